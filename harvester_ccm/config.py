@@ -116,9 +116,9 @@ class NodeSettings(Struct, frozen=True):
 
     @property
     def address_patience(self) -> float:
-        """Seconds for which an address that a VM does not report for the moment is waited for: that of its kubelet, and
-        the InternalIP of its Node. Guest agents are asked every ten seconds, and a renewed lease takes a while."""
-        return 6 * self.monitor_period
+        """Seconds until an InternalIP that the VM does not report is replaced, or a kubelet's address that the VM does
+        not report is used. KubeVirt queries guest agents every ten seconds, and renewing a lease takes time."""
+        return 12 * self.monitor_period
 
     @property
     def confirmation_spacing(self) -> float:

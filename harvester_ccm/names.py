@@ -257,10 +257,6 @@ GO_MACHINE_RECORD: Final = catalogued(
     meaning="What the Go provider from v0.2.9 on has recorded; read where the Node has no `virtual-machine`.",
     writer="Go provider",
 )  # fmt: skip
-NODE_NETWORK_RECORD: Final = catalogued(
-    PREFIX + "node-network", "Node", "annotation", "both", value="`namespace/name` of a VM network",
-    meaning="Network that the addresses of the Node were taken from: it is not guessed again.",
-)  # fmt: skip
 INSTANCE_TYPE: Final = catalogued(
     "node.kubernetes.io/instance-type", "Node", "label", "written", value="text",
     meaning="Copied from the older name where that is set; Harvester names no instance types.",

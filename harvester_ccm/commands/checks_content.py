@@ -285,7 +285,7 @@ def node_addresses_check(inventory: Inventory, cluster: ClusterIdentity, setting
     settings = replace(settings, monitor_period=0.0)
     having = (one for one in inventory.nodes if any(entry.type == "InternalIP" for entry in one.status.addresses))
     views = (observe_node(store, one, virtual_ips=store.virtual_ips, settings=settings) for one in having)
-    told = {view.node.metadata.name: [one for patch in plan_node(view).patches for one in patch.told] for view in views}
+    told = {view.node.metadata.name: plan_node(view).emitted for view in views}
     changed = sorted(
         f"{name}: {event.message}"
         for name, events in told.items()

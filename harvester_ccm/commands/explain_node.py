@@ -20,12 +20,11 @@ from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import GUEST_OS_INFO, VIRTUAL_MACHINES, VirtualMachineInstance
-from harvester_ccm.plan.node.addresses import AddressVerdict, plan_addresses
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
 from harvester_ccm.plan.node.lifecycle import LifecyclePlan, is_absent, observe_lifecycle, plan_lifecycle, power
 from harvester_ccm.plan.node.match import Match, find_vm, needs_hostname
-from harvester_ccm.plan.node.patch import NodeRequest, patch_request, uninitialized_taints
-from harvester_ccm.plan.node.vms import agent_connected, all_vms, has_queryable_guest, phase
+from harvester_ccm.plan.node.patch import NodeRequest, uninitialized_taints
+from harvester_ccm.plan.node.vms import all_vms, has_queryable_guest
 
 GUEST_AGENTS_ASKED: Final = 50
 """At most so many guest agents are asked for their host name to find the VM of one Node."""
@@ -79,7 +78,6 @@ class NodeReport(Struct, frozen=True):
     """The explanation of one Node."""
 
     view: NodeView
-    addresses: tuple[AddressVerdict, ...]
     plan: NodePlan
     lifecycle: LifecyclePlan
     existence: str
@@ -103,23 +101,20 @@ class NodeReport(Struct, frozen=True):
             "initialised": not uninitialized_taints(node),
             "machine": _vm_document(self.view.match),
             "vmExistence": self.existence,
-            "notKept": self.plan.left_alone or None,
-            "addresses": [
-                {
-                    "address": one.address,
-                    "interface": one.interface or None,
-                    "network": one.network or None,
-                    "kept": bool(one.kind),
-                    "type": one.kind or None,
-                    "reason": one.because,
-                }
-                for one in self.addresses
-            ],
+            "skipReason": self.plan.skip_reason or None,
+            "addresses": list(self._addresses()),
             "steps": list(self.steps),
             "waitsFor": event(waiting) if waiting else None,
             "remarks": [event(note) for note in self.plan.remarks],
             "assumptions": list(self.assumptions),
         }
+
+    def _addresses(self) -> Iterator[dict[str, str | None]]:
+        """Yield the published addresses in their order, then the others."""
+        plan = self.plan.addresses
+        published = {one.address: one.type for one in plan.addresses}
+        for address in dict.fromkeys((*published, *plan.reasons)):
+            yield {"type": published.get(address), "address": address, "reason": plan.reasons.get(address)}
 
     def text(self) -> Document:
         """Return the explanation for people: what the objects say, and each write in one line."""
@@ -135,17 +130,8 @@ class NodeReport(Struct, frozen=True):
             "node": node.metadata.name,
             "state": f"{state}, Ready {node.ready}, provider ID {node.spec.provider_id or 'none'}",
             "Virtual machine": list(_vm_sentences(self)),
-            "Left as it is": self.plan.left_alone,
-            "addresses": [
-                {
-                    "type": one.kind or "dropped",
-                    "address": one.address,
-                    "interface": one.interface,
-                    "network": one.network,
-                    "reason": one.because,
-                }
-                for one in self.addresses
-            ],
+            "Left as it is": self.plan.skip_reason,
+            "addresses": [{**one, "type": one["type"] or "dropped"} for one in self._addresses()],
             "Problem": problems if len(problems) > 1 else "".join(problems),
             "What would be done now": steps or "nothing",
             "It waits": "" if any(waiting in problem for problem in problems) else waiting,
@@ -158,20 +144,15 @@ def report_node(node: Node, store: ListedNodes, settings: Settings, *, absent: b
     """Return the explanation: the plans are those of the controller. ``absent``: a live GET did not find the VM."""
     inventory, nodes = store.inventory, settings.nodes
     view = observe(store, node, virtual_ips=store.virtual_ips, settings=nodes)
-    plan = plan_node(view) if NODE_CONTROLLER in settings.controllers else NodePlan(left_alone=_SWITCHED_OFF)
+    plan = plan_node(view) if NODE_CONTROLLER in settings.controllers else NodePlan(skip_reason=_SWITCHED_OFF)
     # As if all confirmations had been made.
     life = observe_lifecycle(store, node, nodes, absences=max(nodes.deletion_confirmations, 2) if absent else 0)
     lifecycle = plan_lifecycle(life) if LIFECYCLE_CONTROLLER in settings.controllers else LifecyclePlan()
-    requests = (*(patch_request(node, patch) for patch in plan.patches), lifecycle.request)
-    writes = [_write(one) for one in requests if one is not None]
-    events = (*(one for patch in plan.patches for one in patch.told), plan.done, *plan.notes, lifecycle.event)
+    writes = [_write(one) for one in (plan.request, lifecycle.request) if one is not None]
+    events = (*plan.emitted, *plan.events, lifecycle.event)
     told: list[Document] = [{"event": event(one)} for one in events if one is not None]
-    vmi = view.match.vm.vmi if view.match.vm else None
-    taken = view.virtual_ips.addresses
-    verdicts = plan_addresses(node, vmi, settings=nodes, virtual_ips=taken).verdicts if vmi else ()
     return NodeReport(
         view=view,
-        addresses=verdicts,
         plan=plan,
         lifecycle=lifecycle,
         existence="present" if view.match.vm is not None else "absent" if absent else "unknown",
@@ -199,7 +180,7 @@ def _vm_document(match: Match) -> Document | None:
         "namespace": vm.object.metadata.namespace,
         "uid": vm.uid,
         "foundBy": str(match.by) if match.by else None,
-        "phase": phase(vm.vmi) or None,
+        "phase": (vm.vmi.phase if vm.vmi else "") or None,
         "power": power(vm).value,
     }
 
@@ -216,6 +197,6 @@ def _vm_sentences(report: NodeReport) -> Iterator[str]:
     yield f"{vm.object.metadata.key}, found by {match.by}, UID {vm.uid}"
     status = vm.object.status.printable_status if vm.object.status else ""
     host = vm.vmi.status.node_name if vm.vmi and vm.vmi.status else ""
-    agent = "answers" if vm.vmi and agent_connected(vm.vmi) else "does not answer"
+    agent = "answers" if vm.vmi and vm.vmi.has_agent else "does not answer"
     where = f" on host {host}" if host else ""
     yield f"status {status or 'unknown'}{where}, switched {power(vm).value}, guest agent {agent}"

@@ -178,7 +178,7 @@ def _node_line(view: NodeView) -> NodeLine:
     """Return what there is to see of a Node."""
     node, match, plan = view.node, view.match, plan_node(view)
     addresses = tuple(one.address for one in node.status.addresses if one.type == "InternalIP")
-    told = [one for one in plan.notes if _warns(one)]
+    told = [one for one in plan.events if _warns(one)]
     if match.vm is None and match.problem is not None and not match.unmanaged and match.problem not in told:
         # Said of no Node that is well; that its VM is not found has to be seen here nevertheless. That Harvester is
         # away is said of the whole.
@@ -200,9 +200,9 @@ def _node_state(view: NodeView, plan: NodePlan) -> tuple[State, Notice]:
     match, problem = view.match, view.match.problem
     if match.unmanaged:
         return State.OTHER, notice(problem) if problem else Notice(reason="", message="")
-    if plan.left_alone and (view.node.metadata.deleting or uninitialized_taints(view.node)):
+    if plan.skip_reason and (view.node.metadata.deleting or uninitialized_taints(view.node)):
         state = State.LEAVING if view.node.metadata.deleting else State.PENDING
-        return state, Notice(reason="", message=inert(plan.left_alone))
+        return state, Notice(reason="", message=inert(plan.skip_reason))
     if plan.waiting is not None:
         return State.PENDING, notice(plan.waiting)
     if uninitialized_taints(view.node):

@@ -1,16 +1,15 @@
-"""Initialisation of Nodes and their refresh: read from caches, ask ``plan_node``, write what it returned.
+"""Controller that initializes Nodes and keeps them like their VMs.
 
-Woken by every change of a Node and of what belongs to its VM (see ``vms``), so a new address, zone or host is on the
-Node within moments. Nothing is asked of Harvester for a Node: all is in the caches. Once per period every Node is
-looked at anyway, spread over time, as a safety net.
+Every change of a Node, its VM or a load balancer's address enqueues the Node, and a resync enqueues all. ``plan_node``
+decides on the caches; Harvester is queried only for host names of guests. The plan has at most one write. Its response
+is in the cache when the next reconcile starts, which is enqueued by that change.
 
-What a Node waits for is emitted as an Event after it has held for some seconds, and again only when it changed: a Node
-that joins in good order gets one Event in all.
+A Warning is emitted after its state has held for ``--node-monitor-period``: a Node that joins regularly has one Event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 
 import structlog
 from msgspec import Struct, field
@@ -29,29 +28,26 @@ from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
+from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
 from harvester_ccm.plan.node.match import needs_hostname
 from harvester_ccm.plan.node.messages import write_failed
-from harvester_ccm.plan.node.patch import patch_request
 
 log = structlog.get_logger(__name__)
 
 
-class _Memory(Struct):
-    """What is remembered of a Node between two looks; lost at a restart without harm."""
+class _State(Struct):
+    """In-memory state of a Node; a restart resets the timers."""
 
-    since: dict[str, float] = field(default_factory=dict)
-    """When each note began to hold, by its key."""
-    refused: tuple[EventMessage, ...] = ()
+    missing_since: dict[IPAddress, float] = field(default_factory=dict)
+    """Loop time since when the VM does not report an address."""
+    events_since: dict[str, float] = field(default_factory=dict)
+    """Loop time since when each Event holds, by its key."""
+    write_error: EventMessage | None = None
     """Why the last write failed."""
-    logged: object = None
-    """What the last look found odd, for the debug log."""
-    awaited: dict[IPAddress, float] = field(default_factory=dict)
-    """Since when, in loop time, each address is awaited."""
 
 
 class NodeController:
-    """Keeps every Node as its VM is."""
+    """Keeps every Node like its VM."""
 
     def __init__(
         self,
@@ -72,8 +68,8 @@ class NodeController:
         self._settings = settings
         self._hostnames = hostnames
         self._unmatched: set[str] = set()
-        """Names of the Nodes whose VM only the host name of a guest can reveal."""
-        self._memories = ObjectStates(_Memory)
+        """Names of the Nodes that only the host name of a guest can identify."""
+        self._states = ObjectStates(_State)
         self.queue = WorkQueue(
             "node",
             self.reconcile,
@@ -93,105 +89,87 @@ class NodeController:
         await self.queue.run()
 
     async def reconcile(self, name: str) -> Outcome:
-        """Bring one Node nearer to what its VM is."""
+        """Reconcile one Node."""
+        self._unmatched.discard(name)
         node = self._nodes.get(name)
         if node is None or node.metadata.deleting:
-            self._memories.forget(name)
-            self._unmatched.discard(name)
+            self._states.forget(name)
             return Done()
-        known, now = self._virtual_addresses.current(), loop_time()
-        memory = self._memories.of(node)
-        waited = {address: now - since for address, since in memory.awaited.items()}
-        view = observe(self._vms, node, virtual_ips=known, settings=self._settings, waited=waited)
-        self._unmatched.discard(name)
+        state = self._states.of(node)
+        view = self._observe(node, state)
         if self._hostnames is not None and needs_hostname(node, view.match):
             self._unmatched.add(name)
             if await self._hostnames.query():
-                for other in self._unmatched - {name}:
-                    self.queue.enqueue(other)
-            view = observe(self._vms, node, virtual_ips=known, settings=self._settings, waited=waited)
-        plan = plan_node(view)
-        memory.awaited = {address: now - seconds for address, seconds in plan.awaited.items()}
-        due = self._emit_due(node, (*plan.notes, *memory.refused), memory)
-        if plan.left_alone:
-            return Wait("load balancers", due)
-        self._log_oddities(node, plan, memory)
-        delayed = await self._apply(node, plan, memory)
-        requery = HOSTNAME_SECONDS if name in self._unmatched else None
-        due = min((s for s in (due, delayed, plan.recheck_after, requery) if s is not None), default=None)
-        reason = str(plan.waiting.reason) if plan.waiting else "note"
-        return Wait(reason, due) if plan.waiting or due is not None else Done()
+                self._enqueue(self._unmatched)
+            view = self._observe(node, state)
+        plan, now = plan_node(view), loop_time()
+        state.missing_since = {one: state.missing_since.get(one, now) for one in plan.addresses.missing}
+        delays = [plan.requeue_after, self._emit_due(node, plan, state), await self._write(node, plan, state)]
+        delays.append(HOSTNAME_SECONDS if name in self._unmatched else None)
+        delay = min((seconds for seconds in delays if seconds is not None), default=None)
+        reason = "load balancers" if plan.skip_reason else str(plan.waiting.reason) if plan.waiting else "event"
+        return Wait(reason, delay) if plan.waiting or plan.skip_reason or delay is not None else Done()
 
-    def _emit_due(self, node: Node, notes: Iterable[EventMessage], memory: _Memory) -> float | None:
-        """Emit the Events that have held for long enough; return the seconds until the next one has."""
+    def _observe(self, node: Node, state: _State) -> NodeView:
         now = loop_time()
-        current = {note.key: note for note in notes}
-        memory.since = {key: memory.since.get(key, now) for key in current}
-        left = {key: max(0.0, memory.since[key] + self._settings.monitor_period - now) for key in current}
-        self._emit(node, *(note for key, note in current.items() if not left[key]))
-        return min((seconds for seconds in left.values() if seconds), default=None)
+        return observe(
+            self._vms,
+            node,
+            virtual_ips=self._virtual_addresses.current(),
+            settings=self._settings,
+            missing_for={address: now - since for address, since in state.missing_since.items()},
+        )
 
-    def _log_oddities(self, node: Node, plan: NodePlan, memory: _Memory) -> None:
-        found = (plan.remarks, plan.dropped)
-        if found == memory.logged:
-            return
-        memory.logged = found
-        for remark in plan.remarks:
-            log.debug("node remark", node=node.metadata.name, reason=str(remark.reason), message=remark.message)
-        if plan.dropped:
-            dropped = {entry.address: str(entry.reason) for entry in plan.dropped}
-            log.debug("addresses not published", node=node.metadata.name, dropped=dropped)
+    def _emit_due(self, node: Node, plan: NodePlan, state: _State) -> float | None:
+        """Emit the Events that have held long enough; return the seconds until another one has."""
+        now = loop_time()
+        current = {event.key: event for event in (*plan.events, state.write_error) if event is not None}
+        state.events_since = {key: state.events_since.get(key, now) for key in current}
+        left = {key: state.events_since[key] + self._settings.monitor_period - now for key in current}
+        self._emit(node, *(event for key, event in current.items() if left[key] <= 0))
+        return min((seconds for seconds in left.values() if seconds > 0), default=None)
 
-    async def _apply(self, node: Node, plan: NodePlan, memory: _Memory) -> float | None:
-        """Send the patches of a plan in order, up to the first one that fails.
-
-        Return the seconds until they can be sent if the rate limit of the Node delays them.
-        """
-        memory.refused = ()
-        requests = [patch for patch in plan.patches if patch_request(node, patch) is not None]
-        if requests and (delay := self._writes.delay(node, component=NODE_CONTROLLER)):
-            return delay
-        written: Node | None = None
+    async def _write(self, node: Node, plan: NodePlan, state: _State) -> float | None:
+        """Send the write of a plan; return the seconds until the rate limit permits it."""
+        state.write_error = None
+        if plan.request is None:
+            return None
         try:
-            for patch in plan.patches:
-                request = patch_request(written or node, patch)
-                if request is not None:
-                    written = await self._writes.patch(written or node, request)
-                    self._emit(node, *patch.told)
+            written = await self._writes.patch(node, plan.request, component=NODE_CONTROLLER)
         except (Invalid, Forbidden, AdmissionDenied) as error:
-            memory.refused = (write_failed(error),)
+            state.write_error = write_failed(error)
             raise
-        if written is not None:
-            log.info(
-                "node initialised" if plan.done else "node updated",
-                node=written.metadata.name,
-                provider_id=written.spec.provider_id,
-                addresses=[f"{address.type} {address.address}" for address in written.status.addresses],
-            )
-        if plan.done:
-            self._emit(node, plan.done)
-        return None
+        if not isinstance(written, Node):
+            return written
+        addresses = [f"{one.type} {one.address}" for one in written.status.addresses]
+        log.info("node updated", node=node.metadata.name, provider_id=written.spec.provider_id, addresses=addresses)
+        if plan.request.subresource and plan.addresses.dropped:
+            log.debug("addresses not published", node=node.metadata.name, dropped=plan.addresses.dropped)
+        self._emit(node, *plan.emitted)
+        return 0.0
 
     def _emit(self, node: Node, *events: EventMessage) -> None:
         for event in events:
             self._recorder.emit(NODES, node, event, component=NODE_CONTROLLER)
 
+    def _enqueue(self, names: Set[str]) -> None:
+        for name in names:
+            self.queue.enqueue(name)
+
+    def _vmi_changed(self, _old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
+        if self._unmatched and self._hostnames is not None and new is not None and self._hostnames.is_candidate(new):
+            self._enqueue(self._unmatched)
+
     def _virtual_ips_changed(self, addresses: Set[IPAddress]) -> None:
-        """Wake the Nodes that show one of the addresses, or whose VM reports it."""
+        """Enqueue the Nodes that have one of the addresses, or whose VM reports it."""
         if not self._virtual_addresses.complete:
-            # All Nodes are looked at when they are.
+            # All Nodes are enqueued when they are complete.
             return
         texts = {str(address) for address in addresses}
         for node in self._nodes.all():
-            if any(shown.address in texts for shown in node.status.addresses):
+            if any(one.address in texts for one in node.status.addresses):
                 self.queue.enqueue(node.metadata.name)
         for vmi in self._vms.vmis.all():
             vm = self._vms.vms.get(vmi.metadata.key)
             if vm and any(not texts.isdisjoint(nic.addresses) for nic in vmi.interfaces):
-                for name in self._vms.nodes_of(vm, vmi):
-                    self.queue.enqueue(name)
-
-    def _vmi_changed(self, _old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
-        if self._unmatched and self._hostnames is not None and new is not None and self._hostnames.is_candidate(new):
-            for name in self._unmatched:
-                self.queue.enqueue(name)
+                self._enqueue(self._vms.nodes_of(vm, vmi))

@@ -137,9 +137,10 @@ class NodeLifecycleController:
                 return await self._delete(node, plan)
             plan = replace(plan, event=None, requeue_after=delay)
         elif request is not None:
-            if delay := self._writes.delay(node, component=LIFECYCLE_CONTROLLER):
-                return Wait("throttled", delay)
-            taints = [taint.key for taint in (await self._writes.patch(node, request)).spec.taints]
+            written = await self._writes.patch(node, request, component=LIFECYCLE_CONTROLLER)
+            if not isinstance(written, Node):
+                return Wait("throttled", written)
+            taints = [taint.key for taint in written.spec.taints]
             log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
             return Done()
         self._emit(node, plan.event)

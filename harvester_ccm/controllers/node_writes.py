@@ -1,10 +1,9 @@
-"""Patches of Nodes, within the rate limit of each Node, for all controllers of Nodes."""
+"""Patches of Nodes within the rate limit of each Node, for all controllers of Nodes."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Final
 
 from harvester_ccm.controllers.field_conflict import NODE_CONFLICT
 from harvester_ccm.errors import CCMError, Conflict, NotFound
@@ -15,11 +14,9 @@ from harvester_ccm.kube.rate_limiter import WriteRateLimiter
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.plan.node.patch import NodeRequest
 
-UNPROCESSABLE: Final = HTTPStatus.UNPROCESSABLE_ENTITY
-
 
 class NodeWrites:
-    """Sends patches and updates the cache with the responses."""
+    """Sends patches and stores the responses in the cache."""
 
     def __init__(self, guest: ApiClient, nodes: Informer[Node], recorder: EventRecorder) -> None:
         self._guest = guest
@@ -27,22 +24,18 @@ class NodeWrites:
         self._limiter = WriteRateLimiter()
         self._recorder = recorder
 
-    def delay(self, node: Node, *, component: str) -> float:
-        """Return the seconds until the Node can be written; emit the Event for the limit if it is reached."""
-        delay = self._limiter.delay(node.metadata.uid, terminating=node.metadata.deleting)
-        if delay:
+    async def patch(self, node: Node, request: NodeRequest, *, component: str) -> Node | float:
+        """Patch a Node and return the response, or the seconds until its rate limit permits the patch."""
+        if delay := self._limiter.delay(node.metadata.uid, terminating=node.metadata.deleting):
             self._recorder.emit(NODES, node, NODE_CONFLICT, component=component)
-        return delay
-
-    async def patch(self, node: Node, request: NodeRequest) -> Node:
-        """Patch a Node and return the response."""
+            return delay
         try:
             answer = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)
         except NotFound as error:
             # The watch delivers the deletion.
             raise Conflict(error.answer) from error
         except Conflict as error:
-            if error.answer.status == UNPROCESSABLE:
+            if error.answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
                 # The UID differs: the Node was recreated, and the watch has not delivered the new one yet.
                 with suppress(CCMError):
                     self._nodes.observe(await self._guest.get(NODES, request.name))

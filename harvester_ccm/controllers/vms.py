@@ -21,8 +21,7 @@ from harvester_ccm.plan.node.device_mapping import DeviceReport, device_report
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import (
     IDENTITY,
-    host_identity,
-    uid_identity,
+    identity,
     vm_identities,
     vmi_identities,
     vms_of,
@@ -96,8 +95,8 @@ class VMCache:
     def nodes_of(self, vm: VirtualMachine, *vmis: VirtualMachineInstance | None) -> set[str]:
         """Return the names of the Nodes that can be this VM."""
         values = chain(vm_identities(vm), *(vmi_identities(vmi) for vmi in vmis if vmi is not None))
-        guest = self.hostnames.get(vm.metadata.name)
-        return self._nodes_with((*values, host_identity(guest.lower())) if guest else values)
+        guest = self.hostnames.get(vm.metadata.name, "").lower().partition(".")[0]
+        return self._nodes_with((*values, identity("host", guest)))
 
     def _nodes_with(self, identities: Iterable[str]) -> set[str]:
         nodes = self.nodes
@@ -114,7 +113,7 @@ class VMCache:
         before, after = (parse_provider_id(one.spec.provider_id) if one else None for one in (old, new))
         if before != after:
             # Another Node can be waiting for the VM.
-            for vm in (vm for uid in (before, after) if uid for vm in vms_of(self, uid_identity(uid))):
+            for vm in (vm for uid in (before, after) if uid for vm in vms_of(self, identity("uid", uid))):
                 names |= self.nodes_of(vm.object, vm.vmi)
             self._networks_changed()
         self._wake(names)

@@ -96,7 +96,7 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
     Flag(
         "node-monitor-period", Kind.DURATION, "5s", Group.NODES,
         "Time between two looks at the VM of a node that is not ready, and time for which a node must miss something "
-        "before an Event says so. An address that a VM does not report any more is waited for six times as long.",
+        "before an Event says so. An InternalIP that a VM no longer reports is replaced after twelve times as long.",
     ),
     Flag(
         "node-status-update-frequency", Kind.DURATION, "5m", Group.NODES,

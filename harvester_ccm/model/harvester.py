@@ -237,6 +237,23 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
         """What is reported of its NICs."""
         return (self.status.interfaces if self.status else None) or ()
 
+    @property
+    def phase(self) -> str:
+        """``status.phase``; empty if there is none yet."""
+        return self.status.phase if self.status else ""
+
+    @property
+    def is_migrating(self) -> bool:
+        """Whether a live migration is in progress. KubeVirt keeps the state of the last one."""
+        state = self.status.migration_state if self.status else None
+        return state is not None and not state.completed
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether the guest agent is connected."""
+        conditions = self.status.conditions if self.status else None
+        return any((one.type, one.status) == ("AgentConnected", "True") for one in conditions or ())
+
 
 _decode_instance = decoder(VirtualMachineInstance)
 

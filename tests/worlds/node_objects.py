@@ -15,7 +15,6 @@ from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES, Node, NodeAddress
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, VirtualMachine, VirtualMachineInstance
-from harvester_ccm.plan.node.addresses import AddressPlan
 from tests.worlds.merge_patch import merged
 
 NAMESPACE = "prod"
@@ -162,11 +161,6 @@ def shown(addresses: Iterable[NodeAddress]) -> str:
     """Return the short form of addresses."""
     kinds = {"InternalIP": "I", "ExternalIP": "E", "Hostname": "H", "InternalDNS": "ID", "ExternalDNS": "ED"}
     return ", ".join(f"{kinds[address.type]} {address.address}" for address in addresses)
-
-
-def reasons(plan: AddressPlan) -> list[str]:
-    """Return the reasons of a plan's problem and notes."""
-    return [note.reason.name for note in ((plan.problem,) if plan.problem else ()) + plan.notes]
 
 
 def answered(status: int, message: str, reason: str = "", *, about: str = "") -> ApiError:

@@ -1,99 +1,104 @@
 """Addresses of a Node, from what Harvester reports about its VM.
 
-For a well-formed report the result is the Go provider's: the same addresses, types and order, arranged for the
-annotation of the kubelet's address as the cloud-provider framework does. Differences, each for a known fault:
+The addresses of one interface are published: one InternalIP of each family, the others as ExternalIP, then the host
+name. For a valid report of a VM with one interface the result is that of the Go provider. Differences:
 
-* Without ``--management-network`` the interface is chosen by evidence, and what was chosen is recorded on the Node
-  (``interfaces.management_nic``). Go takes the first interface. What an initialised Node has of other interfaces, that
-  in the pod network too, stays, without that flag, for as long as the VM has it.
-* Nothing is published that has no InternalIP. The Go provider then replaces all addresses by the host name.
-* A known InternalIP stays while the report has no address of its family that may replace it, and for
-  ``NodeSettings.address_patience`` more (``awaited``): guest agents report nothing, IPv6 only, or a virtual IP only,
-  for moments. With ``--management-network`` it does not stay when the VM has it in another of its networks.
-* On an initialised Node the present InternalIP is kept while it is among the candidates, and addresses keep their
-  order. On a new Node the order of the report decides, as in Go.
-* The annotation ``alpha.kubernetes.io/provided-node-ip`` is compared as addresses, may be a pair, and is passed over
-  with a note where it is unreadable. An address in it that the VM does not report is waited for as long, and then used
-  all the same: a kubelet only names what its host has. Go waits without end. Until then a new Node waits, and no
-  other address of the family becomes the InternalIP; one that is the InternalIP already, and reported, stays. An
-  address that the VM has in another network than the one that counts stops everything: a new Node waits, and an
-  initialised one keeps its addresses. A VM in the pod network alone has what the kubelet was given.
-* ``--node-exclude-ip-ranges`` hides ExternalIPs in every mode, in Go only together with ``--node-ip-cidr``. An
-  InternalIP that a range or the annotation chose is never hidden (as in Go). Where just the first address of a family
-  would be taken, an excluded one is passed over, and is taken with a note when the VM has no other of that family.
-* Addresses of load balancers are no addresses of the Node, except the kubelet's address and the present InternalIP:
-  whoever creates a Service must not be able to take them from a Node.
-* ``additional-internal-ips`` may hold ranges, and is compared as addresses.
+* The interface is the one with the kubelet's address (annotation ``alpha.kubernetes.io/provided-node-ip``), the one
+  with the InternalIP, the first with an address inside ``--node-ip-cidr``, or the first one. With
+  ``--management-network`` only interfaces in that network count. The Go provider uses the first interface.
+* The InternalIP of an initialized Node stays while the VM reports it and the flags allow it. If the VM does not report
+  it, it is replaced after ``NodeSettings.address_patience`` in which the VM reported another address of that family: a
+  guest agent can omit an address for some seconds, or report a virtual IP only. If it can be on one of several
+  interfaces that do not report its family, it is never replaced.
+* The kubelet's address replaces the InternalIP immediately when the VM reports it. If the VM does not report it, it is
+  used after the same time, because a kubelet only names an address of its host; the Go provider waits forever. Until
+  then a new Node waits, and an initialized Node keeps its InternalIP.
+* Without an InternalIP nothing is published. The Go provider then replaces all addresses by the host name.
+* Without ``--management-network``, an ExternalIP of an initialized Node stays while the VM reports it on any interface.
+* Virtual IPs of load balancers are not published, except the kubelet's address and the present InternalIP: a Service
+  must not be able to take an address from a Node.
+* ``--node-exclude-ip-ranges`` and the annotation for additional internal IPs hide ExternalIPs in every mode. An
+  excluded address becomes the InternalIP only if the VM has no other of its family.
+* One invalid address is ignored; the Go provider ignores the whole report. IPv4-mapped addresses become IPv4, and zones
+  are removed.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
-from msgspec import Struct, field
+from msgspec import DecodeError, Struct, field
 from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node, NodeAddress
 from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.model.meta import read_note
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NODE_NETWORK_RECORD, PROVIDED_NODE_IP
-from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, unmapped_range
-from harvester_ccm.plan.node import messages as events
-from harvester_ccm.plan.node.arrangement import arranged, in_present_order, parse_provided_node_ip
-from harvester_ccm.plan.node.awaited import Awaited, awaited_addresses
-from harvester_ccm.plan.node.interfaces import (
-    DroppedAddress,
-    DropReason,
-    NetworkEvidence,
-    Nic,
-    addresses_elsewhere,
-    management_nic,
-    plain_text,
-    read_addresses,
-    reported_addresses,
-)
-from harvester_ccm.plan.node.internal_ip import Candidates, Choice, InternalIPRules, choose_internal_ips
-from harvester_ccm.plan.node.patch import was_initialised
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, NodeReason
+from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address, unmapped_range
+from harvester_ccm.plan.node.messages import warning
+from harvester_ccm.plan.node.patch import was_initialized
+from harvester_ccm.plan.node.vms import full_network
 
-_HiddenRanges = Mapping[DropReason, tuple[IPNetwork, ...]]
-
-
-class AddressVerdict(Struct, frozen=True):
-    """What becomes of one address."""
-
-    address: str
-    interface: str
-    """Name of the VM's interface; empty when none reports the address."""
-    network: str
-    kind: str
-    """``InternalIP``, ``ExternalIP`` or ``Hostname``; empty when it is not published."""
-    because: str
+_BROADCAST: Final = plain_address("255.255.255.255")
+_NAMED: Final = f"named by annotation {PROVIDED_NODE_IP}"
+_KEPT: Final = "present InternalIP, which the VM does not report now"
 
 
 class AddressPlan(Struct, frozen=True):
     """The addresses to publish."""
 
     addresses: tuple[NodeAddress, ...] = ()
-    """All of them, the Hostname last. Empty: there is nothing to publish, leave the Node's as they are."""
-    dropped: tuple[DroppedAddress, ...] = ()
-    """Reported addresses that are not published, with the reason, for the log."""
-    problem: EventMessage | None = None
-    """Why there is nothing to publish; set exactly when ``addresses`` is empty."""
-    notes: tuple[EventMessage, ...] = ()
-    """Oddities that did not prevent a result."""
+    """All addresses, the host name last. Empty: the addresses of the Node stay as they are."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Each address to publish and why it is what it is."""
-    verdicts: tuple[AddressVerdict, ...] = ()
-    """Every address that is published or reported, on any interface; the published ones first, in their order."""
-    nic: Nic | None = None
-    """The interface that they are read from; None: the VM has none that counts."""
-    awaited: Mapping[IPAddress, float] = field(default_factory=dict)
-    """Addresses that the VM should report and does not, or those that it reports while it is not known which of them
-    takes the place of an InternalIP, each with the seconds for which that matters already: they are ``waited`` of the
-    next plan."""
+    """Why each address is published with its type, or why it is not published."""
+    problem: EventMessage | None = None
+    """Why nothing is published; set if and only if ``addresses`` is empty."""
+    events: tuple[EventMessage, ...] = ()
+    missing: frozenset[IPAddress] = frozenset()
+    """Addresses that the VM should report and does not, and that are replaced or used after some time."""
+
+    @property
+    def dropped(self) -> dict[str, str]:
+        """Reported addresses that are not published, with the reason."""
+        published = {one.address for one in self.addresses}
+        return {address: reason for address, reason in self.reasons.items() if address not in published}
+
+
+class _Inputs(Struct, frozen=True):
+    node: Node
+    vmi: VirtualMachineInstance
+    settings: NodeSettings
+    missing_for: Mapping[IPAddress, float]
+    """Seconds for which each address has been in ``AddressPlan.missing``."""
+    provided: tuple[IPAddress, ...]
+    """Addresses of the kubelet, at most one of each family."""
+    present: tuple[IPAddress, ...]
+    """InternalIPs of an initialized Node."""
+    reported: Mapping[str, tuple[IPAddress, ...]]
+    """Interface in a network of the VM to its usable addresses, in the order of the networks."""
+    dropped: Mapping[str, str]
+    """Reported addresses that are not usable, with the reason."""
+
+    def is_overdue(self, address: IPAddress) -> bool:
+        return self.missing_for.get(address, 0.0) >= self.settings.address_patience
+
+    def is_allowed(self, address: IPAddress) -> bool:
+        """Return whether the flags allow the address as InternalIP."""
+        if self.settings.node_ip_cidrs:
+            return _is_inside(address, self.settings.node_ip_cidrs)
+        return not _is_inside(address, self.settings.exclude_ranges)
+
+
+class _Choice(Struct, frozen=True):
+    """The InternalIP of one family, and why."""
+
+    address: IPAddress | None = None
+    reason: str = ""
+    missing: tuple[IPAddress, ...] = ()
 
 
 def plan_addresses(
@@ -102,300 +107,298 @@ def plan_addresses(
     *,
     settings: NodeSettings,
     virtual_ips: Mapping[IPAddress, str] = MappingProxyType({}),
-    waited: Mapping[IPAddress, float] = MappingProxyType({}),
+    missing_for: Mapping[IPAddress, float] = MappingProxyType({}),
 ) -> AddressPlan:
-    """Return what to publish as the Node's addresses.
+    """Return the addresses to publish.
 
-    ``virtual_ips`` are the addresses of load balancers, each with what has it; all of them must be known. ``waited``
-    has the seconds for which the plans before this one awaited an address.
+    ``virtual_ips`` are all addresses of load balancers with their owners. ``missing_for`` are the seconds for which
+    earlier plans have returned an address as missing.
     """
-    provided, notes = _provided(node, settings)
+    provided, invalid = _provided(node, settings)
     present = _present_internal_ips(node)
     virtual_ips = {ip: owner for ip, owner in virtual_ips.items() if ip not in (*provided, *present)}
-    recorded = node.metadata.annotation(NODE_NETWORK_RECORD) or ""
-    evidence = NetworkEvidence(settings.management_network, provided, present, recorded, settings.node_ip_cidrs)
-    nic = management_nic(vmi, evidence)
-    if nic is None and (evidence.asked or not provided):
-        plan = AddressPlan(problem=events.no_network(vmi, settings.management_network), notes=tuple(notes))
-    else:
-        plan = _plan_on(nic, _Seen(node, vmi, evidence, settings, virtual_ips, waited))
-        guessed = [events.guessed_network(nic)] if nic is not None and nic.guessed_among else []
-        plan = replace(plan, notes=(*guessed, *notes, *plan.notes))
-    return replace(plan, nic=nic, verdicts=_verdicts(vmi, nic, plan))
+    dropped: dict[str, str] = {}
+    texts = {one.name: _reported(vmi, one.name) for one in vmi.spec.networks or ()}
+    reported = {name: _usable(addresses, virtual_ips, dropped) for name, addresses in texts.items()}
+    inputs = _Inputs(node, vmi, settings, missing_for, provided, present, reported, dropped)
+    nics = vmi.spec.multus_networks
+    if settings.management_network:
+        wanted = full_network(settings.management_network, vmi)
+        nics = {name: network for name, network in nics.items() if full_network(network, vmi) == wanted}
+    if not nics and (settings.management_network or not provided):
+        flag = settings.management_network
+        network = f"--management-network {flag}" if flag else "a VM network"
+        attached = [*vmi.spec.multus_networks.values()]
+        problem = _warning(vmi, NodeReason.NO_MANAGEMENT_NETWORK, flag or "", network=network, attached=attached)
+        return AddressPlan(problem=problem, events=invalid)
+    nic = _select_nic(inputs, nics) if nics else ""
+    if nic is None:
+        return AddressPlan(problem=_not_reported(inputs, nics), events=invalid, reasons=dropped)
+    plan = _plan_nic(inputs, nic)
+    is_guess = len(nics) > 1 and not (settings.management_network or settings.node_ip_cidrs or provided)
+    guess = warning(NodeReason.NETWORK_GUESSED, nic=nic, nics=[*nics], network=nics.get(nic, ""))
+    return replace(plan, events=(*((guess,) if is_guess else ()), *invalid, *plan.events))
 
 
-class _Seen(Struct, frozen=True):
-    """What addresses are chosen from."""
-
-    node: Node
-    vmi: VirtualMachineInstance
-    evidence: NetworkEvidence
-    settings: NodeSettings
-    virtual_ips: Mapping[IPAddress, str]
-    """Addresses of load balancers that are not the Node's, each with what has it."""
-    waited: Mapping[IPAddress, float]
-
-
-class _Report(Struct, frozen=True):
-    """What the VM reports, as far as that can be an address of the Node."""
-
-    nic: Nic | None
-    """None: the VM is in no network that it could report of."""
-    addresses: tuple[IPAddress, ...]
-    dropped: tuple[DroppedAddress, ...]
-    elsewhere: Mapping[IPAddress, str]
-    """Addresses on other interfaces, each with the name of one."""
+def _select_nic(inputs: _Inputs, nics: Iterable[str]) -> str | None:
+    """Return the interface whose addresses are published; None if it is unknown which one has the InternalIP."""
+    for wanted in (*inputs.provided, *inputs.present):
+        for nic in nics:
+            if wanted in inputs.reported[nic]:
+                return nic
+    # The interfaces of a VM that starts appear one after the other, and one can be without an address for some seconds.
+    families = {address.version for address in inputs.present}
+    names = [*nics]
+    if len(names) > 1 and any(not families <= {one.version for one in inputs.reported[nic]} for nic in names):
+        return None
+    cidrs = inputs.settings.node_ip_cidrs
+    return next((nic for nic in names if any(_is_inside(one, cidrs) for one in inputs.reported[nic])), names[0])
 
 
-def _plan_on(nic: Nic | None, seen: _Seen) -> AddressPlan:
-    """Read, wait, choose, publish: the first of these that cannot be done says why there is nothing to publish."""
-    report, settings = _read(nic, seen), seen.settings
-    if nic is not None and nic.undecided_among:
-        return replace(_undecided(nic, seen), dropped=report.dropped)
-    contradiction = _contradiction(report, seen)
-    if contradiction is not None:
-        return AddressPlan((), report.dropped, contradiction)
-    present = seen.evidence.present
-    awaited = awaited_addresses(
-        seen.evidence,
-        report.addresses,
-        report.elsewhere,
-        waited=seen.waited,
-        patience=settings.address_patience,
-    )
-    nothing = AddressPlan((), report.dropped, awaited=awaited.seconds)
-    missing = _missing(report, awaited, present, seen.vmi)
-    if missing is not None:
-        return replace(nothing, problem=missing)
-    candidates = Candidates(
-        report.addresses, awaited.kept, (*awaited.stand_ins, *awaited.trusted), nic.name if nic else ""
-    )
-    rules = InternalIPRules(
-        provided=seen.evidence.provided,
-        cidrs=settings.node_ip_cidrs,
-        excluded=settings.exclude_ranges,
-        present=frozenset(present),
-        reserved=frozenset(address.version for address in awaited.pending),
-    )
-    choice = choose_internal_ips(candidates, rules)
-    if not choice.internal:
-        return replace(nothing, problem=_no_internal_ip(report, seen))
-    hidden, hidden_notes = _hidden(seen.node, settings, choice)
-    others = {} if settings.management_network else _published_elsewhere(seen, report)
-    plan = _publish(seen.node, candidates, choice, hidden, others)
-    return replace(
-        plan,
-        dropped=(*report.dropped, *plan.dropped),
-        notes=(*_choice_notes(choice, awaited, report, seen), *hidden_notes),
-        awaited=awaited.seconds,
-    )
-
-
-def _read(nic: Nic | None, seen: _Seen) -> _Report:
-    texts = reported_addresses(seen.vmi, nic.name) if nic else ()
-    addresses, dropped = read_addresses(texts, seen.virtual_ips)
-    return _Report(nic, addresses, dropped, addresses_elsewhere(seen.vmi, nic) if nic else {})
-
-
-def _undecided(nic: Nic, seen: _Seen) -> AddressPlan:
-    """Return the plan while no interface reports the InternalIP and several may have it: the Node keeps its addresses.
-
-    A guest agent that is silent says nothing. One that goes on reporting other addresses of the family does: the
-    InternalIP is gone, and which of them is to follow it nobody but the user knows. The time is that of those others,
-    so that it does not count for the InternalIP once one interface has it.
-    """
-    present, vmi = seen.evidence.present, seen.vmi
-    families = {address.version for address in present}
-    reported = {
-        name: read_addresses(reported_addresses(vmi, name), seen.virtual_ips)[0] for name in nic.undecided_among
+def _plan_nic(inputs: _Inputs, nic: str) -> AddressPlan:
+    """Return the addresses of one interface; an empty name is a VM in the pod network only."""
+    provided, vmi = inputs.provided, inputs.vmi
+    own = inputs.reported.get(nic, ())
+    elsewhere = {one: name for name, found in inputs.reported.items() if name != nic for one in found if one not in own}
+    reasons = {
+        **inputs.dropped,
+        **{str(one): f"on interface {name}, and not on {nic}" for one, name in elsewhere.items()},
     }
-    others = {name: [one for one in usable if one.version in families] for name, usable in reported.items()}
-    waited = {address: seen.waited.get(address, 0.0) for usable in others.values() for address in usable}
-    gone = any(seconds >= seen.settings.address_patience for seconds in waited.values())
-    problem = events.no_longer_reported(present, vmi, others) if gone else events.unreported(present, vmi)
-    return AddressPlan(problem=problem, awaited=waited)
+    not_found = _provided_not_found(inputs, nic, own, elsewhere)
+    # The kubelet and the network of the Node contradict each other: one of them must be corrected.
+    if nic and any(elsewhere.get(one) in vmi.spec.multus_networks for one in provided):
+        return AddressPlan(problem=not_found, reasons=reasons)
+    choices = [_choose(inputs, family, own, elsewhere) for family in (4, 6)]
+    missing = frozenset(one for choice in choices for one in choice.missing)
+    chosen = {choice.address: choice.reason for choice in choices if choice.address is not None}
+    problem = None
+    if not inputs.present and any(one in missing and one not in chosen for one in provided):
+        problem = not_found
+    elif nic and not own and (inputs.present or not chosen):
+        problem = _no_address(inputs, [nic])
+    elif not chosen:
+        seen, ranges = ", ".join(map(str, own)), ", ".join(map(str, inputs.settings.node_ip_cidrs))
+        state = f"None of the VM's addresses on interface {nic} ({seen}) is inside --node-ip-cidr {ranges}"
+        problem = warning(NodeReason.NO_INTERNAL_IP, ranges, state=state)
+    if problem is not None:
+        return AddressPlan(problem=problem, reasons=reasons, missing=missing)
+    if any(one in chosen for one in provided):
+        # As in the Go provider, a kubelet that names addresses has no InternalIP of another family.
+        families = {one.version for one in provided}
+        chosen = {address: reason for address, reason in chosen.items() if address.version in families}
+    plan = _publish(inputs, {**dict.fromkeys(own, nic), **_published_elsewhere(inputs, elsewhere)}, chosen)
+    events = (*plan.events, *_choice_events(inputs, own, chosen, not_found))
+    return replace(plan, reasons={**reasons, **plan.reasons}, events=events, missing=missing)
 
 
-def _contradiction(report: _Report, seen: _Seen) -> EventMessage | None:
-    """Return why the interface is the wrong one."""
-    nic, elsewhere, networks = report.nic, report.elsewhere, seen.vmi.spec.multus_networks
-    unreported = [address for address in seen.evidence.provided if address not in report.addresses]
-    misplaced = [address for address in unreported if elsewhere.get(address) in networks]
-    return events.provided_elsewhere(misplaced, elsewhere, nic) if nic and misplaced else None
-
-
-def _missing(
-    report: _Report, awaited: Awaited, present: Sequence[IPAddress], vmi: VirtualMachineInstance
-) -> EventMessage | None:
-    """Return what the Node waits for; one that has an InternalIP only does while nothing is reported."""
-    if awaited.pending and not present:
-        return events.provided_awaited(awaited.pending, vmi, report.nic, report.addresses)
-    if report.nic and not report.addresses and (present or not awaited.trusted):
-        return events.no_address(vmi, report.nic, report.dropped)
-    return None
-
-
-def _no_internal_ip(report: _Report, seen: _Seen) -> EventMessage:
-    if report.nic is None:
-        return events.no_network(seen.vmi, seen.settings.management_network)
-    return events.no_internal_ip(report.nic, report.addresses, seen.settings.node_ip_cidrs)
-
-
-def _choice_notes(choice: Choice, awaited: Awaited, report: _Report, seen: _Seen) -> list[EventMessage]:
-    """Return what the owner of the Node should know about the choice."""
-    notes = []
-    vmi, nic, reported = seen.vmi, report.nic, report.addresses
-    passed_over = [one for one in seen.evidence.provided if one not in (*choice.internal, *awaited.pending)]
-    if awaited.pending:
-        notes.append(events.provided_awaited(awaited.pending, vmi, nic, reported))
-    if passed_over:
-        notes.append(events.provided_missing(passed_over, reported, nic))
-    trusted = [address for address in awaited.trusted if address in choice.internal]
+def _choice_events(
+    inputs: _Inputs, own: Iterable[IPAddress], chosen: Iterable[IPAddress], not_found: EventMessage
+) -> Iterator[EventMessage]:
+    """Yield what the owner of the Node should correct."""
+    unreported = [one for one in inputs.provided if one not in (*own, *inputs.present)]
+    trusted = [one for one in unreported if one in chosen]
     if trusted:
-        notes.append(events.provided_trusted(trusted, vmi, nic, reported))
-    if choice.despite_exclusion:
-        notes.append(events.excluded_used(choice.despite_exclusion))
-    return notes
+        yield warning(NodeReason.PROVIDED_IP_TRUSTED, str(trusted), addresses=trusted)
+    elif unreported:
+        yield not_found
+    excluded = [one for one in chosen if one not in inputs.provided and not inputs.is_allowed(one)]
+    if excluded:
+        yield warning(NodeReason.EXCLUDED_ADDRESS_USED, str(excluded), addresses=excluded)
 
 
-def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...], list[EventMessage]]:
-    value = node.metadata.annotation(PROVIDED_NODE_IP)
-    if value is None or not settings.use_provided_node_ip:
-        return (), []
-    try:
-        return parse_provided_node_ip(value), []
-    except ValueError as error:
-        return (), [events.invalid_provided(value, str(error))]
+def _not_reported(inputs: _Inputs, nics: Iterable[str]) -> EventMessage:
+    """Return the Event for an InternalIP that none of several interfaces reports, of which one can have it."""
+    names, families = ", ".join(map(str, inputs.present)), {one.version for one in inputs.present}
+    reported = {nic: inputs.reported[nic] for nic in nics}
+    if not any(one.version in families for found in reported.values() for one in found):
+        return _no_address(inputs, nics)
+    seen = "; ".join(f"{nic} has {', '.join(map(str, found)) or 'none'}" for nic, found in reported.items())
+    state = f"No interface of the VM reports {names} ({seen}). The Node keeps its addresses until one does"
+    return warning(NodeReason.NO_INTERNAL_IP, names, state=state)
 
 
-def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
-    """Return the InternalIPs to prefer: those of an initialised Node, because the kubelet's first guess is none."""
-    if not was_initialised(node):
-        return ()
-    return read_addresses((a.address for a in node.status.addresses if a.type == "InternalIP"), {})[0]
+def _no_address(inputs: _Inputs, nics: Iterable[str]) -> EventMessage:
+    networks = [inputs.vmi.spec.multus_networks[nic] for nic in nics]
+    dropped = [f"{address} ({reason})" for address, reason in inputs.dropped.items()]
+    return _warning(inputs.vmi, NodeReason.NO_ADDRESS, network=networks, dropped=dropped)
 
 
-def _published_elsewhere(seen: _Seen, report: _Report) -> dict[IPAddress, str]:
-    """Return the ExternalIPs of an initialised Node that the VM has on another interface, with its name.
+def _provided_not_found(
+    inputs: _Inputs, nic: str, own: Sequence[IPAddress], elsewhere: Mapping[IPAddress, str]
+) -> EventMessage:
+    missing = [one for one in inputs.provided if one not in own]
+    others = sorted({elsewhere[one] for one in missing if one in elsewhere})
+    network = inputs.vmi.spec.multus_networks.get(nic, "in Harvester's management (pod) network only")
+    subject, reason = str(missing), NodeReason.PROVIDED_IP_NOT_FOUND
+    return _warning(inputs.vmi, reason, subject, addresses=missing, network=network, own=[*own], others=others)
+
+
+def _warning(vmi: VirtualMachineInstance, reason: NodeReason, subject: str = "", **fields: object) -> EventMessage:
+    """Return a Warning that names the VM and gives advice about its guest agent."""
+    hint = (
+        "Does the guest configure this interface?"
+        if vmi.has_agent
+        else "Is qemu-guest-agent installed and running in the guest?"
+    )
+    return warning(reason, subject, vm=vmi.metadata.key, agent=hint, **fields)
+
+
+def _choose(inputs: _Inputs, family: int, own: Iterable[IPAddress], elsewhere: Mapping[IPAddress, str]) -> _Choice:
+    """Return the InternalIP of one family. ``own`` are the addresses of the interface, ``elsewhere`` of the others."""
+    own = [one for one in own if one.version == family]
+    provided = next((one for one in inputs.provided if one.version == family), None)
+    present = next((one for one in inputs.present if one.version == family), None)
+    if provided is not None and provided in own:
+        return _Choice(provided, _NAMED)
+    # Without a flag that names one network, the InternalIP can be on another interface than that of the other family.
+    stays = own if inputs.settings.management_network else [*own, *elsewhere]
+    if present is not None and present in stays and inputs.is_allowed(present):
+        return _Choice(present, "present InternalIP, which the VM reports")
+    if provided is not None:
+        overdue = _Choice(provided, f"{_NAMED}, although the VM does not report it", (provided,))
+        return overdue if inputs.is_overdue(provided) else _Choice(present, _KEPT, (provided,))
+    allowed = [one for one in own if inputs.is_allowed(one)]
+    # Where the first address counts, an excluded one is better than none.
+    pool = allowed or ([] if inputs.settings.node_ip_cidrs else own)
+    if present is None or present in own or present in elsewhere or not inputs.is_allowed(present):
+        return _first(inputs, pool, present)
+    # Time counts only while the VM reports another address: a silent guest agent says nothing about this one.
+    missing = (present,) if pool else ()
+    is_replaced = pool and inputs.is_overdue(present)
+    return replace(_first(inputs, pool), missing=missing) if is_replaced else _Choice(present, _KEPT, missing)
+
+
+def _first(inputs: _Inputs, pool: Sequence[IPAddress], preferred: IPAddress | None = None) -> _Choice:
+    if not pool:
+        return _Choice()
+    address = preferred if preferred is not None and preferred in pool else pool[0]
+    cidr = next((one for one in inputs.settings.node_ip_cidrs if address in one), None)
+    reason = f"first IPv{address.version} address inside --node-ip-cidr {cidr}"
+    if cidr is None:
+        suffix = "" if inputs.is_allowed(address) else ", excluded by --node-exclude-ip-ranges like all others"
+        reason = f"first IPv{address.version} address of the interface{suffix}"
+    return _Choice(address, reason)
+
+
+def _published_elsewhere(inputs: _Inputs, elsewhere: Mapping[IPAddress, str]) -> dict[IPAddress, str]:
+    """Return the ExternalIPs of the Node that the VM reports on another interface.
 
     Go providers before 0.2.6 publish the addresses of all interfaces.
     """
-    node, elsewhere = seen.node, report.elsewhere
-    texts = [a.address for a in node.status.addresses if a.type == "ExternalIP" and was_initialised(node)]
-    published = read_addresses(texts, seen.virtual_ips)[0]
-    return {address: elsewhere[address] for address in published if address in elsewhere}
+    shown = {one.address for one in inputs.node.status.addresses if one.type == "ExternalIP" and inputs.present}
+    is_limited = bool(inputs.settings.management_network)
+    return {} if is_limited else {one: name for one, name in elsewhere.items() if str(one) in shown}
 
 
-def _hidden(node: Node, settings: NodeSettings, choice: Choice) -> tuple[_HiddenRanges, list[EventMessage]]:
-    """Return the ranges that ExternalIPs are hidden in. Chosen by range, additional internal IPs are not looked at."""
-    hidden: _HiddenRanges = {DropReason.EXCLUDED: settings.exclude_ranges}
-    value = node.metadata.annotation(ADDITIONAL_INTERNAL_IPS)
-    by_range = bool(settings.node_ip_cidrs) and not choice.by_annotation
-    if not value or by_range or not settings.use_provided_node_ip:
-        return hidden, []
-    ranges, cause = _additional_internal_ips(value)
-    notes = [events.invalid_additional(value, cause)] if cause else []
-    return {**hidden, DropReason.ADDITIONAL: ranges}, notes
+def _publish(inputs: _Inputs, reported: Mapping[IPAddress, str], chosen: Mapping[IPAddress, str]) -> AddressPlan:
+    """Return the plan with the addresses, their reasons, and the Events about the annotation that hides some.
 
-
-def _additional_internal_ips(value: str) -> tuple[tuple[IPNetwork, ...], str]:
-    """Return the ranges in the annotation, and what is wrong with it, empty when nothing is."""
-    try:
-        texts = json.loads(value)
-    except ValueError as error:
-        return (), str(error)
-    except RecursionError:
-        return (), "nested too deep"
-    if texts is None:
-        return (), ""
-    if not isinstance(texts, list):
-        return (), "not a list"
-    ranges: list[IPNetwork] = []
-    bad: list[str] = []
-    for text in texts:
-        word = "a list" if isinstance(text, list | dict) else str(text)
-        try:
-            ranges.append(unmapped_range(parse_range(word.strip())[1]))
-        except ValueError:
-            bad.append(word)
-    return tuple(ranges), f"no IP addresses: {', '.join(bad)}" if bad else ""
-
-
-def _publish(
-    node: Node, candidates: Candidates, choice: Choice, hidden: _HiddenRanges, others: Mapping[IPAddress, str]
-) -> AddressPlan:
+    ``reported``: address to interface.
+    """
+    node, settings = inputs.node, inputs.settings
+    additional, events = _additional_internal_ips(node, settings)
+    reasons = {str(address): reason for address, reason in chosen.items()}
     published: list[NodeAddress] = []
-    dropped: list[DroppedAddress] = []
-    reasons = {str(address): because for address, because in choice.reasons.items()}
-    unreported = (*candidates.awaited, *candidates.stand_ins)
-    kept = tuple(address for address in unreported if address in choice.internal)
-    for address in dict.fromkeys((*candidates.reported, *kept, *others)):
-        if address in choice.internal:
-            published.append(NodeAddress(type="InternalIP", address=str(address)))
-            continue
-        reason = next((r for r, ranges in hidden.items() if any(address in entry for entry in ranges)), None)
-        if reason is None:
-            published.append(NodeAddress(type="ExternalIP", address=str(address)))
-            interface = candidates.interface if address in candidates.reported else others[address]
-            reasons[str(address)] = f"another address of interface {interface}"
+    for address in dict.fromkeys((*reported, *chosen)):
+        text = str(address)
+        if address in chosen:
+            published.append(NodeAddress(type="InternalIP", address=text))
+        elif _is_inside(address, settings.exclude_ranges):
+            reasons[text] = "excluded by --node-exclude-ip-ranges"
+        elif _is_inside(address, additional):
+            reasons[text] = f"named by annotation {ADDITIONAL_INTERNAL_IPS}"
         else:
-            dropped.append(DroppedAddress(str(address), reason))
-    published.append(NodeAddress(type="Hostname", address=node.metadata.name))
-    reasons[node.metadata.name] = "name of the Node"
-    addresses = arranged(node, tuple(published))
-    if was_initialised(node):
-        addresses = in_present_order(addresses, node.status.addresses)
-    return AddressPlan(addresses, tuple(dropped), reasons=reasons)
+            published.append(NodeAddress(type="ExternalIP", address=text))
+            reasons[text] = f"another address of interface {reported[address]}"
+    # The first InternalIP is the primary family: the order of the annotation, then the present one.
+    order = [*map(str, inputs.provided), *(one.address for one in node.status.addresses if inputs.present)]
+    published.sort(key=lambda one: order.index(one.address) if one.address in order else len(order))
+    hostname = NodeAddress(type="Hostname", address=node.metadata.name)
+    return AddressPlan((*published, hostname), {**reasons, hostname.address: "name of the Node"}, events=events)
 
 
-def _verdicts(vmi: VirtualMachineInstance, nic: Nic | None, plan: AddressPlan) -> tuple[AddressVerdict, ...]:
-    network = nic.network if nic else ""
-    kinds = {address.address: address.type for address in plan.addresses}
-    verdicts = list(_reported(vmi, nic, kinds, plan) if nic else ())
-    shown = {verdict.address for verdict in verdicts}
-    verdicts += _elsewhere(vmi, nic, {one: kind for one, kind in kinds.items() if one not in shown}, plan)
-    shown |= {verdict.address for verdict in verdicts}
-    for address, kind in kinds.items():
-        if address not in shown:
-            where = "" if kind == "Hostname" else network
-            verdicts.append(AddressVerdict(address, "", where, kind, plan.reasons[address]))
-    order = {pair: number for number, pair in enumerate(kinds.items())}
-    return tuple(sorted(verdicts, key=lambda verdict: order.get((verdict.address, verdict.kind), len(order))))
+def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...], tuple[EventMessage, ...]]:
+    """Return the addresses of the kubelet, and an Event if the annotation is invalid.
+
+    Blanks around an address are accepted; the Go framework rejects them.
+    """
+    value = node.metadata.annotation(PROVIDED_NODE_IP)
+    if value is None or not settings.use_provided_node_ip:
+        return (), ()
+    try:
+        addresses = tuple(plain_address(part.strip()) for part in value.split(","))
+    except ValueError:
+        addresses = ()
+    one_per_family = len({address.version for address in addresses}) == len(addresses) > 0
+    if one_per_family and not any(address.is_unspecified for address in addresses):
+        return addresses, ()
+    return (), (warning(NodeReason.PROVIDED_IP_INVALID, value, value=value),)
 
 
-def _reported(
-    vmi: VirtualMachineInstance, nic: Nic, kinds: Mapping[str, str], plan: AddressPlan
-) -> Iterator[AddressVerdict]:
-    """Yield a verdict on each address that is reported for the interface that counts."""
-    dropped = {one.address: str(one.reason) for one in plan.dropped if one.reason is not DropReason.DUPLICATE}
-    lost = f"the cloud-provider rule for annotation {PROVIDED_NODE_IP}: no other address of the type it names"
-    unpublished = lost if plan.addresses else "nothing is published: no address of the VM may be the InternalIP"
-    seen: set[str] = set()
-    for text in reported_addresses(vmi, nic.name):
-        plain = plain_text(text)
-        if plain in seen:
-            yield AddressVerdict(text, nic.name, nic.network, "", str(DropReason.DUPLICATE))
-        elif plain in kinds:
-            yield AddressVerdict(plain, nic.name, nic.network, kinds[plain], plan.reasons[plain])
-        else:
-            because = dropped.get(text) or dropped.get(plain) or unpublished
-            yield AddressVerdict(text, nic.name, nic.network, "", because)
-        seen.add(plain)
+def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
+    """Return the InternalIPs of an initialized Node. Before, they are the first guess of the kubelet."""
+    if not was_initialized(node):
+        return ()
+    return _usable((one.address for one in node.status.addresses if one.type == "InternalIP"), {}, {})
 
 
-def _elsewhere(
-    vmi: VirtualMachineInstance, nic: Nic | None, kinds: dict[str, str], plan: AddressPlan
-) -> Iterator[AddressVerdict]:
-    """Yield a verdict on the addresses of the other interfaces; ``kinds`` are of those that are published."""
-    networks = vmi.spec.multus_networks
-    why = f"addresses are read from {nic.name} ({nic.because})" if nic else "no interface of the VM counts"
-    counts = next((entry for entry in vmi.interfaces if nic is not None and entry.name == nic.name), None)
-    for entry in vmi.interfaces:
-        if entry is counts:
+def _additional_internal_ips(
+    node: Node, settings: NodeSettings
+) -> tuple[tuple[IPNetwork, ...], tuple[EventMessage, ...]]:
+    """Return the addresses and ranges in the annotation, and an Event if it is invalid. Valid entries count anyway."""
+    value = node.metadata.annotation(ADDITIONAL_INTERNAL_IPS)
+    if value is None or value in {"", "null"} or not settings.use_provided_node_ip:
+        return (), ()
+    try:
+        texts = read_note(value, list[str])
+    except DecodeError as error:
+        return (), (warning(NodeReason.ADDITIONAL_IPS_INVALID, value, value=value, cause=error),)
+    ranges, invalid = [], []
+    for text in texts:
+        try:
+            ranges.append(unmapped_range(parse_range(text.strip())[1]))
+        except ValueError:
+            invalid.append(text)
+    cause = f"not an IP address: {', '.join(invalid)}"
+    event = warning(NodeReason.ADDITIONAL_IPS_INVALID, value, value=value, cause=cause)
+    return tuple(ranges), (event,) if invalid else ()
+
+
+def _reported(vmi: VirtualMachineInstance, nic: str) -> tuple[str, ...]:
+    """Return what Harvester reports for an interface. As in the Go provider, the first entry of a name counts."""
+    return next((one.addresses for one in vmi.interfaces if one.name == nic), ())
+
+
+def _usable(
+    texts: Iterable[str], virtual_ips: Mapping[IPAddress, str], dropped: dict[str, str]
+) -> tuple[IPAddress, ...]:
+    """Return the usable addresses without repetitions; add the others to ``dropped`` with the reason."""
+    usable: dict[IPAddress, None] = {}
+    for text in texts:
+        try:
+            address = plain_address(text)
+        except ValueError:
+            dropped[text] = "not an IP address"
             continue
-        for text in entry.addresses:
-            name = entry.name or entry.interface_name
-            plain = plain_text(text)
-            kind = kinds.pop(plain, "")
-            because = plan.reasons[plain] if kind else f"on another interface: {why}"
-            yield AddressVerdict(plain if kind else text, name, networks.get(entry.name, ""), kind, because)
+        if reason := _unusable(address):
+            dropped[text] = reason
+        elif address in virtual_ips:
+            dropped[str(address)] = f"virtual IP of {virtual_ips[address]}"
+        else:
+            usable[address] = None
+    return tuple(usable)
+
+
+def _unusable(address: IPAddress) -> str:
+    kinds = (
+        (address.is_unspecified, "unspecified"),
+        (address.is_loopback, "loopback"),
+        (address.is_link_local, "link-local"),
+        (address.is_multicast, "multicast"),
+        (address == _BROADCAST, "broadcast"),
+    )
+    return next((kind for is_kind, kind in kinds if is_kind), "")
+
+
+def _is_inside(address: IPAddress, ranges: Iterable[IPNetwork]) -> bool:
+    return any(address in one for one in ranges)

@@ -19,7 +19,6 @@ from msgspec import Struct
 from harvester_ccm.model.core import ConfigMap, published_devices
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-from harvester_ccm.plan.node.vms import migrating, phase
 
 
 class DeviceReport(Struct, frozen=True):
@@ -32,10 +31,10 @@ class DeviceReport(Struct, frozen=True):
 
 def device_report(vmi: VirtualMachineInstance) -> DeviceReport | None:
     """Return the networks of a VM; None if it does not run. Devices during a live migration are not reliable."""
-    if phase(vmi) != "Running":
+    if vmi.phase != "Running":
         return None
     networks = vmi.spec.multus_networks
-    interfaces = () if migrating(vmi) else vmi.interfaces
+    interfaces = () if vmi.is_migrating else vmi.interfaces
     devices = {networks[i.name]: i.interface_name for i in interfaces if i.interface_name and i.name in networks}
     return DeviceReport(frozenset(filter(None, networks.values())), devices)
 

@@ -34,7 +34,7 @@ from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
 from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import NodeRequest, taints_body
-from harvester_ccm.plan.node.vms import VM, NodeStore, is_elsewhere, phase, recorded_vm
+from harvester_ccm.plan.node.vms import VM, NodeStore, is_elsewhere, recorded_vm
 
 _SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect="NoSchedule")
 BLOCKED_RETRY_SECONDS: Final = 60.0
@@ -177,20 +177,18 @@ def _blocked(view: LifecycleView) -> EventMessage | None:
         subject, why = "count", f"{found}. {check}"
     else:
         return None
-    advice = f"If its VM is gone for good, run: kubectl delete node {view.node.metadata.name}"
-    text = f"The VM of this Node was not found in Harvester, but the Node is not deleted: {why}. {advice}"
-    return warning(NodeReason.DELETION_HELD, text, subject=subject)
+    return warning(NodeReason.DELETION_HELD, subject, why=why, node=view.node.metadata.name)
 
 
 def deletion_failed(node: Node, error: CCMError) -> EventMessage:
     """Return the Event for a deletion that the API server of the guest cluster rejected."""
-    name, advice = node.metadata.name, ""
+    advice = ""
     if isinstance(error, Forbidden):
         advice = ". Grant the verb delete on nodes to the ClusterRole of this cloud controller manager"
     elif isinstance(error, AdmissionDenied):
         advice = ". Change the admission policy or webhook"
-    text = f"Failed deleting node {name}: {error}{advice}, or run: kubectl delete node {name}"
-    return warning(NodeReason.DELETION_FAILED, text, subject=type(error).__name__)
+    subject, name = type(error).__name__, node.metadata.name
+    return warning(NodeReason.DELETION_FAILED, subject, node=name, error=error, advice=advice)
 
 
 def is_absent(error: CCMError | None, vm_name: str) -> bool:
@@ -208,7 +206,7 @@ def power(vm: VM) -> Power:
     ``Running`` counts only together with ``status.ready``: KubeVirt reports a VM whose host failed as running for a
     while.
     """
-    status, vmi_phase = vm.object.status, phase(vm.vmi)
+    status, vmi_phase = vm.object.status, vm.vmi.phase if vm.vmi else ""
     printable = status.printable_status if status else ""
     has_ended = vm.vmi is None or vmi_phase in _FINAL_PHASES
     if printable in _RUNNING or (printable in {"Running", ""} and status is not None and status.ready):

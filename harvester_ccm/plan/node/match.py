@@ -20,25 +20,26 @@ from enum import StrEnum
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.errors import Forbidden
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import NodeReason
-from harvester_ccm.plan.node import messages
+from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
+from harvester_ccm.plan.node.messages import harvester_unavailable, warning
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.node.vms import (
     VM,
     Membership,
     NodeStore,
     full_network,
+    identity,
     is_elsewhere,
     owner_of,
     recorded_vm,
-    uid_identity,
-    uuid_identity,
     vm_named,
     vms_of,
 )
@@ -69,25 +70,28 @@ class Match(Struct, frozen=True):
 def find_vm(store: NodeStore, node: Node) -> Match:
     """Return the VM of a Node. While Harvester cannot be read, that is the reason why there is none."""
     uid = parse_provider_id(node.spec.provider_id)
-    if uid is not None and (found := vms_of(store, uid_identity(uid))):
+    if uid is not None and (found := vms_of(store, identity("uid", uid))):
         return Match(found[0], MatchedBy.PROVIDER_ID)
     match = _excluded(store, node) or _by_system_uuid(store, node) or _by_hostname(store, node) or _by_name(store, node)
     if match is None or (match.vm is None and not match.unmanaged):
-        problem = unreadable(store) or (match.problem if match else messages.vm_not_found(node, store.cluster))
+        problem = unreadable(store) or (match.problem if match else _not_found(node, store.cluster))
         return Match(problem=problem)
     if match.vm is None or uid is None:
         return match
     if not _is_replacement(node, match.vm):
-        return Match(problem=messages.other_machine(node, match.vm), unmanaged=True)
-    return Match(match.vm, match.by, event=messages.vm_replaced(node, match.vm))
+        return Match(problem=_other_machine(node, match.vm), unmanaged=True)
+    provider_id, vm = node.spec.provider_id, match.vm
+    event = warning(NodeReason.VM_REPLACED, provider_id=provider_id, vm=vm.name, uid=vm.uid)
+    return Match(vm, match.by, event=event)
 
 
 def _excluded(store: NodeStore, node: Node) -> Match | None:
     """Return why no VM can be found except by provider ID; None if one can."""
     if is_of_other_provider(node.spec.provider_id):
-        return Match(problem=messages.other_provider(node), unmanaged=True)
+        problem = warning(NodeReason.OTHER_PROVIDER, provider_id=node.spec.provider_id)
+        return Match(problem=problem, unmanaged=True)
     if not (store.vms.synced and store.vmis.synced):
-        return Match(problem=messages.not_synced(store.cluster.namespace))
+        return Match(problem=harvester_unavailable(None, action="list VMs", namespace=store.cluster.namespace))
     if is_elsewhere(node, store.cluster.namespace):
         return Match(problem=_other_namespace(store, node), unmanaged=True)
     return None
@@ -100,8 +104,29 @@ def unreadable(store: NodeStore) -> EventMessage | None:
         ("list VirtualMachineInstances", store.vmis.problem),
     ):
         if error is not None:
-            return messages.harvester_unavailable(error, action=action, namespace=store.cluster.namespace)
+            return harvester_unavailable(error, action=action, namespace=store.cluster.namespace)
     return None
+
+
+def _not_found(node: Node, cluster: ClusterIdentity) -> EventMessage:
+    label = f"{VM_CLUSTER}={cluster.name}" if cluster.named else f"{VM_CREATOR}={NODE_DRIVER}"
+    need = f"run qemu-guest-agent and have the label {label}"
+    if not cluster.asks_guests:
+        need = "have its system UUID, because guests are not queried for host names"
+    return warning(NodeReason.VM_NOT_FOUND, namespace=cluster.namespace, node=node.metadata.name, need=need)
+
+
+def _other_machine(node: Node, vm: VM) -> EventMessage:
+    return warning(
+        NodeReason.VM_OF_OTHER_MACHINE,
+        subject=vm.uid,
+        vm=vm.object.metadata.key,
+        firmware=vm.firmware_uuid or "unknown",
+        system=node.status.node_info.system_uuid or "unknown",
+        provider_id=node.spec.provider_id or "not set",
+        recorded=recorded_vm(node)[1] or "unknown",
+        node=node.metadata.name,
+    )
 
 
 def needs_hostname(node: Node, match: Match) -> bool:
@@ -114,8 +139,10 @@ def _other_namespace(store: NodeStore, node: Node) -> EventMessage:
     # One controller for each of several namespaces is a valid setup: other Nodes are VMs of this namespace then.
     uids = (parse_provider_id(other.spec.provider_id) for other in store.nodes.all())
     is_suspect = vm_named(store, node.metadata.name) is not None
-    is_suspect = is_suspect or not any(uid and vms_of(store, uid_identity(uid)) for uid in uids)
-    return messages.other_namespace(node, store.cluster.namespace, is_suspect=is_suspect)
+    is_suspect = is_suspect or not any(uid and vms_of(store, identity("uid", uid)) for uid in uids)
+    recorded, namespace = "/".join(recorded_vm(node)), store.cluster.namespace
+    problem = warning(NodeReason.VM_IN_OTHER_NAMESPACE, recorded=recorded, namespace=namespace)
+    return problem if is_suspect else replace(problem, reason=NodeReason.VM_NOT_FOUND)
 
 
 def _is_replacement(node: Node, vm: VM) -> bool:
@@ -131,7 +158,7 @@ def _is_replacement(node: Node, vm: VM) -> bool:
 
 def _by_system_uuid(store: NodeStore, node: Node) -> Match | None:
     uuid = node.status.node_info.system_uuid.strip().lower()
-    found = [vm for vm in vms_of(store, uuid_identity(uuid)) if vm.firmware_uuid == uuid] if uuid else []
+    found = [vm for vm in vms_of(store, identity("uuid", uuid)) if vm.firmware_uuid == uuid] if uuid else []
     group = _best(
         store, node, [vm for vm in found if vm.membership is not Membership.FOREIGN or not vm.uuid_is_made_from_name]
     )
@@ -163,11 +190,13 @@ def _by_name(store: NodeStore, node: Node) -> Match | None:
     if vm is None:
         return None
     if vm.membership is Membership.FOREIGN:
-        return Match(problem=messages.other_cluster(vm, store.cluster))
+        key, cluster = vm.object.metadata.key, store.cluster.name
+        return Match(problem=warning(NodeReason.VM_OF_OTHER_CLUSTER, vm=key, label=vm.cluster_label, cluster=cluster))
     if _is_taken(store, node, vm):
-        return Match(problem=messages.other_node(vm, owner_of(store, vm) or ""))
+        key, owner = vm.object.metadata.key, owner_of(store, vm)
+        return Match(problem=warning(NodeReason.VM_OF_OTHER_NODE, vm=key, owner=owner))
     if _has_system_uuid(vm, node) is False:
-        return Match(problem=messages.other_machine(node, vm), unmanaged=True)
+        return Match(problem=_other_machine(node, vm), unmanaged=True)
     return Match(vm, MatchedBy.NAME)
 
 
@@ -201,9 +230,10 @@ def _is_same_host(node_name: str, hostname: str) -> bool:
     return has_short_name and node_name.partition(".")[0] == hostname.partition(".")[0]
 
 
-def _single(group: Sequence[VM], by: MatchedBy, identity: str) -> Match | None:
+def _single(group: Sequence[VM], by: MatchedBy, shared: str) -> Match | None:
     if len(group) > 1:
-        return Match(problem=messages.ambiguous(sorted(vm.name for vm in group), identity))
+        names = sorted(vm.name for vm in group)
+        return Match(problem=warning(NodeReason.VM_AMBIGUOUS, identity=shared, names=names))
     return Match(group[0], by) if group else None
 
 

@@ -20,7 +20,6 @@ from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import INSTANCE_TYPE, INSTANCE_TYPE_BETA, REGION, REGION_BETA, ZONE, ZONE_BETA, NodeReason
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import uninitialized_taints
-from harvester_ccm.plan.node.vms import migrating
 
 _BETA: Final[Mapping[str, str]] = {ZONE: ZONE_BETA, REGION: REGION_BETA, INSTANCE_TYPE: INSTANCE_TYPE_BETA}
 
@@ -36,19 +35,14 @@ def topology_labels(
     labels: dict[str, str] = {}
     events: list[EventMessage] = []
     for key, beta in _BETA.items():
-        is_followed = vmi is not None and key != INSTANCE_TYPE and (is_new or (follow and not migrating(vmi)))
+        is_followed = vmi is not None and key != INSTANCE_TYPE and (is_new or (follow and not vmi.is_migrating))
         value = (vmi.metadata.annotation(key) if vmi is not None and is_followed else None) or ""
         copied = None if is_new else node.metadata.label(beta)
         if LABEL_VALUE.fullmatch(value):
             labels |= {key: value, beta: value}
             continue
         if value:
-            events.append(_invalid(key, value))
+            events.append(warning(NodeReason.TOPOLOGY_INVALID, f"{key}={value}", key=key, value=value))
         if copied is not None:
             labels[key] = copied
     return {key: value for key, value in labels.items() if node.metadata.label(key) != value}, tuple(events)
-
-
-def _invalid(key: str, value: str) -> EventMessage:
-    text = f"The VM's annotation {key} is {value!r}, expected a label value: at most 63 letters, digits, -, _ and ."
-    return warning(NodeReason.TOPOLOGY_INVALID, f"{text}. The label does not change", subject=f"{key}={value}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 from uuid import UUID, uuid5
 
 from msgspec import Struct
@@ -26,39 +26,29 @@ _UNSET_HOSTNAMES: Final = frozenset({"localhost", "localhost.localdomain", "loca
 def node_identities(node: Node) -> Iterator[str]:
     """Yield the index values of a Node. A Node and a VM without a common value never match."""
     if uid := parse_provider_id(node.spec.provider_id):
-        yield uid_identity(uid)
+        yield identity("uid", uid)
     if uuid := node.status.node_info.system_uuid.strip().lower():
-        yield uuid_identity(uuid)
-    yield host_identity(node.metadata.name)
+        yield identity("uuid", uuid)
+    yield identity("host", node.metadata.name.partition(".")[0])
 
 
 def vm_identities(vm: VirtualMachine) -> Iterator[str]:
     """Yield the index values of a VM."""
-    yield uid_identity(vm.metadata.uid)
-    yield host_identity(vm.metadata.name)
+    yield identity("uid", vm.metadata.uid)
+    yield identity("host", vm.metadata.name.partition(".")[0])
     if uuid := _firmware_uuid(vm.spec.template.spec if vm.spec.template else None):
-        yield uuid_identity(uuid)
+        yield identity("uuid", uuid)
 
 
 def vmi_identities(vmi: VirtualMachineInstance) -> Iterator[str]:
-    """Yield the index values of a VMI; those of its VM are in the index of VMs."""
+    """Yield the index values of a VMI that its VM does not have."""
     if uuid := _firmware_uuid(vmi.spec):
-        yield uuid_identity(uuid)
+        yield identity("uuid", uuid)
 
 
-def uid_identity(uid: str) -> str:
-    """Return the index value of the VM with this UID, and of the Nodes with its provider ID."""
-    return f"uid {uid}"
-
-
-def uuid_identity(uuid: str) -> str:
-    """Return the index value of a firmware or system UUID."""
-    return f"uuid {uuid}"
-
-
-def host_identity(name: str) -> str:
-    """Return the index value of a name, which counts without its domain."""
-    return f"host {name.partition('.')[0]}"
+def identity(kind: Literal["uid", "uuid", "host"], value: str) -> str:
+    """Return an index value: UID of a VM, UUID of its firmware, or a name without its domain."""
+    return f"{kind} {value}"
 
 
 IDENTITY: Final = "identity"
@@ -157,16 +147,16 @@ def vm_named(store: NodeStore, name: str) -> VM | None:
     return join(store, vm) if vm is not None and vm.metadata.uid else None
 
 
-def vms_of(store: NodeStore, identity: str) -> list[VM]:
-    """Return the VMs with an index value, in no particular order."""
-    found = (*store.vms.by_index(IDENTITY, identity), *store.vmis.by_index(IDENTITY, identity))
-    names = dict.fromkeys(one.metadata.name for one in found if one.metadata.namespace == store.cluster.namespace)
-    return [vm for vm in (vm_named(store, name) for name in names) if vm is not None]
+def vms_of(store: NodeStore, value: str) -> list[VM]:
+    """Return the VMs with an index value."""
+    found = (*store.vms.by_index(IDENTITY, value), *store.vmis.by_index(IDENTITY, value))
+    joined = (vm_named(store, name) for name in dict.fromkeys(one.metadata.name for one in found))
+    return [vm for vm in joined if vm is not None]
 
 
 def owner_of(store: NodeStore, vm: VM) -> str | None:
     """Return the name of the Node with the provider ID of a VM, of several the first by name; None if there is none."""
-    nodes = store.nodes.by_index(IDENTITY, uid_identity(vm.uid))
+    nodes = store.nodes.by_index(IDENTITY, identity("uid", vm.uid))
     return min((node.metadata.name for node in nodes), default=None)
 
 
@@ -196,7 +186,7 @@ def has_queryable_guest(store: NodeStore, vm: VM) -> bool:
     agent: KubeVirt answers any other query with an error.
     """
     vmi = vm.vmi
-    if vmi is None or phase(vmi) != "Running" or not agent_connected(vmi) or owner_of(store, vm) is not None:
+    if vmi is None or vmi.phase != "Running" or not vmi.has_agent or owner_of(store, vm) is not None:
         return False
     made_by_driver = (vmi.metadata.labels or {}).get(VM_CREATOR) == NODE_DRIVER
     return vm.membership is Membership.OWN or (vm.membership is Membership.UNMARKED and made_by_driver)
@@ -231,23 +221,6 @@ def usable_hostname(hostname: str) -> str:
 def full_network(network: str, vmi: VirtualMachineInstance) -> str:
     """Return a network as ``namespace/name``. A name without a namespace is in the namespace of the VM."""
     return network if "/" in network else f"{vmi.metadata.namespace}/{network}"
-
-
-def migrating(vmi: VirtualMachineInstance) -> bool:
-    """Return whether a live migration is in progress. KubeVirt keeps the state of the last one."""
-    state = vmi.status.migration_state if vmi.status else None
-    return state is not None and not state.completed
-
-
-def agent_connected(vmi: VirtualMachineInstance) -> bool:
-    """Return whether the guest agent is connected."""
-    conditions = vmi.status.conditions if vmi.status else None
-    return any((c.type, c.status) == ("AgentConnected", "True") for c in conditions or ())
-
-
-def phase(vmi: VirtualMachineInstance | None) -> str:
-    """Return the phase of a VMI; empty without a VMI."""
-    return vmi.status.phase if vmi and vmi.status else ""
 
 
 def _firmware_uuid(spec: InstanceSpec | None) -> str:

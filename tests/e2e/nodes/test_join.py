@@ -28,7 +28,7 @@ async def test_one_node_step_by_step(stage: Stage, cluster: Cluster, flags: Mapp
     assert flags
     vm = Machine("w1", zone="zone-a", region="north")
     await cluster.join(vm)
-    assert "No VM of that name" in await cluster.hears("w1", "VMNotFound")
+    assert "No VM in namespace" in await cluster.hears("w1", "VMNotFound")
     uid = await cluster.define(vm)
     assert "is not running" in await cluster.hears("w1", "VMNotRunning")
     await cluster.machines.start(vm)

@@ -10,7 +10,7 @@ from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 
 LAN, STORAGE = "default/lan", "default/storage"
-ELSEWHERE = "on another interface: addresses are read from"
+NAMED = f"named by annotation {PROVIDED_NODE_IP}"
 
 
 def addresses(document: Json) -> list[tuple[str, str | None, str]]:
@@ -27,15 +27,14 @@ def test_every_address_has_a_reason(run: Runner, serve: ClusterServer) -> None:
     announced = objects.service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.100"}, finalizers=[SERVICE_FINALIZER])
     document = explain(run, serve(objects.node(), objects.machine(), vmi, announced))
     assert addresses(document) == [
-        ("10.0.0.5", "InternalIP", "first IPv4 address of interface nic-0"),
+        ("10.0.0.5", "InternalIP", "first IPv4 address of the interface"),
         ("10.0.0.9", "ExternalIP", "another address of interface nic-0"),
-        ("fd00::5", "InternalIP", "first IPv6 address of interface nic-0"),
+        ("fd00::5", "InternalIP", "first IPv6 address of the interface"),
         ("w1", "Hostname", "name of the Node"),
         ("fe80::1", None, "link-local"),
-        ("10.0.0.5", None, "repeated"),
-        ("10.0.0.100", None, "virtual IP of a load balancer"),
+        ("10.0.0.100", None, "virtual IP of Service shop/web"),
         ("bad", None, "not an IP address"),
-        ("10.9.0.5", None, "on another interface: addresses are read from nic-0 (the first interface)"),
+        ("10.9.0.5", None, "on interface nic-1, and not on nic-0"),
     ]
     assert document["machine"]["foundBy"] == "name"
 
@@ -48,14 +47,14 @@ def test_every_address_has_a_reason(run: Runner, serve: ClusterServer) -> None:
             {},
             [
                 ("10.0.0.5", "ExternalIP", "another address of interface nic-0"),
-                ("10.0.0.9", "InternalIP", "inside --node-ip-cidr 10.0.0.8/29"),
+                ("10.0.0.9", "InternalIP", "first IPv4 address inside --node-ip-cidr 10.0.0.8/29"),
             ],
         ),
         (
             ("--node-exclude-ip-ranges=10.0.0.5",),
             {},
             [
-                ("10.0.0.9", "InternalIP", "first IPv4 address of interface nic-0 that is not excluded"),
+                ("10.0.0.9", "InternalIP", "first IPv4 address of the interface"),
                 ("10.0.0.5", None, "excluded by --node-exclude-ip-ranges"),
             ],
         ),
@@ -63,7 +62,7 @@ def test_every_address_has_a_reason(run: Runner, serve: ClusterServer) -> None:
             (),
             {PROVIDED_NODE_IP: "10.0.0.9"},
             [
-                ("10.0.0.9", "InternalIP", f"annotation {PROVIDED_NODE_IP} names it"),
+                ("10.0.0.9", "InternalIP", NAMED),
                 ("10.0.0.5", "ExternalIP", "another address of interface nic-0"),
             ],
         ),
@@ -71,17 +70,17 @@ def test_every_address_has_a_reason(run: Runner, serve: ClusterServer) -> None:
             (),
             {ADDITIONAL_INTERNAL_IPS: '["10.0.0.9"]'},
             [
-                ("10.0.0.5", "InternalIP", "first IPv4 address of interface nic-0"),
-                ("10.0.0.9", None, "named by the annotation for additional internal IPs"),
+                ("10.0.0.5", "InternalIP", "first IPv4 address of the interface"),
+                ("10.0.0.9", None, f"named by annotation {ADDITIONAL_INTERNAL_IPS}"),
             ],
         ),
         (
             ("--management-network=default/storage",),
             {},
             [
-                ("10.9.0.5", "InternalIP", "first IPv4 address of interface nic-1"),
-                ("10.0.0.5", None, f"{ELSEWHERE} nic-1 (--management-network default/storage)"),
-                ("10.0.0.9", None, f"{ELSEWHERE} nic-1 (--management-network default/storage)"),
+                ("10.9.0.5", "InternalIP", "first IPv4 address of the interface"),
+                ("10.0.0.5", None, "on interface nic-0, and not on nic-1"),
+                ("10.0.0.9", None, "on interface nic-0, and not on nic-1"),
             ],
         ),
     ],
@@ -95,8 +94,7 @@ def test_rules(
 ) -> None:
     vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5", "10.0.0.9"]), ("eth1", STORAGE, ["10.9.0.5"]))
     document = explain(run, serve(objects.node(annotations=annotations), objects.machine(), vmi), *words)
-    found = [one for one in addresses(document) if one[1] != "Hostname"]
-    assert found[: len(expected)] == expected
+    assert set(expected) <= set(addresses(document))
 
 
 def test_a_known_address_that_is_not_reported_is_kept(run: Runner, serve: ClusterServer) -> None:
@@ -104,19 +102,23 @@ def test_a_known_address_that_is_not_reported_is_kept(run: Runner, serve: Cluste
     node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}, {"type": "Hostname", "address": "w1"}]
     vmi = objects.instance("w1", ("eth0", LAN, ["fd00::5"]))
     document = explain(run, serve(node, objects.machine(), vmi))
-    kept = ("10.0.0.5", "InternalIP", "is the InternalIP already, and the VM reports no other that may replace it")
+    kept = ("10.0.0.5", "InternalIP", "present InternalIP, which the VM does not report now")
     assert kept in addresses(document)
 
 
-def test_writes_in_their_order(run: Runner, serve: ClusterServer) -> None:
+def test_next_write(run: Runner, serve: ClusterServer) -> None:
     vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))
-    result = run("explain", "node/w1", *serve(objects.node(), objects.machine(), vmi), "--output=json")
-    assert result.code == 0
-    first, last, _ = result.document["steps"]
-    assert [(one["verb"], one["kind"], one["name"]) for one in (first, last)] == [("patch", "Node", "w1")] * 2
+    node = objects.node()
+    new = run("explain", "node/w1", *serve(node, objects.machine(), vmi), "--output=json")
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}, {"type": "Hostname", "address": "w1"}]
+    addressed = run("explain", "node/w1", *serve(node, objects.machine(), vmi), "--output=json")
+    assert (new.code, addressed.code) == (0, 0)
+    (first,) = new.document["steps"]
     assert [one["type"] for one in first["body"]["status"]["addresses"]] == ["InternalIP", "Hostname"]
-    assert last["body"]["spec"] == {"providerID": "harvester://uid-of-vm-w1", "taints": None}
-    assert [one["event"]["reason"] for one in result.document["steps"] if "event" in one] == ["Synced"]
+    second, event = addressed.document["steps"]
+    assert (second["verb"], second["kind"], second["name"]) == ("patch", "Node", "w1")
+    assert second["body"]["spec"] == {"providerID": "harvester://uid-of-vm-w1", "taints": None}
+    assert event["event"]["reason"] == "Synced"
 
 
 def test_what_a_node_waits_for(run: Runner, serve: ClusterServer) -> None:
@@ -133,12 +135,12 @@ def test_what_a_node_waits_for(run: Runner, serve: ClusterServer) -> None:
 def test_a_node_without_a_vm(run: Runner, serve: ClusterServer) -> None:
     result = run("explain", "node/w1", *serve(objects.node(), objects.machine("other")))
     assert result.code == 1
-    assert "No VM of that name in namespace vms of Harvester" in result.out
+    assert "No VM in namespace vms of Harvester" in result.out
 
 
 def test_nodes_that_are_left_as_they_are(run: Runner, serve: ClusterServer) -> None:
     vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))
     flags = serve(objects.node(), objects.machine(), vmi)
     document = explain(run, flags, "--controllers=-cloud-node-controller,-cloud-node-lifecycle-controller")
-    assert document["notKept"] == "cloud-node-controller is switched off by --controllers"
+    assert document["skipReason"] == "cloud-node-controller is switched off by --controllers"
     assert document["steps"] == []

@@ -260,7 +260,7 @@ def test_a_node_that_waits() -> None:
     node = node_objects.node("w1", taints=[node_objects.UNINITIALIZED])
     line = node_in(seen(nodes=(node,)))
     assert (line.state, line.reason) == (State.PENDING, "VMNotFound")
-    assert "No VM of that name" in line.message
+    assert "No VM in namespace" in line.message
 
 
 def test_what_is_switched_off_is_not_shown() -> None:

@@ -85,7 +85,7 @@ def test_node_that_a_write_does_not_find_stays_a_backend_until_it_is_seen_to_go(
             scene.guest_server.faults.append(answer)
             if ready == "True":
                 scene.report(ZONED, "10.0.0.2")
-                await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"))
+                await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"), seconds=90)
             else:
                 scene.stop(ZONED)
                 scene.say_ready("w1", ready)
@@ -142,7 +142,7 @@ async def test_topology_is_not_followed_without_the_vmi_controller() -> None:
         await initialised(scene, ["w1"])
         scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"metadata": {"annotations": {ZONE: "zone-b"}}})
         scene.report(ZONED, "10.0.0.2")
-        await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"))
+        await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"), seconds=90)
         await asyncio.sleep(600)
         assert scene.stored("w1")["metadata"]["labels"][ZONE] == "zone-a"
 
@@ -199,9 +199,9 @@ def test_services_and_load_balancers_that_may_not_be_listed_are_told_and_hold_no
             await asyncio.sleep(60)
             assert sorted(scene.told("w1")) == ["LoadBalancersUnread", "Synced"]
             scene.report(ZONED, "10.0.0.2")
-            await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"))
+            await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"), seconds=90)
         unread = next(one for one in scene.guest_server.events() if one["reason"] == "LoadBalancersUnread")
-        assert f"{path[1:]} is forbidden: cannot list. The Node is initialised nevertheless" in unread["message"]
+        assert f"{path[1:]} is forbidden: cannot list. Their addresses are not known" in unread["message"]
 
     run()
 
@@ -434,7 +434,7 @@ def test_every_address_that_is_not_published_is_in_the_debug_log_with_its_reason
         (
             "debug",
             {
-                "10.0.0.50": "virtual IP of a load balancer",
+                "10.0.0.50": "virtual IP of load balancer default/lb in Harvester",
                 "fe80::1": "link-local",
                 "10.0.0.2/24": "not an IP address",
             },

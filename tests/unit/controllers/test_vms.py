@@ -38,7 +38,7 @@ async def test_pods_in_a_guest_wake_nobody() -> None:
             await asyncio.sleep(0.1)
         assert woken == []
         scene.report(OURS, "10.0.0.2")
-        await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"))
+        await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"), seconds=90)
 
 
 @jumping_time
@@ -96,7 +96,7 @@ async def test_network_mapping_looks_when_what_it_depends_on_has_changed() -> No
         assert len(looked) == 1, "the VM is a Node's now"
         scene.report(vm, "10.0.0.2")
         scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"status": {"printableStatus": "Migrating"}})
-        await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"))
+        await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"), seconds=90)
         assert len(looked) == 1, "neither an address nor the status of a VM is in the mapping"
         scene.report(vm)
         await until(lambda: len(looked) == 2, what="a device that is not reported any more")

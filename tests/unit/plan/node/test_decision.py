@@ -1,28 +1,23 @@
-"""The plan for one Node: what is written in which order, and what is said until then."""
+"""The plan for a Node: whole plans, one write each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import string
+from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harvester_ccm.commands.inventory import ListedNodes
-from harvester_ccm.config import NodeSettings
+from harvester_ccm.errors import CCMError, Forbidden, Unreachable
 from harvester_ccm.model.core import Node
-from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import ZONE, NodeReason
-from harvester_ccm.netip import plain_address
-from harvester_ccm.plan.node.decision import NodePlan, NodeView, VirtualIPs, plan_node
-from harvester_ccm.plan.node.interfaces import DroppedAddress, DropReason
-from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm
-from harvester_ccm.plan.node.messages import harvester_unavailable
-from harvester_ccm.plan.node.patch import NodePatch, patch_request
-from harvester_ccm.plan.node.vms import VM
+from harvester_ccm.names import MACHINE_RECORD, NodeReason
+from harvester_ccm.plan.node import decision, messages
+from harvester_ccm.plan.node.decision import NodePlan, VirtualIPs, observe, plan_node
+from harvester_ccm.plan.node.messages import TEXTS, harvester_unavailable
+from harvester_ccm.plan.node.patch import NodeRequest
 from tests.worlds.node_objects import (
-    FOREIGN,
     OWN,
     REINITIALIZE,
     UNINITIALIZED,
@@ -37,388 +32,183 @@ from tests.worlds.node_objects import (
     vm,
 )
 
-PROVIDED = "alpha.kubernetes.io/provided-node-ip"
-ZONES = {"topology.kubernetes.io/zone": "us-west-1a", "topology.kubernetes.io/region": "us-west"}
-EXTRA = {"key": "ImproveCoverageTaint", "value": "true", "effect": "NoSchedule"}
+OTHER_TAINT = {"key": "example.com/drained", "effect": "NoExecute"}
+ZONE, OLD_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
+RECORD = {MACHINE_RECORD: "prod/w1"}
+MACHINES = store([vm(labels=OWN)], [instance(ips=["10.0.0.1", "132.1.1.3"], annotations={ZONE: "z1"})])
+NEW = node(taints=[OTHER_TAINT, UNINITIALIZED], addresses=pairs("H w1"))
+READY = node(
+    provider_id="harvester://uid-w1",
+    addresses=pairs("I 10.0.0.1, E 132.1.1.3, H w1"),
+    labels={ZONE: "z1", OLD_ZONE: "z1"},
+    annotations=RECORD,
+)
 
 
-FIRMWARE = "5f3c0000-0000-4000-8000-00000000000a"
+def planned(target: Node, machines: ListedNodes = MACHINES, known: VirtualIPs | None = None) -> NodePlan:
+    settings = node_settings()
+    return plan_node(observe(machines, target, virtual_ips=known or VirtualIPs(), settings=settings))
 
 
-def machines(running: VirtualMachineInstance | None = None) -> ListedNodes:
-    return store(
-        [vm(labels=OWN, firmware=FIRMWARE)], [running or instance(ips=["10.0.0.1", "132.143.154.163"], labels=OWN)]
-    )
+def outline(plan: NodePlan) -> str:
+    """Return the fields that are written, and the reasons of Events and of the wait."""
+    body = plan.request.body if plan.request else {}
+    written = [f"{part}.{field}" for part, fields in body.items() for field in fields if field != "uid"]  # type: ignore[attr-defined]
+    texts = [*written, *(f"then {event.reason}" for event in plan.emitted)]
+    texts += [f"now {event.reason}" for event in plan.events]
+    texts += [f"waits {plan.waiting.reason}"] if plan.waiting else []
+    return ", ".join(texts)
 
 
-def planned(target: Node, found: ListedNodes | None = None, settings: NodeSettings | None = None) -> NodePlan:
-    """Return the plan when no address is waited for any more."""
-    match = find_vm(found or machines(), target)
-    return plan_node(NodeView(target, match, settings or node_settings(monitor_period=0.0)))
+def test_new_node_is_initialized_by_two_writes() -> None:
+    first = planned(NEW)
+    addresses = [{"type": one.type, "address": one.address} for one in READY.status.addresses]
+    body: dict[str, object] = {"metadata": {"uid": "node-uid"}, "status": {"addresses": addresses}}
+    assert (first.request, first.emitted) == (NodeRequest("PATCH", "w1", body, "status"), ())
+    target = patched(NEW, body)
+    second = planned(target)
+    metadata = {
+        "uid": "node-uid",
+        "resourceVersion": "8",
+        "labels": {ZONE: "z1", OLD_ZONE: "z1"},
+        "annotations": RECORD,
+    }
+    spec = {"taints": [OTHER_TAINT], "providerID": "harvester://uid-w1"}
+    assert second.request == NodeRequest("PATCH", "w1", {"metadata": metadata, "spec": spec})
+    assert [event.reason for event in second.emitted] == ["Synced"]
+    assert second.request is not None
+    assert outline(planned(patched(target, second.request.body))) == ""
 
 
-def applied(target: Node, plan: NodePlan) -> Node:
-    """Return the Node after the plan, as the API server would leave it."""
-    for patch in plan.patches:
-        request = patch_request(target, patch)
-        target = patched(target, request.body) if request else target
-    return target
-
-
-def test_initialisation_in_its_order() -> None:
-    running = instance(ips=["10.0.0.1", "132.143.154.163"], annotations=ZONES)
-    plan = planned(node(taints=[EXTRA, UNINITIALIZED]), machines(running))
-    assert plan == NodePlan(
-        patches=(
-            NodePatch(
-                {
-                    "metadata": {"uid": "node-uid"},
-                    "status": {
-                        "addresses": [
-                            {"type": "InternalIP", "address": "10.0.0.1"},
-                            {"type": "ExternalIP", "address": "132.143.154.163"},
-                            {"type": "Hostname", "address": "w1"},
-                        ]
-                    },
-                },
-                "status",
+@pytest.mark.parametrize(
+    ("target", "machines", "expected"),
+    [
+        pytest.param(READY, MACHINES, "", id="nothing to do"),
+        pytest.param(NEW, store([]), "now VMNotFound, waits VMNotFound", id="new, no VM"),
+        pytest.param(NEW, store([vm()]), "now VMNotRunning, waits VMNotRunning", id="new, VM stopped"),
+        pytest.param(NEW, store([vm()], [instance(ips=[])]), "now NoAddress, waits NoAddress", id="new, no address"),
+        pytest.param(
+            NEW,
+            store([], problem=Unreachable("x")),
+            "now HarvesterUnavailable, waits HarvesterUnavailable",
+            id="new, away",
+        ),
+        pytest.param(READY, store([]), "", id="initialized, no VM"),
+        pytest.param(READY, store([vm()], [instance(ips=[])]), "", id="initialized, silent agent"),
+        pytest.param(
+            node(provider_id="harvester://uid-w1", addresses=pairs("H w1")),
+            store([vm()], [instance(ips=[])]),
+            "now NoAddress",
+            id="initialized without InternalIP",
+        ),
+        pytest.param(
+            node(addresses=pairs("I 10.0.0.1, E 132.1.1.3, H w1"), labels={ZONE: "z1", OLD_ZONE: "z1"}),
+            MACHINES,
+            "now NoProviderID",
+            id="joined without the taint",
+        ),
+        pytest.param(
+            node(
+                provider_id="harvester://uid-w1",
+                addresses=pairs("I 10.0.0.9, H w1"),
+                labels={ZONE: "z1", OLD_ZONE: "z1"},
             ),
-            NodePatch(
-                {
-                    "metadata": {
-                        "uid": "node-uid",
-                        "labels": {
-                            "topology.kubernetes.io/zone": "us-west-1a",
-                            "failure-domain.beta.kubernetes.io/zone": "us-west-1a",
-                            "topology.kubernetes.io/region": "us-west",
-                            "failure-domain.beta.kubernetes.io/region": "us-west",
-                        },
-                        "annotations": {
-                            "cloudprovider.harvesterhci.io/virtual-machine": "prod/w1",
-                            "cloudprovider.harvesterhci.io/node-network": "prod/mgmt",
-                        },
-                    },
-                    "spec": {"providerID": "harvester://uid-w1"},
-                },
-                initialised=True,
+            store([vm()], [instance(networks=[("n", "x")], ips=["10.0.0.1"], annotations={ZONE: "z1"})]),
+            "status.addresses",
+            id="new address is published first as ExternalIP",
+        ),
+        pytest.param(
+            node(
+                provider_id="harvester://uid-w1",
+                taints=[REINITIALIZE],
+                addresses=pairs("I 10.0.0.1, E 132.1.1.3, H w1"),
+                labels={ZONE: "z1", OLD_ZONE: "z1"},
+                annotations=RECORD,
             ),
-        ),
-        done=EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully"),
-    )
-
-
-RECORD = "cloudprovider.harvesterhci.io/virtual-machine"
-A1 = "I 10.0.0.1, E 132.143.154.163, H w1"
-
-
-@pytest.mark.parametrize(
-    ("before", "running", "provider_id", "addresses"),
-    [
-        pytest.param(node(taints=[UNINITIALIZED]), None, "harvester://uid-w1", A1, id="new node"),
-        pytest.param(
-            node(taints=[UNINITIALIZED], addresses=pairs("H nodeoverriden")),
-            None,
-            "harvester://uid-w1",
-            A1,
-            id="host name is the Node's name",
+            MACHINES,
+            "metadata.resourceVersion, spec.taints, then Synced",
+            id="taint was set again",
         ),
         pytest.param(
-            node(taints=[UNINITIALIZED], provider_id="harvester://before", system_uuid=FIRMWARE),
-            None,
-            "harvester://before",
-            A1,
-            id="provider ID is kept",
+            node(provider_id="harvester://uid-w1", addresses=pairs("I 10.0.0.1, E 132.1.1.3, H w1")),
+            MACHINES,
+            "metadata.labels, metadata.annotations",
+            id="record comes with the labels",
         ),
         pytest.param(
-            node(taints=[UNINITIALIZED], annotations={PROVIDED: "10.0.0.1"}),
-            None,
-            "harvester://uid-w1",
-            A1,
-            id="provided node IP",
-        ),
-        pytest.param(
-            node(taints=[UNINITIALIZED], annotations={PROVIDED: "invalid-ip"}),
-            None,
-            "harvester://uid-w1",
-            A1,
-            id="provided node IP unreadable (Go: stuck)",
-        ),
-        pytest.param(
-            node(taints=[UNINITIALIZED], annotations={PROVIDED: "10.0.0.2"}),
-            None,
-            "harvester://uid-w1",
-            "I 10.0.0.2, E 10.0.0.1, E 132.143.154.163, H w1",
-            id="provided node IP not offered (Go: stuck)",
-        ),
-        pytest.param(
-            node(taints=[REINITIALIZE], provider_id="harvester://uid-w1", addresses=pairs(A1)),
-            instance(ips=[]),
-            "harvester://uid-w1",
-            A1,
-            id="second initialisation while the agent is silent",
-        ),
-        pytest.param(
-            node(taints=[{**UNINITIALIZED, "value": "x", "effect": "NoExecute"}]),
-            None,
-            "harvester://uid-w1",
-            A1,
-            id="taint with another value and effect",
+            node(provider_id="harvester://uid-w1", taints=[UNINITIALIZED], deleting=True), MACHINES, "", id="going"
         ),
     ],
 )
-def test_initialised_node(
-    before: Node, running: VirtualMachineInstance | None, provider_id: str, addresses: str
-) -> None:
-    plan = planned(before, machines(running))
-    after = applied(before, plan)
-    assert plan.done is not None
-    assert after.spec.taints == ()
-    assert after.spec.provider_id == provider_id
-    assert shown(after.status.addresses) == addresses
-    assert after.metadata.annotations is not None
-    assert (before.metadata.annotations or {}).items() <= after.metadata.annotations.items()
-    assert [(c.type, c.status) for c in after.status.conditions] == [("Ready", "True")]
-
-
-def test_other_taints_stay() -> None:
-    before = node(taints=[EXTRA, UNINITIALIZED])
-    after = applied(before, planned(before))
-    assert [taint.key for taint in after.spec.taints] == ["ImproveCoverageTaint"]
-
-
-WAITS: Mapping[str, tuple[ListedNodes, str, str]] = {
-    "no VM": (store([vm("other")]), "VM_NOT_FOUND", "No VM of that name in namespace prod"),
-    "foreign VM": (store([vm(labels=FOREIGN)]), "VM_OF_OTHER_CLUSTER", "Correct the label or --cluster-name"),
-    "VM stopped": (
-        store([vm(labels=OWN, printable="Stopped")]),
-        "VM_NOT_RUNNING",
-        "VM prod/w1 is not running (status Stopped)",
-    ),
-    "no agent": (machines(instance(ips=[], agent=False)), "NO_ADDRESS", "is qemu-guest-agent installed"),
-    "pod network": (machines(instance(networks=[("default", "")])), "NO_MANAGEMENT_NETWORK", "(pod) network"),
-}
-
-
-@pytest.mark.parametrize("case", WAITS)
-def test_initialisation_that_has_to_wait_writes_nothing_and_says_why(case: str) -> None:
-    found, reason, words = WAITS[case]
-    plan = planned(node(taints=[UNINITIALIZED]), found)
-    assert (plan.patches, plan.done) == ((), None)
-    assert plan.waiting is not None
-    assert plan.waiting.reason.name == reason
-    assert words in plan.waiting.message
-    assert plan.waiting in plan.notes
-
-
-@pytest.mark.parametrize("case", ["no VM", "VM stopped", "no agent"])
-@pytest.mark.parametrize(
-    ("addresses", "told"), [("I 10.0.0.1, H w1", False), ("E 10.0.0.1, H w1", True), ("H w1", True), ("", True)]
-)
-def test_same_trouble_of_an_initialised_node_is_told_only_without_an_internal_ip(
-    case: str, addresses: str, told: bool
-) -> None:
-    found, reason, _ = WAITS[case]
-    plan = planned(node(addresses=pairs(addresses), provider_id="harvester://uid-w1"), found)
-    assert (plan.patches, plan.waiting) == ((), None)
-    assert [note.reason.name for note in plan.notes] == [reason] * told
-    assert [remark.reason.name for remark in plan.remarks] == [reason] * (not told)
-
-
-def test_nodes_of_others_are_told_nothing_also_without_an_internal_ip() -> None:
-    plan = planned(node(provider_id="aws:///eu/i-1"), machines())
-    assert (plan.patches, plan.notes) == ((), ())
-
-
-INTERNAL_IPS = {
-    "another address": ("I 10.0.0.1, H w1", ["10.0.0.7"], "10.0.0.1 to 10.0.0.7"),
-    "a second family": ("I 10.0.0.1, H w1", ["10.0.0.1", "fd00::1"], "10.0.0.1 to 10.0.0.1, fd00::1"),
-    "there was none": ("H w1", ["10.0.0.1"], "none to 10.0.0.1"),
-    "the same, and more addresses": ("I 10.0.0.1, H w1", ["10.0.0.1", "10.0.0.7"], None),
-    "the same in another order": ("I 10.0.0.1, I fd00::1, H w1", ["fd00::1", "10.0.0.1"], None),
-    "an agent that is silent": ("I 10.0.0.1, H w1", [], None),
-}
-
-
-@pytest.mark.parametrize(("before", "reported", "change"), INTERNAL_IPS.values(), ids=INTERNAL_IPS.keys())
-def test_every_change_of_an_internal_ip_is_told_when_it_is_written(
-    before: str, reported: list[str], change: str | None
-) -> None:
-    known = node(provider_id="harvester://uid-w1", addresses=pairs(before))
-    plan = planned(known, machines(instance(ips=reported)))
-    told = [note for patch in plan.patches if patch.subresource == "status" for note in patch.told]
-    assert [note.message.partition(" (")[0] for note in told] == (
-        [f"InternalIP changed from {change}"] if change else []
-    )
-    assert all(note.type == "Warning" for note in told)
-    new = planned(node(taints=[UNINITIALIZED], addresses=pairs(before)), machines(instance(ips=reported)))
-    assert [note for patch in new.patches for note in patch.told] == [], "a new Node is being given its addresses"
-
-
-def test_change_of_an_internal_ip_says_why() -> None:
-    known = node(provider_id="harvester://uid-w1", addresses=pairs("I 10.0.0.1, I fd00::1, H w1"))
-    plan = planned(known, machines(instance(ips=["10.0.0.7", "fd00::1"])))
-    (told,) = plan.patches[0].told
-    assert told.message == (
-        "InternalIP changed from 10.0.0.1, fd00::1 to 10.0.0.7, fd00::1 (10.0.0.7: first IPv4 address of interface "
-        "nic-1; 10.0.0.1: the VM does not report it)"
-    )
-
-
-def test_harvester_that_forbids_is_told() -> None:
-    problem = harvester_unavailable(answered(403, "no"), action="list VirtualMachines", namespace="prod")
-    plan = plan_node(NodeView(node(taints=[UNINITIALIZED]), Match(problem=problem), node_settings()))
-    assert plan == NodePlan(waiting=problem, notes=(problem,))
-
-
-def test_nothing_is_decided_while_an_address_may_be_a_load_balancers() -> None:
-    ours, addresses = node(provider_id="harvester://uid-w1"), VirtualIPs(complete=False)
-    waits = plan_node(NodeView(ours, find_vm(machines(), ours), node_settings(), addresses))
-    assert waits == NodePlan(left_alone=waits.left_alone)
-    assert waits.left_alone.endswith("load balancers have not been read yet")
+def test_one_write_or_the_reason_why_there_is_none(target: Node, machines: ListedNodes, expected: str) -> None:
+    assert outline(planned(target, machines)) == expected
 
 
 @pytest.mark.parametrize(
-    ("taints", "decided"), [pytest.param([UNINITIALIZED], True, id="new"), pytest.param([], False, id="initialised")]
-)
-def test_new_node_does_not_wait_for_ever_for_load_balancers(taints: list[dict[str, str]], decided: bool) -> None:
-    target = node(taints=taints)
-    broken = VirtualIPs(complete=False, problem=answered(500, "conversion webhook failed"))
-    plan = plan_node(NodeView(target, find_vm(machines(), target), node_settings(), broken))
-    assert (plan.patches != ()) == decided
-    assert ("conversion webhook failed" in plan.left_alone) == (not decided)
-
-
-def test_vm_is_not_called_stopped_while_its_vmi_cannot_be_read() -> None:
-    target = node(taints=[UNINITIALIZED])
-    problem = harvester_unavailable(answered(403, "no"), action="list VirtualMachineInstances", namespace="prod")
-    match = find_vm(store([vm()]), target)
-    assert match.vm is not None
-    plan = plan_node(NodeView(target, match, node_settings(), unreadable=problem))
-    assert plan == NodePlan(waiting=problem, notes=(problem,))
-
-
-def test_refresh_of_an_initialised_node_follows_its_vm() -> None:
-    known = node(provider_id="harvester://uid-w1", addresses=pairs("I 10.0.0.1, H w1"))
-    plan = planned(known, machines(instance(ips=["10.0.0.7"], annotations={"topology.kubernetes.io/zone": "z2"})))
-    after = applied(known, plan)
-    assert plan.done is None
-    assert shown(after.status.addresses) == "I 10.0.0.7, H w1"
-    assert after.metadata.label("topology.kubernetes.io/zone") == "z2"
-
-
-def test_provider_id_is_only_written_with_the_initialisation() -> None:
-    plan = planned(node(addresses=pairs(A1)))
-    assert all("spec" not in patch.body for patch in plan.patches)
-
-
-@pytest.mark.parametrize(
-    ("target", "told"),
+    ("known", "new", "initialized"),
     [
-        pytest.param(node(addresses=pairs(A1)), True, id="joined without the taint"),
-        pytest.param(node(addresses=pairs(A1), provider_id="harvester://uid-w1"), False, id="initialised"),
-        pytest.param(node(addresses=pairs(A1), taints=[UNINITIALIZED]), False, id="gets it now"),
-        pytest.param(node("elsewhere", addresses=pairs(A1)), False, id="no VM of ours"),
-    ],
-)
-def test_node_without_a_provider_id_is_told_what_it_lacks(target: Node, told: bool) -> None:
-    notes = {note.reason: note.message for note in planned(target).notes}
-    assert (NodeReason.NO_PROVIDER_ID in notes) == told
-    if told:
-        assert notes[NodeReason.NO_PROVIDER_ID] == (
-            "This Node is VM prod/w1 and has no provider ID, because it joined without the taint "
-            "node.cloudprovider.kubernetes.io/uninitialized. Its addresses and labels follow the VM, but it is not "
-            "deleted with it. Run its kubelet with --cloud-provider=external, delete the Node and restart the kubelet"
-        )
-
-
-def test_configuration_faults_are_told_after_the_initialisation_too() -> None:
-    several = instance(networks=[("nic-1", "prod/a"), ("nic-2", "prod/b")], ips=["10.0.0.1"])
-    known = node(addresses=pairs("I 10.0.0.1, H w1"), provider_id="harvester://uid-w1")
-    plan = planned(known, machines(several))
-    assert [note.reason.name for patch in plan.patches for note in patch.told] == ["NETWORK_GUESSED"]
-    again = planned(applied(known, plan), machines(several))
-    assert (again.patches, again.notes) == ((), ()), "once for each Node"
-
-
-def test_restored_vm_is_told_and_served() -> None:
-    known = node(provider_id="harvester://before", addresses=pairs("I 10.0.0.9, H w1"), system_uuid=FIRMWARE)
-    plan = planned(known)
-    assert [[note.reason.name for note in patch.told] for patch in plan.patches] == [["INTERNAL_IP_CHANGED"]]
-    assert [note.reason.name for note in plan.notes] == ["VM_REPLACED"]
-    again = planned(applied(known, plan))
-    assert again.patches == ()
-    assert applied(known, plan).spec.provider_id == "harvester://before"
-
-
-def test_virtual_ip_is_subtracted_and_named() -> None:
-    target = node(taints=[UNINITIALIZED])
-    view = NodeView(
-        target,
-        find_vm(machines(), target),
-        node_settings(),
-        VirtualIPs({plain_address("10.0.0.1"): "Service shop/web"}),
-    )
-    plan = plan_node(view)
-    assert shown(applied(target, plan).status.addresses) == "I 132.143.154.163, H w1"
-    assert plan.dropped == (DroppedAddress("10.0.0.1", DropReason.VIRTUAL_IP, "Service shop/web"),)
-
-
-@given(
-    tainted=st.sampled_from([(), (UNINITIALIZED,), (REINITIALIZE,), (EXTRA, UNINITIALIZED)]),
-    provider_id=st.sampled_from(["", "harvester://uid-w1", "harvester://gone", "k3s://w1"]),
-    present=st.sampled_from(["", "H w1", "I 10.0.0.1, H w1", "I 10.0.0.9, E 10.0.0.1, H w1"]),
-    ips=st.lists(st.sampled_from(["10.0.0.1", "10.0.0.9", "fd00::1", "bad", "fe80::1"]), max_size=4),
-    zone=st.sampled_from([None, "z1", "not a label"]),
-    labels=st.sampled_from(
-        [{}, {"failure-domain.beta.kubernetes.io/zone": "z0"}, {"topology.kubernetes.io/zone": "u"}]
-    ),
-)
-def test_planning_again_after_the_plan_writes_nothing(
-    tainted: tuple[dict[str, str], ...],
-    provider_id: str,
-    present: str,
-    ips: list[str],
-    zone: str | None,
-    labels: dict[str, str],
-) -> None:
-    before = node(taints=tainted, provider_id=provider_id, addresses=pairs(present), labels=labels)
-    running = instance(ips=ips, annotations={} if zone is None else {"topology.kubernetes.io/zone": zone})
-    plan = planned(before, machines(running))
-    if plan.done or not tainted:
-        after = applied(before, plan)
-        again = planned(after, machines(running))
-        # The first refresh after an initialisation may still copy a beta label, as the framework does.
-        settled = applied(after, again)
-        assert planned(settled, machines(running)).patches == ()
-        assert all("spec" not in write.body for write in again.patches)
-    else:
-        assert plan.patches == ()
-        assert plan.waiting is not None
-
-
-@pytest.mark.parametrize(
-    ("target", "labels", "recorded"),
-    [
-        pytest.param(node(taints=[UNINITIALIZED]), {}, "prod/vm-1", id="new"),
-        pytest.param(node(taints=[UNINITIALIZED], provider_id="harvester://uid-vm-1"), {}, "prod/vm-1", id="again"),
-        pytest.param(node(taints=[UNINITIALIZED], provider_id="harvester://before"), {}, None, id="VM was replaced"),
-        pytest.param(node(provider_id="harvester://uid-vm-1"), {}, None, id="nothing else to write"),
-        pytest.param(node(provider_id="harvester://uid-vm-1"), {ZONE: "z1"}, "prod/vm-1", id="with another change"),
+        pytest.param(VirtualIPs({ip_address("10.0.0.1"): "x"}), "I 132.1.1.3", "", id="listed"),
+        pytest.param(VirtualIPs(complete=False, source="Services"), "LoadBalancersUnread", "skipped", id="not yet"),
         pytest.param(
-            node(taints=[UNINITIALIZED], provider_id="harvester://uid-vm-1", annotations={RECORD: "prod/vm-1"}), {},
-            None, id="recorded already",
+            VirtualIPs(complete=False, source="Services", problem=answered(500, "x")),
+            "I 10.0.0.1, E 132.1.1.3",
+            "skipped",
+            id="failing",
         ),
-        pytest.param(node(provider_id="harvester://uid-vm-1", annotations={RECORD: "vm-1"}), {}, None, id="name alone"),
         pytest.param(
-            node(provider_id="harvester://uid-vm-1", annotations={RECORD: "vm-1"}), {ZONE: "z1"}, "prod/vm-1",
-            id="name alone, with another change",
+            VirtualIPs(source="Services", problem=answered(403, "x")), "I 10.0.0.1, E 132.1.1.3", "", id="forbidden"
         ),
     ],
-)  # fmt: skip
-def test_name_of_the_vm_is_recorded_with_what_is_written_anyway(
-    target: Node, labels: dict[str, str], recorded: str | None
-) -> None:
-    machine = VM(vm("vm-1"), instance("vm-1", ips=["10.0.0.1"], annotations=labels))
-    plan = plan_node(NodeView(target, Match(machine, MatchedBy.PROVIDER_ID), node_settings()))
-    after = applied(target, plan)
-    assert after.metadata.annotation(RECORD) == (recorded or target.metadata.annotation(RECORD))
+)
+def test_addresses_wait_for_load_balancers(known: VirtualIPs, new: str, initialized: str) -> None:
+    plan = planned(NEW, known=known)
+    texts = shown(plan.addresses.addresses).removesuffix(", H w1") or ", ".join(str(one.reason) for one in plan.events)
+    assert texts == new
+    assert ("skipped" if planned(READY, known=known).skip_reason else "") == initialized
+
+
+def test_change_of_the_internal_ip_is_emitted_with_its_reason() -> None:
+    target = node(provider_id="harvester://uid-w1", addresses=pairs("I 10.0.0.9, H w1"))
+    view = observe(MACHINES, target, virtual_ips=VirtualIPs(), settings=node_settings(monitor_period=0.0))
+    (event,) = plan_node(view).emitted
+    assert event.message == (
+        "InternalIP changed from 10.0.0.9 to 10.0.0.1 (10.0.0.1: first IPv4 address of the interface, "
+        "10.0.0.9: not reported by the VM)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "text"),
+    [
+        (answered(403, "no"), NodeReason.HARVESTER_FORBIDDEN, "forbids the credential in the cloud-config to list VMs"),
+        (answered(401, "no"), NodeReason.HARVESTER_UNAVAILABLE, "requests are retried"),
+        (Unreachable("timeout"), NodeReason.HARVESTER_UNAVAILABLE, "requests are retried"),
+        (None, NodeReason.HARVESTER_UNAVAILABLE, "has not responded to list VMs"),
+    ],
+)
+def test_harvester_unavailable(error: CCMError | None, reason: NodeReason, text: str) -> None:
+    event = harvester_unavailable(error, action="list VMs", namespace="prod")
+    assert (event.reason, isinstance(error, Forbidden)) == (reason, reason is NodeReason.HARVESTER_FORBIDDEN)
+    assert text in event.message
+
+
+def test_every_warning_has_the_fields_of_its_text() -> None:
+    names = {"cluster_label", "vm_annotation", "node_ip_annotation", "additional_annotation", "taint"}
+    texts = {
+        reason.name: {name for _, name, _, _ in string.Formatter().parse(text) if name}
+        for reason, text in TEXTS.items()
+    }
+    called = set()
+    for path in Path(str(decision.__file__)).parent.glob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call) or ast.unparse(call.func) not in {"warning", "_warning"}:
+                continue
+            reasons = [arg.attr for arg in call.args if isinstance(arg, ast.Attribute) and arg.attr in texts]
+            fields = {one.arg for one in call.keywords if one.arg} - {"subject"}
+            fields |= {"vm", "agent"} if ast.unparse(call.func) == "_warning" else set()
+            for reason in reasons:
+                called.add(reason)
+                assert texts[reason] - names <= fields, f"{path.name}: {reason}"
+    # Its reason is in a variable; ``test_addresses`` has plans with it.
+    assert called | {"PROVIDED_IP_NOT_FOUND"} == texts.keys()
+    assert messages.TEXTS is TEXTS
