@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -25,7 +24,7 @@ from harvester_ccm.commands.status_document import (
     Status,
     is_wrong,
 )
-from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
+from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError, Unauthorized, renewal
 from harvester_ccm.model.harvester import IPPool, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
@@ -35,7 +34,7 @@ from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.decision import condition_after, plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.orphans import Suspicion, plan_orphan, service_of
+from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
 from harvester_ccm.plan.service.ownership import made_for, name_for
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.selection import is_served, may_be_ours
@@ -57,7 +56,7 @@ def left_alone(settings: Settings) -> Iterator[str]:
 
 def report(frame: Status, view: ServiceView, settings: Settings, pools: Iterable[IPPool] = ()) -> Status:
     """Return the status: ``frame`` with the objects, what is wrong first; ``pools`` are those that could be read."""
-    inventory, left = view.inventory, tuple(_left_over(view, settings.services.orphan_lbs)) if view.serving else ()
+    inventory, left = view.inventory, tuple(_left_over(view)) if view.serving else ()
     shown = (one for one in inventory.services if one.spec.type == "LoadBalancer" or may_be_ours(one, view.cluster))
     situations = [view.observe(one) for one in shown] if view.serving else []
     ours = {one.name for one in left} | {lb.metadata.name for one in situations for lb in one.match.own}
@@ -210,21 +209,17 @@ def _node_state(view: NodeView, plan: NodePlan) -> tuple[State, Notice]:
     return State.READY, Notice(reason="", message="")
 
 
-def _left_over(view: ServiceView, policy: OrphanPolicy) -> Iterator[LeftOver]:
+def _left_over(view: ServiceView) -> Iterator[LeftOver]:
     """Yield the load balancers of this cluster that have no Service."""
     inventory, store = view.inventory, view.store
-    current = store.services.problem is None and store.load_balancers.problem is None
-    suspicion = Suspicion(age=math.inf, caches_current=current, services=inventory.services)
-    shown = OrphanPolicy.REPORT if policy is OrphanPolicy.OFF else policy
     for one in inventory.load_balancers:
-        plan = plan_orphan(one, service_of(one, store.services), view.cluster, suspicion, shown)
-        if plan.because:
+        if is_orphan(one, service_of(one, store.services), view.cluster):
             yield LeftOver(
                 name=one.metadata.name,
                 service=inert(made_for(one)),
                 address=inert(one.address or one.allocated_ip),
                 pool=inert(one.allocated_pool),
-                message=inert(plan.because),
+                message=inert(deletion_obstacle(one, store.services, store.load_balancers) or ORPHANED),
             )
 
 

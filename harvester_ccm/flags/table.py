@@ -65,7 +65,7 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
     ),
     Flag(
         "orphan-lbs-period", Kind.DURATION, "10m", Group.SERVICES,
-        "Time between two looks for such load balancers; the first look is at start.",
+        "Interval between two checks of all load balancers; the first check is at start.",
     ),
     Flag(
         "concurrent-node-syncs", Kind.INT32, "32", Group.NODES,

@@ -20,8 +20,8 @@ READING = ("GET", "HEAD")
 BESIDES = r"/leases/|/events"
 """Writes that are no decision about a Service."""
 
-SWEPT_SOON = {"plan.service.orphans.ORPHAN_GRACE": 3.0}
-"""Times of a run: what is left over has to look so for seconds, not for half a minute."""
+SWEPT_SOON = {"plan.service.orphans.ORPHAN_GRACE": 3.0, "controllers.orphans.DELETION_PAUSE": 0.5}
+"""Times of a run in which orphans are deleted soon."""
 
 _numbers = itertools.count(1)
 

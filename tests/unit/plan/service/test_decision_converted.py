@@ -13,7 +13,7 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.outcome import Done
 from harvester_ccm.names import HEALTH_CHECK_PORT, LB_CLUSTER, LB_SERVICE_UID, WORKLOAD_TYPE, Reason
-from harvester_ccm.plan.service.orphans import Orphan, orphan_state
+from harvester_ccm.plan.service.orphans import is_orphan
 from harvester_ccm.plan.service.ownership import Owner, owner_of
 from tests.unit.plan.service.plans import outline, plan, said
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, marked, service
@@ -127,14 +127,14 @@ def test_one_of_an_earlier_provider_is_taken_over_under_its_name() -> None:
 @pytest.mark.parametrize(
     ("found", "asked", "owner", "orphan"),
     [
-        pytest.param(earlier(), service(), Owner.OURS, Orphan.LIKELY, id="this Service's"),
-        pytest.param(earlier("another", "kubernetes"), service(), Owner.UNKNOWN, Orphan.NO, id="nobody knows whose"),
-        pytest.param(earlier(cluster="kubernetes"), service(), Owner.OTHER_NAME, Orphan.NO, id="a copy's"),
-        pytest.param(earlier("another"), service(address=ADDRESS), Owner.OURS, Orphan.LIKELY, id="it is shown"),
-        pytest.param(earlier("another"), service(), Owner.UNKNOWN, Orphan.LIKELY, id="this cluster's"),
+        pytest.param(earlier(), service(), Owner.OURS, True, id="this Service's"),
+        pytest.param(earlier("another", "kubernetes"), service(), Owner.UNKNOWN, False, id="nobody knows whose"),
+        pytest.param(earlier(cluster="kubernetes"), service(), Owner.OTHER_NAME, False, id="a copy's"),
+        pytest.param(earlier("another"), service(address=ADDRESS), Owner.OURS, True, id="it is shown"),
+        pytest.param(earlier("another"), service(), Owner.UNKNOWN, True, id="this cluster's"),
     ],
 )
-def test_whose_it_is(found: LoadBalancer, asked: Any, owner: Owner, orphan: Orphan) -> None:
+def test_whose_it_is(found: LoadBalancer, asked: Any, owner: Owner, orphan: bool) -> None:
     assert owner_of(found, asked, CLUSTER).owner is owner
-    assert orphan_state(found, None, CLUSTER) is orphan
-    assert orphan_state(found, asked, CLUSTER) is Orphan.NO
+    assert is_orphan(found, None, CLUSTER) is orphan
+    assert not is_orphan(found, asked, CLUSTER)

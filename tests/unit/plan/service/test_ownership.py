@@ -1,4 +1,4 @@
-"""Whose load balancer it is: adoption, refusal, duplicates, orphans."""
+"""Whose load balancer it is: adoption, refusal, duplicates."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
-    LOAD_BALANCER_CLASS,
     Reason,
 )
-from harvester_ccm.plan.service.orphans import Orphan, orphan_state
 from harvester_ccm.plan.service.ownership import Owner, Verdict, load_balancer_name, match_load_balancer, owner_of
 from tests.unit.plan.service.plans import outline, plan, said
 from tests.worlds.builders import (
     ADDRESS,
-    CLASS_ONLY,
     CLUSTER,
     LB_NAME,
     UID,
@@ -272,62 +269,6 @@ def test_the_one_whose_address_is_in_use_stays() -> None:
 def test_one_that_is_going_is_not_chosen_before_one_that_stays() -> None:
     going, staying = allocated(deleting=True), allocated(name=EXTRA, uid="2")
     assert outline(served(), going, staying) == ([], Done()), "though the other one has the better name"
-
-
-OTHER_CLASS = {"loadBalancerClass": "example.com/other"}
-ORPHANS: dict[str, tuple[Any, Any, ClusterIdentity, Orphan]] = {
-    "Service gone": (allocated(), None, CLUSTER, Orphan.CERTAIN),
-    "Service is ClusterIP": (allocated(), service(kind="ClusterIP"), CLUSTER, Orphan.CERTAIN),
-    "Service is ClusterIP and being cleaned up": (allocated(), served(kind="ClusterIP"), CLUSTER, Orphan.NO),
-    "Service is of another class": (allocated(), service(spec=OTHER_CLASS), CLUSTER, Orphan.CERTAIN),
-    "Service is of another class and being cleaned up": (
-        allocated(),
-        served(spec=OTHER_CLASS),
-        CLUSTER,
-        Orphan.NO,
-    ),
-    "Service is being deleted and was let go": (
-        allocated(),
-        service(deleting=True, finalizers=["example.com/keep"]),
-        CLUSTER,
-        Orphan.CERTAIN,
-    ),
-    "Service has MetalLB's mark": (
-        allocated(),
-        service(annotations={"metallb.io/ip-allocated-from-pool": "lan"}),
-        CLUSTER,
-        Orphan.NO,
-    ),
-    "Service is being deleted": (allocated(), served(deleting=True), CLUSTER, Orphan.NO),
-    "Service is served": (allocated(), served(), CLUSTER, Orphan.NO),
-    "Service of this name was created anew": (allocated(), service(uid=NEW_UID), CLUSTER, Orphan.NO),
-    "going already": (allocated(deleting=True), None, CLUSTER, Orphan.NO),
-    "of another cluster": (allocated(annotations={LB_OWNER: "other"}), None, CLUSTER, Orphan.NO),
-    "of another name": (allocated(labels=ELSEWHERE), None, CLUSTER, Orphan.NO),
-    "of a former name": (allocated(labels=ELSEWHERE), None, RENAMED, Orphan.CERTAIN),
-    "without a mark": (bare(LB_NAME), None, CLUSTER, Orphan.LIKELY),
-    "without a mark, default cluster name": (bare(LB_NAME, "kubernetes"), None, DEFAULT, Orphan.NO),
-    "without a mark, another name": (bare(LB_NAME, "old"), None, CLUSTER, Orphan.NO),
-    "marked, our own UID unknown": (allocated(), None, NAMELESS, Orphan.NO),
-    "made by hand": (load_balancer("mine"), None, CLUSTER, Orphan.NO),
-}
-
-
-@pytest.mark.parametrize(("found", "asked", "cluster", "state"), ORPHANS.values(), ids=ORPHANS.keys())
-def test_orphans(found: Any, asked: Any, cluster: ClusterIdentity, state: Orphan) -> None:
-    assert orphan_state(found, asked, cluster) is state
-
-
-OF_CLASS_ONLY: dict[str, tuple[Any, Orphan]] = {
-    "our class": (service(spec={"loadBalancerClass": LOAD_BALANCER_CLASS}), Orphan.NO),
-    "no class": (service(), Orphan.CERTAIN),
-    "no class, served before that": (served(), Orphan.NO),
-}
-
-
-@pytest.mark.parametrize(("asked", "state"), OF_CLASS_ONLY.values(), ids=OF_CLASS_ONLY.keys())
-def test_orphans_where_only_our_class_is_served(asked: Any, state: Orphan) -> None:
-    assert orphan_state(allocated(), asked, CLASS_ONLY) is state
 
 
 def test_names_of_new_ones() -> None:
