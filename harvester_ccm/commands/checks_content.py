@@ -33,7 +33,7 @@ from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, marked_ours, name_for
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.plan.service.selection import is_served
-from harvester_ccm.plan.service.situation import ServiceState, observe
+from harvester_ccm.plan.service.situation import observe
 
 NO_ANSWER: Final = (
     "The program does not work while this server is like that. Check its health and its load, and try again"
@@ -262,7 +262,7 @@ def kept_addresses_check(inventory: Inventory, cluster: ClusterIdentity) -> Chec
         return None
     held, store = allocated_addresses(inventory.load_balancers), inventory.service_store(cluster)
     shown = (one for one in inventory.services if is_served(one) and held.isdisjoint(one.addresses))
-    seen = (replace(observe(store, one, cluster), remembered=ServiceState(found_served=True)) for one in shown)
+    seen = (observe(store, one, cluster) for one in shown)
     kept = sorted(f"{one.service.metadata.key} ({one.kept})" for one in seen if one.scope.ours and one.kept)
     if not kept:
         return None

@@ -14,8 +14,7 @@ from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.kube.clock import time_text
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.plan.service.selection import is_served
-from harvester_ccm.plan.service.situation import ListedStore, ServiceState, Situation, observe
+from harvester_ccm.plan.service.situation import ListedStore, Situation, observe
 
 
 class ServiceView(Struct, frozen=True, dict=True):
@@ -34,9 +33,7 @@ class ServiceView(Struct, frozen=True, dict=True):
     def observe(self, service: Service) -> Situation:
         """Return what the running program would know about the Service right after its start."""
         situation = observe(self.store, service, self.cluster)
-        remembered = ServiceState(found_served=is_served(service))
-        waited, now = self._waited(situation), time_text(self.inventory.taken)
-        return replace(situation, remembered=remembered, now=waited, wall_time=now)
+        return replace(situation, now=self._waited(situation), wall_time=time_text(self.inventory.taken))
 
     def left_alone(self, situation: Situation) -> str:
         """Return why nothing is done about the Service; empty when it is served or being let go."""

@@ -31,13 +31,12 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.decision import not_ready, plan_service
-from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_notes
+from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_notes, withdraws
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
 from harvester_ccm.plan.service.pending import failure_event, write_refused
 from harvester_ccm.plan.service.selection import (
     Recognition,
     Sight,
-    keeps_unbooked,
     may_be_ours,
     primaries_of,
     recognise,
@@ -66,8 +65,6 @@ COALESCE_SECONDS: Final = 0.2
 """Delay of a refresh of the backends after a change of a Node or VM."""
 SETTLED_SECONDS: Final = 5.0
 """So long after a list that told of changes the other collections of that server have been listed, too."""
-RECENTLY: Final = 60.0
-"""Seconds before the start in which an earlier process may not have completed the announcement of an address."""
 log = structlog.get_logger(__name__)
 
 
@@ -171,7 +168,6 @@ class ServiceController:
         await self._services.wait_synced()
         await self._caches.vms.nodes.wait_synced()
         services = self._services.all()
-        self._states.start(services, wall_time(RECENTLY))
         log.info("service controller started", services=len(services))
         self._refresh_backends()
         self._enqueue_all()
@@ -270,7 +266,7 @@ class ServiceController:
             if not isinstance(error, Conflict):
                 await self._failed(error, step, situation)
             raise
-        if isinstance(step, ChangeService) and step.touch:
+        if isinstance(step, ChangeService) and (step.touch or withdraws(situation.service, step.change.annotations)):
             state.touch_at = loop_time() + TOUCH_ENDPOINTS_AFTER
         return sent
 
@@ -295,8 +291,6 @@ class ServiceController:
             # All are enqueued when the list is complete, those without an address first.
             return
         if old is not None and new is not None and same_but_for_notes(old, new):
-            if keeps_unbooked(old) != keeps_unbooked(new):
-                self._enqueue_relatives(new)
             return
         for item in filter(None, (old, new)):
             if new is None:

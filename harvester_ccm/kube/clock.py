@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 
 def loop_time() -> float:
@@ -11,9 +11,9 @@ def loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-def wall_time(ago: float = 0.0) -> str:
-    """Return the wall time, or that of so many seconds ``ago``, in the format of the Kubernetes API."""
-    return time_text(datetime.now(UTC) - timedelta(seconds=ago))
+def wall_time() -> str:
+    """Return the wall time in the format of the Kubernetes API."""
+    return time_text(datetime.now(UTC))
 
 
 def time_text(time: datetime) -> str:

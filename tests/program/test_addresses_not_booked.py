@@ -62,7 +62,7 @@ class Stocked(Harvester):
 def left_by_go(asked: Document) -> Any:
     """Return a Service as the Go provider leaves it where no pool fits: kube-vip announces what the user wrote."""
     annotations = {KUBE_VIP_HOST: "node-1", **asked.get("annotations", {})}
-    return service(ours=True, address=WISH, **{**asked, "annotations": annotations})
+    return service(ours=True, address=WISH, condition=False, **{**asked, "annotations": annotations})
 
 
 def swapped(harvester: Harvester, asked: Document) -> Program:
@@ -105,26 +105,14 @@ async def test_address_that_kube_vip_announced_before_us_survives_where_no_pool_
 
 @jumping_time
 @asked_for
-async def test_address_of_the_user_is_not_replaced_by_the_one_that_harvester_gives(asked: Document) -> None:
-    harvester = Stocked("10.0.0.7")
-    program = swapped(harvester, asked)
-    for _ in range(2):
-        async with program.live():
-            await asyncio.sleep(HOUR)
-            assert program.address("web") == WISH
-    (balancer,) = by_name(harvester, LOAD_BALANCERS).values()
-    assert balancer["status"]["allocatedAddress"]["ip"] == "10.0.0.7"
-    assert "Harvester gave 10.0.0.7, which is not used" in not_booked(program)[-1]
-    writes = harvester.writes("loadbalancers")
+async def test_address_that_harvester_gives_replaces_the_one_of_the_user(asked: Document) -> None:
+    """As under the Go provider."""
+    program = swapped(Stocked("10.0.0.7"), asked)
     async with program.live():
-        await asyncio.sleep(10)
-        assert harvester.writes("loadbalancers") == writes
-        removed = {KUBE_VIP_ADDRESSES: None, REQUESTED_ADDRESS: None}
-        wish = {"metadata": {"annotations": removed}, "spec": {"loadBalancerIP": None}}
-        program.guest.change(SERVICES, "shop/web", wish)
-        await asyncio.sleep(10)
+        await asyncio.sleep(60)
         assert program.address("web") == noted(program)[KUBE_VIP_ADDRESSES] == "10.0.0.7"
     assert "web: AddressChanged" in program.told()
+    assert "web: AddressNotAsRequested" in program.told()
 
 
 @jumping_time
@@ -146,7 +134,7 @@ async def test_address_of_the_user_that_harvester_gives_after_all_is_booked_with
 
 @jumping_time
 async def test_services_that_share_such_an_address_keep_it_too() -> None:
-    program = swapped(Stocked("10.0.0.7"), ASKED["in the field"])
+    program = swapped(Stocked(), ASKED["in the field"])
     shared = {PRIMARY_SERVICE: "shop/web", KUBE_VIP_ADDRESSES: WISH}
     label = {PRIMARY_SERVICE_LABEL: "shop.web"}
     program.put(service("api", ours=True, address=WISH, ports=[{"port": 443}], annotations=shared, labels=label))
@@ -158,7 +146,8 @@ async def test_services_that_share_such_an_address_keep_it_too() -> None:
 
 @jumping_time
 async def test_a_service_that_waits_for_such_an_address_of_its_primary_is_told() -> None:
-    program = swapped(Stocked("10.0.0.7"), ASKED["in the field"])
+    harvester = Stocked()
+    program = swapped(harvester, ASKED["in the field"])
     async with program.live():
         shared = {PRIMARY_SERVICE: "shop/web"}
         program.put(service("api", uid="uid-of-api", ports=[{"port": 443}], annotations=shared))
@@ -167,7 +156,7 @@ async def test_a_service_that_waits_for_such_an_address_of_its_primary_is_told()
         assert f"Service shop/web keeps address {WISH}, which no load balancer of Harvester gave" in told
         (condition,) = program.service("api")["status"]["conditions"]
         assert (condition["status"], condition["reason"], condition["message"]) == ("False", "NotSharable", told)
-        program.guest.change(SERVICES, "shop/web", {"spec": {"loadBalancerIP": None}})
+        harvester.stock("10.0.0.7")
         await asyncio.sleep(60)
         assert program.address("api") == program.address("web") == "10.0.0.7"
         (condition,) = program.service("api")["status"]["conditions"]
@@ -176,37 +165,22 @@ async def test_a_service_that_waits_for_such_an_address_of_its_primary_is_told()
 
 @jumping_time
 @asked_for
-async def test_of_a_new_service_harvester_decides(asked: Document) -> None:
-    program = Program(guest_server(), Stocked(), "demo")
-    async with program.live():
-        await asyncio.sleep(1)
-        program.put(service(**asked))
-        await asyncio.sleep(0.03)
-        status = {"loadBalancer": {"ingress": [{"ip": WISH}]}}
-        program.guest.change(SERVICES, "shop/web", {"status": status})
-        await asyncio.sleep(60)
-        assert (program.address("web"), noted(program)[KUBE_VIP_ADDRESSES]) == ("", "")
-    assert not_booked(program) == []
-
-
-@jumping_time
-@asked_for
-async def test_of_a_new_service_harvester_decides_also_when_the_program_restarts_meanwhile(asked: Document) -> None:
-    harvester = Stocked("10.0.0.7")
-    harvester.fault = lambda call: refused(503, "ServiceUnavailable", "not now") if call.verb == "POST" else None
+async def test_address_that_kube_vip_announces_for_a_new_service_stays_until_harvester_gives_one(
+    asked: Document,
+) -> None:
+    harvester = Stocked()
     program = Program(guest_server(), harvester, "demo")
     async with program.live():
         await asyncio.sleep(1)
         program.put(service(**asked))
         await asyncio.sleep(0.03)
         announced_by_kube_vip(program)
-        await asyncio.sleep(1)
+        await asyncio.sleep(60)
         assert program.address("web") == WISH
-    harvester.fault = None
-    async with program.live():
+        assert f"Address {WISH} stays announced: " in not_booked(program)[-1]
+        harvester.stock("10.0.0.7")
         await asyncio.sleep(60)
         assert program.address("web") == "10.0.0.7"
-    assert not_booked(program) == []
 
 
 @jumping_time

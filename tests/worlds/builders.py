@@ -22,13 +22,11 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
+    LOAD_BALANCER_READY,
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
-
-NEVER = "9999-01-01T00:00:00Z"
-"""No condition became True after this time."""
 
 UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
 DELETED_AT = "2026-11-21T08:00:00Z"
@@ -55,10 +53,12 @@ def service(
     spec: Mapping[str, Any] | None = None,
     status: Mapping[str, Any] | None = None,
     created: str | None = None,
+    condition: bool = True,
 ) -> Service:
     """Return a Service; ``ours`` adds our finalizer, ``address`` a status as kube-vip writes it.
 
-    ``status`` is ``status.loadBalancer`` where it is to be another one.
+    One with both has our ``condition`` as well: the Go provider writes none. ``status`` is ``status.loadBalancer``
+    where it is to be another one.
     """
     document: dict[str, Any] = {
         "metadata": {
@@ -81,6 +81,8 @@ def service(
     if address is not None:
         statuses = [{"port": p["port"], "protocol": p.get("protocol", "TCP")} for p in ports]
         document["status"] = {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP", "ports": statuses}]}}
+    if ours and address is not None and condition:
+        document["status"]["conditions"] = [_ready(address)]
     return SERVICES.decode(msgspec.json.encode(document))
 
 
@@ -130,6 +132,16 @@ def load_balancer(
     if deleting:
         document["metadata"]["deletionTimestamp"] = DELETED_AT
     return LOAD_BALANCERS.decode(msgspec.json.encode(document))
+
+
+def _ready(address: str) -> dict[str, str]:
+    return {
+        "type": LOAD_BALANCER_READY,
+        "status": "True",
+        "reason": "EnsuredLoadBalancer",
+        "message": f"The load balancer has address {address}",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
 
 
 def served(name: str = "web", *, annotations: Mapping[str, str] | None = None, **more: Any) -> Service:

@@ -23,7 +23,7 @@ from harvester_ccm.model.outcome import Done, EventType, Outcome
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
-from tests.worlds.builders import CLASS_ONLY, CLUSTER, NEVER
+from tests.worlds.builders import CLASS_ONLY, CLUSTER
 from tests.worlds.memory_server import Call, MemoryClient, MemoryServer
 from tests.worlds.waiting import wait_for
 
@@ -107,7 +107,6 @@ class ServiceControllerWorld:
         ):  # fmt: skip
             if informer.resource.plural not in unread:
                 await self.read(informer)
-        self.controller._states.start(caches.services.all(), NEVER)
         await self.settle()
         self.woken.clear()
 

@@ -36,7 +36,7 @@ from harvester_ccm.plan.service.steps import (
     Step,
     service_patch,
 )
-from tests.worlds.builders import CLUSTER, NEVER, listed_store
+from tests.worlds.builders import CLUSTER, listed_store
 from tests.worlds.memory_server import Document, MemoryServer
 from tests.worlds.merge_patch import merged
 
@@ -100,7 +100,6 @@ class ServicePlanWorld:
     def restart(self) -> None:
         """Forget what the program remembers, and begin as it does."""
         self.states = ServiceStates()
-        self.states.start(map(self.service, self.services), NEVER)
 
     def reconcile(self, key: str, *, at_most: int = 99) -> bool:
         """Take the first ``at_most`` writing steps of the plan, as if the next one failed; return whether any."""

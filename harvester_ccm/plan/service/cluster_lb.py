@@ -52,7 +52,7 @@ from harvester_ccm.plan.service.steps import (
     change_service,
     emit,
 )
-from harvester_ccm.plan.service.unbooked import keeping_note, record_of, unbooked_note
+from harvester_ccm.plan.service.unbooked import record_of, unbooked_note
 
 DHCP_PATIENCE: Final = 30.0
 """Seconds that kube-vip can take to get a lease before an Event reports that there is none."""
@@ -67,8 +67,6 @@ def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> ServicePl
     service, address = situation.service, load_balancer.allocated_ip
     if not address:
         return _plan_pending(situation, load_balancer)
-    if situation.kept:
-        return _plan_kept(situation, load_balancer)
     network = network_of(load_balancer, situation.request.network)
     devices, read, attached = situation.network_devices, situation.mapping_known, situation.backends.attached
     device = device_for(network, devices, read=read, attached=attached) if network else NO_DEVICE
@@ -106,11 +104,10 @@ def wait_for_address(situation: Situation) -> ServicePlan:
     if situation.harvester_problem is not None and situation.waited >= UNAVAILABLE_PATIENCE:
         event = harvester_unavailable(situation.harvester_problem)
         return ServicePlan(emit(event), Wait(WaitReason.HARVESTER_UNAVAILABLE))
-    keeps = keeping_note(situation) if situation.kept else None
     if _is_due(situation):
-        return ServicePlan(emit(keeps), Wait(cause.reason, cause.patience - situation.waited))
-    # What is certainly not to come is withdrawn, unless the user asks for it.
-    shown = keeps if cause.reason in NO_ADDRESS or not situation.unbooked else unbooked_note(situation)
+        return ServicePlan((), Wait(cause.reason, cause.patience - situation.waited))
+    # Where there is certainly no address, one that nobody asks for is withdrawn.
+    shown = unbooked_note(situation) if situation.kept or cause.reason not in NO_ADDRESS else None
     return ServicePlan(emit(cause.note, shown), Wait(cause.reason))
 
 
@@ -151,23 +148,11 @@ def _plan_pool(situation: Situation, load_balancer: LoadBalancer, device: Device
     return ServicePlan(steps, Done())
 
 
-def _plan_kept(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
-    """Return what to do while the Service keeps an address that Harvester did not give; the other one is not used."""
-    service = situation.service
-    change = load_balancer_change(load_balancer, situation)
-    steps: tuple[Step, ...] = (
-        *emit(keeping_note(situation)),
-        *change_service(service, ServiceChange(annotations=record_of(situation), finalizer=True)),
-        *change_load_balancer(load_balancer, change),
-    )
-    return ServicePlan(steps, Done())
-
-
 def address_event(situation: Situation, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
     """Return the Event about a new address, a changed one, or one that another load balancer has got again."""
     service, kind = situation.service, load_balancer.spec.workload_type
     before = service.addresses
-    if before and before != (address,) and not _shows_wish_only(situation):
+    if before and before != (address,):
         text = f"The address changed from {before[0]} to {address}"
         return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
     if kind == "cluster":
@@ -178,12 +163,6 @@ def address_event(situation: Situation, load_balancer: LoadBalancer, address: st
         return None
     backends = f", backends {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
     return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}")
-
-
-def _shows_wish_only(situation: Situation) -> bool:
-    """Return whether kube-vip has followed a wish of the user before we came: nobody was given that address."""
-    requested = (situation.request.address,)
-    return situation.service.addresses[:1] == requested and not situation.remembered.found_served
 
 
 def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
@@ -224,7 +203,8 @@ def not_as_requested(
     """Return what to tell when the address, or how it was chosen, is not as asked for, or None."""
     differences = []
     if request.address and address and request.address != address:
-        where = "".join(f" ({place})" for place in asked_in(service, request.address)[:1])
+        place = asked_in(service, request.address)
+        where = f" ({place})" if place else ""
         text = (
             f"address {request.address} was asked for{where} and {address} was given, because Harvester chooses the "
             f"address itself. To have {request.address}, make an IP pool with only that address, name the pool in "

@@ -29,7 +29,7 @@ from harvester_ccm.plan.service.steps import (
     hand_to_harvester,
     hold,
 )
-from harvester_ccm.plan.service.unbooked import keeping_note, record_of
+from harvester_ccm.plan.service.unbooked import record_of
 from harvester_ccm.plan.service.vm_lb import wanted_spec
 
 QUEUED_SECONDS: Final = 60.0
@@ -47,8 +47,7 @@ _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balanc
 def plan_creation(situation: Situation) -> ServicePlan:
     """Return what to do for a Service that has no load balancer."""
     service, request = situation.service, situation.request
-    # Only in so many words is an address taken from kube-vip that its user gave.
-    vm = request.wants_vm and not (situation.kept and request.workload_type is None)
+    vm = request.wants_vm
     refusal = unsupported(service, vm=vm, new=situation.is_new)
     if refusal is not None or request.ipam is None:
         return ServicePlan((*emit(refusal), *_given_up(situation)), Refused(WaitReason.NOT_SERVABLE))
@@ -62,16 +61,11 @@ def plan_creation(situation: Situation) -> ServicePlan:
         return ServicePlan(change_service(service, ServiceChange(ingress=())), Wait(WaitReason.SWITCHING))
     # kube-vip may have announced the address that the user asks for.
     lost = not switches and is_served(service) and service.addresses[0] != request.address
-    recorded = change_service(service, ServiceChange(annotations=record_of(situation))) if situation.kept else ()
     name = situation.match.expected_name
     steps: tuple[Step, ...] = (
-        *emit(
-            ignored_settings(service, request, vm=vm),
-            keeping_note(situation) if situation.kept and not (lost or vm) else None,
-        ),
-        *recorded,
+        *emit(ignored_settings(service, request, vm=vm)),
         # While kube-vip is told to withdraw, it may be told to ignore the Service later.
-        *(() if switches and vm else _prepared(service, vm=vm)),
+        *(() if switches and vm else _prepared(situation, vm=vm)),
         CreateLoadBalancer(name, body, otherwise=_queued(situation)),
         EmitEvent(_recreating(service, name) if lost else _ENSURING),
     )
@@ -139,11 +133,13 @@ def _given_up(situation: Situation) -> tuple[ChangeService, ...]:
     return hold(service)
 
 
-def _prepared(service: Service, *, vm: bool) -> tuple[ChangeService, ...]:
+def _prepared(situation: Situation, *, vm: bool) -> tuple[ChangeService, ...]:
     """Return the steps that put our finalizer on the Service and keep kube-vip from it until there is an address."""
+    service = situation.service
     if vm:
         return hand_to_harvester(service)
-    return change_service(service, ServiceChange(annotations=hold_or_leave_requested(service), finalizer=True))
+    annotations = {**hold_or_leave_requested(service), **record_of(situation)}
+    return change_service(service, ServiceChange(annotations=annotations, finalizer=True))
 
 
 def _recreating(service: Service, name: str) -> EventMessage:

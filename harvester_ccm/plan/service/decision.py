@@ -66,7 +66,7 @@ from harvester_ccm.plan.service.steps import (
     emit,
     hold,
 )
-from harvester_ccm.plan.service.unbooked import booked_twice, keeping_note, plan_taken
+from harvester_ccm.plan.service.unbooked import booked_twice, plan_taken
 from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
 from harvester_ccm.redaction import inert
 
@@ -218,7 +218,7 @@ def _may_be_created(situation: Situation, workload_type: str) -> bool:
     return complete and request.primary is None and request.ipam is not None
 
 
-SERVED: Final = frozenset({WaitReason.TOUCH, WaitReason.BACKENDS, WaitReason.ENDPOINTS})
+SERVED: Final = frozenset({WaitReason.TOUCH, WaitReason.BACKENDS})
 """What is waited for by a Service that has its load balancer."""
 CAUSES: Final = frozenset(
     {
@@ -234,6 +234,7 @@ CAUSES: Final = frozenset(
     }
 )
 """Reasons of Warnings that are why a Service waits; all others are told beside."""
+_SILENT: Final = "kube-vip announces the address after the next change of the endpoints of the Service"
 _REFUSALS: Final = frozenset({Reason.FOREIGN_LOAD_BALANCER, Reason.INVALID_ANNOTATION})
 """Those that are where its user has to change something."""
 _OF_ALL: Final = frozenset({Reason.HARVESTER_UNAVAILABLE, Reason.NOT_RECOGNISED})
@@ -247,10 +248,7 @@ def with_condition(plan: ServicePlan, situation: Situation) -> ServicePlan:
         return plan
     patches = [number for number, step in enumerate(plan.steps) if isinstance(step, ChangeService)]
     if not patches:
-        # A Service that was served before there were conditions gets one with its next patch.
-        found_served, said = situation.remembered.found_served, situation.service.ready_condition
-        due = wanted.status == "False" or not found_served or said
-        alone = change_service(situation.service, ServiceChange(condition=wanted)) if due or situation.kept else ()
+        alone = change_service(situation.service, ServiceChange(condition=wanted))
         return ServicePlan((*plan.steps, *alone), plan.outcome)
     steps: list[Step] = list(plan.steps)
     # What the Service has is true after the last patch. What it waits for comes with our finalizer.
@@ -296,10 +294,11 @@ def _condition(plan: ServicePlan, situation: Situation) -> ServiceCondition | No
     given = [change.ingress for change in changes if change.ingress is not None]
     addresses = [one.ip for one in given[-1] if one.ip] if given else [*situation.service.addresses]
     if _is_served(outcome) and addresses:
-        keeps = keeping_note(situation) if situation.kept else None
-        text = f"The load balancer has address {', '.join(addresses)}" if keeps is None else keeps.message
+        text = f"The load balancer has address {', '.join(addresses)}"
         return _condition_of(situation, "True", str(Reason.ENSURED), text)
     lacks = _lacks(situation.service, addresses)
+    if isinstance(outcome, Wait) and outcome.reason is WaitReason.ENDPOINTS:
+        lacks = _SILENT
     if isinstance(outcome, Wait) and lacks:
         return _condition_of(situation, "False", _camel(outcome.reason), lacks)
     return None
@@ -337,11 +336,10 @@ def _is_served(outcome: Outcome) -> bool:
 
 
 def _condition_of(situation: Situation, status: str, reason: str, message: str) -> ServiceCondition:
-    """Return our condition; by its reason the next start knows that the Service keeps an address of the user."""
     return ServiceCondition(
         type=LOAD_BALANCER_READY,
         status=status,
-        reason=str(Reason.ADDRESS_NOT_BOOKED) if situation.kept else reason,
+        reason=reason,
         message=inert(message),
         observed_generation=situation.service.metadata.generation,
         last_transition_time=situation.wall_time,

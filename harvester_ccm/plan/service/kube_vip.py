@@ -155,6 +155,11 @@ def withdraw(service: Service) -> Annotations:
     return {**WITHDRAWN, **_look_again(service)}
 
 
+def withdraws(service: Service, annotations: Mapping[str, str | None]) -> bool:
+    """Return whether these annotations make kube-vip withdraw an address that it has met."""
+    return Announcement.of(service).shown and WITHDRAWN.items() <= annotations.items()
+
+
 def _look_again(service: Service) -> Annotations:
     """Return what makes kube-vip withdraw from a Service of ours that it ignores, if it finds an address there.
 
@@ -214,15 +219,14 @@ def stays_silent(service: Service, address: str) -> bool:
     """Return whether an address is new to kube-vip that has announced one: it waits for the endpoints to change then.
 
     What it let go of may be the same address or another one, also where the address stayed in the status when somebody
-    took it out of the annotation. It may have announced one, and noted nothing yet, where the Service had a condition
-    before, or is withdrawn and not ignored.
+    took it out of the annotation. Where Harvester announced it, kube-vip never has. A withdrawn Service that it does
+    not ignore was shown an address once: kube-vip may be about to announce that, and has noted nothing yet.
     """
     found = Announcement.of(service)
     known = found.told == address and stripped(service, address) is None
     if known or (found.ignored and not _is_held(service, address)):
         return False
-    met = found.node is not None or service.ready_condition is not None
-    return met or (not found.ignored and (bool(found.status) or found.withdrawn))
+    return found.node is not None or (not found.ignored and (bool(found.status) or found.withdrawn))
 
 
 def lease_of(service: Service, *, touched: bool = True) -> str:

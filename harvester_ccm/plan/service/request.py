@@ -48,8 +48,6 @@ WorkloadType = Literal["cluster", "vm"]
 
 MOST_UNKNOWN: Final = 5
 """Annotations that mean nothing and are told by name; there may be thousands, and each costs a comparison."""
-SAID_TO_KUBE_VIP: Final = "kube-vip's annotation"
-"""Where a Service asks for an address in the annotation that we write as well."""
 LONGEST_SHOWN: Final = 200
 """Characters of a wrong value that are repeated to the user."""
 HEALTH_CHECK_DEFAULTS: Final = {
@@ -214,15 +212,12 @@ def _address(service: Service, problems: list[EventMessage], *, dhcp: bool) -> s
     return ""
 
 
-def asked_in(service: Service, address: str) -> tuple[str, ...]:
-    """Return where the Service asks for an address, in words; nowhere for an empty one."""
+def asked_in(service: Service, address: str) -> str:
+    """Return where the Service asks for an address, in words; empty if it does not."""
     found = Announcement.of(service)
-    wishes = {
-        "spec.loadBalancerIP": found.specified,
-        f"annotation {REQUESTED_ADDRESS}": found.requested,
-        SAID_TO_KUBE_VIP: found.address,
-    }
-    return tuple(where for where, wish in wishes.items() if address and wish == address)
+    if address and address == found.specified:
+        return "spec.loadBalancerIP"
+    return f"annotation {REQUESTED_ADDRESS}" if address and address == found.requested else ""
 
 
 def read_health_check(service: Service, problems: list[EventMessage]) -> HealthCheck | None:

@@ -180,13 +180,6 @@ def is_served(service: Service) -> bool:
     return bool(service.addresses) and service.metadata.has_finalizer(SERVICE_FINALIZER)
 
 
-def keeps_unbooked(service: Service) -> bool:
-    """Return whether the Service keeps an address that no load balancer of ours gave, by our own word."""
-    condition = service.ready_condition
-    told = condition is not None and condition.reason == Reason.ADDRESS_NOT_BOOKED
-    return told and bool(service.addresses)
-
-
 def was_secondary(service: Service) -> bool:
     """Return whether the Service was last served with the address of another one."""
     return bool(service.metadata.label(PRIMARY_SERVICE_LABEL))

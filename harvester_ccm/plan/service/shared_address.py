@@ -47,7 +47,6 @@ from harvester_ccm.plan.service.request import (
 )
 from harvester_ccm.plan.service.selection import (
     is_served_by_us,
-    keeps_unbooked,
     primary_label,
     was_secondary,
 )
@@ -242,7 +241,10 @@ def _share_now(situation: Situation) -> Sharing:
 
 def _not_booked(service: Service, primary: Service | None) -> EventMessage | None:
     """Return what to tell a Service whose primary has an address that will not be shared; None if it shares it."""
-    if primary is None or not keeps_unbooked(primary) or service.addresses == primary.addresses:
+    if primary is None or service.addresses == primary.addresses:
+        return None
+    found = Announcement.of(primary)
+    if {found.specified, found.requested}.isdisjoint(primary.addresses):
         return None
     return _refusal(
         f"Service {primary.metadata.key} keeps address {', '.join(primary.addresses)}, which no load balancer of "

@@ -37,9 +37,7 @@ from harvester_ccm.plan.service.ownership import (
 )
 from harvester_ccm.plan.service.pending import NOT_PROCESSED, PendingCause, pending_cause
 from harvester_ccm.plan.service.request import (
-    SAID_TO_KUBE_VIP,
     Request,
-    asked_in,
     network_devices,
     primary_reference,
     read_request,
@@ -48,10 +46,7 @@ from harvester_ccm.plan.service.selection import (
     RECOGNISED,
     Recognition,
     Scope,
-    Sight,
-    is_served,
     is_served_by_us,
-    keeps_unbooked,
     primaries_of,
     scope_of,
 )
@@ -129,8 +124,6 @@ class ServiceState(Struct, gc=False):
     phase: str = ""
     since: float = 0.0
     """When the phase began."""
-    found_served: bool = False
-    """Whether it had our finalizer and an address before anybody looked, so that who gave it may not be known."""
     touch_at: float | None = None
     """When its endpoints are to be touched; None when they need not be."""
 
@@ -203,22 +196,19 @@ class Situation(Struct, frozen=True, dict=True):
 
     @cached_property
     def kept(self) -> str:
-        """That address, if it stays: its user asks for it, and no load balancer of ours gave it. Empty if it does not.
+        """That address, if the Service asks for it and Harvester has given it none; empty otherwise.
 
-        Only where the Service was found with it: of a new one kube-vip may announce the wish before we come, and then
-        Harvester decides. A condition of ours says that this program has served the Service before; if not with such an
-        address, it is none. What kube-vip alone is told may be our own word, when somebody else has the address.
+        kube-vip announces it, and goes on until Harvester gives an address, as under the Go provider. What stands in
+        kube-vip's annotation is the user's word until our condition is on the Service. An address that another load
+        balancer holds, or a node, is nobody's to ask for.
         """
-        address, said = self.unbooked, asked_in(self.service, self.unbooked)
-        if self.service.ready_condition is not None and not keeps_unbooked(self.service):
+        address, found = self.unbooked, Announcement.of(self.service)
+        if any(address in of_nodes for of_nodes in self.backends.networks.values()):
             return ""
-        # Of what Harvester does not show, or shows of another cluster, nobody can say that it gave no address.
-        if not self.harvester_known or self.recognition.sight is not Sight.OURS or self.scope.leaving:
+        asked = {found.specified, found.requested, found.address if self.service.ready_condition is None else ""}
+        if found.ignored or address not in asked or allocated_addresses(self.match.own):
             return ""
-        if not said or not self.remembered.found_served or Announcement.of(self.service).ignored:
-            return ""
-        ours = said == (SAID_TO_KUBE_VIP,) and self.booked_for_others(address)
-        return "" if ours or any(one.address for one in self.match.own) else address
+        return "" if self.booked_for_others(address) else address
 
     def booked_for_others(self, address: str) -> tuple[LoadBalancer, ...]:
         """Return the load balancers of other Services that hold an address, by Harvester's word."""
@@ -313,36 +303,20 @@ class ServiceStates:
 
     def __init__(self) -> None:
         self._states: dict[str, ServiceState] = {}
-        self._found: Mapping[str, bool] = {}
-        """UIDs of the Services that were there at the start; whether they were served."""
-        self._recently = ""
-
-    def start(self, services: Iterable[Service], recently: str) -> None:
-        """Begin with the Services that are there already.
-
-        ``recently`` is a wall time: the process before this one may not have touched the endpoints of a Service that
-        got its address since then.
-        """
-        self._found = {one.metadata.uid: is_served(one) for one in services}
-        self._recently = recently
 
     def follow(self, situation: Situation, now: float) -> ServiceState:
         """Return the state of a Service as it is now."""
         meta = situation.service.metadata
         state = self._states.get(meta.key)
         if state is None or state.uid != meta.uid:
-            served = self._found.get(meta.uid, False)
-            touch_at = now if served and self._may_be_silent(situation.service) else None
-            state = ServiceState(meta.uid, situation.phase, now, found_served=served, touch_at=touch_at)
+            # An earlier process may have announced the address, and not have touched the endpoints.
+            said, addresses = situation.service.ready_condition, situation.service.addresses
+            touch_at = now if addresses and said is not None and said.status == "False" else None
+            state = ServiceState(meta.uid, situation.phase, now, touch_at)
         if state.phase != situation.phase:
             state = replace(state, phase=situation.phase, since=now)
         self._states[meta.key] = state
         return state
-
-    def _may_be_silent(self, service: Service) -> bool:
-        said = service.ready_condition
-        is_recent = said is not None and said.status == "True" and (said.last_transition_time or "") >= self._recently
-        return is_recent and Announcement.of(service).node is not None
 
     def forget(self, key: str) -> None:
         """Drop what is remembered of a Service that is gone."""

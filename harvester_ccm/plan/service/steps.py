@@ -137,8 +137,9 @@ def hand_to_harvester(service: Service) -> tuple[ChangeService, ...]:
 def announced_again(plan: ServicePlan, situation: Situation, address: str) -> ServicePlan:
     """Return a plan that announces an address, with the touch of the endpoints where kube-vip would stay silent."""
     service, touch_at = situation.service, situation.remembered.touch_at
-    if kube_vip.stays_silent(service, address):
-        if kube_vip.Announcement.of(service).told not in {"", address}:
+    told = kube_vip.Announcement.of(service).told
+    if kube_vip.stays_silent(service, address) or (touch_at is not None and told != address):
+        if told not in {"", address}:
             # kube-vip does not announce an address that it met in the event that made it withdraw another one.
             warnings = (one for one in plan.steps if isinstance(one, EmitEvent) and one.event.type == "Warning")
             withdrawn = change_service(service, ServiceChange(annotations=kube_vip.withdraw(service)))

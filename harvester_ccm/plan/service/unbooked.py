@@ -1,10 +1,4 @@
-"""Addresses that a Service shows and no load balancer of its own holds: whose word they are, and what becomes of them.
-
-Under a provider before this one kube-vip announces what a user wrote (``spec.loadBalancerIP``, its own annotation) as
-long as Harvester has no address for the Service. Such an address was never ours to take: it stays as long as the
-Service asks for it, and what Harvester gives besides is not used. One that a load balancer of ours gave belongs to the
-Service only as long as there is that load balancer.
-"""
+"""Addresses that a Service shows and no load balancer of its own holds, and those that Harvester gives twice."""
 
 from __future__ import annotations
 
@@ -13,52 +7,34 @@ from collections.abc import Iterable
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.names import IP_POOL, REQUESTED_ADDRESS, Reason
-from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Annotations
+from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Annotations, Announcement
 from harvester_ccm.plan.service.ownership import service_key
-from harvester_ccm.plan.service.request import SAID_TO_KUBE_VIP, asked_in
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import ServiceChange, ServicePlan, change_service, emit
 
 
 def record_of(situation: Situation) -> Annotations:
-    """Return the annotation for a kept address that is asked for of kube-vip only: that annotation may be replaced."""
-    return (
-        {REQUESTED_ADDRESS: situation.kept}
-        if asked_in(situation.service, situation.kept) == (SAID_TO_KUBE_VIP,)
-        else {}
-    )
-
-
-def keeping_note(situation: Situation) -> EventMessage | None:
-    """Return what to tell of an address that the Service keeps; None when it keeps none."""
-    address = situation.kept
-    if not address:
-        return None
-    where = " and ".join(asked_in(situation.service, address))
-    text = f"Address {address} stays announced: {where} asks for it, and no load balancer of Harvester gave it. "
-    others, lb = situation.booked_for_others(address), situation.match.lb
-    if others:
-        text += f"Harvester has booked it for {_named(others)}. "
-    else:
-        text += "It is not booked in Harvester and may be given to somebody else. "
-    if lb is not None and lb.allocated_ip:
-        text += f"Harvester gave {lb.allocated_ip}, which is not used; to have it used, remove {where}"
-    else:
-        text += f"To have it booked, make an IP pool with that single address and name it in annotation {IP_POOL}"
-    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
+    """Return the annotation that keeps the request for an address which only kube-vip's annotation has."""
+    found = Announcement.of(situation.service)
+    is_recorded = situation.kept in {"", found.specified, found.requested}
+    return {} if is_recorded else {REQUESTED_ADDRESS: situation.kept}
 
 
 def unbooked_note(situation: Situation) -> EventMessage | None:
     """Return what to tell of an address that the Service shows while no load balancer holds it for it."""
-    address, kept = situation.unbooked, keeping_note(situation)
-    is_request = address == situation.request.address and not situation.remembered.found_served
-    if kept is not None or not address or is_request:
-        return kept
-    text = (
-        f"Address {address} is still that of the Service although no load balancer of Harvester holds it: it is not "
-        "booked any more and may be given to somebody else"
-    )
-    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
+    address = situation.unbooked
+    if situation.kept:
+        text = (
+            f"Address {address} stays announced: the Service asks for it, and Harvester has given it no other one. It "
+            "is not booked in Harvester and may be given to another Service. To have it booked, make an IP pool with "
+            f"that single address and name it in annotation {IP_POOL}"
+        )
+    else:
+        text = (
+            f"Address {address} is still that of the Service although no load balancer of Harvester holds it: it is "
+            "not booked any more and may be given to somebody else"
+        )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text) if address else None
 
 
 def plan_taken(situation: Situation) -> ServicePlan | None:

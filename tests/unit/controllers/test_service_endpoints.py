@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from harvester_ccm.errors import Answer, ServerError
-from harvester_ccm.kube.clock import wall_time
 from harvester_ccm.kube_vip_names import (
     ENDPOINTS_TOUCHED,
     KUBE_VIP_ADDRESSES,
@@ -71,7 +70,7 @@ async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> Non
     await stage.reconcile(KEY)
     await asyncio.sleep(TOUCH_ENDPOINTS_AFTER)
     assert await stage.reconcile(KEY) == Done()
-    assert stage.writes() == ["PATCH web-b"]
+    assert stage.writes() == ["PATCH web-b", "PATCH web/status"], "it is ready again"
     first = touched(stage)
     assert list(first) == ["web-b"]
 
@@ -121,15 +120,14 @@ async def test_a_touch_that_is_not_permitted_is_told_once_and_tried_again_at_eac
     assert [one for one in stage.told() if "Warning" in one] == ["web: Warning AddressNotAnnounced"]
 
 
-@pytest.mark.parametrize(("seconds", "count"), [pytest.param(30, 1, id="just now"), pytest.param(90, 0, id="before")])
+@pytest.mark.parametrize(("status", "count"), [("False", 1), ("True", 0)])
 @jumping_time
-async def test_a_restart_touches_the_endpoints_of_a_service_that_got_its_address_just_now(
-    seconds: int, count: int
+async def test_a_restart_touches_the_endpoints_of_a_service_that_was_not_announced_before(
+    status: str, count: int
 ) -> None:
     stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"), asked=served(annotations={KUBE_VIP_HOST: "node-a"}))
-    ready = {"type": LOAD_BALANCER_READY, "status": "True", "lastTransitionTime": wall_time(seconds)}
-    stage.guest.change(SERVICES, KEY, {"status": {"conditions": [ready]}})
-    stage.controller._states.start(stage.caches.services.all(), wall_time(60))
+    condition = {"type": LOAD_BALANCER_READY, "status": status, "reason": "Endpoints"}
+    stage.guest.change(SERVICES, KEY, {"status": {"conditions": [condition]}})
     await stage.reconcile(KEY)
     assert len(touched(stage)) == count
 

@@ -26,6 +26,7 @@ LACKING = frozenset(
         WaitReason.NO_SUCH_POOL,
         WaitReason.POOL_EXHAUSTED,
         WaitReason.DHCP,
+        WaitReason.ENDPOINTS,
         WaitReason.NETWORK_DEVICE,
         WaitReason.HARVESTER_UNAVAILABLE,
         WaitReason.PRIMARY,
@@ -69,7 +70,7 @@ UNRELATED = sorted(set(Reason) - {Reason.BACKENDS_UNHEALTHY})
 def said(outcome: Outcome, *told: Reason) -> ServiceCondition | None:
     """Return what the condition of a Service with an address says of a plan that tells this."""
     events = (EmitEvent(EventMessage("Warning", reason, f"text of {reason}")) for reason in told)
-    situation = situation_of(served(), allocated())
+    situation = situation_of(served(condition=False), allocated())
     changes = [
         step.change.condition
         for step in with_condition(ServicePlan(tuple(events), outcome), situation).steps

@@ -102,19 +102,6 @@ def test_a_new_secondary_that_requires_both_families_stays_new_while_it_is_refus
 WISH = "10.9.9.9"
 
 
-@pytest.mark.parametrize(
-    ("known", "reasons"),
-    [
-        ({}, ["Warning AddressNotAsRequested"]),
-        ({"found_served": True}, ["Warning AddressNotAsRequested", "Warning AddressChanged"]),
-    ],
-    ids=["kube-vip followed the wish", "nobody knows who gave it"],
-)
-def test_an_address_that_nobody_was_given_does_not_change(known: dict[str, Any], reasons: list[str]) -> None:
-    wishing = service(spec={"loadBalancerIP": WISH}, ours=True, address=WISH, annotations={KUBE_VIP_ADDRESSES: WISH})
-    assert told(plan(wishing, allocated(), **known)) == reasons
-
-
 RANGES = {"loadBalancerSourceRanges": ["10.0.0.0/8"]}
 MIXED_PORTS = [{"port": 80, "nodePort": 30080}, {"port": 81}]
 IGNORED: dict[str, tuple[dict[str, Any], str, str]] = {

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE
-from harvester_ccm.model.core import ServiceCondition
 from harvester_ccm.model.outcome import Done, Refused, Wait
 from harvester_ccm.names import (
     CATALOGUE,
     IPAM,
-    LOAD_BALANCER_READY,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
@@ -417,9 +414,7 @@ def test_one_of_another_type_loses_the_device_of_its_primary() -> None:
 
 
 def test_one_whose_primary_keeps_an_address_of_its_own_is_told_that_it_is_not_shared() -> None:
-    booked = ServiceCondition(type=LOAD_BALANCER_READY, status="True", reason=Reason.ADDRESS_NOT_BOOKED)
-    plain = served(spec={"loadBalancerIP": ADDRESS})
-    keeping = with_condition_of(plain, booked)
+    plain, keeping = served(), served(spec={"loadBalancerIP": ADDRESS})
     unshared = frozenset({OTHER})
     parked = [{"service": {"annotations": HELD, "finalizers": OURS}}]
     assert outline(asking(), primary=plain, primary_allocated=unshared) == (
@@ -429,7 +424,3 @@ def test_one_whose_primary_keeps_an_address_of_its_own_is_told_that_it_is_not_sh
     made = outline(asking(), primary=keeping, primary_allocated=unshared)
     assert made == (["Warning SharingRefused", *parked], Wait("not_sharable"))
     assert outline(sharing(), primary=keeping, primary_allocated=unshared)[0] == []
-
-
-def with_condition_of(service: Any, condition: ServiceCondition) -> Any:
-    return msgspec.structs.replace(service, status=msgspec.structs.replace(service.status, conditions=(condition,)))
