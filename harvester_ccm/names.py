@@ -399,8 +399,6 @@ class NodeReason(StrEnum):
     """Warning: the annotation with the kubelet's address cannot be read."""
     PROVIDED_IP_NOT_FOUND = "ProvidedNodeIPNotFound"
     """Warning: the VM does not have the address the kubelet was started with."""
-    PROVIDED_IP_TRUSTED = "ProvidedNodeIPTrusted"
-    """Warning: the kubelet's address is used because Harvester reports none."""
     ADDITIONAL_IPS_INVALID = "InvalidAdditionalInternalIPs"
     """Warning: the annotation with additional internal addresses cannot be read."""
     WRITE_REFUSED = "NodeWriteRefused"

@@ -105,7 +105,7 @@ class NodeReport(Struct, frozen=True):
             "addresses": list(self._addresses()),
             "steps": list(self.steps),
             "waitsFor": event(waiting) if waiting else None,
-            "remarks": [event(note) for note in self.plan.remarks],
+            "addressProblem": event(problem) if (problem := self.plan.addresses.problem) else None,
             "assumptions": list(self.assumptions),
         }
 
@@ -123,6 +123,7 @@ class NodeReport(Struct, frozen=True):
         steps = [step_text(step) for step in self.steps if not is_warning(step)]
         waiting = self.plan.waiting.message if self.plan.waiting else ""
         problems = warnings_of(self.steps)
+        address_problem = self.plan.addresses.problem.message if self.plan.addresses.problem else ""
         if _deletes(self.lifecycle):
             times = f"once its VM has been certainly gone {confirmations} times with some seconds in between"
             steps = [f"{text}, {times}" if text.startswith("delete ") else text for text in steps]
@@ -135,7 +136,7 @@ class NodeReport(Struct, frozen=True):
             "Problem": problems if len(problems) > 1 else "".join(problems),
             "What would be done now": steps or "nothing",
             "It waits": "" if any(waiting in problem for problem in problems) else waiting,
-            "Seen, and told to nobody": [note.message for note in self.plan.remarks],
+            "Addresses stay": address_problem if not waiting and address_problem not in problems else "",
             "Assumed": list(self.assumptions),
         }
 

@@ -8,8 +8,8 @@ name. For a valid report of a VM with one interface the result is that of the Go
   ``--management-network`` only interfaces in that network count. The Go provider uses the first interface.
 * The InternalIP of an initialized Node stays while the VM reports it and the flags allow it. If the VM does not report
   it, it is replaced after ``NodeSettings.address_patience`` in which the VM reported another address of that family: a
-  guest agent can omit an address for some seconds, or report a virtual IP only. If it can be on one of several
-  interfaces that do not report its family, it is never replaced.
+  guest agent can omit an address for some seconds, or report a virtual IP only. If the VM has several interfaces, only
+  ``--management-network`` or ``--node-ip-cidr`` can select the one of the replacement; otherwise the InternalIP stays.
 * The kubelet's address replaces the InternalIP immediately when the VM reports it. If the VM does not report it, it is
   used after the same time, because a kubelet only names an address of its host; the Go provider waits forever. Until
   then a new Node waits, and an initialized Node keeps its InternalIP.
@@ -25,7 +25,7 @@ name. For a valid report of a VM with one interface the result is that of the Go
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -146,13 +146,13 @@ def _select_nic(inputs: _Inputs, nics: Iterable[str]) -> str | None:
         for nic in nics:
             if wanted in inputs.reported[nic]:
                 return nic
-    # The interfaces of a VM that starts appear one after the other, and one can be without an address for some seconds.
+    cidrs, names = inputs.settings.node_ip_cidrs, [*nics]
+    inside = next((nic for nic in names if any(_is_inside(one, cidrs) for one in inputs.reported[nic])), None)
+    if not inputs.present or len(names) == 1:
+        return inside or names[0]
+    # Without an address of the family an interface can have the InternalIP: those of a VM that starts appear in turn.
     families = {address.version for address in inputs.present}
-    names = [*nics]
-    if len(names) > 1 and any(not families <= {one.version for one in inputs.reported[nic]} for nic in names):
-        return None
-    cidrs = inputs.settings.node_ip_cidrs
-    return next((nic for nic in names if any(_is_inside(one, cidrs) for one in inputs.reported[nic])), names[0])
+    return inside if all(families <= {one.version for one in inputs.reported[nic]} for nic in names) else None
 
 
 def _plan_nic(inputs: _Inputs, nic: str) -> AddressPlan:
@@ -187,23 +187,12 @@ def _plan_nic(inputs: _Inputs, nic: str) -> AddressPlan:
         families = {one.version for one in provided}
         chosen = {address: reason for address, reason in chosen.items() if address.version in families}
     plan = _publish(inputs, {**dict.fromkeys(own, nic), **_published_elsewhere(inputs, elsewhere)}, chosen)
-    events = (*plan.events, *_choice_events(inputs, own, chosen, not_found))
-    return replace(plan, reasons={**reasons, **plan.reasons}, events=events, missing=missing)
-
-
-def _choice_events(
-    inputs: _Inputs, own: Iterable[IPAddress], chosen: Iterable[IPAddress], not_found: EventMessage
-) -> Iterator[EventMessage]:
-    """Yield what the owner of the Node should correct."""
-    unreported = [one for one in inputs.provided if one not in (*own, *inputs.present)]
-    trusted = [one for one in unreported if one in chosen]
-    if trusted:
-        yield warning(NodeReason.PROVIDED_IP_TRUSTED, str(trusted), addresses=trusted)
-    elif unreported:
-        yield not_found
-    excluded = [one for one in chosen if one not in inputs.provided and not inputs.is_allowed(one)]
-    if excluded:
-        yield warning(NodeReason.EXCLUDED_ADDRESS_USED, str(excluded), addresses=excluded)
+    events = [*plan.events]
+    if any(one not in (*own, *inputs.present) for one in provided):
+        events.append(not_found)
+    if excluded := [one for one in chosen if one not in provided and not inputs.is_allowed(one)]:
+        events.append(warning(NodeReason.EXCLUDED_ADDRESS_USED, str(excluded), addresses=excluded))
+    return replace(plan, reasons={**reasons, **plan.reasons}, events=tuple(events), missing=missing)
 
 
 def _not_reported(inputs: _Inputs, nics: Iterable[str]) -> EventMessage:
@@ -235,12 +224,8 @@ def _provided_not_found(
 
 def _warning(vmi: VirtualMachineInstance, reason: NodeReason, subject: str = "", **fields: object) -> EventMessage:
     """Return a Warning that names the VM and gives advice about its guest agent."""
-    hint = (
-        "Does the guest configure this interface?"
-        if vmi.has_agent
-        else "Is qemu-guest-agent installed and running in the guest?"
-    )
-    return warning(reason, subject, vm=vmi.metadata.key, agent=hint, **fields)
+    hint = "the guest configure this interface" if vmi.has_agent else "qemu-guest-agent run in the guest"
+    return warning(reason, subject, vm=vmi.metadata.key, agent=f"Does {hint}?", **fields)
 
 
 def _choose(inputs: _Inputs, family: int, own: Iterable[IPAddress], elsewhere: Mapping[IPAddress, str]) -> _Choice:
@@ -345,23 +330,15 @@ def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
 def _additional_internal_ips(
     node: Node, settings: NodeSettings
 ) -> tuple[tuple[IPNetwork, ...], tuple[EventMessage, ...]]:
-    """Return the addresses and ranges in the annotation, and an Event if it is invalid. Valid entries count anyway."""
+    """Return the addresses and ranges in the annotation, and an Event if it is invalid."""
     value = node.metadata.annotation(ADDITIONAL_INTERNAL_IPS)
     if value is None or value in {"", "null"} or not settings.use_provided_node_ip:
         return (), ()
     try:
         texts = read_note(value, list[str])
-    except DecodeError as error:
+        return tuple(unmapped_range(parse_range(text.strip())[1]) for text in texts), ()
+    except (DecodeError, ValueError) as error:
         return (), (warning(NodeReason.ADDITIONAL_IPS_INVALID, value, value=value, cause=error),)
-    ranges, invalid = [], []
-    for text in texts:
-        try:
-            ranges.append(unmapped_range(parse_range(text.strip())[1]))
-        except ValueError:
-            invalid.append(text)
-    cause = f"not an IP address: {', '.join(invalid)}"
-    event = warning(NodeReason.ADDITIONAL_IPS_INVALID, value, value=value, cause=cause)
-    return tuple(ranges), (event,) if invalid else ()
 
 
 def _reported(vmi: VirtualMachineInstance, nic: str) -> tuple[str, ...]:

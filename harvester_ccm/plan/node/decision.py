@@ -40,8 +40,6 @@ from harvester_ccm.plan.node.patch import (
 from harvester_ccm.plan.node.topology import topology_labels
 from harvester_ccm.plan.node.vms import VM, NodeStore
 
-_AT_INITIALIZATION: Final = frozenset({NodeReason.NETWORK_GUESSED, NodeReason.PROVIDED_IP_TRUSTED})
-"""Reasons that are emitted once for each Node."""
 _TRANSIENT: Final = frozenset(
     {
         NodeReason.VM_NOT_FOUND,
@@ -92,8 +90,6 @@ class NodePlan(Struct, frozen=True):
     """Why the Node cannot be initialized yet; also one of the events."""
     events: tuple[EventMessage, ...] = ()
     """Events for what holds now."""
-    remarks: tuple[EventMessage, ...] = ()
-    """What also holds and needs no action; not emitted."""
     addresses: AddressPlan = AddressPlan()
     skip_reason: str = ""
     """Why nothing is decided; empty if something is."""
@@ -159,13 +155,14 @@ def plan_node(view: NodeView) -> NodePlan:
         annotations=_record(node, vm) if labels or is_new else {},
         provider_id=format_provider_id(vm.uid) if is_new and not node.spec.provider_id else "",
     )
-    emitted: tuple[EventMessage, ...] = ()
-    if is_new:
-        unread = (_virtual_ips_unread(known),) if known.problem is not None else ()
-        guesses = (event for event in addresses.events if event.reason in _AT_INITIALIZATION)
-        synced = EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully")
-        emitted = (*guesses, *unread, synced)
-    return replace(plan, request=request, emitted=emitted, waiting=None)
+    return replace(plan, request=request, emitted=_initialized(view, addresses) if is_new else (), waiting=None)
+
+
+def _initialized(view: NodeView, addresses: AddressPlan) -> tuple[EventMessage, ...]:
+    """Return the Events for the end of the initialization; a guess is emitted only once for each Node."""
+    guesses = [event for event in addresses.events if event.reason is NodeReason.NETWORK_GUESSED]
+    unread = [_virtual_ips_unread(view.virtual_ips)] if view.virtual_ips.problem is not None else []
+    return (*guesses, *unread, EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully"))
 
 
 def _skip_reason(view: NodeView) -> str:
@@ -183,15 +180,13 @@ def _waiting(view: NodeView, addresses: AddressPlan, more: Iterable[EventMessage
     """Return a plan without a write."""
     node, is_new = view.node, bool(uninitialized_taints(view.node))
     found = (addresses.problem, view.match.event, *addresses.events, *more)
-    events = [event for event in found if event is not None and event.reason not in _AT_INITIALIZATION]
-    works = view.match.unmanaged or _internal_ips(node.status.addresses)
-    hidden = [event for event in events if event.reason in _TRANSIENT and works and not is_new]
+    works = not is_new and (view.match.unmanaged or bool(_internal_ips(node.status.addresses)))
+    hidden = {NodeReason.NETWORK_GUESSED} | (_TRANSIENT if works else set())
     patience = view.settings.address_patience
     left = [patience - view.missing_for.get(address, 0.0) for address in addresses.missing]
     return NodePlan(
         waiting=addresses.problem if is_new else None,
-        events=tuple(event for event in events if event not in hidden),
-        remarks=tuple(hidden),
+        events=tuple(event for event in found if event is not None and event.reason not in hidden),
         addresses=addresses,
         requeue_after=min((seconds for seconds in left if seconds > 0), default=None),
     )

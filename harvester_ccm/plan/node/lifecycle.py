@@ -69,34 +69,31 @@ class LifecycleView(Struct, frozen=True):
 
     node: Node
     match: Match
+    settings: NodeSettings
     vm_name: str
     """Name of the Node's VM, from this process or from the Node; empty if it is unknown."""
-    required: int
-    """Number of 404s in a row before the Node can be deleted."""
-    spacing: float
-    """Seconds between two live GETs."""
+    absences: int = 0
+    """Number of 404s for the VM in a row so far."""
     ready_without_vm: tuple[str, ...] = ()
     """Names of the managed Nodes that are Ready although they have no VM."""
     without_vm: int = 0
     """Number of managed Nodes without a VM."""
     ready_with_vm: int = 0
     """Number of Nodes that are Ready with the VM of their provider ID."""
-    absences: int = 0
-    """Number of 404s in a row so far."""
 
     @property
     def has_lost_vm(self) -> bool:
         """Whether the Node is not Ready, had a VM, and has none in the caches: a live GET can confirm that."""
         problem = self.match.problem
-        return (
-            _is_managed(self.node)
-            and self.node.ready != "True"
-            # The kubelet of a Node without a Ready condition has never reported.
-            and any(condition.type == "Ready" for condition in self.node.status.conditions)
-            and problem is not None
-            and problem.reason is NodeReason.VM_NOT_FOUND
-            and not self.match.unmanaged
-        )
+        is_not_found = problem is not None and problem.reason is NodeReason.VM_NOT_FOUND and not self.match.unmanaged
+        # The kubelet of a Node without a Ready condition has never reported.
+        has_reported = any(condition.type == "Ready" for condition in self.node.status.conditions)
+        return _is_managed(self.node) and is_not_found and has_reported and self.node.ready != "True"
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether live GETs have confirmed the absence of the VM often enough."""
+        return self.absences >= max(self.settings.deletion_confirmations, 2)
 
 
 class LifecyclePlan(Struct, frozen=True):
@@ -114,29 +111,18 @@ def observe_lifecycle(
     store: NodeStore, node: Node, settings: NodeSettings, *, seen_name: str = "", absences: int = 0
 ) -> LifecycleView:
     """Return what is known about a Node. ``seen_name`` is the name under which this process saw its VM."""
-    required = max(settings.deletion_confirmations, 2)
-    view = LifecycleView(
-        node,
-        find_vm(store, node),
-        seen_name or recorded_vm(node)[1],
-        required=required,
-        spacing=settings.confirmation_spacing,
-        absences=absences,
-    )
-    return _with_other_nodes(view, store) if view.has_lost_vm and absences >= required else view
-
-
-def _with_other_nodes(view: LifecycleView, store: NodeStore) -> LifecycleView:
-    """Add the counts over all Nodes. A Node that is recorded as a VM of another namespace is another controller's."""
-    managed = [one for one in store.nodes.all() if _is_managed(one)]
-    matches = [(one, find_vm(store, one)) for one in managed if not is_elsewhere(one, store.cluster.namespace)]
+    view = LifecycleView(node, find_vm(store, node), settings, seen_name or recorded_vm(node)[1], absences)
+    if not (view.has_lost_vm and view.is_confirmed):
+        return view
+    # A Node that is recorded as a VM of another namespace is another controller's.
+    others = [one for one in store.nodes.all() if _is_managed(one) and not is_elsewhere(one, store.cluster.namespace)]
+    matches = [(one, find_vm(store, one)) for one in others]
     missing = [one for one, match in matches if match.vm is None]
-    confirmed = [one for one, match in matches if match.by is MatchedBy.PROVIDER_ID and one.ready == "True"]
     return replace(
         view,
         ready_without_vm=tuple(sorted(one.metadata.name for one in missing if one.ready == "True")),
         without_vm=len(missing),
-        ready_with_vm=len(confirmed),
+        ready_with_vm=sum(one.ready == "True" and match.by is MatchedBy.PROVIDER_ID for one, match in matches),
     )
 
 
@@ -154,15 +140,14 @@ def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
 
 def _plan_deletion(view: LifecycleView) -> LifecyclePlan:
     name = view.node.metadata.name
-    if view.vm_name and view.absences < view.required:
-        return LifecyclePlan(requeue_after=view.spacing)
+    if view.vm_name and not view.is_confirmed:
+        return LifecyclePlan(requeue_after=view.settings.confirmation_spacing)
     if blocked := _blocked(view):
         return LifecyclePlan(event=blocked, requeue_after=BLOCKED_RETRY_SECONDS)
     text = f"Deleting node {name} because it does not exist in the cloud provider"
     preconditions = {"uid": view.node.metadata.uid, "resourceVersion": view.node.metadata.resource_version}
-    return LifecyclePlan(
-        NodeRequest("DELETE", name, preconditions), EventMessage("Normal", NodeReason.DELETING, text), view.spacing
-    )
+    event = EventMessage("Normal", NodeReason.DELETING, text)
+    return LifecyclePlan(NodeRequest("DELETE", name, preconditions), event)
 
 
 def _blocked(view: LifecycleView) -> EventMessage | None:

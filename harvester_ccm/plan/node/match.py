@@ -136,10 +136,8 @@ def needs_hostname(node: Node, match: Match) -> bool:
 
 
 def _other_namespace(store: NodeStore, node: Node) -> EventMessage:
-    # One controller for each of several namespaces is a valid setup: other Nodes are VMs of this namespace then.
-    uids = (parse_provider_id(other.spec.provider_id) for other in store.nodes.all())
+    # One controller for each of several namespaces is a valid setup. A VM with the name of the Node is suspicious.
     is_suspect = vm_named(store, node.metadata.name) is not None
-    is_suspect = is_suspect or not any(uid and vms_of(store, identity("uid", uid)) for uid in uids)
     recorded, namespace = "/".join(recorded_vm(node)), store.cluster.namespace
     problem = warning(NodeReason.VM_IN_OTHER_NAMESPACE, recorded=recorded, namespace=namespace)
     return problem if is_suspect else replace(problem, reason=NodeReason.VM_NOT_FOUND)

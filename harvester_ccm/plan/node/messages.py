@@ -55,14 +55,13 @@ TEXTS: Final[Mapping[NodeReason, str]] = {
     NodeReason.PROVIDED_IP_INVALID: "Annotation {node_ip_annotation} is {value!r}, expected an IP address or an IPv4 "
     "and an IPv6 address. It is ignored; correct the kubelet's --node-ip",
     NodeReason.PROVIDED_IP_NOT_FOUND: "Annotation {node_ip_annotation} names {addresses}, which the VM does not report "
-    "on network {network} ({own}), but on interface {others}. A new Node waits for it, and an initialized one keeps "
-    "its InternalIP. {agent} Correct the kubelet's --node-ip, the address of the VM or --management-network",
-    NodeReason.PROVIDED_IP_TRUSTED: "{addresses} is the InternalIP because annotation {node_ip_annotation} names it, "
-    "and the VM does not report it. Correct the kubelet's --node-ip if the VM does not have it",
+    "on network {network} ({own}), but on interface {others}. A new Node waits for it for a minute and then uses it. "
+    "An initialized one keeps its InternalIP. {agent} Correct the kubelet's --node-ip, the address of the VM or "
+    "--management-network",
     NodeReason.EXCLUDED_ADDRESS_USED: "{addresses} is in --node-exclude-ip-ranges, and the InternalIP because the VM "
     "has no other of its family. Correct the flag",
     NodeReason.ADDITIONAL_IPS_INVALID: "Annotation {additional_annotation} is {value!r}, expected a JSON list of IP "
-    'addresses such as ["10.0.0.5"]: {cause}. Invalid entries are ignored',
+    'addresses such as ["10.0.0.5"]: {cause}. It is ignored',
     NodeReason.INTERNAL_IP_CHANGED: "InternalIP changed from {before} to {after} ({reasons})",
     NodeReason.VIRTUAL_IPS_UNREAD: "{source} cannot be listed: {error}. Their addresses are not known, and must not "
     "become addresses of the Node. A new Node waits for the first response, and is initialized without it if that is "

@@ -171,12 +171,8 @@ def own_vmis(store: NodeStore) -> list[VirtualMachineInstance]:
     The Go provider uses the label only. VMs that Rancher did not create have none, and a cluster without a name of its
     own cannot be labeled.
     """
-    return [vm.vmi for vm in all_vms(store) if vm.vmi and not vm.vmi.metadata.deleting and is_own(store, vm)]
-
-
-def is_own(store: NodeStore, vm: VM) -> bool:
-    """Return whether a VM is a node of this cluster."""
-    return vm.membership is Membership.OWN or owner_of(store, vm) is not None
+    own = (vm for vm in all_vms(store) if vm.membership is Membership.OWN or owner_of(store, vm) is not None)
+    return [vm.vmi for vm in own if vm.vmi is not None and not vm.vmi.metadata.deleting]
 
 
 def has_queryable_guest(store: NodeStore, vm: VM) -> bool:

@@ -108,11 +108,18 @@ LIST = ["10.0.0.1", "10.0.0.2", "fd00::1"]
             id="no other than the excluded one",
         ),
         pytest.param(
-            new(**{ADDITIONAL_INTERNAL_IPS: '["10.0.0.2", "x"]'}),
+            new(**{ADDITIONAL_INTERNAL_IPS: '["10.0.0.2", "10.9.0.0/16"]'}),
             LIST,
             {},
-            "I 10.0.0.1, I fd00::1 | InvalidAdditionalInternalIPs",
+            "I 10.0.0.1, I fd00::1",
             id="additional internal IPs",
+        ),
+        pytest.param(
+            new(**{ADDITIONAL_INTERNAL_IPS: '["x"]'}),
+            LIST[:1],
+            {},
+            "I 10.0.0.1 | InvalidAdditionalInternalIPs",
+            id="invalid additional internal IPs",
         ),
         pytest.param(
             new(),
@@ -143,11 +150,11 @@ def test_addresses_of_one_interface(target: Node, reported: list[str], flags: di
             new("10.0.0.9"),
             ["10.0.0.1"],
             ["10.0.0.9"],
-            "I 10.0.0.9, E 10.0.0.1 | ProvidedNodeIPTrusted, missing 10.0.0.9",
+            "I 10.0.0.9, E 10.0.0.1 | ProvidedNodeIPNotFound, missing 10.0.0.9",
             id="new, used at last",
         ),
         pytest.param(
-            new("10.0.0.9"), [], ["10.0.0.9"], "I 10.0.0.9 | ProvidedNodeIPTrusted, missing 10.0.0.9", id="new, silent"
+            new("10.0.0.9"), [], ["10.0.0.9"], "I 10.0.0.9 | ProvidedNodeIPNotFound, missing 10.0.0.9", id="new, silent"
         ),
         pytest.param(
             old("I 10.0.0.1", "10.0.0.9"),
@@ -205,7 +212,15 @@ STORAGE = {"management_network": "storage"}
             "I 192.168.5.2, E 10.0.0.2, E 192.168.5.1 | ManagementNetworkGuessed",
             id="ExternalIP of another interface stays",
         ),
-        pytest.param(old("I 192.168.5.2"), (A, []), {}, "- NoInternalIP", id="one of two agents is silent"),
+        pytest.param(old("I 192.168.5.2"), (A, []), {}, "- NoInternalIP", id="one of two interfaces is silent"),
+        pytest.param(old("I 192.168.5.2"), (A, B[:1]), {}, "- NoInternalIP", id="nothing selects an interface"),
+        pytest.param(
+            old("I 192.168.5.2"),
+            (A, B[:1]),
+            {"node_ip_cidrs": (ip_network("192.168.0.0/16"),)},
+            "I 192.168.5.1 | missing 192.168.5.2",
+            id="CIDR selects the replacement",
+        ),
         pytest.param(old("I 192.168.5.2"), ([], []), {}, "- NoAddress", id="both interfaces are silent"),
         pytest.param(
             old("I 192.168.5.2"), (A, B), {"management_network": "mgmt"}, "I 10.0.0.1, E 10.0.0.2", id="new flag"
@@ -224,7 +239,7 @@ def test_vm_in_the_pod_network_has_the_address_of_its_kubelet() -> None:
     assert outline(planned(new(), pod)) == "- NoManagementNetwork"
     assert outline(planned(new("10.0.0.3"), pod)) == "- ProvidedNodeIPNotFound | missing 10.0.0.3"
     trusted = planned(new("10.0.0.3"), pod, overdue=["10.0.0.3"])
-    assert outline(trusted) == "I 10.0.0.3 | ProvidedNodeIPTrusted, missing 10.0.0.3"
+    assert outline(trusted) == "I 10.0.0.3 | ProvidedNodeIPNotFound, missing 10.0.0.3"
     assert shown(planned(old("I 10.0.0.3", "10.0.0.3"), pod).addresses) == "I 10.0.0.3, H w1"
 
 
