@@ -46,6 +46,7 @@ from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
+from harvester_ccm.plan.service.create import harvester_mismatch
 from harvester_ccm.plan.service.situation import SERVICE_INDEXES
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.auth import AccessReviewer
@@ -286,10 +287,13 @@ class Application:
             cluster=cluster,
             settings=settings,
         )
-        self.health.add("harvester-recognised", lambda: controller.not_recognised or None, Aspect.READY)
+        self.health.add("harvester-recognised", lambda: self._mismatch(cluster), Aspect.READY)
         self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(collector.deleted)})
         self._start_controller(group, controller, SERVICE_CONTROLLER)
         self._start_controller(group, collector)
+
+    def _mismatch(self, cluster: ClusterIdentity) -> str | None:
+        return harvester_mismatch(cluster) if self._caches.is_our_harvester(cluster) is False else None
 
     def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller, name: str = "") -> None:
         """Measure a controller and run it; ``name`` is the one in ``--controllers``, where it has one."""

@@ -82,7 +82,7 @@ class ServiceSettings(Struct, frozen=True):
     class_only: bool
     """Serve only Services that ask for our load balancer class."""
     accept_new_harvester: bool = False
-    """Create load balancers in a Harvester that shows none of this cluster's load balancers and VMs."""
+    """Create load balancers in a Harvester that has no load balancer and no VM of this cluster."""
 
 
 class NodeSettings(Struct, frozen=True):

@@ -333,7 +333,7 @@ class Reason(StrEnum):
     LEFT_TO_OTHERS = "LeftToOthers"
     """Normal: marks of another load balancer controller are on the Service, so it is not served here."""
     NOT_RECOGNISED = "HarvesterNotRecognised"
-    """Warning: Harvester shows none of this cluster's load balancers and VMs, so no load balancer is created."""
+    """Warning: Harvester has no load balancer and no VM of this cluster, so no load balancer is created."""
     ADOPTED = "AdoptedLoadBalancer"
     """Normal: a load balancer made before (another cluster name, an earlier Service) goes on serving."""
     DELETION_PENDING = "DeletionPending"

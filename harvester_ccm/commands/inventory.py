@@ -26,7 +26,7 @@ from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.backends import Backends
-from harvester_ccm.plan.service.selection import recognise
+from harvester_ccm.plan.service.selection import is_our_harvester
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
 from harvester_ccm.plan.service.virtual_ips import virtual_ips
 
@@ -90,7 +90,7 @@ class Inventory(Struct, frozen=True):
             load_balancers=balancers,
             config_maps=Listed(self.config_maps),
             backends=Backends.of(self.nodes, node_matches(nodes)) if known else Backends(known=False),
-            recognised=recognise(services, balancers, nodes.nodes, nodes.vms, cluster),
+            our_harvester=is_our_harvester(services, balancers, nodes.nodes, nodes.vms, cluster),
         )
 
 

@@ -35,11 +35,9 @@ from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_note
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
 from harvester_ccm.plan.service.pending import failure_event, write_refused
 from harvester_ccm.plan.service.selection import (
-    Recognition,
-    Sight,
+    is_our_harvester,
     may_be_ours,
     primaries_of,
-    recognise,
 )
 from harvester_ccm.plan.service.situation import (
     BY_ADDRESS,
@@ -63,8 +61,6 @@ from harvester_ccm.plan.service.unbooked import unbooked_note
 
 COALESCE_SECONDS: Final = 0.2
 """Delay of a refresh of the backends after a change of a Node or VM."""
-SETTLED_SECONDS: Final = 5.0
-"""So long after a list that told of changes the other collections of that server have been listed, too."""
 log = structlog.get_logger(__name__)
 
 
@@ -87,25 +83,10 @@ class ServiceCaches:
         self.config_maps = config_maps
         self.backends = Backends(known=False)
         """The nodes that may get traffic, as of the last ``refresh_backends``."""
-        self._recognition: tuple[ClusterIdentity, Recognition] | None = None
-        for cache in (services, load_balancers, vms.nodes, vms.vms):
-            cache.on_change(self._forget_recognition)
-            cache.on_state(self._forget_recognition)
 
-    def recognition(self, cluster: ClusterIdentity) -> Recognition:
-        """Return what Harvester shows of this cluster; judged anew after a change of anything it depends on."""
-        if self._recognition is not None and self._recognition[0] == cluster:
-            return self._recognition[1]
-        balancers, machines = self.load_balancers, self.vms.vms
-        relisted = max(balancers.relisted_at, machines.relisted_at)
-        settled = loop_time() - relisted >= SETTLED_SECONDS
-        found = recognise(self.services, balancers, self.vms.nodes, machines, cluster, settled=settled)
-        if found.sight is not Sight.OPEN:
-            self._recognition = cluster, found
-        return found
-
-    def _forget_recognition(self, *_change: object) -> None:
-        self._recognition = None
+    def is_our_harvester(self, cluster: ClusterIdentity) -> bool | None:
+        """Return the same as ``selection.is_our_harvester``."""
+        return is_our_harvester(self.services, self.load_balancers, self.vms.nodes, self.vms.vms, cluster)
 
     def refresh_backends(self) -> tuple[bool, bool]:
         """Read anew which nodes get traffic; return whether they are known for the first time, and if they changed."""
@@ -141,8 +122,6 @@ class ServiceController:
         self._states = ServiceStates()
         self.backends_timer: asyncio.TimerHandle | None = None
         """Set while a refresh of the backends is scheduled."""
-        self.not_recognised = ""
-        """Why no load balancer is created: Harvester shows nothing of this cluster. Empty while it does."""
         self.clock: Callable[[], str] = wall_time
         """Tells the time of day as the API writes it."""
         self.queue = WorkQueue("service", self.reconcile, workers=workers, resync=self._managed_keys)
@@ -159,9 +138,6 @@ class ServiceController:
             informer.on_state(self._refresh_backends)
         caches.config_maps.on_change(self._enqueue_all)
         caches.config_maps.on_state(self._enqueue_all)
-        caches.services.on_change(self._look_at_harvester)
-        caches.load_balancers.on_change(self._look_at_harvester)
-        caches.vms.vms.on_change(self._look_at_harvester)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -194,26 +170,9 @@ class ServiceController:
         situation = observe(self._caches, service, self.cluster)
         if not (situation.scope.ours or situation.scope.note or service.ready_condition):
             return Done(), None
-        if situation.match.lb is None:
-            self._recognise(situation.recognition)
         state = self._states.follow(situation, now)
         situation = replace(situation, remembered=state, now=now, wall_time=self.clock())
         return await self._take(plan_service(situation), situation, state, written)
-
-    def _look_at_harvester(self, *_change: object) -> None:
-        if self.not_recognised:
-            self._recognise(self._caches.recognition(self.cluster))
-
-    def _recognise(self, found: Recognition) -> None:
-        """Say once that Harvester shows nothing of this cluster, and wake all Services when it does again."""
-        if found.sight is Sight.OPEN:
-            return
-        if found.because and not self.not_recognised:
-            log.error("no load balancer is created: harvester shows nothing of this cluster", detail=found.because)
-        if self.not_recognised and not found.because:
-            log.info("harvester shows this cluster")
-            self._enqueue_all()
-        self.not_recognised = found.because
 
     def _managed_keys(self) -> list[str]:
         return [one.metadata.key for one in self._services.all() if may_be_ours(one, self.cluster)]

@@ -54,9 +54,9 @@ EFFECTIVE: Final[tuple[Flag, ...]] = (
     ),
     Flag(
         "accept-new-harvester", Kind.BOOL, "false", Group.SERVICES,
-        "Create load balancers although Harvester shows none of this cluster's load balancers and VMs while Services "
-        "are served: the cluster was moved to another Harvester or namespace, and Services get other addresses. "
-        "Without it nothing is created then, because the cloud-config is wrong more likely. Take it out afterwards.",
+        "Create load balancers although Services have addresses and Harvester has no load balancer and no VM of this "
+        "cluster: the cluster was moved to another Harvester or namespace, and Services get other addresses. Without "
+        "the flag, no load balancer is created then, because the cloud-config is probably wrong. Remove it afterwards.",
     ),
     Flag(
         "orphan-lbs", Kind.TEXT, "delete", Group.SERVICES,

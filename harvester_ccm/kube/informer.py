@@ -121,8 +121,6 @@ class Informer(Store[ObjectT]):
         """Number of watches that ended."""
         self.last_contact = float("-inf")
         """Loop time of the last list or watch event."""
-        self.relisted_at = float("-inf")
-        """Loop time of the last list after the first one that contained changes."""
 
     @property
     def name(self) -> str:
@@ -169,14 +167,12 @@ class Informer(Store[ObjectT]):
             self.resource, namespace=self._selection.namespace, params=self._selection.params()
         )
         self.last_contact = loop_time()
-        changed = self._replace_all(page)
+        self._replace_all(page)
         self._set_problem(None)
         if not self.synced:
             self._synced.set()
             log.debug("collection synced", collection=self.name, objects=len(self))
             self._state_changed()
-        elif changed:
-            self.relisted_at = self.last_contact
         return page.resource_version
 
     async def _follow(self, version: str) -> None:

@@ -70,8 +70,8 @@ class Store(Generic[ObjectT]):
         if current is not None and current.metadata.uid == uid:
             self._notify(*self._set(key, None))
 
-    def _replace_all(self, page: Page[ObjectT]) -> bool:
-        """Store a list and call the callbacks; return whether it differs from the store."""
+    def _replace_all(self, page: Page[ObjectT]) -> None:
+        """Store a list and call the callbacks."""
         listed = {item.metadata.key: item for item in page.items}
         # An object that could not be decoded exists: keep its last version that could.
         removed = [key for key in self._objects if key not in listed and key not in page.unread]
@@ -81,7 +81,6 @@ class Store(Generic[ObjectT]):
         changes = [self._set(key, listed.get(key)) for key in (*removed, *changed)]
         for old, new in changes:
             self._notify(old, new)
-        return bool(changes)
 
     def _apply(self, event: WatchEvent[ObjectT]) -> None:
         """Store the change that a watch event describes."""

@@ -27,7 +27,7 @@ class ClusterIdentity(Struct, frozen=True):
     asks_guests: bool = True
     """Whether guest agents are asked for host names, so that a VM may have another name than its Node."""
     new_harvester: bool = False
-    """Whether the operator says that a Harvester which shows nothing of this cluster is the right one."""
+    """Whether load balancers are created in a Harvester that has no load balancer and no VM of this cluster."""
 
     @classmethod
     def of(cls, settings: Settings, namespace: str, uid: str = "") -> Self:

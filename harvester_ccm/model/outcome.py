@@ -67,7 +67,7 @@ class WaitReason(StrEnum):
     )
     NEW_HARVESTER = (
         "new_harvester",
-        "a word on whether this is the right Harvester; it shows none of this cluster's load balancers and VMs",
+        "the right Harvester: the one in the cloud-config has no load balancer and no VM of this cluster",
     )
     NODE_PORTS = "node_ports", "Kubernetes to allocate node ports for the Service"
     MACHINES = "machines", "Harvester to list the VMs, which are the backends"

@@ -68,7 +68,7 @@ PENDING_SECONDS: Final = Metric(
 SERVICES_DISPUTED: Final = Metric(
     "harvester_ccm_services_disputed", MetricType.GAUGE, MetricGroup.SERVICES, labels=("reason",),
     help="Services that are left as they are because the label or the mark on their load balancer is not this "
-    "cluster's, or Harvester shows nothing of this cluster. Reason is other_cluster_name (renamed, copied, or somebody "
+    "cluster's, or Harvester has nothing of this cluster. Reason is other_cluster_name (renamed, copied, or somebody "
     "has written another name), foreign_load_balancer (another cluster's mark) or new_harvester.",
 )  # fmt: skip
 ORPHANS_DELETED: Final = Metric(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
@@ -13,7 +14,7 @@ from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, hold_or
 from harvester_ccm.plan.service.load_balancer import Document, new_load_balancer
 from harvester_ccm.plan.service.pending import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.request import ignored_settings, unsupported
-from harvester_ccm.plan.service.selection import Sight, is_served
+from harvester_ccm.plan.service.selection import is_served
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     ChangeService,
@@ -103,23 +104,26 @@ def _queued(situation: Situation) -> ServicePlan:
     return ServicePlan(emit(CREATION_QUEUED), Wait(WaitReason.CREATION_QUEUED))
 
 
-def plan_unrecognised(situation: Situation) -> ServicePlan:
-    """Return what to do for a Service without a load balancer while Harvester shows nothing of this cluster.
+def plan_harvester_mismatch(situation: Situation) -> ServicePlan:
+    """Return the plan for a Service without a load balancer if this is not known to be the Harvester of the cluster.
 
-    One that shows an address keeps it, as it is announced and booked where the cluster lives; one that waits goes on.
+    A Service that shows an address keeps it: it is announced, and allocated in the Harvester of the cluster.
     """
-    service, found = situation.service, situation.recognition
-    if found.sight is Sight.OPEN:
+    service = situation.service
+    if situation.our_harvester is None:
         return ServicePlan(hold(service), Wait(WaitReason.MACHINES, 1.0))
-    text = (
-        f"Harvester, in namespace {situation.cluster.namespace}, shows none of this cluster's load balancers and VMs, "
-        "so the cloud-config seems to name another Harvester or namespace. No load balancer is created there, and "
-        "Services keep the addresses they have. Correct the cloud-config; if this is where the cluster lives now, "
-        "start the program with --accept-new-harvester"
+    told = EventMessage("Warning", Reason.NOT_RECOGNISED, harvester_mismatch(situation.cluster))
+    return ServicePlan((*emit(told), *hold(service)), Refused(WaitReason.NEW_HARVESTER))
+
+
+def harvester_mismatch(cluster: ClusterIdentity) -> str:
+    """Return the message for a cloud-config that leads to another Harvester or namespace."""
+    return (
+        f"Harvester has no load balancer and no VM of this cluster in namespace {cluster.namespace}: the cloud-config "
+        "seems to lead to another Harvester or namespace. No load balancer is created there, and Services keep their "
+        "addresses. Correct the cloud-config; if the cluster moved there, start the controller with "
+        "--accept-new-harvester"
     )
-    told = emit(EventMessage("Warning", Reason.NOT_RECOGNISED, text))
-    concerned = not service.addresses or service.metadata.key in found.told
-    return ServicePlan((*(told if concerned else ()), *hold(service)), Refused(WaitReason.NEW_HARVESTER))
 
 
 def _given_up(situation: Situation) -> tuple[ChangeService, ...]:

@@ -33,8 +33,8 @@ from harvester_ccm.plan.service.cleanup import ending, plan_cleanup
 from harvester_ccm.plan.service.cluster_lb import plan_cluster
 from harvester_ccm.plan.service.create import (
     plan_creation,
+    plan_harvester_mismatch,
     plan_replacement,
-    plan_unrecognised,
 )
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import (
@@ -51,7 +51,7 @@ from harvester_ccm.plan.service.request import (
     refused_changes,
     unsupported,
 )
-from harvester_ccm.plan.service.selection import Sight, is_served, was_secondary
+from harvester_ccm.plan.service.selection import is_served, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
@@ -134,6 +134,8 @@ def _plan_own(situation: Situation) -> ServicePlan:
     if current is None and (held := _held_by_another_name(situation)) is not None:
         note = other_name_note(*held, service, situation.cluster)
         return ServicePlan(emit(note), Refused(WaitReason.OTHER_CLUSTER_NAME))
+    if not situation.our_harvester:
+        return plan_harvester_mismatch(situation)
     if situation.unbooked and (taken := plan_taken(situation)) is not None:
         return taken
     request = situation.request
@@ -144,8 +146,6 @@ def _plan_own(situation: Situation) -> ServicePlan:
         plan = _plan_going(situation, current)
     elif any(one.metadata.name == match.expected_name or shows_address(service, one) for one in match.foreign):
         plan = ServicePlan(hold(service), Refused(WaitReason.FOREIGN_LOAD_BALANCER))
-    elif situation.recognition.sight is not Sight.OURS:
-        plan = plan_unrecognised(situation)
     else:
         plan = plan_creation(situation)
     # None comes after a creation, which waits for its turn without the rest: while one lives, a living one serves.

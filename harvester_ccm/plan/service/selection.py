@@ -1,17 +1,10 @@
 """Which Services are ours, to serve or to clean up after, which of them share the address of another one, and whether
-the Harvester of the cloud-config is the one that they are served in.
-
-A cloud-config that names another Harvester, or another namespace, shows none of the load balancers, and every Service
-that is served would get another address there at once. Two witnesses that know nothing of each other have to say so:
-no load balancer of this cluster is listed, and of the VMs that the Nodes' provider IDs name not one is. A load balancer
-that somebody deleted, or VMs that were all made anew, are ordinary.
+the cloud-config leads to the Harvester that has their load balancers.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from enum import Enum
 from typing import Final
 
 from msgspec import Struct
@@ -39,8 +32,6 @@ FOREIGN_LABELS: Final = {"implementation": "kube-vip"}
 
 LONGEST_LABEL: Final = 63
 """Characters of a label value."""
-MOST_TOLD: Final = 20
-"""Services with an address that get an Event about it; it is one mistake, however many Services there are."""
 
 
 class Scope(Struct, frozen=True):
@@ -205,63 +196,30 @@ def primaries_of(service: Service) -> frozenset[str]:
     return frozenset(key for key in (primary_reference(service), labelled_primary(service)) if key is not None)
 
 
-class Sight(Enum):
-    """What Harvester shows of this cluster."""
-
-    OURS = "ours"
-    """Nothing speaks against it."""
-    OPEN = "open"
-    """No load balancer, and the VMs have not been listed yet."""
-    STRANGE = "strange"
-    """Nothing of it."""
-
-
-class Recognition(Struct, frozen=True):
-    """What Harvester shows of this cluster, and whom to tell."""
-
-    sight: Sight = Sight.OURS
-    because: str = ""
-    """For operators, with numbers; empty while nothing is wrong."""
-    told: frozenset[str] = frozenset()
-    """Keys of the Services with an address that are told."""
-
-
-RECOGNISED: Final = Recognition()
-
-
-def recognise(
+def is_our_harvester(
     services: Lister[Service],
     load_balancers: Lister[LoadBalancer],
     nodes: Lister[Node],
-    machines: Lister[VirtualMachine],
+    vms: Lister[VirtualMachine],
     cluster: ClusterIdentity,
-    *,
-    settled: bool = True,
-) -> Recognition:
-    """Return what Harvester shows of this cluster; asked for where a load balancer would be made.
+) -> bool | None:
+    """Return whether Services can get load balancers in this Harvester and namespace; None until the VMs are listed.
 
-    ``settled``: whether neither was listed anew a moment ago. Both are when a cloud-config changes, one after the
-    other, and what is known of the other one may be of another Harvester.
+    In another Harvester or namespace, every Service would get another address. Two independent signs are necessary to
+    conclude that: it has no load balancer of this cluster, although Services show addresses, and no VM of a Node.
+    Either alone is normal: all load balancers were deleted, or all VMs were replaced.
     """
     if cluster.new_harvester or not load_balancers.synced or load_balancers.unread:
-        return RECOGNISED
+        return True
     if any(_is_ours(one, services, cluster) for one in load_balancers.all()):
-        return RECOGNISED
+        return True
     named = {uid for node in nodes.all() if (uid := parse_provider_id(node.spec.provider_id))}
-    unseen = machines.unread or (not machines.synced and isinstance(machines.problem, Forbidden))
-    served = sorted(_served(services, cluster)) if named and not unseen else []
-    if not served:
-        return RECOGNISED
-    if not (machines.synced and settled):
-        return Recognition(Sight.OPEN)
-    if any(one.metadata.uid in named for one in machines.all()):
-        return RECOGNISED
-    because = (
-        f"namespace {cluster.namespace} of Harvester shows none of the load balancers of {len(served)} Services that "
-        f"are served, and none of the VMs of {len(named)} Nodes; correct the cloud-config, or add "
-        "--accept-new-harvester if this is where the cluster lives now"
-    )
-    return Recognition(Sight.STRANGE, because, frozenset(served[:MOST_TOLD]))
+    not_readable = vms.unread or (not vms.synced and isinstance(vms.problem, Forbidden))
+    if not named or not_readable or any(one.metadata.uid in named for one in vms.all()):
+        return True
+    if not any(_is_allocated(one, cluster) for one in services.all()):
+        return True
+    return False if vms.synced else None
 
 
 def _is_ours(load_balancer: LoadBalancer, services: Lister[Service], cluster: ClusterIdentity) -> bool:
@@ -275,8 +233,6 @@ def _is_ours(load_balancer: LoadBalancer, services: Lister[Service], cluster: Cl
     return goes_by(load_balancer, cluster) and services.get(service_key(load_balancer)) is not None
 
 
-def _served(services: Lister[Service], cluster: ClusterIdentity) -> Iterator[str]:
-    """Yield the keys of the Services that show an address which a load balancer of their own gave."""
-    for one in services.all():
-        if is_served(one) and wants_load_balancer(one, cluster) and not was_secondary(one):
-            yield one.metadata.key
+def _is_allocated(service: Service, cluster: ClusterIdentity) -> bool:
+    """Return whether the Service shows an address that a load balancer of its own provided."""
+    return is_served(service) and wants_load_balancer(service, cluster) and not was_secondary(service)

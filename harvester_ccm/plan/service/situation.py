@@ -43,8 +43,6 @@ from harvester_ccm.plan.service.request import (
     read_request,
 )
 from harvester_ccm.plan.service.selection import (
-    RECOGNISED,
-    Recognition,
     Scope,
     is_served_by_us,
     primaries_of,
@@ -78,8 +76,8 @@ class ServiceStore(Protocol):
     def backends(self) -> Backends:
         """The nodes that may get traffic."""
 
-    def recognition(self, cluster: ClusterIdentity) -> Recognition:
-        """Return what Harvester shows of this cluster."""
+    def is_our_harvester(self, cluster: ClusterIdentity) -> bool | None:
+        """Return the same as ``selection.is_our_harvester``."""
 
 
 def service_index(load_balancer: LoadBalancer) -> Iterable[str]:
@@ -109,11 +107,11 @@ class ListedStore(Struct, frozen=True):
     load_balancers: Listed[LoadBalancer]
     config_maps: Listed[ConfigMap]
     backends: Backends
-    recognised: Recognition = RECOGNISED
+    our_harvester: bool | None = True
 
-    def recognition(self, cluster: ClusterIdentity) -> Recognition:
-        """Return what Harvester shows of this cluster."""
-        return self.recognised
+    def is_our_harvester(self, cluster: ClusterIdentity) -> bool | None:
+        """Return the same as ``selection.is_our_harvester``."""
+        return self.our_harvester
 
 
 class ServiceState(Struct, gc=False):
@@ -160,8 +158,8 @@ class Situation(Struct, frozen=True, dict=True):
     harvester_known: bool = True
     """Whether Harvester's load balancers have been listed; before that, none found means nothing."""
     harvester_problem: CCMError | None = None
-    recognition: Recognition = RECOGNISED
-    """What Harvester shows of this cluster; looked at while the Service has no load balancer."""
+    our_harvester: bool | None = True
+    """Whether a load balancer can be created in this Harvester, as of ``is_our_harvester``; True if there is one."""
     wall_time: str = ""
     """The time of day, as the API writes it; of every other time it is only known how long ago it was."""
     remembered: ServiceState = field(default_factory=ServiceState)
@@ -265,7 +263,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         mapping_known=store.config_maps.synced or store.config_maps.problem is not None,
         harvester_known=store.load_balancers.synced,
         harvester_problem=store.load_balancers.problem,
-        recognition=RECOGNISED if match.lb is not None else store.recognition(cluster),
+        our_harvester=match.lb is not None or store.is_our_harvester(cluster),
     )
 
 
