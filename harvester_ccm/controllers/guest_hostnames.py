@@ -43,10 +43,8 @@ class GuestHostnames:
         async with self._query_lock:
             vmis = [vm.vmi for vm in self._candidates() if vm.vmi is not None]
             answers = await asyncio.gather(*map(self._query, vmis))
-            guests, before = self._vms.guests, set(self._vms.hostnames.items())
-            current = {name: guest for name, guest in guests.items() if self._vms.is_current(name, guest)}
-            self._vms.guests = current | {vmi.metadata.name: one for vmi, one in zip(vmis, answers, strict=True)}
-            return not before.issuperset(self._vms.hostnames.items())
+            results = {vmi.metadata.name: answer for vmi, answer in zip(vmis, answers, strict=True)}
+            return self._vms.cache_hostnames(results)
 
     def is_candidate(self, vmi: VirtualMachineInstance) -> bool:
         """Return whether the guest of a VMI can be queried now."""
@@ -58,8 +56,7 @@ class GuestHostnames:
 
     def _is_candidate(self, vm: VM) -> bool:
         vms = self._vms
-        cached = vms.guests.get(vm.name)
-        if not has_queryable_guest(vms, vm) or (cached is not None and vms.is_current(vm.name, cached)):
+        if vms.is_cached(vm.name) or not has_queryable_guest(vms, vm):
             return False
         nodes = (vms.nodes.get(name) for name in vms.nodes_of(vm.object, vm.vmi))
         found = (find_vm(vms, node).vm for node in nodes if node is not None)

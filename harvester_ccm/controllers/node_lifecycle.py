@@ -127,13 +127,13 @@ class NodeLifecycleController:
             error = caught
             log.debug("VM not found by a live request", vm=name, error=str(error))
         state.absences = state.absences + 1 if is_absent(error, name) else 0
-        state.next_get = loop_time() + self._settings.confirmation_spacing
 
     async def _act(self, node: Node, plan: LifecyclePlan, state: _State) -> Outcome:
         request = plan.request
         if request is not None and request.method == "DELETE":
             delay = self._next_deletion - loop_time()
             if delay <= 0:
+                state.next_get = loop_time() + DELETION_INTERVAL_SECONDS
                 return await self._delete(node, plan)
             plan = replace(plan, event=None, requeue_after=delay)
         elif request is not None:

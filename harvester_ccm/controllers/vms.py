@@ -6,7 +6,7 @@ have an identity in common with it. Changes that no plan reads (versions, heartb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 
 from msgspec import Struct
@@ -59,8 +59,11 @@ class VMCache:
         self.vms = vms
         self.vmis = vmis
         self.cluster = cluster
-        self.guests: dict[str, GuestHostname] = {}
+        self._guests: dict[str, GuestHostname] = {}
         """Results of the last queries by VM name."""
+        self._hostnames: dict[str, str] = {}
+        self._hostnames_expire = 0.0
+        """Loop time at which ``_hostnames`` must be computed again."""
         self._on_wake: list[NodeWake] = []
         self._on_networks: list[Callable[[], None]] = []
         nodes.on_change(self._node_changed)
@@ -70,15 +73,29 @@ class VMCache:
         vmis.on_state(self._state_changed)
 
     @property
-    def hostnames(self) -> dict[str, str]:
-        """VM name to the host name of its guest, as long as it is current."""
-        guests = self.guests.items()
-        return {name: guest.hostname for name, guest in guests if guest.hostname and self.is_current(name, guest)}
+    def hostnames(self) -> Mapping[str, str]:
+        """VM name to the host name of its guest, as long as it is cached."""
+        # Every join of a VM reads it, so it is not computed each time.
+        if loop_time() >= self._hostnames_expire:
+            self._guests = {name: guest for name, guest in self._guests.items() if self.is_cached(name)}
+            self._hostnames = {name: guest.hostname for name, guest in self._guests.items() if guest.hostname}
+            oldest = min((guest.at for guest in self._guests.values()), default=float("inf"))
+            self._hostnames_expire = oldest + HOSTNAME_SECONDS
+        return self._hostnames
 
-    def is_current(self, name: str, guest: GuestHostname) -> bool:
-        """Return whether a result is still cached: the VM was not restarted since."""
-        vmi = self.vmis.get(f"{self.cluster.namespace}/{name}")
-        return vmi is not None and vmi.metadata.uid == guest.vmi_uid and loop_time() - guest.at < HOSTNAME_SECONDS
+    def is_cached(self, vm_name: str) -> bool:
+        """Return whether the result for a VM is cached: for a minute, unless the VM is restarted."""
+        vmi, guest = self.vmis.get(f"{self.cluster.namespace}/{vm_name}"), self._guests.get(vm_name)
+        if vmi is None or guest is None or vmi.metadata.uid != guest.vmi_uid:
+            return False
+        return loop_time() - guest.at < HOSTNAME_SECONDS
+
+    def cache_hostnames(self, guests: Mapping[str, GuestHostname]) -> bool:
+        """Cache results by VM name; return whether there is a new host name."""
+        before = set(self.hostnames.items())
+        self._guests |= guests
+        self._hostnames_expire = 0.0
+        return not before.issuperset(self.hostnames.items())
 
     def on_wake(self, callback: NodeWake) -> None:
         """Call ``callback`` with the name of every Node, also a deleted one, that must be reconciled."""
@@ -95,12 +112,8 @@ class VMCache:
     def nodes_of(self, vm: VirtualMachine, *vmis: VirtualMachineInstance | None) -> set[str]:
         """Return the names of the Nodes that can be this VM."""
         values = chain(vm_identities(vm), *(vmi_identities(vmi) for vmi in vmis if vmi is not None))
-        guest = self.hostnames.get(vm.metadata.name, "").lower().partition(".")[0]
-        return self._nodes_with((*values, identity("host", guest)))
-
-    def _nodes_with(self, identities: Iterable[str]) -> set[str]:
-        nodes = self.nodes
-        return {node.metadata.name for value in identities for node in nodes.by_index(IDENTITY, value)}
+        guest = identity("host", self.hostnames.get(vm.metadata.name, "").lower().partition(".")[0])
+        return {node.metadata.name for value in (*values, guest) for node in self.nodes.by_index(IDENTITY, value)}
 
     def wake_all(self) -> None:
         """Enqueue every Node."""
@@ -129,6 +142,7 @@ class VMCache:
 
     def _vmi_changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
         vm = self.vms.get(next(one.metadata.key for one in (old, new) if one is not None))
+        self._hostnames_expire = 0.0
         # A VMI without a VM is no Node.
         if vm is None or _is_equal(old, new):
             return

@@ -92,7 +92,7 @@ async def test_chart_that_grants_no_config_maps() -> None:
             for number in range(100):
                 await asyncio.sleep(36)
                 scene.report(vm, f"10.0.0.{number}")
-    said = [entry for entry in logs if entry["event"].startswith("network mapping not kept")]
+    said = [entry for entry in logs if entry["event"].startswith("network mapping not written")]
     assert len(said) == 1
     assert writes(scene) == []
 
@@ -102,9 +102,13 @@ async def test_chart_that_grants_no_config_maps() -> None:
     [
         pytest.param(refused(403, "Forbidden", "configmaps is forbidden"), "grant get, list, watch", id="no right"),
         pytest.param(
-            refused(403, "Forbidden", 'configmaps "x" is forbidden: exceeded quota: team'), "have the quota", id="quota"
+            refused(403, "Forbidden", 'configmaps "x" is forbidden: exceeded quota: team'),
+            "change the quota",
+            id="quota",
         ),
-        pytest.param(refused(400, "", 'admission webhook "x" denied the request: no'), "have the quota", id="webhook"),
+        pytest.param(
+            refused(400, "", 'admission webhook "x" denied the request: no'), "change the quota", id="webhook"
+        ),
     ],
 )
 @jumping_time
@@ -118,7 +122,7 @@ async def test_chart_that_lets_config_maps_be_read_only(denied: CCMError, advice
             for number in range(100):
                 await asyncio.sleep(36)
                 scene.report(vm, f"10.0.0.{number}")
-    said = [entry for entry in logs if entry["event"].startswith("network mapping not kept")]
+    said = [entry for entry in logs if entry["event"].startswith("network mapping not written")]
     assert len(said) == 1
     assert advice in said[0]["event"]
     assert not [one for one in logs if one["event"] == "reconcile failed"]

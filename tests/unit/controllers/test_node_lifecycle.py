@@ -10,9 +10,12 @@ import pytest
 
 from devenv.harvester.machines import Machine, machine_document
 from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
+from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.identity import IDENTITY_NAMESPACE, ClusterReplaced
+from harvester_ccm.model.core import NAMESPACES
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, SHUTDOWN_TAINT
 from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import refused
+from tests.worlds.memory_server import Call, refused
 from tests.worlds.node_objects import DEFAULTS
 from tests.worlds.node_world import NODE, VM, NodeWorld, initialised, machine
 
@@ -91,6 +94,8 @@ async def test_node_is_deleted_after_confirmations_by_live_requests() -> None:
     event = next(event for event in scene.guest_server.events() if event["reason"] == "DeletingNode")
     assert event["message"] == "Deleting node w0 because it does not exist in the cloud provider"
     assert event["involvedObject"]["uid"] == uid
+    (delete,) = [call for call in scene.guest_server.calls if call.verb == "DELETE"]
+    assert delete.body["preconditions"].keys() == {"uid", "resourceVersion"}
 
 
 @jumping_time
@@ -286,6 +291,46 @@ async def test_node_that_changed_meanwhile_is_not_deleted() -> None:
         await asyncio.sleep(1800)
         assert "w0" in scene.names()
         assert deletions(scene) == []
+
+
+@jumping_time
+async def test_only_404s_in_a_row_count() -> None:
+    scene = NodeWorld()
+    async with scene.live():
+        vm, *_ = await joined(scene, 4)
+        scene.destroy(vm)
+        failing = refused(500, "InternalError", "boom")
+        gets: list[str] = []
+
+        def every_third(call: Call) -> CCMError | None:
+            if not call.path.endswith("/virtualmachines/w0"):
+                return None
+            gets.append(call.path)
+            return failing if len(gets) % DEFAULTS.deletion_confirmations == 0 else None
+
+        scene.harvester_server.fault = every_third
+        scene.say_ready("w0", "Unknown")
+        await asyncio.sleep(1800)
+        assert len(gets) > 2 * DEFAULTS.deletion_confirmations
+        assert deletions(scene) == []
+
+
+@jumping_time
+async def test_no_node_is_deleted_when_another_guest_cluster_responds() -> None:
+    scene = NodeWorld()
+
+    async def lose_a_vm() -> None:
+        async with scene.live():
+            vm, *_ = await joined(scene, 4)
+            scene.guest_server.put(NAMESPACES, {"metadata": {"name": IDENTITY_NAMESPACE, "uid": "another-cluster"}})
+            scene.destroy(vm)
+            scene.say_ready("w0", "Unknown")
+            await asyncio.sleep(1800)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await lose_a_vm()
+    assert raised.group_contains(ClusterReplaced)
+    assert deletions(scene) == []
 
 
 @jumping_time

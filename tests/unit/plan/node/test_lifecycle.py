@@ -24,6 +24,7 @@ from tests.worlds.node_objects import (
 
 REQUIRED = DEFAULTS.deletion_confirmations
 RECORDED = {MACHINE_RECORD: "prod/w1"}
+UUID = "11112222-3333-4444-5555-666677778888"
 
 
 def planned(
@@ -100,6 +101,12 @@ def test_shutdown_taint_of_managed_nodes_only(target: Node, printable: str, plan
     assert planned(target, [vm(printable=printable)]) == plan
 
 
+@pytest.mark.parametrize(("printable", "taints"), [("Stopped", []), ("Running", [SHUTDOWN])])
+def test_power_state_of_a_restored_vm_is_not_followed(printable: str, taints: list[dict[str, str]]) -> None:
+    target = lost(provider_id="harvester://gone", system_uuid=UUID, taints=taints)
+    assert planned(target, [vm(printable=printable, firmware=UUID)]) == ""
+
+
 @pytest.mark.parametrize(
     ("target", "absences", "plan"),
     [
@@ -139,9 +146,8 @@ def test_other_nodes_block_a_deletion(with_vm: int, without_vm: int, ready: str,
 
 
 def test_clones_in_another_namespace_confirm_nothing() -> None:
-    uuid = "11112222-3333-4444-5555-666677778888"
-    clone = vm("ok0", uid="clone", firmware=uuid)
-    other = node("ok0", uid="n", provider_id="harvester://uid-ok0", system_uuid=uuid)
+    clone = vm("ok0", uid="clone", firmware=UUID)
+    other = node("ok0", uid="n", provider_id="harvester://uid-ok0", system_uuid=UUID)
     assert planned(lost(), [clone], others=[other]) == "count"
 
 

@@ -12,9 +12,12 @@ from harvester_ccm.errors import Unreachable
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.lister import Listed
+from harvester_ccm.model.meta import ObjectT
 from harvester_ccm.names import MACHINE_RECORD, VM_CLUSTER
 from harvester_ccm.plan.node.match import find_vm, node_matches
 from harvester_ccm.plan.node.vms import (
+    VM_INDEXES,
     Membership,
     has_queryable_guest,
     join,
@@ -25,6 +28,13 @@ from harvester_ccm.plan.node.vms import (
     vmi_identities,
 )
 from tests.worlds.node_objects import CLUSTER, FOREIGN, OWN, instance, node, store, vm
+
+
+class NotListed(Listed[ObjectT]):
+    """A collection before its first list."""
+
+    synced = False
+
 
 UUID_A, UUID_B = "5f3c0000-0000-4000-8000-00000000000a", "5f3c0000-0000-4000-8000-00000000000b"
 SWAPPED_A = str(UUID(bytes=UUID(UUID_A).bytes_le))
@@ -156,9 +166,12 @@ def test_uuid_of_the_vmi_takes_precedence() -> None:
 
 
 def test_no_vm_is_missing_while_vms_cannot_be_listed() -> None:
-    match = find_vm(store([], problem=Unreachable("timeout")), node(provider_id="harvester://uid-w1"))
-    assert match.problem is not None
-    assert (match.problem.reason, match.unmanaged) == ("HarvesterUnavailable", False)
+    failing, not_listed = store([], problem=Unreachable("timeout")), store([])
+    not_listed.__dict__["vms"] = NotListed[VirtualMachine]([], VM_INDEXES)
+    for lists in (failing, not_listed):
+        match = find_vm(lists, node(provider_id="harvester://uid-w1"))
+        assert match.problem is not None
+        assert (match.problem.reason, match.unmanaged) == ("HarvesterUnavailable", False)
 
 
 @pytest.mark.parametrize(
