@@ -11,28 +11,28 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.plan.service.ownership import seems_ours
 from harvester_ccm.plan.service.pending import is_in_progress
 
 RESPONSE_SECONDS: Final = 10.0
 """Maximum time for which a load balancer that Harvester does not respond to delays the others."""
 
-_Operation = tuple[str, bool]
-"""UID of a load balancer, and whether it is its deletion."""
-
 
 class CreationGate:
     """Queue of the Services whose load balancers are to be created."""
 
-    def __init__(self, enqueue: Callable[[str], None]) -> None:
+    def __init__(self, enqueue: Callable[[str], None], cluster: ClusterIdentity) -> None:
         """``enqueue`` enqueues the Service that is next when the gate becomes free."""
         self._enqueue = enqueue
+        self._cluster = cluster
         self._queue: dict[str, None] = {}
         """Keys of the queued Services, the first one first."""
         self._admitted = ""
         """Key of the Service whose reconcile is creating a load balancer."""
-        self._operations: dict[_Operation, asyncio.TimerHandle | None] = {}
-        """Timers of the operations in progress in Harvester; None if one has timed out."""
+        self._operations: dict[str, asyncio.TimerHandle] = {}
+        """Operations in progress in Harvester that have not timed out."""
 
     def admit(self, key: str) -> bool:
         """Return whether the Service can create its load balancer now; otherwise it is queued."""
@@ -44,33 +44,36 @@ class CreationGate:
 
     def reconciled(self, key: str, *, queued: bool) -> None:
         """Record that the reconcile of a Service ended, and whether it is still waiting for admission."""
-        was_admitted = self._admitted == key
-        if was_admitted:
+        if self._admitted == key:
             self._admitted = ""
-        if not queued and key in self._queue:
-            del self._queue[key]
-            was_admitted = True
-        if was_admitted:
-            self._enqueue_next()
+        if not queued:
+            self._queue.pop(key, None)
+        self._enqueue_next()
 
-    def observe(self, load_balancer: LoadBalancer, *, gone: bool = False) -> None:
-        """Record the state of a load balancer of this cluster in the cache; ``gone`` if it does not exist any more."""
-        meta = load_balancer.metadata
-        for operation in ((meta.uid, False), (meta.uid, True)):
-            if not gone and operation[1] is meta.deleting and is_in_progress(load_balancer):
-                if operation not in self._operations:
-                    loop = asyncio.get_running_loop()
-                    self._operations[operation] = loop.call_later(RESPONSE_SECONDS, self._timed_out, operation)
-            elif (timer := self._operations.pop(operation, None)) is not None:
-                timer.cancel()
-                self._enqueue_next()
+    def observe(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        """Record a change of a load balancer in the cache."""
+        before, after = self._operation(old), self._operation(new)
+        if before == after:
+            return
+        if (timer := self._operations.pop(before, None)) is not None:
+            timer.cancel()
+        if after:
+            loop = asyncio.get_running_loop()
+            self._operations[after] = loop.call_later(RESPONSE_SECONDS, self._timed_out, after)
+        self._enqueue_next()
 
-    def _timed_out(self, operation: _Operation) -> None:
-        self._operations[operation] = None
+    def _operation(self, load_balancer: LoadBalancer | None) -> str:
+        """Return the operation in progress for a load balancer of this cluster; empty if there is none."""
+        if load_balancer is None or not seems_ours(load_balancer, self._cluster) or not is_in_progress(load_balancer):
+            return ""
+        return f"{'delete' if load_balancer.metadata.deleting else 'create'} {load_balancer.metadata.uid}"
+
+    def _timed_out(self, operation: str) -> None:
+        del self._operations[operation]
         self._enqueue_next()
 
     def _is_busy(self) -> bool:
-        return bool(self._admitted) or any(timer is not None for timer in self._operations.values())
+        return bool(self._admitted or self._operations)
 
     def _enqueue_next(self) -> None:
         if self._queue and not self._is_busy():

@@ -32,7 +32,7 @@ from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitR
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.decision import not_ready, plan_service
 from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_notes, withdraws
-from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
+from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
 from harvester_ccm.plan.service.pending import failure_event, write_refused
 from harvester_ccm.plan.service.selection import (
     is_our_harvester,
@@ -125,10 +125,10 @@ class ServiceController:
         self.clock: Callable[[], str] = wall_time
         """Tells the time of day as the API writes it."""
         self.queue = WorkQueue("service", self.reconcile, workers=workers, resync=self._managed_keys)
-        self._gate = CreationGate(self.queue.enqueue)
+        self._gate = CreationGate(self.queue.enqueue, cluster)
         for load_balancer in self._load_balancers.all():
             # The informer read it before this controller registered its callback.
-            self._observe_at_gate(None, load_balancer)
+            self._gate.observe(None, load_balancer)
         caches.services.on_change(self._service_changed)
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.load_balancers.on_state(self._refresh_backends)
@@ -267,14 +267,8 @@ class ServiceController:
         for key in relatives - {service.metadata.key}:
             self.queue.enqueue(key)
 
-    def _observe_at_gate(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._gate.observe(old, gone=True)
-        if new is not None and seems_ours(new, self.cluster):
-            self._gate.observe(new)
-
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        self._observe_at_gate(old, new)
+        self._gate.observe(old, new)
         # Those of the first list wake nobody: all Services are swept when it is in.
         if self._load_balancers.synced:
             self._enqueue_concerned(old, new)

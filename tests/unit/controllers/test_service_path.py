@@ -63,7 +63,8 @@ LOOKS: dict[str, tuple[Any, list[Any], tuple[Any, ...], int, int]] = {
     "secondary": (SECONDARY, [allocated(PRIMARY, "lb-main", uid="lb-main-uid")], (PRIMARY,), 0, 1),
     # For each of three writes: the withdrawal, the deletion, the removal of the finalizer.
     "leaving": (served(deleting=True), [allocated()], (), 0, 3),
-    "leaving while pending": (service(ours=True, deleting=True), [marked(message=NO_POOL)], (), 1, 1),
+    # The creation gate compares the load balancer before and after the write.
+    "leaving while pending": (service(ours=True, deleting=True), [marked(message=NO_POOL)], (), 2, 1),
 }
 
 
