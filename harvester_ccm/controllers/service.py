@@ -214,6 +214,8 @@ class ServiceController:
     async def _send(self, step: WriteStep, situation: Situation, state: ServiceState) -> bool:
         """Send what a step comes to, and tell the user where that fails; return whether anything was sent."""
         if isinstance(step, TouchEndpoints):
+            # No change of the Service follows, so its key would not be enqueued.
+            self.queue.enqueue(situation.service.metadata.key)
             touched = await self._writes.touch(situation)
             state.touch_at = None if touched else loop_time() + TOUCH_RETRY
             if not touched:

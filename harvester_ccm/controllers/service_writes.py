@@ -35,9 +35,9 @@ from harvester_ccm.plan.service.steps import (
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
 REPLACEMENT_WRITES: Final = 10
-"""Writes that must be left before a load balancer is replaced; a replacement takes seven."""
-WITHDRAWAL_WRITES: Final = 2
-"""Writes that must be left before an address is withdrawn; the second one announces the next address."""
+"""Writes that must be left before a load balancer is replaced; a replacement takes five, and people try it twice."""
+WITHDRAWAL_WRITES: Final = 3
+"""Writes that must be left before an address is withdrawn: that one, the next announcement, and the touch after it."""
 log = structlog.get_logger(__name__)
 
 

@@ -77,14 +77,11 @@ GONE_PATIENCE: Final = 30.0
 def plan_service(situation: Situation) -> ServicePlan:
     """Return what to do for the Service now, and what its condition says of that."""
     plan = with_condition(_plan(situation), situation)
-    return replace(plan, steps=tuple(_told_in_line(step, situation) for step in plan.steps))
-
-
-def _told_in_line(step: Step, situation: Situation) -> Step:
-    """Return a creation with what the condition says where it has waited for its turn for so long that this is told."""
-    if not isinstance(step, CreateLoadBalancer) or not step.otherwise.steps:
-        return step
-    return replace(step, otherwise=with_condition(step.otherwise, situation))
+    steps = [
+        replace(one, otherwise=with_condition(one.otherwise, situation)) if isinstance(one, CreateLoadBalancer) else one
+        for one in plan.steps
+    ]
+    return replace(plan, steps=tuple(steps))
 
 
 def _plan(situation: Situation) -> ServicePlan:
@@ -198,7 +195,9 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
     if wanted != current.spec.workload_type and refusal is None and _may_be_created(situation, wanted):
         # The present one is kept right first, so that it goes on working if Harvester refuses the new one.
         is_started = not current.allocated_ip or (not vm and Announcement.of(service).withdrawn)
-        if is_started or all(isinstance(step, EmitEvent) for step in plan.steps):
+        awaits_touch = isinstance(plan.outcome, Wait) and plan.outcome.reason is WaitReason.ENDPOINTS
+        is_right = not awaits_touch and all(isinstance(step, EmitEvent) for step in plan.steps)
+        if is_started or is_right:
             return plan_replacement(situation, current, wanted)
     told = (
         refusal,
@@ -248,7 +247,10 @@ def with_condition(plan: ServicePlan, situation: Situation) -> ServicePlan:
         return plan
     patches = [number for number, step in enumerate(plan.steps) if isinstance(step, ChangeService)]
     if not patches:
-        alone = change_service(situation.service, ServiceChange(condition=wanted))
+        # Any change of a Service can make kube-vip announce its address again, so one that the Go provider served gets
+        # its first condition with the next patch that it needs.
+        due = wanted.status == "False" or situation.service.ready_condition is not None
+        alone = change_service(situation.service, ServiceChange(condition=wanted)) if due else ()
         return ServicePlan((*plan.steps, *alone), plan.outcome)
     steps: list[Step] = list(plan.steps)
     # What the Service has is true after the last patch. What it waits for comes with our finalizer.

@@ -171,21 +171,17 @@ def _look_again(service: Service) -> Annotations:
     return {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None} if ours and found.shown else {}
 
 
-def hand_to_harvester(service: Service) -> tuple[Annotations, ...]:
-    """Have kube-vip leave a Service to Harvester, in one patch or two, which put our finalizer on it as well.
+def hand_to_harvester(service: Service) -> Annotations:
+    """Have kube-vip leave a Service to Harvester; one that it may announce is withdrawn by a patch before that.
 
-    Both annotations come in one patch, before any status, so that kube-vip cannot be in between. If it may announce
-    the Service already, it is made to withdraw first: it does not once it ignores the Service. An address that somebody
-    wrote later, or left to be found in the status, may have reached it while it still waited for one, and then it has
-    to look at the Service once more.
+    kube-vip does not withdraw what it ignores. An address that somebody wrote later, or left to be found in the status,
+    may have reached it while it still waited for one, and then it has to look at the Service once more.
     """
-    found = Announcement.of(service)
-    withdrawn: Annotations = {KUBE_VIP_ADDRESSES: "", **_kept_wishes(service)}
-    first: tuple[Annotations, ...] = ()
-    look_again = _look_again(service)
+    found, look_again = Announcement.of(service), _look_again(service)
+    withdrawn: Annotations = {KUBE_VIP_ADDRESSES: "", **_kept_wishes(service), **look_again}
     if look_again or (not found.ignored and (found.shown or found.wished)):
-        first = ({**withdrawn, **look_again},)
-    return (*first, {**withdrawn, KUBE_VIP_IGNORE: "true"})
+        return withdrawn
+    return {**withdrawn, KUBE_VIP_IGNORE: "true"}
 
 
 def announce(service: Service, address: str, *, device: str = "") -> Annotations:

@@ -129,9 +129,8 @@ def hold(service: Service) -> tuple[ChangeService, ...]:
 
 
 def hand_to_harvester(service: Service) -> tuple[ChangeService, ...]:
-    """Return the steps after which kube-vip leaves the Service, which then has our finalizer, to Harvester."""
-    patches = (ServiceChange(annotations=one, finalizer=True) for one in kube_vip.hand_to_harvester(service))
-    return tuple(step for change in patches for step in change_service(service, change))
+    """Return the step after which kube-vip leaves the Service, which then has our finalizer, to Harvester."""
+    return change_service(service, ServiceChange(annotations=kube_vip.hand_to_harvester(service), finalizer=True))
 
 
 def announced_again(plan: ServicePlan, situation: Situation, address: str) -> ServicePlan:

@@ -40,7 +40,7 @@ def unbooked_note(situation: Situation) -> EventMessage | None:
 def plan_taken(situation: Situation) -> ServicePlan | None:
     """Return how a Service gives up the address that it lost to another load balancer; None when it did not."""
     address = situation.unbooked
-    others = situation.booked_for_others(address) if address and not situation.kept else ()
+    others = situation.booked_for_others(address) if address else ()
     if not others:
         return None
     text = (

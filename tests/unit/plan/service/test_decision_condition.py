@@ -6,10 +6,11 @@ import inspect
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.model.core import ServiceCondition
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wait, WaitReason
-from harvester_ccm.names import Reason
+from harvester_ccm.names import LOAD_BALANCER_READY, Reason
 from harvester_ccm.plan.service.decision import CAUSES, SERVED, with_condition
 from harvester_ccm.plan.service.steps import ChangeService, EmitEvent, ServicePlan
 from tests.unit.plan.service.plans import situation_of
@@ -70,7 +71,10 @@ UNRELATED = sorted(set(Reason) - {Reason.BACKENDS_UNHEALTHY})
 def said(outcome: Outcome, *told: Reason) -> ServiceCondition | None:
     """Return what the condition of a Service with an address says of a plan that tells this."""
     events = (EmitEvent(EventMessage("Warning", reason, f"text of {reason}")) for reason in told)
-    situation = situation_of(served(condition=False), allocated())
+    asked = served(condition=False)
+    before = ServiceCondition(type=LOAD_BALANCER_READY, status="False")
+    asked = replace(asked, status=replace(asked.status, conditions=(before,)))
+    situation = situation_of(asked, allocated())
     changes = [
         step.change.condition
         for step in with_condition(ServicePlan(tuple(events), outcome), situation).steps

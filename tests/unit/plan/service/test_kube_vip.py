@@ -102,8 +102,8 @@ def met_services(draw: st.DrawFn) -> tuple[Service, bool]:
 def test_nothing_is_announced_after_a_service_went_to_harvester(case: tuple[Service, bool]) -> None:
     met, before = case
     kube_vip = KubeVip(met, before_it_was_ignored=before)
-    for patch in hand_to_harvester(met):
-        kube_vip.patch(patch)
+    for _ in range(2):
+        kube_vip.patch(hand_to_harvester(kube_vip.service))
     assert kube_vip.announced == ""
     assert Announcement.of(kube_vip.service).ignored
 
@@ -154,10 +154,9 @@ def test_a_held_service_is_announced_whatever_somebody_made_of_the_empty_annotat
 def test_an_address_left_in_the_status_of_an_ignored_service_is_withdrawn() -> None:
     """Somebody took the empty annotation off while kube-vip still waited for an address."""
     left = service(annotations=IGNORED, ours=True, address=ADDRESS)
-    for patches in ((withdraw(left),), hand_to_harvester(left)):
+    for way in (withdraw, hand_to_harvester):
         kube_vip = KubeVip(left, before_it_was_ignored=True)
-        for patch in patches:
-            kube_vip.patch(patch)
+        kube_vip.patch(way(left))
         assert kube_vip.announced == ""
 
 

@@ -133,7 +133,7 @@ STEPS = {
     "primary went to Harvester: withdrawn before it is ignored": (
         sharing(),
         hosted_primary(),
-        [{"service": {"annotations": WITHDRAWN}}, {"service": {"annotations": HANDS_OFF}}],
+        [{"service": {"annotations": WITHDRAWN}}],
         Done(),
     ),
     "primary came back from Harvester": (

@@ -102,15 +102,6 @@ CREATIONS = {
                     "finalizers": OURS,
                 }
             },
-            {
-                "service": {
-                    "annotations": {
-                        **HANDS_OFF,
-                        "cloudprovider.harvesterhci.io/requested-address": "10.0.0.7",
-                    },
-                    "finalizers": OURS,
-                }
-            },
             CREATE,
             "Normal EnsuringLoadBalancer",
         ],
@@ -119,7 +110,6 @@ CREATIONS = {
         asking(spec={"loadBalancerIP": "10.0.0.7"}),
         [
             {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}, "finalizers": OURS}},
-            FIRST,
             CREATE,
             "Normal EnsuringLoadBalancer",
         ],
@@ -198,11 +188,7 @@ COURSE = {
         hosted({KUBE_VIP_ADDRESSES: "10.0.0.7"}),
         balancer(),
         1.0,
-        [
-            {"service": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}}},
-            # The mark comes back, too: a step is compared with what is there when its turn comes.
-            {"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}},
-        ],
+        [{"service": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}}}],
         Done(),
     ),
     "another address": (
