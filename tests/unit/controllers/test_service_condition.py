@@ -144,8 +144,8 @@ async def test_what_others_say_in_conditions_wakes_nobody() -> None:
     assert stage.woken == []
 
 
-async def test_a_service_that_is_found_served_is_not_written_for_it() -> None:
-    stage = await stage_with(served(), allocated())
+async def test_a_service_of_the_go_provider_is_not_written_for_it() -> None:
+    stage = await stage_with(served(condition=False), allocated())
     await stage.reconcile(KEY)
     assert stage.writes() == []
 

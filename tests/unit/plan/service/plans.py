@@ -40,7 +40,7 @@ OF_BACKENDS = {
     "attached_networks": "attached",
 }
 """What tests say of a situation's backends, by the fields of those."""
-REMEMBERED = ("found_served", "touch_at")
+REMEMBERED = ("touch_at",)
 """What they say of what is remembered, besides how long ago something was."""
 AGO = {"waited": "since", "since_vm_lb": "vm_lb_seen"}
 """Seconds that they give, by the times that those were at."""
