@@ -293,6 +293,22 @@ async def test_pool_of_a_rejected_one_is_blocked_before_it_is_deleted() -> None:
 
 
 @jumping_time
+async def test_load_balancer_that_changed_since_the_decision_is_not_deleted() -> None:
+    world = OrphanWorld()
+    world.put_balancer()
+
+    def change(call: Call) -> None:
+        if call.verb == "DELETE" and len(world.deletions) == 1:
+            world.harvester.change(BALANCER, KEY, {"metadata": {"annotations": {LB_OWNER: "another"}}})
+
+    world.harvester.fault = change
+    async with world.live():
+        await asyncio.sleep(2 * PERIOD)
+    assert world.left == {KEY}
+    assert len(world.deletions) == 1
+
+
+@jumping_time
 async def test_another_one_of_its_name_has_a_grace_of_its_own() -> None:
     world = OrphanWorld()
     world.put_balancer()

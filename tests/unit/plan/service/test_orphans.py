@@ -79,6 +79,11 @@ NO_ORPHANS: dict[str, tuple[Any, Any, ClusterIdentity]] = {
     ),
     "its Service shows its address": (allocated(), service(kind="ClusterIP", address=ADDRESS), CLUSTER),
     "of another cluster name": (allocated(labels={LB_CLUSTER: "old"}), None, CLUSTER),
+    "its Service was served before only one class was": (
+        allocated(),
+        service(finalizers=[SERVICE_FINALIZER]),
+        CLASS_ONLY,
+    ),
     "being deleted": (allocated(deleting=True), None, CLUSTER),
     "another cluster's": (allocated(annotations={LB_OWNER: "another"}), None, CLUSTER),
     "another cluster's, of our old name": (unmarked("another"), None, CLUSTER),

@@ -1,4 +1,6 @@
-"""Which Services are ours: classes, marks of other controllers, and the finalizer that several of them use."""
+"""Which Services are ours: classes, marks of other controllers, the finalizer that several of them use; and whether the
+cloud-config leads to the Harvester of the cluster.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,28 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from harvester_ccm.errors import Unreachable
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, USER_IGNORE
+from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
+from harvester_ccm.model.lister import Listed
 from harvester_ccm.names import (
+    LB_OWNER,
     LOAD_BALANCER_CLASS,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.selection import may_be_ours, needs_cleanup, scope_of, wants_load_balancer
+from harvester_ccm.plan.service.selection import (
+    is_our_harvester,
+    may_be_ours,
+    needs_cleanup,
+    scope_of,
+    wants_load_balancer,
+)
 from harvester_ccm.plan.service.steps import ServicePlan
 from tests.unit.plan.service.plans import plan, told, writes
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
+from tests.worlds.memory_server import refused
+from tests.worlds.node_objects import node, vm
 
 OWN: dict[str, Any] = {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}}
 FOREIGN: dict[str, Any] = {"spec": {"loadBalancerClass": "kube-vip.io/kube-vip-class"}}
@@ -170,3 +184,48 @@ def test_who_else_holds_a_service_that_is_deleted_is_named(finalizers: list[str]
     going = service(deleting=True)
     held = replace(going, metadata=replace(going.metadata, finalizers=finalizers))
     assert scope_of(held, CLUSTER, owned=False).because.endswith(words)
+
+
+NODES_HERE = Listed([node(provider_id="harvester://vm-1")])
+VMS_HERE, OTHER_VMS = Listed([vm(uid="vm-1")]), Listed([vm(uid="other")])
+NO_LBS: Listed[LoadBalancer] = Listed(())
+FORBIDDEN = Listed[VirtualMachine]((), problem=refused(403, "Forbidden", "no"))
+UNREACHABLE = Listed[VirtualMachine]((), problem=Unreachable("no response"))
+FOREIGN_LB = Listed([allocated(annotations={LB_OWNER: "another"})])
+ACCEPTED = replace(CLUSTER, new_harvester=True)
+HARVESTERS: dict[str, tuple[Any, Any, Any, Any, Any, bool | None]] = {
+    "no sign of this cluster": ([served()], NO_LBS, NODES_HERE, OTHER_VMS, CLUSTER, False),
+    "only load balancers of another cluster": ([served()], FOREIGN_LB, NODES_HERE, OTHER_VMS, CLUSTER, False),
+    "accepted by the flag": ([served()], NO_LBS, NODES_HERE, OTHER_VMS, ACCEPTED, True),
+    "a load balancer": ([served()], Listed([allocated()]), NODES_HERE, OTHER_VMS, CLUSTER, True),
+    "a VM of a Node": ([served()], NO_LBS, NODES_HERE, VMS_HERE, CLUSTER, True),
+    "no Service has an address": ([service()], NO_LBS, NODES_HERE, OTHER_VMS, CLUSTER, True),
+    "no Node has a provider ID": ([served()], NO_LBS, Listed([node()]), OTHER_VMS, CLUSTER, True),
+    "a load balancer cannot be decoded": (
+        [served()],
+        Listed[LoadBalancer]((), unread=frozenset({"vms/x"})),
+        NODES_HERE,
+        OTHER_VMS,
+        CLUSTER,
+        True,
+    ),
+    "a VM cannot be decoded": (
+        [served()],
+        NO_LBS,
+        NODES_HERE,
+        Listed[VirtualMachine]((), unread=frozenset({"vms/x"})),
+        CLUSTER,
+        True,
+    ),
+    "VMs must not be listed": ([served()], NO_LBS, NODES_HERE, FORBIDDEN, CLUSTER, True),
+    "VMs are not listed yet": ([served()], NO_LBS, NODES_HERE, UNREACHABLE, CLUSTER, None),
+}
+
+
+@pytest.mark.parametrize(
+    ("services", "balancers", "nodes", "vms", "cluster", "expected"), HARVESTERS.values(), ids=HARVESTERS.keys()
+)
+def test_is_our_harvester(
+    services: Any, balancers: Any, nodes: Any, vms: Any, cluster: Any, expected: bool | None
+) -> None:
+    assert is_our_harvester(Listed(services), balancers, nodes, vms, cluster) is expected
