@@ -28,27 +28,20 @@ class CreationGate:
         self._enqueue = enqueue
         self._cluster = cluster
         self._queue: dict[str, None] = {}
-        """Keys of the queued Services, the first one first."""
-        self._admitted = ""
-        """Key of the Service whose reconcile is creating a load balancer."""
+        """Keys of the queued Services; the first one stays until the reconcile that creates its load balancer ends."""
         self._operations: dict[str, asyncio.TimerHandle] = {}
         """Operations in progress in Harvester that have not timed out."""
 
     def admit(self, key: str) -> bool:
         """Return whether the Service can create its load balancer now; otherwise it is queued."""
         self._queue.setdefault(key)
-        if self._is_busy() or next(iter(self._queue)) != key:
-            return False
-        self._admitted = key
-        return True
+        return not self._operations and next(iter(self._queue)) == key
 
     def reconciled(self, key: str, *, queued: bool) -> None:
         """Record that the reconcile of a Service ended, and whether it is still waiting for admission."""
-        if self._admitted == key:
-            self._admitted = ""
-        if not queued:
-            self._queue.pop(key, None)
-        self._enqueue_next()
+        if not queued and key in self._queue:
+            del self._queue[key]
+            self._enqueue_next()
 
     def observe(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         """Record a change of a load balancer in the cache."""
@@ -72,9 +65,6 @@ class CreationGate:
         del self._operations[operation]
         self._enqueue_next()
 
-    def _is_busy(self) -> bool:
-        return bool(self._admitted or self._operations)
-
     def _enqueue_next(self) -> None:
-        if self._queue and not self._is_busy():
+        if self._queue and not self._operations:
             self._enqueue(next(iter(self._queue)))
