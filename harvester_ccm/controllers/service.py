@@ -216,9 +216,8 @@ class ServiceController:
         if isinstance(step, TouchEndpoints):
             # No change of the Service follows, so its key would not be enqueued.
             self.queue.enqueue(situation.service.metadata.key)
-            touched = await self._writes.touch(situation)
-            state.touch_at = None if touched else loop_time() + TOUCH_RETRY
-            if not touched:
+            state.touch_at = None if await self._writes.touch(situation) else loop_time() + TOUCH_RETRY
+            if state.touch_at is not None:
                 self._emit(situation, not_announced(situation.service))
             return True
         try:

@@ -124,7 +124,7 @@ class _Booking:
     is_overtaken: bool
     """Whether the attempt began on a copy of the load balancer that is older than Harvester's own last write."""
     is_outdated: bool
-    """Whether it began on a copy that is older than anybody's last write."""
+    """Whether somebody had written the load balancer since the copy on which it began."""
     is_interrupted: bool = False
     """Whether Harvester's controllers stopped before they could write the status, and nobody has written it since."""
 
@@ -151,8 +151,8 @@ class HarvesterControllers:
         """Addresses that the controller has booked and forgotten by itself, each with its load balancer."""
         self._began: dict[str, float] = {}
         """When the last attempt on each load balancer began."""
-        self._copies: dict[str, tuple[bool, bool]] = {}
-        """Whether that attempt began on an overtaken, and on an outdated copy; see ``_Booking``."""
+        self._copies: dict[str, tuple[bool, int]] = {}
+        """Whether that attempt began on an overtaken copy, see ``_Booking``, and the version of the copy."""
         self._unrecorded: dict[tuple[str, str], _Booking] = {}
         """By address and load balancer."""
         self._is_writing = False
@@ -224,9 +224,8 @@ class HarvesterControllers:
     def _begin(self, key: str) -> None:
         """Note when an attempt on a load balancer begins, and on what."""
         self._began[key] = self._loop.time()
-        copy, stored = self._caches[name_of(LOAD_BALANCERS)].get(key), self._server.of(LOAD_BALANCERS).get(key)
-        version = _version(copy)
-        self._copies[key] = 0 < version < self._own.get(key, 0), 0 < version < _version(stored)
+        version = _version(self._caches[name_of(LOAD_BALANCERS)].get(key))
+        self._copies[key] = 0 < version < self._own.get(key, 0), version
 
     def _step(self, queue: _Queue, key: str, answer: Document | CCMError | None) -> None:
         """Let an attempt go on to its next write."""
@@ -282,7 +281,10 @@ class HarvesterControllers:
                 self.booked_since[owner] = self._began[owner]
                 balancer = self._server.of(LOAD_BALANCERS).get(owner)
                 uid = balancer["metadata"]["uid"] if balancer else ""
-                self._unrecorded[address, owner] = _Booking(uid, written["metadata"]["name"], *self._copies[owner])
+                is_overtaken, version = self._copies[owner]
+                is_outdated = 0 < version < _version(balancer)
+                pool = written["metadata"]["name"]
+                self._unrecorded[address, owner] = _Booking(uid, pool, is_overtaken, is_outdated)
         self._note_forgotten(key_of(written) if write.resource is LOAD_BALANCERS else "")
 
     def _note_forgotten(self, written: str) -> None:

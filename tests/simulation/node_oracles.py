@@ -75,9 +75,7 @@ class NodeOracles:
                 continue
             if instance is None:
                 # The power state of a VM that was recreated under its name, with another UID, is not followed.
-                uid = self._world.harvester.of(VIRTUAL_MACHINES)[key]["metadata"]["uid"]
-                is_same = node["spec"].get("providerID") == f"harvester://{uid}"
-                if is_same and not taints(node) & {UNINITIALIZED_TAINT, SHUTDOWN_TAINT}:
+                if self._is_of_its_vm(name, node) and not taints(node) & {UNINITIALIZED_TAINT, SHUTDOWN_TAINT}:
                     found.append(f"Node {name} is not marked as shut down")
                 continue
             if taints(node) & {UNINITIALIZED_TAINT, SHUTDOWN_TAINT}:
@@ -101,12 +99,18 @@ class NodeOracles:
             if UNINITIALIZED_TAINT not in taints(node) and not self._world.machines.exists(name)
         ]
 
+    def _is_of_its_vm(self, name: str, node: Document) -> bool:
+        """Return whether the provider ID is that of the VM with the name of the Node, not of an earlier one."""
+        uid = self._world.harvester.of(VIRTUAL_MACHINES)[key_of(name)]["metadata"]["uid"]
+        return bool(node["spec"].get("providerID") == f"harvester://{uid}")
+
     def _are_too_many_missing(self) -> bool:
         """Return whether fewer Nodes run on their VM than have none, for example because Harvester was restored.
 
         The program deletes none of them then.
         """
-        running = [name for name in self._server.of(NODES) if self._world.machines.runs(name)]
+        nodes = self._server.of(NODES).items()
+        running = [name for name, node in nodes if self._world.machines.runs(name) and self._is_of_its_vm(name, node)]
         is_blocked = len(self._missing()) > len(running)
         self._world.met["deletion of Nodes blocked"] |= is_blocked
         return is_blocked

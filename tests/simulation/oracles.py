@@ -126,7 +126,8 @@ class Oracles:
 
     def _told(self, call: Call, address: str) -> None:
         held_until = call.at if address in self._held_last else self._held.get(address, float("-inf"))
-        leased = any(address in guest.kube_vip.announced() for guest in self._world.guests)
+        up = (one for guest in self._world.guests for one in guest.kube_vip.up.values())
+        leased = any(address in one.addresses for one in up)
         if address not in {"", DHCP_ADDRESS} and call.at - held_until > GRACE and not leased:
             self._say(f"{call.by} tells kube-vip {address} in {call.path}, which no load balancer has held for long")
 

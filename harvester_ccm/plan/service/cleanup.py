@@ -50,6 +50,8 @@ from harvester_ccm.plan.service.steps import (
 
 DELETION_PATIENCE: Final = 300.0
 """Seconds a deletion waits for Harvester to have booked the address properly."""
+SHARING_SECONDS: Final = 1.0
+"""Seconds after which the response to any patch of a Service that shares the address is known."""
 TELL_DELETION_AFTER: Final = 30.0
 """Seconds after which an Event says what a deletion waits for."""
 _DELETING: Final = EventMessage("Normal", Reason.DELETING, "Deleting load balancer")
@@ -68,6 +70,9 @@ def plan_cleanup(situation: Situation) -> ServicePlan:
         return ServicePlan(_pending(text), Wait(WaitReason.SECONDARIES))
     announced_by_us = _announced_by_us(service, own)
     withdrawn = withdrawal(service) if announced_by_us else ()
+    if situation.own_secondaries and own and situation.waited < SHARING_SECONDS:
+        # A patch by which another Service begins to share the address may be in progress.
+        return ServicePlan(withdrawn, Wait(WaitReason.SECONDARIES, SHARING_SECONDS - situation.waited))
     booking = wait_for_booking(situation, own)
     if booking is not None:
         return booking.after(*withdrawn)

@@ -84,7 +84,7 @@ def _new_load_balancer(situation: Situation, *, vm: bool) -> Document | None:
             return None
         spec.update(fields)
     body = new_load_balancer(service, request, situation.match.expected_name, situation.cluster, spec=spec)
-    if vm and (service.addresses or service.ready_condition):
+    if vm:
         # Harvester may still collect the parts of an earlier load balancer of this name, and those of this one, too.
         metadata = cast("dict[str, Document]", body["metadata"])
         metadata["annotations"][LB_TOUCH] = "true"

@@ -14,6 +14,7 @@ what the Events say, and is written only when that changes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -139,7 +140,7 @@ def _plan_own(situation: Situation) -> ServicePlan:
     notes = [*request.problems, request.unknown, *(foreign_note(one, situation.cluster) for one in match.foreign[:1])]
     if current is not None and not current.metadata.deleting:
         plan = _plan_present(situation, current)
-    elif current is not None and not _may_be_left_behind(situation, current):
+    elif current is not None and (situation.waited < GONE_PATIENCE or current.metadata.name == match.expected_name):
         plan = _plan_going(situation, current)
     elif any(one.metadata.name == match.expected_name or shows_address(service, one) for one in match.foreign):
         plan = ServicePlan(hold(service), Refused(WaitReason.FOREIGN_LOAD_BALANCER))
@@ -162,11 +163,6 @@ def _held_by_another_name(situation: Situation) -> tuple[str, str] | None:
         if one.metadata.name == match.expected_name or shows_address(service, one):
             return one.metadata.label(LB_CLUSTER) or "", one.metadata.name
     return None
-
-
-def _may_be_left_behind(situation: Situation, going: LoadBalancer) -> bool:
-    """Return whether a load balancer that is being deleted does not stand in the way of a new one any longer."""
-    return situation.waited >= GONE_PATIENCE and going.metadata.name != situation.match.expected_name
 
 
 def _plan_going(situation: Situation, going: LoadBalancer) -> ServicePlan:
@@ -233,7 +229,11 @@ CAUSES: Final = frozenset(
     }
 )
 """Reasons of Warnings that are why a Service waits; all others are told beside."""
-_SILENT: Final = "kube-vip announces the address after the next change of the endpoints of the Service"
+_OF_KUBE_VIP: Final[Mapping[str, str]] = {
+    WaitReason.ENDPOINTS: "kube-vip announces the address after the next change of the endpoints of the Service",
+    WaitReason.DHCP: "kube-vip asks for an address from DHCP",
+}
+"""What a Service that has its load balancer waits for."""
 _REFUSALS: Final = frozenset({Reason.FOREIGN_LOAD_BALANCER, Reason.INVALID_ANNOTATION})
 """Those that are where its user has to change something."""
 _OF_ALL: Final = frozenset({Reason.HARVESTER_UNAVAILABLE, Reason.NOT_RECOGNISED})
@@ -299,8 +299,8 @@ def _condition(plan: ServicePlan, situation: Situation) -> ServiceCondition | No
         text = f"The load balancer has address {', '.join(addresses)}"
         return _condition_of(situation, "True", str(Reason.ENSURED), text)
     lacks = _lacks(situation.service, addresses)
-    if isinstance(outcome, Wait) and outcome.reason is WaitReason.ENDPOINTS:
-        lacks = _SILENT
+    if isinstance(outcome, Wait) and outcome.reason in _OF_KUBE_VIP:
+        lacks = _OF_KUBE_VIP[outcome.reason]
     if isinstance(outcome, Wait) and lacks:
         return _condition_of(situation, "False", _camel(outcome.reason), lacks)
     return None

@@ -308,8 +308,8 @@ class ServiceStates:
         state = self._states.get(meta.key)
         if state is None or state.uid != meta.uid:
             # An earlier process may have announced the address, and not have touched the endpoints.
-            said, addresses = situation.service.ready_condition, situation.service.addresses
-            touch_at = now if addresses and said is not None and said.status == "False" else None
+            said, told = situation.service.ready_condition, Announcement.of(situation.service).told
+            touch_at = now if told and said is not None and said.status == "False" else None
             state = ServiceState(meta.uid, situation.phase, now, touch_at)
         if state.phase != situation.phase:
             state = replace(state, phase=situation.phase, since=now)

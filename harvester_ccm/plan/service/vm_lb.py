@@ -14,7 +14,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import Listener, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason, some_of
 from harvester_ccm.names import LB_TOUCH, VM_NAME, Reason
-from harvester_ccm.plan.service.backends import NO_BACKEND, Backends
+from harvester_ccm.plan.service.backends import NO_BACKEND
 from harvester_ccm.plan.service.cleanup import keep_or_remake
 from harvester_ccm.plan.service.cluster_lb import address_event, not_as_requested, wait_for_address, without_address
 from harvester_ccm.plan.service.kube_vip import stripped, virtual_ip_ingress
@@ -78,7 +78,8 @@ def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMes
 
     A load balancer that is new, or new to us, is not called unhealthy before its first checks are over.
     """
-    if not _has_backends(situation.backends):
+    # While the VMs behind the nodes are not known, some may get traffic.
+    if situation.backends.known and not situation.backends.names:
         return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, situation.backends.none_because), None
     said = situation.service.ready_condition
     before = said.message if said is not None and said.reason == Reason.BACKENDS_UNHEALTHY else None
@@ -109,11 +110,6 @@ def _strangers(situation: Situation) -> EventMessage | None:
         "of the cloud-config is known for certain. See: harvester-ccm explain node NAME"
     )
     return EventMessage("Warning", Reason.NODES_WITHOUT_VM, text)
-
-
-def _has_backends(backends: Backends) -> bool:
-    """Return whether nodes may get traffic; assumed while the VMs behind them are not known."""
-    return bool(backends.names) or not backends.known
 
 
 def _touch(

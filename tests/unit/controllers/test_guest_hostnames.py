@@ -97,12 +97,12 @@ async def test_failing_agent_is_queried_once_per_minute() -> None:
             await asyncio.sleep(3600)
             assert 50 <= len(scene.asked("guestosinfo")) <= 61
             answers(scene.harvester_server, machine("pool1-abc"), "w1")
-            await initialised(scene, ["w1"], 61)
+            await initialised(scene, ["w1"], 121)
     assert [entry for entry in logs if entry["log_level"] == "warning" and "reason" not in entry] == []
 
 
 @jumping_time
-async def test_guest_that_gets_its_name_late_is_found_within_a_minute() -> None:
+async def test_guest_that_gets_its_name_late_is_found_within_two_minutes() -> None:
     scene = NodeWorld()
     vm = machine("pool1-abc")
     scene.boot(vm, "10.0.0.1")
@@ -112,7 +112,8 @@ async def test_guest_that_gets_its_name_late_is_found_within_a_minute() -> None:
         await asyncio.sleep(1800)
         answers(scene.harvester_server, vm, "w1")
         scene.join("w1")
-        await initialised(scene, ["w1"], 61)
+        # The answer can be cached for a minute when the Node looks for it, which it does once per minute.
+        await initialised(scene, ["w1"], 121)
 
 
 @jumping_time

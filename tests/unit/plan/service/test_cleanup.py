@@ -384,7 +384,7 @@ USERS: dict[str, tuple[tuple[Any, ...], bool]] = {
 @pytest.mark.parametrize(("users", "held"), USERS.values(), ids=USERS.keys())
 @pytest.mark.parametrize("asked", [served(deleting=True), served(kind="ClusterIP")], ids=["deleted", "ClusterIP"])
 def test_an_address_that_others_share_is_kept(asked: Any, users: tuple[Any, ...], held: bool) -> None:
-    steps, outcome = outline(asked, allocated(), own_secondaries=users, secondaries_of_primary=users)
+    steps, outcome = outline(asked, allocated(), own_secondaries=users, secondaries_of_primary=users, waited=1.0)
     if held:
         assert (steps, outcome) == (["Warning DeletionPending"], Wait("secondaries"))
         assert "shop/api" in said(plan(asked, allocated(), own_secondaries=users), Reason.DELETION_PENDING)
@@ -395,7 +395,8 @@ def test_an_address_that_others_share_is_kept(asked: Any, users: tuple[Any, ...]
 def test_a_secondary_that_announces_nothing_holds_no_load_balancer_without_an_address() -> None:
     withdrawn = user(address=None, annotations={PRIMARY_SERVICE: "shop/web", KUBE_VIP_ADDRESSES: ""})
     found = marked(closed="lan", message="")
-    assert outline(pending(), found, own_secondaries=(withdrawn,), secondaries_of_primary=(withdrawn,))[1] == Done()
+    users: dict[str, Any] = {"own_secondaries": (withdrawn,), "secondaries_of_primary": (withdrawn,)}
+    assert outline(pending(), found, waited=1.0, **users)[1] == Done()
 
 
 def test_an_address_that_no_load_balancer_holds_is_kept_for_nobody() -> None:
@@ -481,8 +482,14 @@ def test_an_address_that_kube_vip_is_told_to_announce_is_in_use_whatever_the_sta
     # Its user has cleared the status while nobody was there to mend it.
     notes, label = {KUBE_VIP_ADDRESSES: told, PRIMARY_SERVICE: "shop/web"}, {PRIMARY_SERVICE_LABEL: "shop.web"}
     other = service("api", uid="api", annotations=notes, labels=label, ours=True)
-    steps, _ = outline(served(deleting=True), allocated(), own_secondaries=(other,))
+    steps, _ = outline(served(deleting=True), allocated(), own_secondaries=(other,), waited=1.0)
     assert ({"delete": LB_NAME} in steps) is deletes
+
+
+def test_a_patch_in_progress_that_begins_to_share_the_address_is_waited_for() -> None:
+    asking = service("api", uid="api", annotations={PRIMARY_SERVICE: "shop/web"}, ours=True)
+    steps, outcome = outline(served(deleting=True), allocated(), own_secondaries=(asking,))
+    assert (steps, outcome) == ([{"service": {"annotations": {KUBE_VIP_ADDRESSES: ""}}}], Wait("secondaries", 1.0))
 
 
 def test_nothing_stays_booked_for_one_that_goes_while_harvester_books_for_it_after_all() -> None:

@@ -252,10 +252,10 @@ def test_it_is_said_when_the_new_one_serves(
     assert outline(asked, found, waited=waited) == (steps, outcome)
 
 
-def test_only_a_vm_load_balancer_that_replaces_one_is_touched_again() -> None:
-    moved, fresh = (plan(one).steps for one in (served(annotations=PINNED_VM), service(annotations=TO_VM)))
-    touched = [LB_TOUCH in str(step) for steps in (moved, fresh) for step in steps if "body" in repr(step)]
-    assert touched == [True, False]
+def test_every_new_vm_load_balancer_is_touched_again() -> None:
+    plans = (plan(one).steps for one in (served(annotations=PINNED_VM), service(annotations=TO_VM), service()))
+    touched = [LB_TOUCH in str(step) for steps in plans for step in steps if "body" in repr(step)]
+    assert touched == [True, True, False]
 
 
 SECONDARY = served("api", uid="api", annotations={PRIMARY_SERVICE: "shop/web"})
