@@ -103,7 +103,9 @@ class NodeController:
                 self._enqueue(self._unmatched)
             view = self._observe(node, state)
         plan, now = plan_node(view), loop_time()
-        state.missing_since = {one: state.missing_since.get(one, now) for one in plan.addresses.missing}
+        # Time counts only while the VM's report is current.
+        missing = () if view.unreadable else plan.addresses.missing
+        state.missing_since = {one: state.missing_since.get(one, now) for one in missing}
         delays = [plan.requeue_after, self._emit_due(node, plan, state), await self._write(node, plan, state)]
         delays.append(HOSTNAME_SECONDS if name in self._unmatched else None)
         delay = min((seconds for seconds in delays if seconds is not None), default=None)

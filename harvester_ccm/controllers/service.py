@@ -1,4 +1,4 @@
-"""The Service side: ``observe`` the caches, ask ``plan_service``, take its steps in their order.
+"""The Service side: ``observe`` the caches, ask ``plan_service``, send its first write, and plan again.
 
 Every change of a Service, of a Service that shares its address, of a load balancer that carries its labels and of the
 nodes behind a VM load balancer enqueues the Service. A reconcile never waits. Responses to writes go into the caches at
@@ -51,6 +51,7 @@ from harvester_ccm.plan.service.steps import (
     TOUCH_ENDPOINTS_AFTER,
     TOUCH_RETRY,
     ChangeService,
+    CheckCreation,
     CreateLoadBalancer,
     EmitEvent,
     ServicePlan,
@@ -162,7 +163,7 @@ class ServiceController:
         return outcome
 
     async def _look(self, key: str, written: WriteStep | None) -> tuple[Outcome | None, WriteStep | None]:
-        """Observe, decide and act, after a look that has ``written`` something or not; return what ``_take`` does."""
+        """Observe, decide and act; return what ``_take`` does. ``written`` is the write of the plan before this one."""
         service, now = self._services.get(key), loop_time()
         if service is None:
             self._states.forget(key)
@@ -188,8 +189,8 @@ class ServiceController:
         """Take the steps in their order up to the second write; return the outcome and the write that was sent.
 
         If a second write is left, there is no outcome: while a write is in progress, others may change what the plan
-        was made for, so the next write has a new plan. Where a creation has to wait for its turn, what the plan has for
-        that takes the place of the rest.
+        was made for, so the next write has a new plan. If a creation is not admitted yet, its ``otherwise`` replaces
+        the remaining steps.
         """
         delay = self._writes.delay(plan, situation)
         steps, outcome, sent = deque(plan.steps), plan.outcome, None
@@ -213,22 +214,24 @@ class ServiceController:
 
     async def _send(self, step: WriteStep, situation: Situation, state: ServiceState) -> bool:
         """Send what a step comes to, and tell the user where that fails; return whether anything was sent."""
+        service = situation.service
         if isinstance(step, TouchEndpoints):
             # No change of the Service follows, so its key would not be enqueued.
-            self.queue.enqueue(situation.service.metadata.key)
+            self.queue.enqueue(service.metadata.key)
             state.touch_at = None if await self._writes.touch(situation) else loop_time() + TOUCH_RETRY
             if state.touch_at is not None:
-                self._emit(situation, not_announced(situation.service))
+                self._emit(situation, not_announced(service))
             return True
         try:
-            sent = await self._writes.send(step, situation)
+            return await self._writes.send(step, situation)
         except CCMError as error:
             if not isinstance(error, Conflict):
                 await self._failed(error, step, situation)
             raise
-        if isinstance(step, ChangeService) and (step.touch or withdraws(situation.service, step.change.annotations)):
-            state.touch_at = loop_time() + TOUCH_ENDPOINTS_AFTER
-        return sent
+        finally:
+            # Also after an error: the patch may have been applied although its response was lost.
+            if isinstance(step, ChangeService) and (step.touch or withdraws(service, step.change.annotations)):
+                state.touch_at = loop_time() + TOUCH_ENDPOINTS_AFTER
 
     async def _failed(self, error: CCMError, step: WriteStep, situation: Situation) -> None:
         """Tell the user of a write that failed, as an Event and in the status."""
@@ -240,7 +243,8 @@ class ServiceController:
         lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
         for told in filter(None, (event, lost)):
             self._emit(situation, told)
-        if event is not None:
+        # If Harvester refuses a replacement, the Service goes on with what it has.
+        if event is not None and not isinstance(step, CheckCreation):
             await self._writes.say(not_ready(situation, event), situation)
 
     def _emit(self, situation: Situation, event: EventMessage) -> None:

@@ -114,11 +114,6 @@ class WorkQueue:
         """Number of queued keys."""
         return len(self._queued)
 
-    @property
-    def busy(self) -> int:
-        """Number of keys that are being reconciled."""
-        return len(self._active)
-
     def failures(self, key: str) -> int:
         """Return the number of failures of the key since its last success; quick conflicts do not count."""
         return self._failures[key].count if key in self._failures else 0

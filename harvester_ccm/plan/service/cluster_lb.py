@@ -79,7 +79,9 @@ def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> ServicePl
 def _plan_pending(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
     """Return what to do while Harvester has not given an address: keep the object right, and say why it takes time."""
     service = situation.service
-    annotations = hold_or_leave_requested(service) if _is_due(situation) else hold_and_withdraw(service)
+    # An address may come in the time that Harvester usually takes.
+    is_late = situation.waited >= situation.pending.patience
+    annotations = hold_and_withdraw(service) if is_late else hold_or_leave_requested(service)
     change = load_balancer_change(load_balancer, situation)
     return wait_for_address(situation).after(
         *change_service(service, without_address(situation, annotations)),
@@ -104,16 +106,11 @@ def wait_for_address(situation: Situation) -> ServicePlan:
     if situation.harvester_problem is not None and situation.waited >= UNAVAILABLE_PATIENCE:
         event = harvester_unavailable(situation.harvester_problem)
         return ServicePlan(emit(event), Wait(WaitReason.HARVESTER_UNAVAILABLE))
-    if _is_due(situation):
+    if situation.waited < cause.patience:
         return ServicePlan((), Wait(cause.reason, cause.patience - situation.waited))
     # Where there is certainly no address, one that nobody asks for is withdrawn.
     shown = unbooked_note(situation) if situation.kept or cause.reason not in NO_ADDRESS else None
     return ServicePlan(emit(cause.note, shown), Wait(cause.reason))
-
-
-def _is_due(situation: Situation) -> bool:
-    """Return whether an address may come in the time that Harvester usually takes."""
-    return situation.waited < situation.pending.patience
 
 
 def _plan_without_device(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:

@@ -57,6 +57,7 @@ from harvester_ccm.plan.service.shared_address import plan_leaving, plan_seconda
 from harvester_ccm.plan.service.situation import Situation
 from harvester_ccm.plan.service.steps import (
     REMOVED,
+    TOUCH_ENDPOINTS_AFTER,
     ChangeService,
     CreateLoadBalancer,
     EmitEvent,
@@ -88,9 +89,11 @@ def plan_service(situation: Situation) -> ServicePlan:
 def _plan(situation: Situation) -> ServicePlan:
     if not situation.scope.ours:
         return ServicePlan(emit(situation.scope.note))
-    if not situation.harvester_known:
-        return _plan_unavailable(situation)
     service, lb = situation.service, situation.match.lb
+    # A load balancer whose creation was not answered may be missing in a cache that is not current.
+    may_miss_one = situation.scope.leaving and situation.harvester_problem is not None and not situation.match.own
+    if may_miss_one or not situation.harvester_known:
+        return _plan_unavailable(situation)
     if situation.scope.leaving:
         return plan_cleanup(situation)
     if situation.request.primary is not None:
@@ -114,15 +117,8 @@ def _plan_unavailable(situation: Situation) -> ServicePlan:
 
 
 def _needs_harvester(situation: Situation) -> bool:
-    """Return whether the Service waits for something that only Harvester gives, as far as that can be told without it.
-
-    A fault of the whole cluster is no news for everybody who is served: health checks and metrics tell it.
-    """
-    service = situation.service
-    asked = {(port.protocol, port.port) for port in service.spec.ports}
-    shown = {(port.protocol, port.port) for entry in service.status.load_balancer.ingress for port in entry.ports}
-    changed = bool(shown) and shown != asked
-    return situation.scope.leaving or changed or not is_served(service)
+    """Return whether the Service waits for Harvester. For all others, health checks and metrics report the outage."""
+    return situation.scope.leaving or not is_served(situation.service)
 
 
 def _plan_own(situation: Situation) -> ServicePlan:
@@ -146,7 +142,7 @@ def _plan_own(situation: Situation) -> ServicePlan:
         plan = ServicePlan(hold(service), Refused(WaitReason.FOREIGN_LOAD_BALANCER))
     else:
         plan = plan_creation(situation)
-    # None comes after a creation, which waits for its turn without the rest: while one lives, a living one serves.
+    # No creation is planned beside these: if a duplicate is not being deleted, neither is the one in use.
     left_over = [step for one in match.duplicates if not one.metadata.deleting for step in ending(one)]
     return ServicePlan((*emit(*notes), *plan.steps, *left_over), plan.outcome)
 
@@ -191,10 +187,12 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
     if wanted != current.spec.workload_type and refusal is None and _may_be_created(situation, wanted):
         # The present one is kept right first, so that it goes on working if Harvester refuses the new one.
         is_started = not current.allocated_ip or (not vm and Announcement.of(service).withdrawn)
-        awaits_touch = isinstance(plan.outcome, Wait) and plan.outcome.reason is WaitReason.ENDPOINTS
-        is_right = not awaits_touch and all(isinstance(step, EmitEvent) for step in plan.steps)
+        # A touch that is not permitted is tried again after minutes, and must not keep the Service from switching.
+        touch_at = situation.remembered.touch_at
+        is_touched = touch_at is None or touch_at > situation.now + TOUCH_ENDPOINTS_AFTER
+        is_right = is_touched and all(isinstance(step, EmitEvent) for step in plan.steps)
         if is_started or is_right:
-            return plan_replacement(situation, current, wanted)
+            return plan_replacement(situation, current, wanted).after(*(plan.steps if is_right else ()))
     told = (
         refusal,
         adoption_note(current, service, situation.cluster),

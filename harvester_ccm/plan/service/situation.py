@@ -198,11 +198,9 @@ class Situation(Struct, frozen=True, dict=True):
 
         kube-vip announces it, and goes on until Harvester gives an address, as under the Go provider. What stands in
         kube-vip's annotation is the user's word until our condition is on the Service. An address that another load
-        balancer holds, or a node, is nobody's to ask for.
+        balancer holds is nobody's to ask for.
         """
         address, found = self.unbooked, Announcement.of(self.service)
-        if any(address in of_nodes for of_nodes in self.backends.networks.values()):
-            return ""
         asked = {found.specified, found.requested, found.address if self.service.ready_condition is None else ""}
         if found.ignored or address not in asked or allocated_addresses(self.match.own):
             return ""
@@ -223,6 +221,8 @@ class Situation(Struct, frozen=True, dict=True):
             words += [meta.uid, *(word for word, holds in has if holds)]
             # A deletion has its own patience, in which Harvester may meet others as often as it likes.
             words += ["contended"] if not self.scope.leaving and lb.contended else []
+            # A replacement waits anew for what Harvester may be booking.
+            words.append(f"as {self.request.workload_type} of {self.request.primary}")
         elif self.request.primary is not None:
             words += ["shares", *self._awaited_primary()]
         return " ".join(words)
@@ -261,7 +261,9 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         node_addresses=_node_addresses(store, request.network),
         network_devices=network_devices(mapping),
         mapping_known=store.config_maps.synced or store.config_maps.problem is not None,
-        harvester_known=store.load_balancers.synced,
+        # One that cannot be decoded exists: nothing follows from its absence in the cache.
+        harvester_known=store.load_balancers.synced
+        and f"{cluster.namespace}/{name_for(service, cluster)}" not in store.load_balancers.unread,
         harvester_problem=store.load_balancers.problem,
         our_harvester=match.lb is not None or store.is_our_harvester(cluster),
     )

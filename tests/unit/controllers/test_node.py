@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from harvester_ccm.controllers.service import ServiceCaches
-from harvester_ccm.errors import CCMError
+from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from harvester_ccm.names import REGION, SERVICE_FINALIZER, ZONE
 from tests.worlds.clock import jumping_time, until
@@ -537,3 +537,20 @@ async def test_fifty_nodes_join_at_once() -> None:
     assert len(scene.node_writes()) == 100
     assert set(scene.told()) == {"Synced"}
     assert scene.asked() == []
+
+
+@jumping_time
+async def test_internal_ip_stays_during_an_outage_that_began_while_the_agent_did_not_report_it() -> None:
+    scene, vm = NodeWorld(), machine("w1")
+    scene.boot(vm)
+    scene.report_lists(vm, ["10.0.0.1", "10.0.0.100"])
+    async with scene.live():
+        scene.join("w1", system_uuid=vm.system_uuid)
+        await initialised(scene, ["w1"])
+        before = scene.addresses("w1")
+        scene.report(vm, "10.0.0.100")
+        await asyncio.sleep(0.5)
+        scene.harvester_server.fault = lambda _: Unreachable("connection refused")
+        scene.harvester_server.break_watches(Unreachable("connection reset by peer"))
+        await asyncio.sleep(600)
+        assert scene.addresses("w1") == before

@@ -34,7 +34,7 @@ from harvester_ccm.names import (
 )
 from tests.worlds.builders import ADDRESS, LB_NAME, UID, allocated, marked, served, service
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import document_of, page, refused
+from tests.worlds.memory_server import Call, document_of, page, refused
 from tests.worlds.service_controller_world import ServiceControllerWorld
 
 KEY = "shop/web"
@@ -542,3 +542,26 @@ async def test_two_secondaries_with_one_port_agree_who_gives_way() -> None:
     assert "shop/newer" in stage.woken
     await stage.reconcile("shop/newer")
     assert stage.told() == ["newer: Normal EnsuredLoadBalancer"]
+
+
+@jumping_time
+async def test_a_service_stays_while_a_creation_without_response_may_have_made_its_load_balancer() -> None:
+    stage = await stage_with()
+    harvester = stage.harvester
+
+    def lost(call: Call) -> Unreachable | None:
+        if call.verb != "POST":
+            return None
+        harvester.fault = lambda _: Unreachable("connection refused")
+        return Unreachable("connection reset by peer")
+
+    harvester.lost, harvester.lagging = lost, True
+    stage.controller.at_work = True
+    stage.guest.put(SERVICES, service())
+    await asyncio.sleep(3)
+    harvester.break_watches(Unreachable("connection reset by peer"))
+    await asyncio.sleep(3)
+    stage.guest.delete(SERVICES, KEY)
+    await asyncio.sleep(30)
+    assert list(harvester.of(LOAD_BALANCERS)) == [LB_KEY]
+    assert KEY in stage.guest.of(SERVICES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.errors import Answer, ServerError
+from harvester_ccm.errors import Answer, ServerError, Unreachable
 from harvester_ccm.kube_vip_names import (
     ENDPOINTS_TOUCHED,
     KUBE_VIP_ADDRESSES,
@@ -16,7 +16,7 @@ from harvester_ccm.kube_vip_names import (
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Done, Wait, WaitReason
-from harvester_ccm.names import LOAD_BALANCER_READY
+from harvester_ccm.names import LOAD_BALANCER_READY, WORKLOAD_TYPE
 from harvester_ccm.plan.service.steps import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
 from tests.worlds.builders import ADDRESS, allocated, served
 from tests.worlds.clock import jumping_time
@@ -153,3 +153,27 @@ async def test_without_endpoints_nothing_is_to_be_touched() -> None:
         await asyncio.sleep(1.0)
     assert touched(stage) == {}
     assert stage.guest.of(SERVICES)[KEY]["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == ADDRESS
+
+
+@jumping_time
+async def test_endpoints_are_touched_although_the_response_to_the_announcement_was_lost() -> None:
+    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
+    once = [Unreachable("connection reset by peer")]
+    stage.guest.lost = lambda call: once.pop() if once and call.verb == "PATCH" and "services" in call.path else None
+    stage.controller.at_work = True
+    stage.controller.queue.enqueue(KEY)
+    await asyncio.sleep(60.0)
+    assert list(touched(stage)) == ["web-a"]
+
+
+@jumping_time
+async def test_a_switch_does_not_wait_for_a_touch_that_is_not_permitted() -> None:
+    stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
+    refuse(stage, "GET")
+    stage.controller.at_work = True
+    stage.controller.queue.enqueue(KEY)
+    await asyncio.sleep(5.0)
+    stage.guest.change(SERVICES, KEY, {"metadata": {"annotations": {WORKLOAD_TYPE: "vm"}}})
+    await asyncio.sleep(60.0)
+    (balancer,) = stage.harvester.of(LOAD_BALANCERS).values()
+    assert balancer["spec"]["workloadType"] == "vm"

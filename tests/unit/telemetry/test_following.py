@@ -163,7 +163,7 @@ async def test_a_controller_that_is_stuck_is_not_live() -> None:
         telemetry.follow_controller(name)
     async with running(runner.run()):
         runner.enqueue("shop/web")
-        await wait_for(lambda: runner.busy)
+        await wait_for(lambda: runner._active)
         assert problems(health, Aspect.LIVE) == {}
         now += STUCK_SECONDS + 1
 

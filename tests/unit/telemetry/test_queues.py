@@ -108,7 +108,7 @@ async def test_a_runner_tells_what_happens() -> None:
         runner.enqueue("shop/a")
         runner.enqueue("shop/a")
         assert queue.depth == 1
-        await wait_for(lambda: not answers and runner.busy == 0, 60)
+        await wait_for(lambda: not answers and not runner._active, 60)
         assert queue.reason("shop/a") == "dhcp"
         answers.append(Refused("not_servable"))
         runner.enqueue("shop/a")

@@ -42,7 +42,7 @@ OF_BACKENDS = {
 """What tests say of a situation's backends, by the fields of those."""
 REMEMBERED = ("touch_at",)
 """What they say of what is remembered, besides how long ago something was."""
-AGO = {"waited": "since", "since_vm_lb": "vm_lb_seen"}
+AGO = {"waited": "since"}
 """Seconds that they give, by the times that those were at."""
 
 
