@@ -189,8 +189,8 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         is_started = not current.allocated_ip or (not vm and Announcement.of(service).withdrawn)
         # A touch that is not permitted is tried again after minutes, and must not keep the Service from switching.
         touch_at = situation.remembered.touch_at
-        is_touched = touch_at is None or touch_at > situation.now + TOUCH_ENDPOINTS_AFTER
-        is_right = is_touched and all(isinstance(step, EmitEvent) for step in plan.steps)
+        awaits_touch = not vm and touch_at is not None and 0 < touch_at - situation.now <= TOUCH_ENDPOINTS_AFTER
+        is_right = not awaits_touch and all(isinstance(step, EmitEvent) for step in plan.steps)
         if is_started or is_right:
             return plan_replacement(situation, current, wanted).after(*(plan.steps if is_right else ()))
     told = (

@@ -277,3 +277,9 @@ def test_what_a_wrong_primary_would_not_let_be_created_again_stays(wish: dict[st
     steps, _ = outline(*present)
     assert "Warning SharingRefused" in steps
     assert DELETE not in steps
+
+
+def test_a_vm_load_balancer_is_switched_whatever_touch_was_due_before_it() -> None:
+    for touch_at in (-60.0, 0.5):
+        steps, _ = outline(hosted(TO_CLUSTER), vm_balancer(), touch_at=touch_at)
+        assert DELETE in steps
