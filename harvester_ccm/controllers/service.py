@@ -144,8 +144,7 @@ class ServiceController:
         """Work until cancelled."""
         await self._services.wait_synced()
         await self._caches.vms.nodes.wait_synced()
-        services = self._services.all()
-        log.info("service controller started", services=len(services))
+        log.info("service controller started", services=len(self._services))
         self._refresh_backends()
         self._enqueue_all()
         await self.queue.run()

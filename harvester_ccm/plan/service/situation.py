@@ -263,7 +263,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         mapping_known=store.config_maps.synced or store.config_maps.problem is not None,
         # One that cannot be decoded exists: nothing follows from its absence in the cache.
         harvester_known=store.load_balancers.synced
-        and f"{cluster.namespace}/{name_for(service, cluster)}" not in store.load_balancers.unread,
+        and f"{cluster.namespace}/{match.expected_name}" not in store.load_balancers.unread,
         harvester_problem=store.load_balancers.problem,
         our_harvester=match.lb is not None or store.is_our_harvester(cluster),
     )
