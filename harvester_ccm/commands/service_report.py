@@ -19,7 +19,7 @@ from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.decision import condition_after, plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict, name_for
+from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.request import Request
 from harvester_ccm.plan.service.situation import Situation
@@ -63,7 +63,7 @@ class ServiceReport(Struct, frozen=True):
         return {
             "service": situation.service.metadata.key,
             "notServed": self.not_served or None,
-            "expectedName": name_for(situation.service, situation.cluster),
+            "expectedName": situation.match.expected_name,
             "claimed": {"name": claimed.name, "because": claimed.because} if claimed else None,
             "loadBalancers": [
                 {"name": one.name, "verdict": str(one.verdict), "because": one.because}
@@ -146,7 +146,7 @@ class ServiceReport(Struct, frozen=True):
             return ["not known, because Harvester could not be read: see the problem"]
         if self.not_served:
             return ["none"]
-        found = [f"none. One for this Service would be called {name_for(situation.service, situation.cluster)}"]
+        found = [f"none. One for this Service would be called {situation.match.expected_name}"]
         if self.admission is not None and not self.admission.is_problem:
             found.append(self.admission.sentence())
         return found

@@ -35,7 +35,7 @@ from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.decision import condition_after, plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
-from harvester_ccm.plan.service.ownership import made_for, name_for
+from harvester_ccm.plan.service.ownership import made_for
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.selection import is_served, may_be_ours
 from harvester_ccm.plan.service.situation import Situation
@@ -116,7 +116,7 @@ def _service_line(situation: Situation) -> ServiceLine:
         pool="" if shares else inert(booked or request.ip_pool or ""),
         network=inert(request.network),
         shares=inert(shares or ""),
-        load_balancer="" if shares else (lb.metadata.name if lb is not None else name_for(service, situation.cluster)),
+        load_balancer="" if shares else (lb.metadata.name if lb is not None else situation.match.expected_name),
         announced_by=BY_HARVESTER if by_harvester else inert(Announcement.of(service).node or ""),
         created=meta.creation_timestamp or "",
     )

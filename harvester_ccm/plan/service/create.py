@@ -155,13 +155,16 @@ def _recreating(service: Service, name: str) -> EventMessage:
     return EventMessage("Warning", Reason.RECREATING, text)
 
 
-def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: str) -> ServicePlan:
-    """Return how a load balancer is replaced by one of the ``wanted`` workload type.
+def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: str) -> ServicePlan | None:
+    """Return how a load balancer is replaced by one of the ``wanted`` workload type; None if it cannot be created.
 
     Nothing is withdrawn before Harvester has accepted the new one in a dry run. One patch pins the IP pool, so that
     Harvester allocates the same address again, and withdraws the address.
     """
     service, found = situation.service, Announcement.of(situation.service)
+    body = _new_load_balancer(situation, vm=wanted == "vm")
+    if body is None or situation.request.primary is not None or situation.request.ipam is None:
+        return None
     booking = wait_for_booking(situation, (load_balancer,))
     if booking is not None:
         return booking
@@ -169,9 +172,8 @@ def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: 
     pinned = {IP_POOL: pool} if pool and not situation.request.ip_pool else {}
     withdrawn = withdraw(service) if found.shown else {}
     prepared = change_service(service, ServiceChange(annotations={**pinned, **withdrawn}, finalizer=True))
-    body = _new_load_balancer(situation, vm=wanted == "vm")
     # A Service that is withdrawn already has no address to keep.
-    checked = () if body is None or (wanted == "vm" and not prepared) else (CheckCreation(body),)
+    checked = () if wanted == "vm" and not prepared else (CheckCreation(body),)
     if _announced_by_secondaries(situation, load_balancer):
         # They withdraw as soon as they see that this Service has.
         return ServicePlan((*checked, *prepared), Wait(WaitReason.SECONDARIES, 5.0))

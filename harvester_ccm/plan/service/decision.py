@@ -69,7 +69,7 @@ from harvester_ccm.plan.service.steps import (
     hold,
 )
 from harvester_ccm.plan.service.unbooked import booked_twice, plan_taken
-from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
+from harvester_ccm.plan.service.vm_lb import plan_vm
 from harvester_ccm.redaction import inert
 
 GONE_PATIENCE: Final = 30.0
@@ -184,15 +184,16 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
     wanted = request.workload_type or current.spec.workload_type
     refusal = unsupported(service, vm=wanted == "vm")
     plan = plan_vm(situation, current) if vm else plan_cluster(situation, current)
-    if wanted != current.spec.workload_type and refusal is None and _may_be_created(situation, wanted):
+    if wanted != current.spec.workload_type and refusal is None:
         # The present one is kept right first, so that it goes on working if Harvester refuses the new one.
         is_started = not current.allocated_ip or (not vm and Announcement.of(service).withdrawn)
         # A touch that is not permitted is tried again after minutes, and must not keep the Service from switching.
         touch_at = situation.remembered.touch_at
         awaits_touch = not vm and touch_at is not None and 0 < touch_at - situation.now <= TOUCH_ENDPOINTS_AFTER
         is_right = not awaits_touch and all(isinstance(step, EmitEvent) for step in plan.steps)
-        if is_started or is_right:
-            return plan_replacement(situation, current, wanted).after(*(plan.steps if is_right else ()))
+        replacement = plan_replacement(situation, current, wanted) if is_started or is_right else None
+        if replacement is not None:
+            return replacement.after(*(plan.steps if is_right else ()))
     told = (
         refusal,
         adoption_note(current, service, situation.cluster),
@@ -202,13 +203,6 @@ def _plan_present(situation: Situation, current: LoadBalancer) -> ServicePlan:
         *refused_changes(request, current),
     )
     return plan.after(*emit(*told))
-
-
-def _may_be_created(situation: Situation, workload_type: str) -> bool:
-    """Return whether a load balancer of this type can be created for the Service; if not, none is deleted for it."""
-    request, backends = situation.request, situation.backends
-    complete = workload_type == "cluster" or (backends.known and bool(wanted_spec(situation)))
-    return complete and request.primary is None and request.ipam is not None
 
 
 SERVED: Final = frozenset({WaitReason.TOUCH, WaitReason.BACKENDS})
