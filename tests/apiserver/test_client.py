@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -413,3 +415,26 @@ async def test_requests_that_are_under_way_fail_as_unreachable_when_credentials_
     assert {type(task.exception()) for task in done} <= {Unreachable, type(None)}
     assert all(isinstance(task.exception(), Unreachable) for task in waiting)
     assert (await client.get(NAMESPACES, "default")).metadata.name == "default"
+
+
+def open_connections(url: str) -> int:
+    """Return the number of this process's sockets that are connected to the server with this URL."""
+    found = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as one:
+            found += one.getpeername()[1:] == (int(url.rpartition(":")[2]),)
+    return found
+
+
+async def test_requests_that_end_early_leave_no_connection(client: ApiClient, guest_proxy: FaultProxy) -> None:
+    guest_proxy.inject(Hang(), path="/kube-system$")
+    watch = client.watch(NAMESPACES, params={}, silence=5)
+    await anext(watch)
+    assert open_connections(guest_proxy.url) == 1
+    with suppress(TimeoutError):
+        await asyncio.wait_for(client.get(NAMESPACES, "kube-system"), 0.2)
+    await watch.aclose()
+    await client.close()
+    # The event loop closes an aborted transport in its next iteration.
+    await asyncio.sleep(0)
+    assert open_connections(guest_proxy.url) == 0
