@@ -52,9 +52,8 @@ from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.nodes import follow_new_nodes
 from harvester_ccm.telemetry.server import https_server
-from harvester_ccm.telemetry.services import ServiceMetrics
+from harvester_ccm.telemetry.services import ServiceMetrics, follow_new_nodes
 
 DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""

@@ -18,7 +18,7 @@ _OUT_OF_TIME: Final = (9, 10)
 """What OpenSSL calls X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 
 # asyncio keeps a buffer of 256 KiB for each open TLS connection; a TLS record has 16 KiB.
-sslproto.SSLProtocol.max_size = 32 * 1024
+sslproto.SSLProtocol.max_size = 16 * 1024
 
 
 class _Response(aiohttp.ClientResponse):

@@ -83,10 +83,6 @@ UPDATE_SECONDS: Final = Metric(
     "service_controller_update_loadbalancer_host_latency_seconds", MetricType.HISTOGRAM, MetricGroup.SERVICES,
     buckets=_PASS_BUCKETS, help="Time that Harvester took for an update of a load balancer.",
 )  # fmt: skip
-NODE_SYNC_SECONDS: Final = Metric(
-    "service_controller_nodesync_latency_seconds", MetricType.HISTOGRAM, MetricGroup.SERVICES, buckets=_PASS_BUCKETS,
-    help="The same time: there is no common pass over all load balancers here, each is updated by itself.",
-)  # fmt: skip
 NODE_SYNC_ERRORS: Final = Metric(
     "service_controller_nodesync_error_total", MetricType.COUNTER, MetricGroup.SERVICES,
     help="Updates of load balancers that Harvester did not take.",

@@ -79,7 +79,7 @@ class Telemetry:
         self._request_seconds = self._histogram(catalogue.REQUEST_SECONDS)
         self._updates = self._counter(catalogue.UPDATES)
         self._update_errors = self._counter(catalogue.NODE_SYNC_ERRORS)
-        self._update_seconds = tuple(map(self._histogram, (catalogue.UPDATE_SECONDS, catalogue.NODE_SYNC_SECONDS)))
+        self._update_seconds = self._histogram(catalogue.UPDATE_SECONDS)
         self._queue_metrics = QueueMetrics(
             adds=self._counter(catalogue.QUEUE_ADDS),
             retries=self._counter(catalogue.QUEUE_RETRIES),
@@ -174,8 +174,7 @@ class Telemetry:
         self._request_seconds.labels(verb, cluster).observe(seconds)
         if verb == "PUT" and path.startswith(_LOAD_BALANCERS):
             self._updates.inc()
-            for histogram in self._update_seconds:
-                histogram.observe(seconds)
+            self._update_seconds.observe(seconds)
             if not taken:
                 self._update_errors.inc()
 

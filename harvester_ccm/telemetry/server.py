@@ -1,8 +1,10 @@
-"""The HTTPS server of health, readiness and metrics.
+"""The HTTPS server for health checks and metrics.
 
-It serves one request for each connection and ends every connection after ``CONNECTION_SECONDS``: an idle one costs
-memory, probes open a new one each time, and a scrape is rare. If more than ``CONNECTIONS`` are open, the oldest is
-ended, so that the probe of the kubelet gets through.
+It serves one request per connection. Probes open a new connection each time and a scrape is rare, so nothing is lost,
+and an idle connection cannot occupy memory. Before the client is known, three limits bound what it can cost: at most
+``MAX_CONNECTIONS`` are open, a TLS handshake must end within ``HANDSHAKE_TIMEOUT_SECONDS``, and every connection is
+closed after ``CONNECTION_SECONDS``. A connection beyond the limit closes the oldest one, so that the kubelet's probe
+succeeds while another client opens thousands of silent connections.
 """
 
 from __future__ import annotations
@@ -15,39 +17,33 @@ import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import Final
+from typing import Final, cast
 
 import structlog
-
-# Not aiohttp.web, which loads a whole framework.
-from aiohttp.web_request import BaseRequest
-from aiohttp.web_response import Response
-from aiohttp.web_server import Server
+from aiohttp import web
+from aiohttp.typedefs import Handler
 from msgspec import Struct
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.telemetry.answers import HttpAnswer, say, single, summary
 from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.certificate import ServingCertificate
-from harvester_ccm.telemetry.health import Aspect, HealthRegistry
+from harvester_ccm.telemetry.health import Aspect, HealthRegistry, check_text, summary
 from harvester_ccm.telemetry.metrics import Telemetry
 
-CONNECTIONS: Final = 128
-"""Each costs up to 130 KiB before the client has sent anything."""
+MAX_CONNECTIONS: Final = 256
 CONNECTION_SECONDS: Final = 15.0
-HANDSHAKE_SECONDS: Final = 2.0
-SHUTDOWN_SECONDS: Final = 1.0
-"""For the end of a TLS connection."""
-CLOSE_SECONDS: Final = 0.5
-"""For requests that are being answered when the server stops."""
-FULL_SECONDS: Final = 1.0
-"""Pause when the process has no file descriptor left."""
+"""Maximum age of a connection, from its acceptance to the end of the response."""
+HANDSHAKE_TIMEOUT_SECONDS: Final = 2.0
+TLS_SHUTDOWN_TIMEOUT_SECONDS: Final = 1.0
+SHUTDOWN_TIMEOUT_SECONDS: Final = 0.5
+"""Time that requests in progress get when the server stops."""
+ACCEPT_RETRY_SECONDS: Final = 1.0
+"""Delay after a failed accept, which means that the process has no file descriptor left."""
 BACKLOG: Final = 1024
-"""Connections that wait in the kernel; under a flood that of a probe is among them."""
-METRICS: Final = "/metrics"
-HEALTH: Final = {"healthz": Aspect.LIVE, "livez": Aspect.LIVE, "readyz": Aspect.READY}
-"""Endpoints and what they answer. ``/healthz`` is what older probes ask: it must not fail because Harvester does."""
+"""Connections that wait in the kernel; during a flood the probe's connection is among them."""
+_ASPECTS: Final = {"healthz": Aspect.LIVE, "livez": Aspect.LIVE, "readyz": Aspect.READY}
+"""``/healthz`` is the liveness probe of older charts: it must not fail because Harvester is unavailable."""
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "harvester-ccm"}
 
 log = structlog.get_logger(__name__)
@@ -57,19 +53,26 @@ log = structlog.get_logger(__name__)
 async def https_server(
     settings: ServerSettings, health: HealthRegistry, *, telemetry: Telemetry, reviewer: AccessReviewer
 ) -> AsyncIterator[None]:
-    """Serve for the time of a block, unless the port is 0. Raises ConfigurationError: port in use, bad certificate."""
+    """Serve while the block runs, unless the port is 0. Raises ConfigurationError: port in use, bad certificate."""
     if settings.port == 0:
         yield
         return
     certificate = ServingCertificate(settings)
     await certificate.load()
     listener = _listen(settings.bind_address, settings.port)
-    listener.setblocking(False)
-    site = _Site(health, telemetry, reviewer, settings.open_paths)
-    # Any client can send requests that are not HTTP: aiohttp would log a traceback for each.
+    # Any client can send malformed requests, and aiohttp would log a traceback for each.
     silent = logging.getLogger(__name__)
     silent.disabled = True
-    server = Server(site.handle, access_log=None, handler_cancellation=True, lingering_time=0.0, logger=silent)
+    runner = web.AppRunner(
+        _Site(settings.open_paths, health, telemetry, reviewer).application(),
+        access_log=None,
+        logger=silent,
+        handler_cancellation=True,
+        lingering_time=0.0,
+        shutdown_timeout=SHUTDOWN_TIMEOUT_SECONDS,
+    )
+    await runner.setup()
+    server = cast("web.Server", runner.server)
     accepting = asyncio.create_task(_accept(listener, server, certificate), name="HTTPS server")
     log.info("serving", address=settings.bind_address, port=settings.port)
     try:
@@ -78,108 +81,136 @@ async def https_server(
         accepting.cancel()
         await asyncio.wait([accepting])
         listener.close()
-        await server.shutdown(CLOSE_SECONDS)
+        await runner.cleanup()
 
 
 class _Site(Struct, frozen=True):
-    """What is served, and to whom."""
+    """The endpoints, and the access check in front of them."""
 
+    open_paths: frozenset[str]
     health: HealthRegistry
     telemetry: Telemetry
     reviewer: AccessReviewer
-    open_paths: frozenset[str]
 
-    async def handle(self, request: BaseRequest) -> Response:
+    def application(self) -> web.Application:
+        """Return the routes."""
+        application = web.Application(middlewares=[self.respond])
+        application.router.add_get("/metrics", self.metrics)
+        application.router.add_get("/{endpoint:healthz|livez|readyz}", self.all_checks)
+        application.router.add_get("/{endpoint:healthz|livez|readyz}/{check}", self.one_check)
+        return application
+
+    @web.middleware
+    async def respond(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Check access, call the handler and close the connection after the response."""
+        response: web.StreamResponse
         try:
-            answer = await self._answer(request)
+            response = await self._refusal(request) or await handler(request)
+        except web.HTTPException as error:
+            response = web.Response(status=error.status, text=f"{error.reason}\n")
         except Exception:
-            log.exception("request failed")
-            answer = say(HTTPStatus.INTERNAL_SERVER_ERROR, "internal server error")
-        headers = {**_HEADERS, "Content-Type": answer.content_type}
-        if answer.status == HTTPStatus.UNAUTHORIZED:
-            headers["WWW-Authenticate"] = "Bearer"
-        response = Response(status=answer.status, body=answer.body, headers=headers)
+            log.exception("request failed", path=request.path)
+            response = web.Response(status=HTTPStatus.INTERNAL_SERVER_ERROR, text="internal server error\n")
+        response.headers.update(_HEADERS)
         response.force_close()
         return response
 
-    async def _answer(self, request: BaseRequest) -> HttpAnswer:
-        path = request.path
-        endpoint, _, check = path.removeprefix("/").partition("/")
-        if path != METRICS and (endpoint not in HEALTH or path.endswith("/")):
-            return say(HTTPStatus.NOT_FOUND, "not found; there are /healthz, /livez, /readyz and /metrics")
-        if request.method not in ("GET", "HEAD"):
-            return say(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is served")
-        public = is_open(path, self.open_paths)
-        if not public:
-            refusal = await self.reviewer.refusal(request.headers.get("Authorization", ""), path)
-            if refusal is not None:
-                return refusal
-        if path == METRICS:
-            body, content_type = self.telemetry.exposition(request.headers.get("Accept", ""))
-            return HttpAnswer(HTTPStatus.OK, body, content_type)
-        results = self.health.results(HEALTH[endpoint])
-        if check:
-            found = [one for one in results if one.name == check]
-            return single(found[0], explain=not public) if found else say(HTTPStatus.NOT_FOUND, "no such check")
-        query = request.rel_url.query
-        return summary(endpoint, results, verbose="verbose" in query, exclude=query.getall("exclude", []))
+    async def _refusal(self, request: web.Request) -> web.Response | None:
+        """Return None if the path is open or does not exist, or the caller is authorized."""
+        if request.match_info.http_exception is not None or self._is_open(request):
+            return None
+        refusal = await self.reviewer.refusal(request.headers.get("Authorization", ""), request.path)
+        if refusal is None:
+            return None
+        headers = {"WWW-Authenticate": "Bearer"} if refusal.status == HTTPStatus.UNAUTHORIZED else None
+        return web.Response(status=refusal.status, text=f"{refusal.message}\n", headers=headers)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Respond with all metrics."""
+        body, content_type = self.telemetry.exposition(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def all_checks(self, request: web.Request) -> web.Response:
+        """Respond with the result of all checks of an endpoint."""
+        endpoint, query = request.match_info["endpoint"], request.query
+        exclude = query.getall("exclude", [])
+        passed, text = summary(
+            endpoint, self.health.results(_ASPECTS[endpoint]), verbose="verbose" in query, exclude=exclude
+        )
+        return _response(passed=passed, text=text)
+
+    async def one_check(self, request: web.Request) -> web.Response:
+        """Respond with the result of one check."""
+        results = {one.name: one for one in self.health.results(_ASPECTS[request.match_info["endpoint"]])}
+        result = results.get(request.match_info["check"])
+        if result is None:
+            raise web.HTTPNotFound
+        # An open path can be read by every client.
+        return _response(passed=result.problem is None, text=check_text(result, explain=not self._is_open(request)))
+
+    def _is_open(self, request: web.Request) -> bool:
+        return is_open(request.path, self.open_paths)
+
+
+def _response(*, passed: bool, text: str) -> web.Response:
+    return web.Response(status=HTTPStatus.OK if passed else HTTPStatus.INTERNAL_SERVER_ERROR, text=text)
 
 
 def is_open(path: str, open_paths: Iterable[str]) -> bool:
-    """Return whether the path is one of those; a trailing ``*`` in one of them matches any rest."""
+    """Return whether the path is served without an access check; a trailing ``*`` in an open path matches any rest."""
     return any(path.startswith(one[:-1]) if one.endswith("*") else path == one for one in open_paths)
 
 
-async def _accept(listener: socket.socket, server: Server, certificate: ServingCertificate) -> None:
+async def _accept(listener: socket.socket, server: web.Server, certificate: ServingCertificate) -> None:
     """Accept connections until cancelled."""
-    loop, opened = asyncio.get_running_loop(), list[socket.socket]()
+    loop, connections = asyncio.get_running_loop(), list[socket.socket]()
     async with asyncio.TaskGroup() as handshakes:
         while True:
             try:
                 accepted, _ = await loop.sock_accept(listener)
             except OSError as error:
-                log.warning("no connection can be accepted", error=str(error))
-                await asyncio.sleep(FULL_SECONDS)
+                log.warning("connection not accepted", error=str(error))
+                await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            opened = [one for one in opened if one.fileno() >= 0]
-            if len(opened) >= CONNECTIONS:
-                _end(opened.pop(0))
-            opened.append(accepted)
-            loop.call_later(CONNECTION_SECONDS, _end, accepted)
+            connections = [one for one in connections if one.fileno() >= 0]
+            if len(connections) >= MAX_CONNECTIONS:
+                _shut_down(connections.pop(0))
+            connections.append(accepted)
+            loop.call_later(CONNECTION_SECONDS, _shut_down, accepted)
             certificate.refresh()
             handshakes.create_task(_shake_hands(accepted, server, certificate), name="TLS handshake")
-            # Under a flood there is always one more to accept.
+            # During a flood there is always one more connection to accept.
             await asyncio.sleep(0)
 
 
-async def _shake_hands(accepted: socket.socket, server: Server, certificate: ServingCertificate) -> None:
+async def _shake_hands(accepted: socket.socket, server: web.Server, certificate: ServingCertificate) -> None:
     loop = asyncio.get_running_loop()
     try:
         await loop.connect_accepted_socket(
             server,
             accepted,
             ssl=certificate.context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_SECONDS,
+            ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT_SECONDS,
         )
-    except Exception as error:  # no client may end the server
+    except Exception as error:  # no client can stop the server
         log.debug("TLS handshake failed", error=str(error))
-        # Its frames refer to each other and to the buffers: these would stay until the next garbage collection.
+        # Its frames refer to each other and to the buffers, which would stay until the next garbage collection.
         error.__traceback__ = None
 
 
-def _end(accepted: socket.socket) -> None:
-    """End a connection in any state; its transport notices."""
+def _shut_down(accepted: socket.socket) -> None:
+    """End a connection in any state; its transport reads the end of the stream and closes."""
     with suppress(OSError):  # closed already
         accepted.shutdown(socket.SHUT_RDWR)
 
 
 def _listen(address: str, port: int) -> socket.socket:
-    """Return a listening socket; ``::`` takes IPv4 too. Raises ConfigurationError."""
+    """Return a non-blocking listening socket; ``::`` accepts IPv4 as well. Raises ConfigurationError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     both = address == "::" and socket.has_dualstack_ipv6()
     try:
-        return socket.create_server((address, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+        listener = socket.create_server((address, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         hint = {
             errno.EADDRINUSE: "; another process on this host listens there: stop it, or set --secure-port",
@@ -189,3 +220,5 @@ def _listen(address: str, port: int) -> socket.socket:
         where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise ConfigurationError([f"cannot listen on {where}: {reason}{hint}"]) from error
+    listener.setblocking(False)
+    return listener

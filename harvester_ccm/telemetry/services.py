@@ -10,10 +10,11 @@ from typing import Final
 
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import WaitReason
 from harvester_ccm.names import LB_CLUSTER
+from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.selection import wants_load_balancer
 from harvester_ccm.telemetry import catalogue
@@ -99,3 +100,19 @@ def state_of(load_balancer: LoadBalancer) -> str:
     if condition is not None and condition.status == "True":
         return "ready"
     return "unhealthy" if load_balancer.allocated_ip else "pending"
+
+
+def follow_new_nodes(telemetry: Telemetry, nodes: Informer[Node]) -> None:
+    """Measure the age of Nodes at their first sight and when they are initialised, while this process leads."""
+
+    def changed(old: Node | None, new: Node | None) -> None:
+        created = new.metadata.created if new is not None else None
+        if new is None or created is None or not telemetry.leading:
+            return
+        age, waits = max(0.0, telemetry.wall_clock() - created), bool(uninitialized_taints(new))
+        if old is None and waits:
+            telemetry.node_init_seconds.observe(age)
+        elif old is not None and not waits and uninitialized_taints(old):
+            telemetry.taint_seconds.observe(age)
+
+    nodes.on_change(changed)

@@ -149,7 +149,7 @@ async def test_answers_are_remembered_and_forgotten(
     assert guest_proxy.count(path=TOKEN_REVIEWS) == 2
     assert guest_proxy.count(path=ACCESS_REVIEWS) == 1
 
-    monkeypatch.setattr(auth, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(auth, "CACHE_SECONDS", 0.0)
     for name in ("b", "c"):
         for _ in range(2):
             assert (await asking.get("/metrics", name))[0] == 401
@@ -160,7 +160,7 @@ async def test_answers_are_remembered_and_forgotten(
 async def test_memory_of_answers_is_bounded(
     asking: Asking, guest_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auth, "REMEMBERED", 2)
+    monkeypatch.setattr(auth, "MAX_CACHED", 2)
     for token in ("a", "b", "c", "b", "a"):
         assert (await asking.get("/metrics", token))[0] == 401
 
@@ -190,7 +190,7 @@ async def test_a_broken_api_server_does_not_open_the_door(
     review: str,
     fault: Answer | Hang,
 ) -> None:
-    monkeypatch.setattr(auth, "REVIEW_SECONDS", 0.5)
+    monkeypatch.setattr(auth, "REVIEW_TIMEOUT_SECONDS", 0.5)
     rule = guest_proxy.inject(fault, path=review)
 
     status, body = await asking.get("/metrics", scraper)

@@ -24,9 +24,8 @@ from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.health import STUCK_SECONDS, Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.nodes import follow_new_nodes
 from harvester_ccm.telemetry.server import https_server
-from harvester_ccm.telemetry.services import ServiceMetrics
+from harvester_ccm.telemetry.services import ServiceMetrics, follow_new_nodes
 from tests.unit.telemetry.test_metrics import samples
 from tests.unit.telemetry.test_nodes import node
 from tests.worlds.background import running

@@ -10,6 +10,7 @@ import pytest
 
 from harvester_ccm.errors import Answer, CCMError, CredentialError, Forbidden, ServerError, Unauthorized, Unreachable
 from harvester_ccm.telemetry import health
+from harvester_ccm.telemetry.health import CheckResult, check_text, summary
 
 NOW = 10_000.0
 
@@ -99,3 +100,32 @@ def test_the_lease_counts_only_for_its_holder(candidate: Any, expected: str | No
 def test_work_that_never_ends_is_told() -> None:
     assert health.not_stuck(600) is None
     assert health.not_stuck(601) == "one object is being worked on for 601 s"
+
+
+GOOD = (CheckResult("ping", None), CheckResult("leaderElection", None))
+BAD = (CheckResult("ping", None), CheckResult("harvester-reachable", "https://10.0.0.1: connection refused"))
+
+
+def test_summary_names_failed_checks_without_their_problems() -> None:
+    assert summary("healthz", GOOD, verbose=False) == (True, "ok")
+    assert summary("readyz", GOOD, verbose=True) == (True, "[+]ping ok\n[+]leaderElection ok\nreadyz check passed\n")
+    failed = "[+]ping ok\n[-]harvester-reachable failed: reason withheld\nreadyz check failed\n"
+    assert summary("readyz", BAD, verbose=True) == summary("readyz", BAD, verbose=False) == (False, failed)
+
+
+def test_summary_without_excluded_checks() -> None:
+    assert summary("readyz", BAD, verbose=False, exclude=["harvester-reachable"]) == (True, "ok")
+    passed, text = summary("livez", GOOD, verbose=True, exclude=["b", "a", "ping"])
+    assert passed
+    assert text.splitlines() == [
+        "[+]ping excluded: ok",
+        "[+]leaderElection ok",
+        'warn: some health checks cannot be excluded: no matches for "a", "b"',
+        "livez check passed",
+    ]
+
+
+def test_problem_is_shown_only_to_authorized_callers() -> None:
+    assert check_text(GOOD[0], explain=True) == "ok"
+    assert check_text(BAD[1], explain=True) == "internal server error: https://10.0.0.1: connection refused\n"
+    assert check_text(BAD[1], explain=False) == "internal server error: reason withheld\n"

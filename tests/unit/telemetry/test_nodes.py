@@ -11,7 +11,7 @@ import pytest
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.names import UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.nodes import follow_new_nodes
+from harvester_ccm.telemetry.services import follow_new_nodes
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.offline import OfflineInformer, offline_client
 
