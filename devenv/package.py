@@ -23,9 +23,9 @@ from packaging.metadata import Metadata
 from devenv.process import DevenvError
 from harvester_ccm import __version__
 from harvester_ccm.commands import COMMANDS
-from harvester_ccm.commands.completion import KUBECTL, SHELLS, script
-from harvester_ccm.flags import Flag, Group
-from harvester_ccm.flags.help import of_group
+from harvester_ccm.commands.completion import SHELLS, script
+from harvester_ccm.flags import FLAGS, Flag, Group
+from harvester_ccm.flags.parser import REFERENCE
 
 ROOT: Final = Path(__file__).parents[1]
 SOURCES: Final = ("pyproject.toml", "README.md", "LICENSE", "harvester_ccm")
@@ -34,7 +34,6 @@ COMPLETION: Final[Mapping[str, Path]] = {
     "bash": Path("completion") / "harvester-ccm",
     "zsh": Path("completion") / "_harvester-ccm",
     "fish": Path("completion") / "harvester-ccm.fish",
-    KUBECTL: Path("completion") / "kubectl_complete-harvester_ccm",
 }
 """Where ``pyproject.toml`` looks for them."""
 EPOCH: Final = "1767225600"
@@ -59,20 +58,23 @@ def man_page() -> str:
         *(line for command in COMMANDS for line in _entry(command.name, command.summary)),
     ]
     for group in Group:
-        lines += [f".SH {_text(str(group)).upper()}", *_flags(group)]
+        if group is not Group.ACCEPTED:
+            lines += [f".SH {_text(str(group)).upper()}", *_flags(group)]
+    lines += [f".SH {_text(str(Group.ACCEPTED)).upper()}", f"Other flags of the Go provider: {_text(REFERENCE)}."]
     codes = "0 after a run that was asked to stop, 255 when the cloud-config cannot be used, 1 for everything else."
     lines += [".SH EXIT STATUS", codes, "Commands: 0 when all is well, 1 for something to see to, 2 for a wrong call."]
     return "\n".join(lines) + "\n"
 
 
 def _flags(group: Group) -> Iterator[str]:
-    for flag in of_group(group):
-        yield from _entry(_title(flag), flag.effect or flag.meaning)
+    for flag in FLAGS:
+        if flag.group is group:
+            yield from _entry(_title(flag), flag.meaning)
 
 
 def _title(flag: Flag) -> str:
     shorthand = f"-{flag.shorthand}, " if flag.shorthand else ""
-    return f"{shorthand}--{flag.name}" + (f"={flag.kind}" if flag.needs_value else "")
+    return f"{shorthand}--{flag.name}" + ("" if flag.kind.is_switch else f"={flag.kind.name}")
 
 
 def _entry(title: str, meaning: str) -> Iterator[str]:
@@ -94,7 +96,6 @@ def build(directory: Path) -> tuple[Path, Path]:
         for file, text in {MAN_PAGE: man_page(), **{COMPLETION[shell]: script(shell) for shell in SHELLS}}.items():
             (checkout / file).parent.mkdir(exist_ok=True)
             (checkout / file).write_text(text)
-        (checkout / COMPLETION[KUBECTL]).chmod(0o755)
         archive = directory / run_backend("build_sdist", checkout, directory)
         with tarfile.open(archive) as files:
             files.extractall(unpacked, filter="data")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from harvester_ccm.flags import Flag, Group
-from harvester_ccm.flags.help import ACCEPTED_NOTE, capital, of_group
+from harvester_ccm.flags import FLAGS, Flag, Group
 from harvester_ccm.model.outcome import WaitReason
 from harvester_ccm.telemetry.catalogue import CATALOGUE, Metric, MetricGroup, MetricType
 
@@ -17,10 +16,10 @@ _FLAGS_HEAD = """\
 
 This page is made from the table in `harvester_ccm/flags` by `make generate`.
 
-Values are written as for the Go provider: `--flag=value` or `--flag value`, a bare boolean flag means true, durations
-are like `1h2m3.5s`, lists are comma separated and grow with each occurrence. The last occurrence of any other flag
-counts. All problems are reported together, one on a line, and the exit code is 1; it is 255 when the file of
-`--cloud-config` cannot be used.
+Flags have the form of the Go provider: `--flag=value` or `--flag value`; a `bool` flag without a value means true, and
+another value follows `=`. Durations look like `1h2m3.5s`. Lists are comma-separated, and a repeated flag appends to
+them; for the other flags, the last value counts. Names cannot be abbreviated. All errors are printed together, one in a
+line, and the exit code is 1. It is 255 if the file of `--cloud-config` cannot be used.
 """
 _METRICS_HEAD = """\
 # Metrics
@@ -48,20 +47,28 @@ def flags_page() -> str:
 
 
 def _flags_section(group: Group) -> str:
+    flags = [flag for flag in FLAGS if flag.group is group]
     if group is Group.ACCEPTED:
-        head = f"## {group}\n\n{ACCEPTED_NOTE} Setting one to another value than its default is reported once at start."
-        table = "| Flag | Kind | Default | Why it has no effect |"
-    else:
-        head, table = f"## {group}", "| Flag | Kind | Default | Meaning |"
-    rows = [_flag_row(flag) for flag in of_group(group)]
-    return "\n".join([f"{head}\n", table, "| --- | --- | --- | --- |", *rows, ""])
+        head = (
+            "These flags of the Go provider are accepted, so that its command lines keep working. If a value differs "
+            "from the\ndefault, the controller logs a warning at start."
+        )
+        reasons = {flag.meaning: [one for one in flags if one.meaning == flag.meaning] for flag in flags}
+        table = ["| Flags and their defaults | Reason |", "| --- | --- |"]
+        rows = [
+            f"| {' '.join(f'`--{flag.name}={flag.default}`' for flag in same)} | {reason} |"
+            for reason, same in reasons.items()
+        ]
+        return "\n".join([f"## {group}\n", f"{head}\n", *table, *rows, ""])
+    table = ["| Flag | Type | Default | Meaning |", "| --- | --- | --- | --- |"]
+    return "\n".join([f"## {group}\n", *table, *map(_flag_row, flags), ""])
 
 
 def _flag_row(flag: Flag) -> str:
     names = f"`-{flag.shorthand}`, `--{flag.name}`" if flag.shorthand else f"`--{flag.name}`"
     default = f"`{flag.default}`" if flag.default else "empty"
-    meaning = flag.meaning if flag.effect is None else f"{capital(flag.effect)}."
-    return f"| {names} | {flag.kind} | {default} | {meaning.replace('|', '&#124;').replace('*', chr(92) + '*')} |"
+    meaning = flag.meaning.replace("|", "&#124;").replace("*", "\\*")
+    return f"| {names} | {flag.kind.name} | {default} | {meaning} |"
 
 
 def metrics_page() -> str:

@@ -28,7 +28,7 @@ CONTROLLER_ALIASES: Final[Mapping[str, str]] = {
     "service": SERVICE_CONTROLLER,
     "route": ROUTE_CONTROLLER,
 }
-"""Names of other cloud controller managers; refused with a sentence that names the right one."""
+"""Names of the controllers in other cloud controller managers and in the framework's metrics."""
 
 
 class OrphanPolicy(StrEnum):

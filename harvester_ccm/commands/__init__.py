@@ -49,7 +49,7 @@ _SUMMARIES: Final = {
     "preflight": "Check both clusters as the running program would, and say what to do about faults.",
     "explain": "Say what a Service or a Node is, what would be done about it now and why.",
     "cleanup": "List or delete the load balancers of a guest cluster that is gone.",
-    "completion": "Print the script that completes command lines in bash, zsh, fish or kubectl.",
+    "completion": "Print the script that completes command lines in bash, zsh or fish.",
 }
 
 HELP: Final = ("help", "Show the help, or that of a command.")

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from harvester_ccm.commands import COMMANDS
-from harvester_ccm.flags import FLAGS, FlagValues, Group, UsageError, parse_command_line
+from harvester_ccm.flags import FLAGS, FlagValues, Group, parse_command_line
 from harvester_ccm.names import PROGRAM_NAMES
 
 USUAL_CLOUD_CONFIG: Final = Path("/etc/kubernetes/cloud-config")
@@ -38,10 +38,8 @@ def running_flags(proc: Path) -> FlagValues | None:
     words = _words_of_program(line.decode("utf-8", "surrogateescape").removesuffix("\0").split("\0"))
     if words is None or words[:1] in [[command.name] for command in COMMANDS]:
         return None
-    try:
-        return parse_command_line(words)
-    except UsageError:
-        return None
+    flags = parse_command_line(words)
+    return None if flags.problems else flags
 
 
 def with_defaults(flags: FlagValues, given: FlagValues | None, usual: Path = USUAL_CLOUD_CONFIG) -> FlagValues:
@@ -49,11 +47,12 @@ def with_defaults(flags: FlagValues, given: FlagValues | None, usual: Path = USU
 
     ``usual`` is the --cloud-config where neither says one, if there is such a file.
     """
-    others = {meant for name, with_it in _MEANT_WITH.items() if name in flags.explicit for meant in with_it}
-    taken = (given.explicit - flags.explicit - _OF_ITS_OWN - others) if given is not None else frozenset()
-    values = {**flags.values, **{name: given.values[name] for name in taken if given is not None}}
-    if not values["cloud-config"] and _is_there(usual):
-        values["cloud-config"] = str(usual)
+    values = dict(flags.values)
+    if given is not None:
+        others = {meant for name, with_it in _MEANT_WITH.items() if name in flags.given for meant in with_it}
+        values |= {name: given[name] for name in given.given.keys() - flags.given.keys() - _OF_ITS_OWN - others}
+    if values["cloud-config"] is None and _is_there(usual):
+        values["cloud-config"] = usual
     return replace(flags, values=values)
 
 

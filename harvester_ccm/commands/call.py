@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import textwrap
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,18 +18,8 @@ from harvester_ccm.commands.beside import running_flags, with_defaults
 from harvester_ccm.commands.render import Form, Output
 from harvester_ccm.config import LogFormat, LoggingSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, Forbidden, Unauthorized
-from harvester_ccm.flags import (
-    FLAGS,
-    Flag,
-    FlagValues,
-    Grammar,
-    Group,
-    Kind,
-    build_settings,
-    command_help,
-    help_width,
-    parse_command_line,
-)
+from harvester_ccm.flags import FLAGS, Flag, FlagValues, Group, build_settings, parse_command_line, types
+from harvester_ccm.flags.parser import describe_flags
 from harvester_ccm.logs import DEBUG_VERBOSITY, configure_logging, wants_colours
 from harvester_ccm.names import PROGRAM
 from harvester_ccm.redaction import one_line, redact_text
@@ -36,14 +28,14 @@ EXIT_INTERRUPTED: Final = 130
 """What shells report for a program that was ended with Ctrl-C."""
 
 
-def flag(name: str, meaning: str, *, kind: Kind = Kind.TEXT, default: str = "", shorthand: str = "") -> Flag:
+def flag(name: str, meaning: str, *, default: str = "", shorthand: str = "") -> Flag:
     """Return a flag of a command's own."""
-    return Flag(name, kind, default, Group.GENERAL, meaning, shorthand=shorthand)
+    return Flag(name, types.TEXT, default, Group.GENERAL, meaning, shorthand)
 
 
 def switch(name: str, meaning: str, *, shorthand: str = "") -> Flag:
     """Return a flag of a command's own that is off unless given."""
-    return flag(name, meaning, kind=Kind.BOOL, default="false", shorthand=shorthand)
+    return Flag(name, types.SWITCH, "false", Group.GENERAL, meaning, shorthand)
 
 
 OUTPUT: Final = flag(
@@ -99,13 +91,13 @@ class Manual(Struct, frozen=True):
 def perform(invocation: Invocation, manual: Manual) -> int:
     """Run a command and return its exit code; faults are told in one line each on standard error."""
     try:
-        flags = parse_command_line(invocation.words, Grammar((*FLAGS, *manual.own), takes_arguments=True))
-        if flags.read("help", bool):
+        flags = parse_command_line(invocation.words, (*FLAGS, *manual.own), takes_arguments=True)
+        if flags["help"]:
             sys.stdout.write(_help(invocation, manual))
             return EXIT_OK
-        form = _form(flags, manual)
         flags = with_defaults(flags, running_flags(invocation.proc))
         settings = _settings(flags, invocation.environment, manual)
+        form = _form(flags, manual)
         _quiet(settings.logging, invocation.environment)
         output = Output(sys.stdout, form=form, paint=_paint(form, invocation.environment))
         code = manual.action(Call(flags.arguments, flags, settings, invocation.environment, output))
@@ -125,7 +117,7 @@ def _settings(flags: FlagValues, environment: Mapping[str, str], manual: Manual)
     try:
         return build_settings(flags, environment, offline=manual.offline(flags))
     except ConfigurationError as error:
-        if not flags.text("cloud-config") and not manual.rights:
+        if flags["cloud-config"] is None and not manual.rights:
             error.add_note(IN_THE_POD)
         raise
 
@@ -184,7 +176,7 @@ def expect_arguments(call: Call, names: Sequence[str]) -> tuple[str, ...]:
 
 def _form(flags: FlagValues, manual: Manual) -> Form:
     """Return the form of the answer; forms that only one command has are text."""
-    text = flags.text(OUTPUT.name) if OUTPUT.name in flags.values else ""
+    text = flags.values.get(OUTPUT.name, "")
     if text not in ("", *manual.forms):
         raise refuse(f"--output is {text!r}; expected one of: {', '.join(manual.forms)}")
     return Form(text) if text in tuple(Form) else Form.TEXT
@@ -217,12 +209,17 @@ def _report(problems: Sequence[str]) -> None:
 
 
 def _help(invocation: Invocation, manual: Manual) -> str:
-    paragraphs = [" ".join(paragraph.split()) for paragraph in manual.meaning.strip().split("\n\n")]
-    return command_help(
-        program=invocation.program,
-        usages=manual.usages,
-        examples=manual.examples,
-        meaning=paragraphs,
-        own=manual.own,
-        width=help_width(),
+    paragraphs = (" ".join(paragraph.split()) for paragraph in manual.meaning.strip().split("\n\n"))
+    examples = (f"  # {wish}\n  {invocation.program} {words}" for wish, words in manual.examples)
+    parser = ArgumentParser(
+        usage="\n       ".join(f"{invocation.program} {line}" for line in manual.usages),
+        description="\n\n".join(textwrap.fill(paragraph, 80) for paragraph in paragraphs),
+        epilog="\n".join(
+            ["examples:", *examples, "", f"{invocation.program} --help lists the flags of the controller."]
+        ),
+        formatter_class=RawDescriptionHelpFormatter,
+        add_help=False,
     )
+    if manual.own:
+        describe_flags(parser.add_argument_group("flags"), manual.own)
+    return parser.format_help()

@@ -20,7 +20,7 @@ from harvester_ccm.commands.clusters import AskingClient, ask_all, unusable_clou
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.render import Document
 from harvester_ccm.errors import CCMError, Conflict, CredentialError, NotFound
-from harvester_ccm.flags.cluster_name import read_cluster_name
+from harvester_ccm.flags.settings import trimmed_cluster_name
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -84,7 +84,7 @@ class CleanupResult(Struct):
 
 async def _clean_up(call: Call) -> int:
     expect_arguments(call, [])
-    name = read_cluster_name(call.flags.text(CLUSTER.name))[0]
+    name = trimmed_cluster_name(call.flags[CLUSTER.name])
     if not name:
         raise refuse("--cluster is required: the name of the guest cluster that is gone")
     try:
@@ -92,10 +92,10 @@ async def _clean_up(call: Call) -> int:
     except CredentialError as error:
         raise unusable_cloud_config(error) from error
     async with AskingClient(credentials, cluster="harvester") as harvester:
-        namespace = call.flags.text(HARVESTER_NAMESPACE.name) or harvester.namespace
-        leftovers = await _look(harvester, name, namespace, uid=call.flags.text(CLUSTER_UID.name))
-        allowed = call.flags.read(FORCE.name, bool) or not leftovers.doubts
-        told = call.flags.read(YES.name, bool)
+        namespace = call.flags[HARVESTER_NAMESPACE.name] or harvester.namespace
+        leftovers = await _look(harvester, name, namespace, uid=call.flags[CLUSTER_UID.name])
+        allowed = call.flags[FORCE.name] or not leftovers.doubts
+        told = call.flags[YES.name]
         result = await delete_leftovers(harvester, leftovers) if allowed and told else CleanupResult()
     call.output.answer(_document(leftovers, result), _sentence(leftovers, result, allowed=allowed, told=told))
     left = result.going or result.failed or (leftovers.load_balancers and not allowed)

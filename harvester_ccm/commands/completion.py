@@ -1,7 +1,6 @@
-"""``completion``: the script that lets a shell complete command lines of the program. Asks no cluster.
+"""``completion``: prints the completion script of a shell, which shtab generates from the tables of flags and commands.
 
-Made from the tables of flags and commands by shtab, which takes a parser of Python's standard library; that parser
-reads no command line. Flags that do nothing, or only in a program that serves a cluster, are left out behind a command.
+Needs no cluster. Flags without effect are left out; commands complete their own flags and those that select a cluster.
 """
 
 from __future__ import annotations
@@ -9,122 +8,52 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Iterable
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 import shtab
 
 from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP, VERSION
 from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, refuse
-from harvester_ccm.flags import FLAGS, Flag, Group
+from harvester_ccm.flags import FLAGS, Flag, Group, types
+from harvester_ccm.flags.parser import describe_flags
 from harvester_ccm.names import PROGRAM
 
-KUBECTL: Final = "kubectl"
-SHELLS: Final = ("bash", "zsh", "fish", KUBECTL)
-
-_FILES: Final = frozenset({"cloud-config", "kubeconfig"})
-"""Flags whose value is a file of the user's."""
-_OF_CLUSTERS: Final = frozenset({Group.HARVESTER, Group.SERVICES, Group.NODES, Group.GUEST})
-"""Flags that matter to a command, too."""
-
-_BASH: Final = """
-# In COMP_WORDS a flag and its value, --flag=value, are three words.
-_harvester_ccm() {
-  local -a words=()
-  local index word cword=0
-  for index in "${!COMP_WORDS[@]}"; do
-    word=${COMP_WORDS[index]}
-    if [[ $word == = && ${COMP_WORDS[index - 1]} == --* ]]; then
-      (( index == COMP_CWORD )) || continue
-      word=
-    fi
-    (( index > COMP_CWORD )) || cword=${#words[@]}
-    words+=("$word")
-  done
-  local COMP_CWORD=$cword
-  local -a COMP_WORDS=("${words[@]}")
-  _shtab_harvester_ccm
-}
-
-complete -o bashdefault -F _harvester_ccm harvester-ccm
-"""
-"""What shtab's function for bash does not know."""
-
-_KUBECTL: Final = """
-# kubectl runs this file with the words behind "kubectl harvester-ccm", and completes the last with what it prints.
-COMP_WORDS=(harvester-ccm) before=
-for word; do
-  COMP_WORDS+=("$word") before=
-  if [[ $word == --*=* ]]; then
-    before=${word%%=*}= COMP_WORDS[${#COMP_WORDS[@]}-1]=${word%%=*}
-    COMP_WORDS+=("${word#*=}")
-  fi
-done
-COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-_shtab_harvester_ccm
-(( ${#COMPREPLY[@]} )) || { echo :0; exit; }
-printf -- "$before%s\\n" "${COMPREPLY[@]}"
-echo :4
-"""
-"""The last line tells kubectl whether names of files are to follow (0) or not (4)."""
+SHELLS: Final = ("bash", "zsh", "fish")
+_OF_COMMANDS: Final = frozenset({Group.HARVESTER, Group.SERVICES, Group.NODES, Group.GUEST})
+"""Flags of the controller that change the result of a command."""
 
 
 def script(shell: str) -> str:
     """Return the completion script for one of ``SHELLS``."""
-    if shell == KUBECTL:
-        return f"#!/usr/bin/env bash\n{_generated('bash')}\n{_KUBECTL}"
-    return f"{_generated(shell)}\n" + (_BASH if shell == "bash" else "")
-
-
-def _generated(shell: str) -> str:
-    # A flag whose name ends with "=" is what zsh takes with its value behind that, too.
-    return str(shtab.complete(_parser(ends="=" if shell == "zsh" else ""), shell))
-
-
-def _parser(*, ends: str) -> ArgumentParser:
-    """Return a parser with all commands; ``ends`` stands behind the name of a flag that needs a value."""
     parser = ArgumentParser(prog=PROGRAM, add_help=False)
-    _add_flags(parser, (flag for flag in FLAGS if flag.effect is None), ends=ends)
+    _add_flags(parser, (flag for flag in FLAGS if flag.group is not Group.ACCEPTED))
     commands = parser.add_subparsers()
-    summaries = {command.name: command.summary for command in COMMANDS}
-    for name, summary in summaries.items():
-        manual: Manual = import_module(f"{__package__}.{name}").MANUAL
-        inherited = (one for one in FLAGS if one.effect is None and (one.group in _OF_CLUSTERS or one.name == "help"))
-        sub = commands.add_parser(name, help=_summary(summary), add_help=False)
-        _add_flags(sub, (*manual.own, *inherited), ends=ends, forms=manual.forms)
-        _add_words(sub, manual.words)
-    _add_words(commands.add_parser(HELP[0], help=_summary(HELP[1]), add_help=False), summaries)
-    commands.add_parser(VERSION[0], help=_summary(VERSION[1]), add_help=False)
-    return parser
+    inherited = [flag for flag in FLAGS if flag.group in _OF_COMMANDS or flag.name == "help"]
+    for command in COMMANDS:
+        manual: Manual = import_module(f"{__package__}.{command.name}").MANUAL
+        subparser = commands.add_parser(command.name, help=command.summary, add_help=False)
+        _add_flags(subparser, (*manual.own, *inherited), forms=manual.forms)
+        if manual.words:
+            subparser.add_argument("words", choices=manual.words, nargs="?")
+    names = [command.name for command in COMMANDS]
+    commands.add_parser(HELP[0], help=HELP[1], add_help=False).add_argument("words", choices=names, nargs="?")
+    commands.add_parser(VERSION[0], help=VERSION[1], add_help=False)
+    return str(shtab.complete(parser, shell))
 
 
-def _add_flags(parser: ArgumentParser, flags: Iterable[Flag], *, ends: str, forms: Iterable[str] = ()) -> None:
-    for flag in flags:
-        short = [f"-{flag.shorthand}"] if flag.shorthand else []
-        options: dict[str, Any] = {"help": _summary(flag.meaning), "dest": flag.name}
-        if not flag.needs_value:
-            parser.add_argument(*short, f"--{flag.name}", action="store_true", **options)
-            continue
-        choices = tuple(forms) if flag.name == OUTPUT.name else None
-        action = parser.add_argument(*short, f"--{flag.name}{ends}", choices=choices, **options)
-        if flag.name in _FILES:
+def _add_flags(parser: ArgumentParser, flags: Iterable[Flag], forms: tuple[str, ...] = ()) -> None:
+    describe_flags(parser, flags)
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public list of a parser's flags
+        if action.metavar == types.FILE.name:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-
-
-def _add_words(parser: ArgumentParser, words: Iterable[str]) -> None:
-    listed = tuple(words)
-    if listed:
-        parser.add_argument("words", choices=listed, nargs="?", help="what is meant")
-
-
-def _summary(text: str) -> str:
-    """Return the first sentence, as argparse takes it literally."""
-    return text.partition(". ")[0].rstrip(".").replace("%", "%%")
+        if action.dest == OUTPUT.name:
+            action.choices = forms
 
 
 def _complete(call: Call) -> int:
     (shell,) = expect_arguments(call, ["|".join(SHELLS)])
     if shell not in SHELLS:
-        raise refuse(f"there is no completion for {shell!r}; expected one of: {', '.join(SHELLS)}")
+        raise refuse(f"no completion for {shell!r}; expected one of: {', '.join(SHELLS)}")
     call.output.program(script(shell))
     return EXIT_OK
 
@@ -132,20 +61,15 @@ def _complete(call: Call) -> int:
 MANUAL: Final = Manual(
     usages=(f"completion {'|'.join(SHELLS)}",),
     examples=(
-        ("In every bash from now on.", "completion bash > ~/.local/share/bash-completion/completions/harvester-ccm"),
-        ("In zsh, from a directory of its fpath.", "completion zsh > ~/.zfunc/_harvester-ccm"),
-        ("In fish.", "completion fish > ~/.config/fish/completions/harvester-ccm.fish"),
-        (
-            "Behind kubectl; the file has to be executable and in PATH.",
-            "completion kubectl > ~/.local/bin/kubectl_complete-harvester_ccm",
-        ),
+        ("bash", "completion bash > ~/.local/share/bash-completion/completions/harvester-ccm"),
+        ("zsh, with ~/.zfunc in fpath", "completion zsh > ~/.zfunc/_harvester-ccm"),
+        ("fish", "completion fish > ~/.config/fish/completions/harvester-ccm.fish"),
     ),
     meaning="""
-        Prints the script that completes command lines of the program in a shell: commands, flags, and what they take.
-        For kubectl it is the program that kubectl asks when the words behind "kubectl harvester-ccm" are to be
-        completed; it needs bash. The Python package brings all of them, for shells that look into its share/.
+        Prints the script that completes commands and flags in a shell. The Python package installs all three scripts
+        below share/.
 
-        Exit codes: 0 printed, 2 the command line cannot be used.
+        Exit codes: 0 printed, 2 wrong command line.
     """,
     own=(),
     action=_complete,

@@ -17,7 +17,7 @@ NAMESPACE: Final = flag(
 
 
 async def _explain(call: Call) -> int:
-    target = read_target(call.arguments, namespace=call.flags.text(NAMESPACE.name))
+    target = read_target(call.arguments, namespace=call.flags[NAMESPACE.name])
     report = await (explain_service if target.kind == SERVICE else explain_node)(call, target)
     call.output.answer(report.document(), text=report.text())
     return report.exit_code

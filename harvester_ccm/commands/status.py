@@ -38,7 +38,7 @@ FORMS: Final = ("text", "wide", "json", "yaml")
 
 async def _status(call: Call) -> int:
     expect_arguments(call, ())
-    if call.flags.read(WATCH.name, bool):
+    if call.flags[WATCH.name]:
         await _watch(call)
     status = await _read(call)
     _show(call, status)
@@ -46,7 +46,7 @@ async def _status(call: Call) -> int:
 
 
 async def _watch(call: Call) -> NoReturn:
-    form = call.flags.text(OUTPUT.name)
+    form = call.flags[OUTPUT.name]
     if form not in ("text", "wide") or not call.output.is_terminal:
         raise refuse("--watch is for people at a terminal; scripts call again and again with -o json")
     while True:
@@ -64,15 +64,15 @@ async def _read(call: Call) -> Status:
     """Return the status of the namespace that was asked for; Nodes and the like are in none."""
     async with open_clusters(call.settings, call.environment) as clusters:
         status = await status_from_lists(call, clusters)
-    namespace = call.flags.text(NAMESPACE.name)
-    if not namespace or call.flags.read(ALL_NAMESPACES.name, bool):
+    namespace = call.flags[NAMESPACE.name]
+    if not namespace or call.flags[ALL_NAMESPACES.name]:
         return status
     kept = tuple(one for one in status.services if one.namespace == namespace)
     return msgspec.structs.replace(status, services=kept, nodes=None, left_over=None, pools=())
 
 
 def _show(call: Call, status: Status) -> None:
-    form = call.flags.text(OUTPUT.name)
+    form = call.flags[OUTPUT.name]
     document = msgspec.to_builtins(status)
     match form:
         case "json" | "yaml":

@@ -1,188 +1,132 @@
-"""Reads a command line by the rules of Go's ``pflag``, so that arguments written for the Go provider keep working.
+"""Reads command lines with argparse by the rules of Go's ``pflag``, and formats the help.
 
-Flags and other words may be mixed, ``--`` ends the flags, the last occurrence of a flag wins, lists append. Unlike
-``pflag``, which stops at the first fault, all faults of a command line are reported. The program itself takes flags
-only; a command takes them too, and its own, and words (its arguments).
+Flags and arguments can be mixed, ``--`` ends the flags, the last occurrence of a flag counts, lists append, and names
+are never abbreviated. All errors of a command line are reported together.
 """
 
 from __future__ import annotations
 
+import argparse
 import difflib
-from collections import deque
-from collections.abc import Iterable, Mapping
-from functools import cached_property
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 
-from harvester_ccm.flags.definition import Flag, FlagValue, FlagValues, UsageError
-from harvester_ccm.flags.table import FLAGS
-from harvester_ccm.flags.values import go_quote, parse_bool, parse_value
+from harvester_ccm.flags.table import FLAGS, Flag, Group
+
+REFERENCE: Final = "docs/reference/flags.md"
 
 
-class Grammar(Struct, frozen=True, dict=True):
-    """What a command line may consist of."""
+class FlagValues(Struct, frozen=True):
+    """A parsed command line."""
 
-    flags: tuple[Flag, ...]
-    takes_arguments: bool = False
-    """Whether words that are no flags mean something."""
+    values: Mapping[str, Any]
+    """Values of all flags, including defaults."""
+    given: Mapping[str, str] = {}
+    """Names and texts of the flags that were set."""
+    ignored: tuple[str, ...] = ()
+    """A message for each flag without effect that is set to another value than its default."""
+    arguments: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Errors of the command line. Flags with an invalid value have their default."""
 
-    @cached_property
-    def by_name(self) -> Mapping[str, Flag]:
-        """The flags by their names."""
-        return {flag.name: flag for flag in self.flags}
-
-    @cached_property
-    def by_shorthand(self) -> Mapping[str, Flag]:
-        """The flags that have one, by their letter."""
-        return {flag.shorthand: flag for flag in self.flags if flag.shorthand}
-
-    @cached_property
-    def defaults(self) -> Mapping[str, FlagValue]:
-        """The values of all flags when none is given."""
-        return {flag.name: parse_value(flag.kind, flag.default) for flag in self.flags}
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
 
 
-PROGRAM: Final = Grammar(FLAGS)
-"""The command line without a command."""
-
-
-def parse_command_line(words: Iterable[str], grammar: Grammar = PROGRAM) -> FlagValues:
-    """Return the values of all flags, and the arguments. Raises UsageError with every fault."""
-    reading = _Reading(words, grammar)
-    reading.read()
-    values = {**grammar.defaults, **reading.given}
-    flags = FlagValues(
-        values=values,
-        explicit=frozenset(reading.given),
-        ignored=tuple(
-            f"--{flag.name} has no effect here: {flag.effect}"
-            for flag in grammar.flags
-            if flag.effect and values[flag.name] != grammar.defaults[flag.name]
-        ),
-        arguments=tuple(reading.arguments),
-    )
-    if reading.problems:
-        raise UsageError(reading.problems, flags=flags, unknown_flag=reading.unknown_flag)
-    return flags
-
-
-def wants_full_help(words: Iterable[str]) -> bool:
-    """Tell whether ``--show-full-help-on-error`` is on, also in a command line that cannot be read."""
-    flag, *values = "--show-full-help-on-error", False
-    for word in words:
-        name, _, value = word.partition("=")
-        if name == flag:
-            values.append(_is_true(value or "true"))
-    return values[-1]
-
-
-def _is_true(value: str) -> bool:
-    try:
-        return parse_bool(value)
-    except ValueError:
-        return False
-
-
-class _Reading:
-    """One pass over the words."""
-
-    def __init__(self, words: Iterable[str], grammar: Grammar) -> None:
-        self.words = deque(words)
-        self.grammar = grammar
-        self.given: dict[str, FlagValue] = {}
-        self.arguments: list[str] = []
-        self.problems: list[str] = []
-        self.unknown_flag = False
-
-    def read(self) -> None:
-        others: list[str] = []
-        while self.words:
-            word = self.words.popleft()
-            if word == "--":
-                others.extend(self.words)
-                break
-            if len(word) < 2 or word[0] != "-":
-                others.append(word)
-            elif word[1] == "-":
-                self._read_long(word)
-            else:
-                self._read_short(word)
-        if self.grammar.takes_arguments:
-            self.arguments = others
-        # The framework lets empty words pass; charts make them.
-        elif any(others):
-            self.problems.append(_positional(others))
-
-    def _read_long(self, word: str) -> None:
-        name, equals, value = word[2:].partition("=")
-        if not name or name[0] == "-":
-            self._unknown(f"bad flag syntax: {word}")
-            return
-        flag = self.grammar.by_name.get(name)
-        if flag is None:
-            self._unknown(f"unknown flag: --{name}{self._suggestion(name)}")
-            if not equals and self.words and not self.words[0].startswith("-"):
-                self.words.popleft()  # its value, most likely
-        elif equals:
-            self._set(flag, value)
-        elif not flag.needs_value:
-            self._set(flag, "true")
-        else:
-            self._set_next(flag, word)
-
-    def _read_short(self, word: str) -> None:
-        letters = word[1:]
-        while letters:
-            flag = self.grammar.by_shorthand.get(letters[0])
-            if flag is None:
-                name = word[1:].partition("=")[0]
-                hint = f"; did you mean --{name}?" if name in self.grammar.by_name else ""
-                self._unknown(f"unknown shorthand flag: '{letters[0]}' in -{letters}{hint}")
-                return
-            if len(letters) > 2 and letters[1] == "=":
-                self._set(flag, letters[2:])
-                return
-            if flag.needs_value and len(letters) > 1:
-                self._set(flag, letters[1:])
-                return
-            if flag.needs_value:
-                self._set_next(flag, f"'{letters}' in -{letters}")
-                return
-            self._set(flag, "true")
-            letters = letters[1:]
-
-    def _set_next(self, flag: Flag, given: str) -> None:
-        """Take the next word as the value."""
-        if self.words:
-            self._set(flag, self.words.popleft())
-        else:
-            self.problems.append(f"flag needs an argument: {given}")
-
-    def _set(self, flag: Flag, text: str) -> None:
+def parse_command_line(
+    words: Iterable[str], flags: Sequence[Flag] = FLAGS, *, takes_arguments: bool = False
+) -> FlagValues:
+    """Return the values of the flags, the arguments and the errors of a command line without the program's name."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for flag in flags:
+        parser.add_argument(*_options(flag), dest=flag.name, action="append", nargs="?", default=[])
+    before, behind = _join_values(words, flags)
+    namespace, others = parser.parse_known_args(before)
+    unknown = [word for word in others if word.startswith("-") and word != "-"]
+    arguments = [word for word in others if word and word not in unknown] + list(filter(None, behind))
+    problems = [_unknown(word, flags) for word in unknown]
+    # An argument behind an unknown flag is most likely its value.
+    if arguments and not takes_arguments and not unknown:
+        listed = " ".join(map(repr, arguments))
+        problems.append(f"unexpected arguments {listed}; commands come first, and bool flags are written --flag=value")
+    values, given, ignored = {}, {}, []
+    for flag in flags:
+        values[flag.name] = default = flag.kind.parse(flag.default)
+        texts = getattr(namespace, flag.name)
         try:
-            value = parse_value(flag.kind, text)
+            parsed = [_parse(flag, text) for text in texts]
         except ValueError as error:
-            title = f"-{flag.shorthand}, --{flag.name}" if flag.shorthand else f"--{flag.name}"
-            self.problems.append(f"invalid argument {go_quote(text)} for {go_quote(title)} flag: {error}")
-            return
-        earlier = self.given.get(flag.name)
-        if isinstance(earlier, tuple) and isinstance(value, tuple):
-            value = earlier + value
-        self.given[flag.name] = value
-
-    def _unknown(self, problem: str) -> None:
-        self.problems.append(problem)
-        self.unknown_flag = True
-
-    def _suggestion(self, name: str) -> str:
-        close = difflib.get_close_matches(name.replace("_", "-"), self.grammar.by_name, n=1)
-        return f"; did you mean --{close[0]}?" if close else ""
+            problems.append(str(error))
+            continue
+        if parsed:
+            values[flag.name] = sum(parsed, ()) if flag.kind.appends else parsed[-1]
+            given[flag.name] = ",".join(texts if flag.kind.appends else texts[-1:])
+        if flag.group is Group.ACCEPTED and values[flag.name] != default:
+            ignored.append(f"--{flag.name} has no effect: {flag.meaning}")
+    return FlagValues(values, given, tuple(ignored), tuple(arguments), tuple(problems))
 
 
-def _positional(words: list[str]) -> str:
-    listed = " ".join(go_quote(word) for word in words)
-    sentence = f'"cloud-controller-manager" does not take any arguments, got [{listed}]'
-    if any(word.lower() in ("true", "false") for word in words):
-        return f"{sentence}; a boolean flag takes its value after '=': --flag=false"
-    return sentence
+def _options(flag: Flag) -> list[str]:
+    return [f"-{flag.shorthand}", f"--{flag.name}"] if flag.shorthand else [f"--{flag.name}"]
+
+
+def _join_values(words: Iterable[str], flags: Iterable[Flag]) -> tuple[list[str], list[str]]:
+    """Return the words before ``--`` with every flag as ``--flag=value``, and the words behind it.
+
+    argparse accepts a value that starts with "-" only in this form. It would use the argument behind a bool flag as
+    the flag's value.
+    """
+    by_option = {option: flag for flag in flags for option in _options(flag)}
+    joined, rest = [], iter(words)
+    for word in rest:
+        if word == "--":
+            break
+        flag = by_option.get(word)
+        value = None if flag is None else "true" if flag.kind.is_switch else next(rest, None)
+        joined.append(word if value is None else f"{word}={value}")
+    return joined, list(rest)
+
+
+def _unknown(word: str, flags: Iterable[Flag]) -> str:
+    name = word.partition("=")[0]
+    close = difflib.get_close_matches(name.lstrip("-").replace("_", "-"), [flag.name for flag in flags], n=1)
+    return f"unknown flag {name}" + (f"; did you mean --{close[0]}?" if close else "")
+
+
+def _parse(flag: Flag, text: str | None) -> Any:
+    if text is None:
+        raise ValueError(f"--{flag.name} needs a value")
+    try:
+        return flag.kind.parse(text)
+    except ValueError as error:
+        raise ValueError(f"--{flag.name} is {text!r}; {error}") from None
+
+
+def describe_flags(parser: argparse._ActionsContainer, flags: Iterable[Flag]) -> None:
+    """Add flags to a parser that only prints the help or generates shell completion."""
+    for flag in flags:
+        default = f" (default {flag.default})" if flag.default not in ("", "false") else ""
+        meaning = (flag.meaning + default).replace("%", "%%")
+        options: dict[str, Any] = {"action": "store_true"} if flag.kind.is_switch else {"metavar": flag.kind.name}
+        parser.add_argument(*_options(flag), dest=flag.name, help=meaning, **options)
+
+
+def help_text(program: str, commands: Iterable[tuple[str, str]]) -> str:
+    """Return the help of the program for this terminal; ``commands`` are names with their summaries."""
+    ignored = sum(flag.group is Group.ACCEPTED for flag in FLAGS)
+    parser = argparse.ArgumentParser(
+        program,
+        usage="%(prog)s [command] [flags]",
+        description="Cloud controller manager for Kubernetes clusters whose nodes are Harvester VMs.",
+        epilog=f"{ignored} more flags of the Go provider are accepted without effect: {REFERENCE}",
+        add_help=False,
+    )
+    section = parser.add_argument_group("commands")
+    for name, summary in commands:
+        section.add_argument(name, help=summary)
+    for group in Group:
+        if group is not Group.ACCEPTED:
+            describe_flags(parser.add_argument_group(group), [flag for flag in FLAGS if flag.group is group])
+    return parser.format_help()

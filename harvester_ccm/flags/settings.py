@@ -1,253 +1,163 @@
-"""From flags and environment to ``Settings``: every rule is checked, every problem is reported at once."""
+"""Creates ``Settings`` from flags and environment, and checks rules that concern several flags."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from harvester_ccm.config import (
-    CONTROLLER_ALIASES,
     CONTROLLERS,
     ROUTE_CONTROLLER,
     GuestSettings,
     HarvesterSettings,
     LeaderElectionSettings,
-    LogFormat,
     LoggingSettings,
     NodeSettings,
-    OrphanPolicy,
     ServerSettings,
     ServiceSettings,
     Settings,
 )
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.flags.cluster_name import read_cluster_name
-from harvester_ccm.flags.definition import FlagValues
-from harvester_ccm.flags.ranges import parse_exclude_ranges, parse_management_network, parse_node_ip_cidr
-from harvester_ccm.flags.values import go_quote
+from harvester_ccm.flags.parser import FlagValues
+from harvester_ccm.model.meta import DNS_LABEL, DNS_SUBDOMAIN, LABEL_VALUE
+from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 
 RETRY_JITTER: Final = 1.2
-"""A retry may be stretched by this factor; the renew deadline has to be longer."""
-TLS_VERSIONS: Final[Mapping[str, str]] = {
-    "": "1.2",
-    "VersionTLS10": "1.2",
-    "VersionTLS11": "1.2",
-    "VersionTLS12": "1.2",
-    "VersionTLS13": "1.3",
-}
-"""Lowest version served for each ``--tls-min-version``; nothing below 1.2 is ever offered."""
-
-T = TypeVar("T")
-E = TypeVar("E", bound=StrEnum)
+"""Maximum factor by which a retry is delayed. The renew deadline must be longer."""
 
 
 def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline: bool = False) -> Settings:
-    """Return the settings of a run. Raises ConfigurationError with one sentence for each problem.
+    """Return the settings of a run. Raises ConfigurationError with all errors, including those of the command line.
 
-    ``offline`` is for commands that ask no cluster: --cloud-config may be left out then.
+    ``offline`` is for commands that connect to no cluster and do not need --cloud-config.
     """
-    check = _Check()
-    name, warnings = read_cluster_name(flags.text("cluster-name"))
-    ignored = flags.ignored
-    if ROUTE_CONTROLLER in flags.words("controllers"):
-        ignored += (f"--controllers names {ROUTE_CONTROLLER}, which never runs: Harvester has no cloud routes",)
-    _check_provider(check, flags)
+    problems = list(flags.problems)
+    cluster_name = trimmed_cluster_name(flags["cluster-name"])
     settings = Settings(
-        harvester=_harvester(check, flags, name, offline=offline),
-        nodes=_nodes(check, flags),
-        services=_services(check, flags),
-        guest=_guest(check, flags, environment),
-        leader_election=_leader_election(check, flags),
-        server=_server(check, flags),
-        logging=LoggingSettings(check.choice(flags, "logging-format", LogFormat), verbosity=flags.read("v", int)),
-        controllers=_controllers(check, flags.words("controllers")),
-        warnings=warnings,
-        ignored=ignored,
+        harvester=_harvester(flags, cluster_name),
+        guest=_guest(flags, environment),
+        services=ServiceSettings(
+            concurrent_syncs=flags["concurrent-service-syncs"],
+            orphan_lbs=flags["orphan-lbs"],
+            orphan_period=flags["orphan-lbs-period"],
+            class_only=flags["load-balancer-class-only"],
+            accept_new_harvester=flags["accept-new-harvester"],
+        ),
+        nodes=NodeSettings(
+            management_network=flags["management-network"],
+            node_ip_cidrs=flags["node-ip-cidr"],
+            exclude_ranges=flags["node-exclude-ip-ranges"],
+            use_provided_node_ip=not flags["disable-annotation-alpha-provided-ip-addr"],
+            concurrent_syncs=flags["concurrent-node-syncs"],
+            monitor_period=flags["node-monitor-period"],
+            status_period=flags["node-status-update-frequency"],
+            deletion_confirmations=flags["node-deletion-confirmations"],
+            vmi_controller=not flags["disable-vmi-controller"],
+            hostname_lookup=not flags["disable-hostname-lookup"],
+        ),
+        leader_election=LeaderElectionSettings(
+            enabled=flags["leader-elect"],
+            lease_duration=flags["leader-elect-lease-duration"],
+            renew_deadline=flags["leader-elect-renew-deadline"],
+            retry_period=flags["leader-elect-retry-period"],
+            name=flags["leader-elect-resource-name"],
+            namespace=flags["leader-elect-resource-namespace"],
+        ),
+        server=ServerSettings(
+            bind_address=flags["bind-address"],
+            port=flags["secure-port"],
+            certificate=flags["tls-cert-file"],
+            key=flags["tls-private-key-file"],
+            min_tls=flags["tls-min-version"],
+            open_paths=frozenset(flags["authorization-always-allow-paths"]),
+        ),
+        logging=LoggingSettings(format=flags["logging-format"], verbosity=flags["v"]),
+        controllers=_controllers(flags["controllers"]),
+        warnings=tuple(filter(None, [cluster_name_warning(cluster_name)])),
+        ignored=flags.ignored,
     )
-    if check.problems:
-        raise ConfigurationError(check.problems)
+    guest, server = settings.guest, settings.server
+    if settings.harvester.cloud_config is None and not offline:
+        problems.append("--cloud-config is required: the kubeconfig file of the Harvester cluster")
+    if "" in settings.harvester.former_names:
+        problems.append("--former-cluster-name has an empty entry; expected previous names of this cluster")
+    if guest.context and not guest.kubeconfigs:
+        problems.append("--context is set without a kubeconfig; set --kubeconfig or KUBECONFIG, too")
+    if (server.certificate is None) != (server.key is None):
+        problems.append("--tls-cert-file and --tls-private-key-file need each other")
+    if settings.leader_election.enabled:
+        problems += _lease_problems(settings.leader_election, flags["leader-elect-resource-lock"])
+    if problems:
+        raise ConfigurationError(problems)
     return settings
 
 
-class _Check:
-    """Collects problems, so that all of them are reported."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def require(self, condition: bool, problem: str) -> None:
-        if not condition:
-            self.problems.append(problem)
-
-    def attempt(self, parse: Callable[[], T], fallback: T) -> T:
-        try:
-            return parse()
-        except ConfigurationError as error:
-            self.problems.extend(error.problems)
-            return fallback
-
-    def choice(self, flags: FlagValues, name: str, choices: type[E]) -> E:
-        value = flags.text(name)
-        try:
-            return choices(value)
-        except ValueError:
-            self.problems.append(f"--{name} is {go_quote(value)}; expected one of: {', '.join(choices)}")
-            return next(iter(choices))
-
-    def at_least(self, flags: FlagValues, name: str, least: int) -> int:
-        value = flags.read(name, int)
-        self.require(value >= least, f"--{name} is {value}; expected a number of at least {least}")
-        return value
-
-    def positive(self, flags: FlagValues, name: str) -> float:
-        value = flags.read(name, float)
-        self.require(value > 0, f"--{name} is {_seconds(value)}; expected a duration above zero")
-        return value
+def trimmed_cluster_name(value: str) -> str:
+    """Return a cluster name without surrounding white space and quotes, as the Go provider uses it."""
+    return value.strip(" \t\n\r\"'`")
 
 
-def _seconds(value: float) -> str:
-    return f"{value:g}s"
-
-
-def _check_provider(check: _Check, flags: FlagValues) -> None:
-    provider = flags.text("cloud-provider")
-    check.require(
-        provider == "harvester",
-        f"--cloud-provider is {go_quote(provider)}; this program serves only harvester: leave the flag out",
+def cluster_name_warning(name: str) -> str:
+    """Return the problem that a cluster name causes, if any. No name is rejected: clusters use such names already."""
+    if name in ("", DEFAULT_CLUSTER_NAME):
+        return (
+            f"--cluster-name is {name!r}, the name of every cluster without one: clusters in one Harvester namespace "
+            "cannot be distinguished, IP pools for a named cluster do not match, and Harvester does not clean up after "
+            "the cluster. Set a unique name (chart: global.cattle.clusterName) before you create the first Service"
+        )
+    if DNS_LABEL.fullmatch(name):
+        return ""
+    # The load balancer is called "<name>-<namespace>-<service>-<hash>", with "a" in front of a digit or "-". For health
+    # checks, Harvester creates a Service of that name, which cannot contain dots.
+    is_subdomain = LABEL_VALUE.fullmatch(name) and DNS_SUBDOMAIN.fullmatch(f"a{name}-x")
+    rejected = "load balancers with health checks" if is_subdomain else "every load balancer"
+    return (
+        f"--cluster-name is {name!r}: Harvester will reject {rejected}, because names and labels contain the cluster "
+        "name. Use a DNS label: at most 63 of a-z, 0-9 and '-', with no '-' at the ends"
     )
 
 
-def _harvester(check: _Check, flags: FlagValues, cluster_name: str, *, offline: bool) -> HarvesterSettings:
-    cloud_config = flags.path("cloud-config")
-    check.require(
-        offline or cloud_config is not None,
-        "--cloud-config is required: name the kubeconfig file of the Harvester cluster",
-    )
-    former = dict.fromkeys(read_cluster_name(name)[0] for name in flags.words("former-cluster-name"))
-    check.require(
-        "" not in former, "--former-cluster-name has an empty entry; expected names that this cluster had before"
-    )
+def _harvester(flags: FlagValues, cluster_name: str) -> HarvesterSettings:
+    former = dict.fromkeys(map(trimmed_cluster_name, flags["former-cluster-name"]))
     former.pop(cluster_name, None)
     return HarvesterSettings(
-        cloud_config=cloud_config,
+        cloud_config=flags["cloud-config"],
         cluster_name=cluster_name,
         former_names=tuple(former),
-        context=flags.text("cloud-config-context"),
+        context=flags["cloud-config-context"],
     )
 
 
-def _guest(check: _Check, flags: FlagValues, environment: Mapping[str, str]) -> GuestSettings:
-    explicit, context = flags.path("kubeconfig"), flags.text("context")
-    listed = environment.get("KUBECONFIG", "").split(os.pathsep)
-    kubeconfigs = (explicit,) if explicit else tuple(dict.fromkeys(Path(name) for name in listed if name))
-    check.require(
-        not context or bool(kubeconfigs),
-        f"--context is {go_quote(context)}, and there is no kubeconfig; set --kubeconfig or KUBECONFIG, too",
-    )
-    return GuestSettings(kubeconfigs=kubeconfigs, master=flags.text("master"), context=context)
-
-
-def _services(check: _Check, flags: FlagValues) -> ServiceSettings:
-    return ServiceSettings(
-        concurrent_syncs=check.at_least(flags, "concurrent-service-syncs", 1),
-        orphan_lbs=check.choice(flags, "orphan-lbs", OrphanPolicy),
-        orphan_period=check.positive(flags, "orphan-lbs-period"),
-        class_only=flags.read("load-balancer-class-only", bool),
-        accept_new_harvester=flags.read("accept-new-harvester", bool),
+def _guest(flags: FlagValues, environment: Mapping[str, str]) -> GuestSettings:
+    explicit: Path | None = flags["kubeconfig"]
+    listed = filter(None, environment.get("KUBECONFIG", "").split(os.pathsep))
+    return GuestSettings(
+        kubeconfigs=(explicit,) if explicit else tuple(map(Path, dict.fromkeys(listed))),
+        master=flags["master"],
+        context=flags["context"],
     )
 
 
-def _nodes(check: _Check, flags: FlagValues) -> NodeSettings:
-    return NodeSettings(
-        management_network=check.attempt(lambda: parse_management_network(flags.text("management-network")), None),
-        node_ip_cidrs=check.attempt(lambda: parse_node_ip_cidr(flags.text("node-ip-cidr")), ()),
-        exclude_ranges=check.attempt(lambda: parse_exclude_ranges(flags.words("node-exclude-ip-ranges")), ()),
-        use_provided_node_ip=not flags.read("disable-annotation-alpha-provided-ip-addr", bool),
-        concurrent_syncs=check.at_least(flags, "concurrent-node-syncs", 1),
-        monitor_period=check.positive(flags, "node-monitor-period"),
-        status_period=check.positive(flags, "node-status-update-frequency"),
-        deletion_confirmations=check.at_least(flags, "node-deletion-confirmations", 2),
-        vmi_controller=not flags.read("disable-vmi-controller", bool),
-        hostname_lookup=not flags.read("disable-hostname-lookup", bool),
-    )
+def _controllers(words: Sequence[str]) -> frozenset[str]:
+    """Return the enabled controllers: the first match of a name counts, ``*`` enables those without a match."""
+    matches = {word.removeprefix("-"): not word.startswith("-") for word in reversed(words)}
+    return frozenset(name for name in CONTROLLERS if name != ROUTE_CONTROLLER and matches.get(name, "*" in words))
 
 
-def _leader_election(check: _Check, flags: FlagValues) -> LeaderElectionSettings:
-    election = LeaderElectionSettings(
-        enabled=flags.read("leader-elect", bool),
-        lease_duration=flags.read("leader-elect-lease-duration", float),
-        renew_deadline=flags.read("leader-elect-renew-deadline", float),
-        retry_period=flags.read("leader-elect-retry-period", float),
-        name=flags.text("leader-elect-resource-name"),
-        namespace=flags.text("leader-elect-resource-namespace"),
-    )
-    if not election.enabled:
-        return election
-    check.require(flags.text("leader-elect-resource-lock") == "leases", 'resourceLock value must be "leases"')
-    check.require(election.name != "", "--leader-elect-resource-name is empty; expected the name of a Lease")
-    check.require(election.namespace != "", "--leader-elect-resource-namespace is empty; expected a namespace")
-    check.positive(flags, "leader-elect-renew-deadline")
-    check.positive(flags, "leader-elect-retry-period")
+def _lease_problems(election: LeaderElectionSettings, lock: str) -> list[str]:
     lease, renew, retry = election.lease_duration, election.renew_deadline, election.retry_period
-    check.require(
-        # The Lease carries whole seconds and the API server refuses zero.
-        lease >= 1,
-        f"--leader-elect-lease-duration is {_seconds(lease)}; expected at least 1s",
-    )
-    check.require(
-        lease > renew,
-        f"--leader-elect-lease-duration ({_seconds(lease)}) must be greater than "
-        f"--leader-elect-renew-deadline ({_seconds(renew)})",
-    )
-    check.require(
-        renew > RETRY_JITTER * retry,
-        f"--leader-elect-renew-deadline ({_seconds(renew)}) must be greater than {RETRY_JITTER} times "
-        f"--leader-elect-retry-period ({_seconds(retry)})",
-    )
-    return election
-
-
-def _server(check: _Check, flags: FlagValues) -> ServerSettings:
-    certificate, key = flags.path("tls-cert-file"), flags.path("tls-private-key-file")
-    check.require(
-        (certificate is None) == (key is None),
-        "--tls-cert-file and --tls-private-key-file go together; give both or neither",
-    )
-    port = flags.read("secure-port", int)
-    check.require(0 <= port <= 65535, f"--secure-port is {port}; expected a port up to 65535, or 0 for no server")
-    version = flags.text("tls-min-version")
-    check.require(
-        version in TLS_VERSIONS,
-        f"--tls-min-version is {go_quote(version)}; expected one of: {', '.join(filter(None, TLS_VERSIONS))}",
-    )
-    return ServerSettings(
-        bind_address=flags.text("bind-address"),
-        port=port,
-        certificate=certificate,
-        key=key,
-        min_tls=TLS_VERSIONS.get(version, "1.2"),
-        open_paths=frozenset(flags.words("authorization-always-allow-paths")),
-    )
-
-
-def _controllers(check: _Check, words: Sequence[str]) -> frozenset[str]:
-    """Return what is on: the first exact mention of a name decides, ``*`` stands for all that are not mentioned."""
-    for word in words:
-        name = word.removeprefix("-")
-        if word == "*" or name in CONTROLLERS:
-            continue
-        known = ", ".join(CONTROLLERS)
-        right = CONTROLLER_ALIASES.get(name)
-        hint = f"write {go_quote(right)}" if right else f"known are: {known}"
-        check.problems.append(
-            f"invalid configuration for --controllers: {go_quote(name)} is not in the list of known controllers; {hint}"
-        )
-    return frozenset(name for name in CONTROLLERS if name != ROUTE_CONTROLLER and _is_on(name, words))
-
-
-def _is_on(name: str, words: Sequence[str]) -> bool:
-    mention = next((word for word in words if word in (name, f"-{name}")), None)
-    return "*" in words if mention is None else mention == name
+    checks = {
+        f"--leader-elect-resource-lock is {lock!r}; expected leases": lock == "leases",
+        "--leader-elect-resource-name is empty; expected the name of a Lease": election.name != "",
+        "--leader-elect-resource-namespace is empty; expected a namespace": election.namespace != "",
+        "--leader-elect-retry-period must be above zero": retry > 0,
+        # The Lease contains whole seconds, and the API server rejects zero.
+        "--leader-elect-lease-duration must be at least 1s": lease >= 1,
+        f"--leader-elect-lease-duration ({lease:g}s) must be greater than "
+        f"--leader-elect-renew-deadline ({renew:g}s)": lease > renew,
+        f"--leader-elect-renew-deadline ({renew:g}s) must be greater than {RETRY_JITTER} times "
+        f"--leader-elect-retry-period ({retry:g}s)": renew > RETRY_JITTER * retry,
+    }
+    return [problem for problem, holds in checks.items() if not holds]

@@ -1,286 +1,182 @@
-"""Every flag. Those that do something here: the Go provider's, with its defaults, and a few of our own.
+"""All flags: those with an effect, and those of the Go provider that are accepted without one.
 
-And those of the Go provider that have no meaning here: accepted, so that no set-up breaks, and reported once with the
-reason. They come from the framework of cloud controller managers in its versions 0.33 to 0.36, hidden ones included.
+The Go provider's flags come from its own code and from the framework of cloud controller managers, 0.33 to 0.36.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 
-from harvester_ccm.flags.definition import Flag, Group, Kind
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, LOAD_BALANCER_CLASS, PROVIDED_NODE_IP
+from msgspec import Struct
+
+from harvester_ccm.config import LogFormat, OrphanPolicy
+from harvester_ccm.flags import types
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, DEFAULT_CLUSTER_NAME, LOAD_BALANCER_CLASS, PROVIDED_NODE_IP
+
+
+class Group(StrEnum):
+    """Section of the help and of the reference page, in the order in which they are shown."""
+
+    HARVESTER = "Harvester"
+    SERVICES = "Load balancers"
+    NODES = "Nodes"
+    GUEST = "Guest cluster"
+    CONTROLLERS = "Controllers"
+    LEADER = "Leader election"
+    SERVER = "Health and metrics server"
+    LOGGING = "Logging"
+    GENERAL = "General"
+    ACCEPTED = "Accepted without effect"
+
+
+class Flag(Struct, frozen=True):
+    """A flag of the command line."""
+
+    name: str
+    kind: types.Kind
+    default: str
+    """As on the command line; empty for an empty text or list."""
+    group: Group
+    meaning: str
+    """One or two sentences for the help; for a flag without effect, the reason."""
+    shorthand: str = ""
+
 
 # fmt: off
-EFFECTIVE: Final[tuple[Flag, ...]] = (
-    Flag(
-        "cloud-config", Kind.TEXT, "", Group.HARVESTER,
-        "Kubeconfig file for the Harvester cluster. The namespace of its current context holds the VMs and the load "
-        "balancers of this cluster. Required.",
-    ),
-    Flag(
-        "cloud-config-context", Kind.TEXT, "", Group.HARVESTER,
-        "Context of --cloud-config to use in place of its current one.",
-    ),
-    Flag(
-        "cluster-name", Kind.TEXT, "kubernetes", Group.HARVESTER,
-        "Name of this cluster in Harvester, part of the name and the labels of every load balancer. White space and "
-        "quotes around it are removed. Set it to the cluster's own name, a DNS label, and never change it.",
-    ),
-    Flag(
-        "former-cluster-name", Kind.WORDS, "", Group.HARVESTER,
-        "Names that this cluster had before, for a cluster that was renamed: its load balancers of these names are "
-        "taken over with their addresses. Without it they are left alone, because a copy of this cluster may own them. "
-        "Never for a copy.",
-    ),
-    Flag(
-        "cloud-provider", Kind.TEXT, "harvester", Group.HARVESTER,
-        "Name of the cloud provider; nothing but harvester is accepted.",
-    ),
-    Flag(
-        "management-network", Kind.TEXT, "", Group.HARVESTER,
-        "Harvester network, as namespace/name or as a name in the namespace default, that node addresses are read "
-        "from and that the IP pool of a load balancer is chosen by. Empty: the first network interface of each VM.",
-    ),
-    Flag(
-        "concurrent-service-syncs", Kind.INT32, "16", Group.SERVICES,
-        "Services that are worked on at the same time. The Go provider's default is 1; here a Service that waits holds "
-        "no place, and one slow request must not hold up the others. At least 1.",
-    ),
-    Flag(
-        "load-balancer-class-only", Kind.BOOL, "false", Group.SERVICES,
-        f"Serve only Services whose spec.loadBalancerClass is {LOAD_BALANCER_CLASS}, for clusters with a second load "
-        "balancer implementation.",
-    ),
-    Flag(
-        "accept-new-harvester", Kind.BOOL, "false", Group.SERVICES,
-        "Create load balancers although Services have addresses and Harvester has no load balancer and no VM of this "
-        "cluster: the cluster was moved to another Harvester or namespace, and Services get other addresses. Without "
-        "the flag, no load balancer is created then, because the cloud-config is probably wrong. Remove it afterwards.",
-    ),
-    Flag(
-        "orphan-lbs", Kind.TEXT, "delete", Group.SERVICES,
-        "What to do with load balancers that this cluster owns and whose Service no longer exists: delete them, "
-        "report them in the log, or off.",
-    ),
-    Flag(
-        "orphan-lbs-period", Kind.DURATION, "10m", Group.SERVICES,
-        "Interval between two checks of all load balancers; the first check is at start.",
-    ),
-    Flag(
-        "concurrent-node-syncs", Kind.INT32, "32", Group.NODES,
-        "Nodes that are worked on at the same time. The Go provider's default is 1; here one slow request must not "
-        "hold up the other nodes. At least 1.",
-    ),
-    Flag(
-        "disable-annotation-alpha-provided-ip-addr", Kind.BOOL, "false", Group.NODES,
-        f"Ignore the node annotations {PROVIDED_NODE_IP} and {ADDITIONAL_INTERNAL_IPS}.",
-    ),
-    Flag(
-        "disable-hostname-lookup", Kind.BOOL, "false", Group.NODES,
-        "Never ask guest agents for host names: a new Node's VM must have its name or its system UUID.",
-    ),
-    Flag(
-        "node-deletion-confirmations", Kind.INT, "3", Group.NODES,
-        "How many times in a row Harvester must say that a VM does not exist before its Node is deleted. At least 2.",
-    ),
-    Flag(
-        "node-exclude-ip-ranges", Kind.WORDS, "", Group.NODES,
-        "CIDRs and addresses that are never shown as external address of a node, with and without --node-ip-cidr.",
-    ),
-    Flag(
-        "node-ip-cidr", Kind.TEXT, "", Group.NODES,
-        "CIDRs or addresses, comma separated, at most one per IP family: the first address inside becomes the "
-        "internal address of the node.",
-    ),
-    Flag(
-        "node-monitor-period", Kind.DURATION, "5s", Group.NODES,
-        "Time between two looks at the VM of a node that is not ready, and time for which a node must miss something "
-        "before an Event says so. An InternalIP that a VM no longer reports is replaced after twelve times as long.",
-    ),
-    Flag(
-        "node-status-update-frequency", Kind.DURATION, "5m", Group.NODES,
-        "Longest time between two comparisons of a node's addresses with its VM; a change of the VM is seen at once.",
-    ),
-    Flag(
-        "kubeconfig", Kind.TEXT, "", Group.GUEST,
-        "Kubeconfig file for this cluster. Empty: the files in the environment variable KUBECONFIG, read as one as "
-        "kubectl does, else the service account of the pod.",
-    ),
-    Flag(
-        "context", Kind.TEXT, "", Group.GUEST,
-        "Context of this cluster's kubeconfig to use in place of its current one.",
-    ),
-    Flag(
-        "master", Kind.TEXT, "", Group.GUEST,
-        "URL of this cluster's API server, in place of the one in the kubeconfig.",
-    ),
-    Flag(
-        "controllers", Kind.WORDS, "*", Group.CONTROLLERS,
-        "Controllers that run: cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller. "
-        "'*' stands for all that are not named, a name turns one on, -name turns one off; the first mention counts.",
-    ),
-    Flag(
-        "disable-vmi-controller", Kind.BOOL, "false", Group.CONTROLLERS,
-        "Do not follow VM instances: no topology updates of existing nodes and no network to device ConfigMap.",
-    ),
-    Flag(
-        "leader-elect", Kind.BOOL, "true", Group.LEADER,
-        "Work only while holding the Lease, so that of several processes one is active.",
-    ),
-    Flag(
-        "leader-elect-lease-duration", Kind.DURATION, "15s", Group.LEADER,
-        "Time after which another process may take a Lease that is not renewed.",
-    ),
-    Flag(
-        "leader-elect-renew-deadline", Kind.DURATION, "10s", Group.LEADER,
-        "Time for which the holder tries to renew before it gives up and exits. Less than the lease duration.",
-    ),
-    Flag(
-        "leader-elect-retry-period", Kind.DURATION, "2s", Group.LEADER,
-        "Time between two tries to take or renew the Lease.",
-    ),
-    Flag(
-        "leader-elect-resource-lock", Kind.TEXT, "leases", Group.LEADER,
-        "Kind of the lock object; nothing but leases is accepted.",
-    ),
-    Flag(
-        "leader-elect-resource-name", Kind.TEXT, "cloud-controller-manager", Group.LEADER,
-        "Name of the Lease. With the default, this program and the Go provider are never active together.",
-    ),
-    Flag(
-        "leader-elect-resource-namespace", Kind.TEXT, "kube-system", Group.LEADER,
-        "Namespace of the Lease.",
-    ),
-    Flag(
-        "authorization-always-allow-paths", Kind.WORDS, "/healthz,/readyz,/livez", Group.SERVER,
-        "Paths that are answered without asking who is calling; a trailing * matches any rest.",
-    ),
-    Flag(
-        "bind-address", Kind.IP, "0.0.0.0", Group.SERVER,  # noqa: S104 - the default of the Go provider; probes come to the host's address
-        "Address to listen on; :: means all addresses of both families.",
-    ),
-    Flag("secure-port", Kind.INT, "10258", Group.SERVER, "HTTPS port to listen on; 0 means no server."),
-    Flag(
-        "tls-cert-file", Kind.TEXT, "", Group.SERVER,
-        "PEM file with the serving certificate. Empty, together with --tls-private-key-file: a self-signed "
-        "certificate is made in memory at each start.",
-    ),
-    Flag(
-        "tls-min-version", Kind.TEXT, "", Group.SERVER,
-        "Lowest TLS version: VersionTLS12 or VersionTLS13. VersionTLS10 and VersionTLS11 are accepted and mean "
-        "VersionTLS12, which is the default.",
-    ),
-    Flag("tls-private-key-file", Kind.TEXT, "", Group.SERVER, "PEM file with the key of --tls-cert-file."),
-    Flag("logging-format", Kind.TEXT, "text", Group.LOGGING, "Format of log lines: text or json."),
-    Flag(
-        "v", Kind.LEVEL, "0", Group.LOGGING,
-        "Verbosity: 0 to 3 log what an operator needs, 4 and above add debug lines.",
-        shorthand="v",
-    ),
-    Flag("help", Kind.BOOL, "false", Group.GENERAL, "Print this text and exit.", shorthand="h"),
-    Flag(
-        "show-full-help-on-error", Kind.BOOL, "false", Group.GENERAL,
-        "Print the help after the errors when the flags cannot be used.",
-    ),
-    Flag("version", Kind.VERSION, "false", Group.GENERAL, "Print the version and exit."),
+_EFFECTIVE: Final[tuple[Flag, ...]] = (
+    Flag("cloud-config", types.FILE, "", Group.HARVESTER,
+         "Kubeconfig file of the Harvester cluster. The namespace of its current context contains the VMs and the load "
+         "balancers of this cluster. Required."),
+    Flag("cloud-config-context", types.TEXT, "", Group.HARVESTER,
+         "Context of --cloud-config to use instead of its current one."),
+    Flag("cluster-name", types.TEXT, DEFAULT_CLUSTER_NAME, Group.HARVESTER,
+         "Name of this cluster in Harvester, part of the names and labels of its load balancers. Set it to a DNS label "
+         "that no other cluster uses, and never change it."),
+    Flag("former-cluster-name", types.LIST, "", Group.HARVESTER,
+         "Previous names of a renamed cluster, whose load balancers are adopted with their addresses. Never set it for "
+         "a clone: the clone would adopt the load balancers of the original."),
+    Flag("cloud-provider", types.one_of({"harvester": "harvester"}), "harvester", Group.HARVESTER,
+         "Name of the cloud provider. The only valid value is harvester."),
+    Flag("management-network", types.NETWORK, "", Group.HARVESTER,
+         "Harvester network that selects node addresses and IP pools, as namespace/name or as a name in the namespace "
+         "default. Default: the first network interface of each VM."),
+    Flag("concurrent-service-syncs", types.at_least(1), "16", Group.SERVICES,
+         "Number of Services that are reconciled at the same time. The default of the Go provider is 1."),
+    Flag("load-balancer-class-only", types.SWITCH, "false", Group.SERVICES,
+         f"Manage only Services whose spec.loadBalancerClass is {LOAD_BALANCER_CLASS}."),
+    Flag("accept-new-harvester", types.SWITCH, "false", Group.SERVICES,
+         "Create load balancers although Services have addresses and Harvester has no load balancer or VM of this "
+         "cluster. Set it once after a move to another Harvester or namespace. Services get new addresses."),
+    Flag("orphan-lbs", types.one_of({policy: policy for policy in OrphanPolicy}), "delete", Group.SERVICES,
+         "Action for load balancers of this cluster whose Service does not exist: delete, report in the log, or off."),
+    Flag("orphan-lbs-period", types.PERIOD, "10m", Group.SERVICES,
+         "Interval between two checks for orphaned load balancers. The first check is at start."),
+    Flag("concurrent-node-syncs", types.at_least(1), "32", Group.NODES,
+         "Number of Nodes that are reconciled at the same time. The default of the Go provider is 1."),
+    Flag("disable-annotation-alpha-provided-ip-addr", types.SWITCH, "false", Group.NODES,
+         f"Ignore the Node annotations {PROVIDED_NODE_IP} and {ADDITIONAL_INTERNAL_IPS}."),
+    Flag("disable-hostname-lookup", types.SWITCH, "false", Group.NODES,
+         "Do not query guest agents for host names. The VM of a new Node must have the Node's name or system UUID."),
+    Flag("node-deletion-confirmations", types.at_least(2), "3", Group.NODES,
+         "Number of consecutive responses of Harvester that the VM does not exist before its Node is deleted."),
+    Flag("node-exclude-ip-ranges", types.RANGES, "", Group.NODES,
+         "CIDRs and IP addresses that are never an ExternalIP of a Node."),
+    Flag("node-ip-cidr", types.NODE_RANGES, "", Group.NODES,
+         "CIDRs or IP addresses, at most one for each IP family. The first address inside is the InternalIP."),
+    Flag("node-monitor-period", types.PERIOD, "5s", Group.NODES,
+         "Interval between two checks of the VM of a Node that is not Ready. After twelve intervals without a report "
+         "of the InternalIP, it is replaced."),
+    Flag("node-status-update-frequency", types.PERIOD, "5m", Group.NODES,
+         "Maximum time between two comparisons of a Node's addresses with its VM. A change of the VM triggers one."),
+    Flag("kubeconfig", types.FILE, "", Group.GUEST,
+         "Kubeconfig file of this cluster. Default: the files in the environment variable KUBECONFIG, merged as by "
+         "kubectl, or else the service account of the pod."),
+    Flag("context", types.TEXT, "", Group.GUEST, "Context of --kubeconfig to use instead of its current one."),
+    Flag("master", types.TEXT, "", Group.GUEST, "URL of this cluster's API server. Default: the one in --kubeconfig."),
+    Flag("controllers", types.CONTROLLER_LIST, "*", Group.CONTROLLERS,
+         "Controllers to run: cloud-node-controller, cloud-node-lifecycle-controller, service-lb-controller. '*' "
+         "enables all that are not named, a name enables one, -name disables one. The first match counts."),
+    Flag("disable-vmi-controller", types.SWITCH, "false", Group.CONTROLLERS,
+         "Do not watch VM instances: no topology updates of existing Nodes, no network-to-device ConfigMap."),
+    Flag("leader-elect", types.SWITCH, "true", Group.LEADER,
+         "Reconcile only while this process holds the Lease, so that one of several replicas is active."),
+    Flag("leader-elect-lease-duration", types.DURATION, "15s", Group.LEADER,
+         "Time after which another process can acquire a Lease that was not renewed."),
+    Flag("leader-elect-renew-deadline", types.DURATION, "10s", Group.LEADER,
+         "Time for which the leader retries a renewal before it exits. Less than the lease duration."),
+    Flag("leader-elect-retry-period", types.DURATION, "2s", Group.LEADER,
+         "Interval between two attempts to acquire or renew the Lease."),
+    Flag("leader-elect-resource-lock", types.TEXT, "leases", Group.LEADER,
+         "Kind of the lock object. The only valid value is leases."),
+    Flag("leader-elect-resource-name", types.TEXT, "cloud-controller-manager", Group.LEADER,
+         "Name of the Lease. The default prevents this controller and the Go provider from being active together."),
+    Flag("leader-elect-resource-namespace", types.TEXT, "kube-system", Group.LEADER, "Namespace of the Lease."),
+    Flag("authorization-always-allow-paths", types.LIST, "/healthz,/readyz,/livez", Group.SERVER,
+         "Paths that are served without authorization. A trailing * matches any suffix."),
+    Flag("bind-address", types.IP, "0.0.0.0", Group.SERVER,  # noqa: S104 - the Go provider's default; kubelet probes the host's address
+         "Address to listen on; :: means all addresses of both families."),
+    Flag("secure-port", types.PORT, "10258", Group.SERVER, "HTTPS port to listen on; 0 disables the server."),
+    Flag("tls-cert-file", types.FILE, "", Group.SERVER,
+         "PEM file with the serving certificate. Default: a self-signed certificate, created in memory at each start."),
+    Flag("tls-min-version", types.TLS_VERSION, "", Group.SERVER,
+         "Minimum TLS version: VersionTLS12 (default) or VersionTLS13. Lower versions mean VersionTLS12."),
+    Flag("tls-private-key-file", types.FILE, "", Group.SERVER, "PEM file with the private key of --tls-cert-file."),
+    Flag("logging-format", types.one_of({form: form for form in LogFormat}), "text", Group.LOGGING,
+         "Format of log lines: text or json."),
+    Flag("v", types.at_least(0), "0", Group.LOGGING, "Log verbosity. 4 and above add debug lines.", shorthand="v"),
+    Flag("help", types.SWITCH, "false", Group.GENERAL, "Print the help and exit.", shorthand="h"),
+    Flag("show-full-help-on-error", types.SWITCH, "false", Group.GENERAL, "Print the help after errors in the flags."),
+    Flag("version", types.VERSION, "false", Group.GENERAL, "Print the version and exit."),
 )
 # fmt: on
 
-_ROUTES: Final = "Harvester has no cloud routes and hands out no pod ranges"
-_ONE_LEASE: Final = "all controllers run under one Lease"
-_NO_WEBHOOKS: Final = "this program serves no admission webhooks"
-_NO_GO: Final = "the program is not written in Go and serves no pprof pages"
-_PACE: Final = "the --concurrent-... flags bound the requests, and the API server paces them"
-_DIRECT: Final = "every log line goes unbuffered to standard error"
-_HTTP1: Final = "the server speaks HTTP/1.1 only"
-_SOCKETS: Final = "a second process on the same port would hide the health of the first"
-_CURVES: Final = "the TLS library's own list of key exchanges is served"
-_CERTIFICATE: Final = "there is one serving certificate: --tls-cert-file, or one made in memory at each start"
-_BEARER: Final = "callers prove who they are by a bearer token that this cluster's API server reviews"
-_OWN_ACCESS: Final = "reviews are made with the program's own access to this cluster"
-_REVIEWS: Final = "the answer of a review is kept for ten seconds"
+_WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "Harvester has no cloud routes and allocates no pod CIDRs": "allocate-node-cidrs=false cluster-cidr= "
+    "cidr-allocator-type=RangeAllocator configure-cloud-routes=true route-reconciliation-period=10s",
+    "no cluster ID is required": "allow-untagged-cloud=false",
+    "clients authenticate with a bearer token that this cluster's API server reviews": "client-ca-file= "
+    "authentication-skip-lookup=false authentication-tolerate-lookup-failure=false requestheader-allowed-names= "
+    "requestheader-client-ca-file= requestheader-extra-headers-prefix=x-remote-extra- "
+    "requestheader-group-headers=x-remote-group requestheader-username-headers=x-remote-user "
+    "requestheader-uid-headers=",
+    "reviews use the controller's own credentials and are cached for ten seconds": "authentication-kubeconfig= "
+    "authorization-kubeconfig= authentication-token-webhook-cache-ttl=10s "
+    "authorization-webhook-cache-authorized-ttl=10s authorization-webhook-cache-unauthorized-ttl=10s",
+    "the serving certificate is --tls-cert-file or self-signed": "cert-dir= tls-sni-cert-key=",
+    "--concurrent-node-syncs also limits address updates": "concurrent-node-status-updates=0",
+    "the program is not written in Go and has no pprof endpoints": "contention-profiling=false profiling=true",
+    "all controllers start together": "controller-start-interval=0s",
+    "the server supports only HTTP/1.1": "disable-http2-serving=false http2-max-streams-per-connection=0",
+    "all controllers share one Lease": "enable-leader-migration=false leader-migration-config=",
+    "the Harvester CSI driver provides volumes": "external-cloud-volume-plugin=",
+    "there are no feature gates": "feature-gates=",
+    "--concurrent-service-syncs and --concurrent-node-syncs limit the requests": "kube-api-burst=30 kube-api-qps=20",
+    "requests and responses are JSON": "kube-api-content-type=application/vnd.kubernetes.protobuf",
+    "log lines are written unbuffered to standard error": "log-flush-frequency=5s log-json-info-buffer-size=0 "
+    "log-json-split-stream=false log-text-info-buffer-size=0 log-text-split-stream=false",
+    "both clusters are watched, and a closed watch is followed by a list": "min-resync-period=12h",
+    "it has no effect in the Go provider either": "node-sync-period=0s",
+    "a second process on the port would hide the health of the first": "permit-address-sharing=false "
+    "permit-port-sharing=false",
+    "cipher suites and curves are fixed": "tls-cipher-suites= tls-curve-preferences=",
+    "all controllers use one service account": "use-service-account-credentials=false",
+    "--v applies to the whole program": "vmodule=",
+    "there are no admission webhooks": "webhook-bind-address=0.0.0.0 webhook-cert-dir= "
+    "webhook-disable-http2-serving=false webhook-secure-port=10260 webhook-tls-cert-file= webhook-tls-cipher-suites= "
+    "webhook-tls-curve-preferences= webhook-tls-min-version= webhook-tls-private-key-file= webhook-tls-sni-cert-key= "
+    "webhooks=",
+}
+"""Reasons, each with its flags and their defaults."""
 
-_ACCEPTED_ROWS: Final[tuple[tuple[str, Kind, str, str], ...]] = (
-    ("allocate-node-cidrs", Kind.BOOL, "false", _ROUTES),
-    ("allow-untagged-cloud", Kind.BOOL, "false", "no cluster tag is ever looked for"),
-    ("authentication-kubeconfig", Kind.TEXT, "", _OWN_ACCESS),
-    ("authentication-skip-lookup", Kind.BOOL, "false", "no client certificates are accepted, so none are looked up"),
-    ("authentication-token-webhook-cache-ttl", Kind.DURATION, "10s", _REVIEWS),
-    (
-        "authentication-tolerate-lookup-failure",
-        Kind.BOOL,
-        "false",
-        "no client certificates are accepted, so no lookup can fail",
-    ),
-    ("authorization-kubeconfig", Kind.TEXT, "", _OWN_ACCESS),
-    ("authorization-webhook-cache-authorized-ttl", Kind.DURATION, "10s", _REVIEWS),
-    ("authorization-webhook-cache-unauthorized-ttl", Kind.DURATION, "10s", _REVIEWS),
-    ("cert-dir", Kind.TEXT, "", _CERTIFICATE),
-    ("cidr-allocator-type", Kind.TEXT, "RangeAllocator", _ROUTES),
-    ("client-ca-file", Kind.TEXT, "", _BEARER),
-    ("cluster-cidr", Kind.TEXT, "", _ROUTES),
-    (
-        "concurrent-node-status-updates",
-        Kind.INT32,
-        "0",
-        "address updates are part of the work that --concurrent-node-syncs bounds",
-    ),
-    ("configure-cloud-routes", Kind.BOOL, "true", _ROUTES),
-    ("contention-profiling", Kind.BOOL, "false", _NO_GO),
-    ("controller-start-interval", Kind.DURATION, "0s", "controllers start together, on caches that are already filled"),
-    ("disable-http2-serving", Kind.BOOL, "false", _HTTP1),
-    ("enable-leader-migration", Kind.BOOL, "false", _ONE_LEASE),
-    ("external-cloud-volume-plugin", Kind.TEXT, "", "volumes are the work of the Harvester CSI driver"),
-    ("feature-gates", Kind.TEXT, "", "there are no feature gates"),
-    ("http2-max-streams-per-connection", Kind.INT, "0", _HTTP1),
-    ("kube-api-burst", Kind.INT32, "30", _PACE),
-    ("kube-api-content-type", Kind.TEXT, "application/vnd.kubernetes.protobuf", "requests and answers are JSON"),
-    ("kube-api-qps", Kind.FLOAT, "20", _PACE),
-    ("leader-migration-config", Kind.TEXT, "", _ONE_LEASE),
-    ("log-flush-frequency", Kind.DURATION, "5s", _DIRECT),
-    ("log-json-info-buffer-size", Kind.TEXT, "0", _DIRECT),
-    ("log-json-split-stream", Kind.BOOL, "false", _DIRECT),
-    ("log-text-info-buffer-size", Kind.TEXT, "0", _DIRECT),
-    ("log-text-split-stream", Kind.BOOL, "false", _DIRECT),
-    ("min-resync-period", Kind.DURATION, "12h", "both clusters are watched, and a watch that ends lists anew"),
-    ("node-sync-period", Kind.DURATION, "0s", "it had no effect in the Go provider either"),
-    ("permit-address-sharing", Kind.BOOL, "false", _SOCKETS),
-    ("permit-port-sharing", Kind.BOOL, "false", _SOCKETS),
-    ("profiling", Kind.BOOL, "true", _NO_GO),
-    ("requestheader-allowed-names", Kind.WORDS, "", _BEARER),
-    ("requestheader-client-ca-file", Kind.TEXT, "", _BEARER),
-    ("requestheader-extra-headers-prefix", Kind.WORDS, "x-remote-extra-", _BEARER),
-    ("requestheader-group-headers", Kind.WORDS, "x-remote-group", _BEARER),
-    ("requestheader-uid-headers", Kind.WORDS, "", _BEARER),
-    ("requestheader-username-headers", Kind.WORDS, "x-remote-user", _BEARER),
-    ("route-reconciliation-period", Kind.DURATION, "10s", _ROUTES),
-    ("tls-cipher-suites", Kind.WORDS, "", "TLS 1.2 always has the suites with ECDHE and AES-GCM or ChaCha20"),
-    ("tls-curve-preferences", Kind.WORDS, "", _CURVES),
-    ("tls-sni-cert-key", Kind.WORDS, "", _CERTIFICATE),
-    (
-        "use-service-account-credentials",
-        Kind.BOOL,
-        "false",
-        "all controllers use one identity, whose permissions the chart lists",
-    ),
-    ("vmodule", Kind.TEXT, "", "one verbosity holds for the whole program: --v"),
-    ("webhook-bind-address", Kind.IP, "0.0.0.0", _NO_WEBHOOKS),  # noqa: S104 - a default that nothing listens on
-    ("webhook-cert-dir", Kind.TEXT, "", _NO_WEBHOOKS),
-    ("webhook-disable-http2-serving", Kind.BOOL, "false", _NO_WEBHOOKS),
-    ("webhook-secure-port", Kind.INT, "10260", _NO_WEBHOOKS),
-    ("webhook-tls-cert-file", Kind.TEXT, "", _NO_WEBHOOKS),
-    ("webhook-tls-cipher-suites", Kind.WORDS, "", _NO_WEBHOOKS),
-    ("webhook-tls-curve-preferences", Kind.WORDS, "", _NO_WEBHOOKS),
-    ("webhook-tls-min-version", Kind.TEXT, "", _NO_WEBHOOKS),
-    ("webhook-tls-private-key-file", Kind.TEXT, "", _NO_WEBHOOKS),
-    ("webhook-tls-sni-cert-key", Kind.WORDS, "", _NO_WEBHOOKS),
-    ("webhooks", Kind.WORDS, "", _NO_WEBHOOKS),
+
+def _accepted(assignment: str, reason: str) -> Flag:
+    name, _, default = assignment.partition("=")
+    return Flag(name, types.SWITCH if default in ("true", "false") else types.TEXT, default, Group.ACCEPTED, reason)
+
+
+FLAGS: Final[tuple[Flag, ...]] = (
+    *_EFFECTIVE,
+    *(_accepted(one, reason) for reason, flags in _WITHOUT_EFFECT.items() for one in flags.split()),
 )
-
-ACCEPTED: Final[tuple[Flag, ...]] = tuple(
-    Flag(name, kind, default, Group.ACCEPTED, "Accepted without effect.", effect=reason)
-    for name, kind, default, reason in _ACCEPTED_ROWS
-)
-
-FLAGS: Final[tuple[Flag, ...]] = EFFECTIVE + ACCEPTED

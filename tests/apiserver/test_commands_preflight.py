@@ -250,9 +250,9 @@ def test_no_token_is_ever_shown(desk: Desk) -> None:
     ("words", "problem"),
     [
         (["--output=xml"], "--output is 'xml'; expected one of: text, json, yaml"),
-        (["--secure-port=-1"], "--secure-port is -1"),
+        (["--secure-port=-1"], "--secure-port is '-1'"),
         (["extra"], "expected no arguments, got extra"),
-        (["--nope"], "unknown flag: --nope"),
+        (["--nope"], "unknown flag --nope"),
     ],
 )
 def test_usage(desk: Desk, words: list[str], problem: str) -> None:

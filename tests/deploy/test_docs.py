@@ -17,6 +17,7 @@ import yaml
 from devenv.helm import CHART
 from harvester_ccm import names
 from harvester_ccm.cli import main
+from harvester_ccm.flags import FLAGS
 from harvester_ccm.kube_vip_names import USER_IGNORE
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +88,8 @@ def known_flags() -> frozenset[str]:
     with redirect_stdout(StringIO()) as program:
         for command in ((), ("status",), ("preflight",), ("explain",), ("cleanup",)):
             assert main(["harvester-ccm", *command, "--help"], {}) == 0
-    return frozenset(_FLAG.findall(script + program.getvalue()))
+    accepted = frozenset(f"--{flag.name}" for flag in FLAGS)
+    return accepted.union(_FLAG.findall(script + program.getvalue()))
 
 
 def broken_links(page: Path) -> list[str]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from harvester_ccm.commands.beside import running_flags, with_defaults
-from harvester_ccm.flags import FLAGS, Grammar, parse_command_line
+from harvester_ccm.flags import parse_command_line
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Runner
 
 PROGRAM = ("/opt/harvester-ccm/bin/python3", "/usr/bin/harvester-cloud-provider")
-ARGUMENTS = Grammar(FLAGS, takes_arguments=True)
+parse_words = partial(parse_command_line, takes_arguments=True)
 
 
 class Proc:
@@ -31,7 +32,7 @@ class Proc:
     def cluster(self) -> str | None:
         """Return the --cluster-name of process 1; None if that is another program."""
         found = running_flags(self.root)
-        return found.text("cluster-name") if found else None
+        return found["cluster-name"] if found else None
 
 
 @pytest.fixture
@@ -81,12 +82,12 @@ def test_a_process_1_that_cannot_be_read_is_none(proc: Proc) -> None:
 def test_the_command_line_comes_first_and_the_log_is_the_commands_own(proc: Proc, tmp_path: Path) -> None:
     given = ("--cluster-name=demo", "--former-cluster-name=old", "--management-network=default/lan", "--v=5")
     proc.process("1", *PROGRAM, *given, "--cloud-config=/from/the/program", "--logging-format=json")
-    flags = parse_command_line(("service", "--cluster-name=other", "--former-cluster-name=older"), ARGUMENTS)
+    flags = parse_words(("service", "--cluster-name=other", "--former-cluster-name=older"))
     taken = with_defaults(flags, running_flags(proc.root), tmp_path / "cloud-config")
     assert taken.arguments == ("service",)
-    assert (taken.text("cluster-name"), taken.words("former-cluster-name")) == ("other", ("older",))
-    assert (taken.text("management-network"), taken.text("cloud-config")) == ("default/lan", "/from/the/program")
-    assert (taken.read("v", int), taken.text("logging-format")) == (flags.read("v", int), "text")
+    assert (taken["cluster-name"], taken["former-cluster-name"]) == ("other", ("older",))
+    assert (taken["management-network"], taken["cloud-config"]) == ("default/lan", Path("/from/the/program"))
+    assert (taken["v"], taken["logging-format"]) == (flags["v"], "text")
 
 
 def test_the_context_of_another_file_is_not_taken(proc: Proc, tmp_path: Path) -> None:
@@ -94,8 +95,8 @@ def test_the_context_of_another_file_is_not_taken(proc: Proc, tmp_path: Path) ->
     given = running_flags(proc.root)
 
     def contexts(*words: str) -> tuple[str, str]:
-        taken = with_defaults(parse_command_line(words, ARGUMENTS), given, tmp_path / "cloud-config")
-        return taken.text("cloud-config-context"), taken.text("context")
+        taken = with_defaults(parse_words(words), given, tmp_path / "cloud-config")
+        return taken["cloud-config-context"], taken["context"]
 
     assert contexts() == ("host", "guest")
     assert contexts("--cloud-config=/mine") == ("", "guest")
@@ -107,8 +108,8 @@ def test_what_belongs_to_another_cluster_is_not_taken(proc: Proc, tmp_path: Path
     given = running_flags(proc.root)
 
     def taken(*words: str) -> tuple[str, tuple[str, ...], str]:
-        flags = with_defaults(parse_command_line(words, ARGUMENTS), given, tmp_path / "cloud-config")
-        return flags.text("cluster-name"), flags.words("former-cluster-name"), flags.text("master")
+        flags = with_defaults(parse_words(words), given, tmp_path / "cloud-config")
+        return flags["cluster-name"], flags["former-cluster-name"], flags["master"]
 
     assert taken() == ("demo", ("old",), "https://guest:6443")
     assert taken("--cluster-name=other") == ("other", (), "https://guest:6443")
@@ -121,17 +122,17 @@ def test_a_directory_that_may_not_be_entered_has_no_usual_cloud_config(monkeypat
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "exists", exists)
-    flags = parse_command_line(("service",), ARGUMENTS)
-    assert with_defaults(flags, None, Path("/etc/kubernetes/cloud-config")).text("cloud-config") == ""
+    flags = parse_words(("service",))
+    assert with_defaults(flags, None, Path("/etc/kubernetes/cloud-config"))["cloud-config"] is None
 
 
 def test_the_usual_cloud_config_is_taken_where_nothing_names_one(tmp_path: Path) -> None:
-    usual, flags = tmp_path / "cloud-config", parse_command_line(("service",), ARGUMENTS)
-    assert with_defaults(flags, None, usual).text("cloud-config") == ""
+    usual, flags = tmp_path / "cloud-config", parse_words(("service",))
+    assert with_defaults(flags, None, usual)["cloud-config"] is None
     usual.write_text("")
-    assert with_defaults(flags, None, usual).text("cloud-config") == str(usual)
-    named = parse_command_line(("--cloud-config=/mine",), ARGUMENTS)
-    assert with_defaults(named, None, usual).text("cloud-config") == "/mine"
+    assert with_defaults(flags, None, usual)["cloud-config"] == usual
+    named = parse_words(("--cloud-config=/mine",))
+    assert with_defaults(named, None, usual)["cloud-config"] == Path("/mine")
 
 
 def test_a_command_needs_no_flags_in_the_pod(run: Runner, proc: Proc, serve: ClusterServer) -> None:

@@ -396,7 +396,7 @@ def not_asked(shown: Json) -> ServiceReport:
         (["explain", "svc", "shop", "web", "--cloud-config=/c"], "did you mean service web -n shop?"),
         (["explain", "node/a/b", "--cloud-config=/c"], "the Node is 'a/b'; expected its name"),
         (["explain", "no", "--cloud-config=/c"], "no Node is named: explain node/NAME"),
-        (["explain", "service", "--namespac=x"], "unknown flag: --namespac; did you mean --namespace?"),
+        (["explain", "service", "--namespac=x"], "unknown flag --namespac; did you mean --namespace?"),
     ],
 )
 def test_usage(run: Runner, words: list[str], problem: str) -> None:
@@ -430,8 +430,8 @@ def test_help_names_flags_and_exit_codes(run: Runner) -> None:
     assert result.code == 0
     for text in (
         "explain svc/NAME [-n NAMESPACE]",
-        "\nExamples:\n  # Why ",
-        "-n, --namespace=string",
+        "\nexamples:\n  # Why ",
+        "-n string, --namespace string",
         "Exit codes: 0 ",
     ):
         assert text in result.out

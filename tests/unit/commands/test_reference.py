@@ -30,7 +30,7 @@ def test_every_command_has_its_section_and_its_help(run: Runner, command: object
     assert f"\n## {name}" in PAGE
     result = run(name, "--help")
     assert (result.code, result.err) == (0, "")
-    assert result.out.startswith(f"Usage:\n  harvester-ccm {name}")
+    assert result.out.startswith(f"usage: harvester-ccm {name}")
     assert "Exit codes: 0 " in result.out
 
 
