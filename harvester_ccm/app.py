@@ -48,6 +48,7 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.create import harvester_mismatch
 from harvester_ccm.plan.service.situation import SERVICE_INDEXES
+from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_service
 from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
@@ -147,12 +148,11 @@ class Application:
             ClusterIdentity.of(settings, harvester.namespace),
         )
         self._caches = ServiceCaches(
-            services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
+            services=Informer(guest, SERVICES, indexes={**SERVICE_INDEXES, VIRTUAL_IP: virtual_ips_of_service}),
             load_balancers=follow_load_balancers(harvester, vms),
             vms=self._vms,
             config_maps=Informer(guest, CONFIG_MAPS, mapping),
         )
-        # From the start, because it takes its time to read the addresses of thousands of Services.
         self._addresses = VirtualAddresses(self._caches.services, self._caches.load_balancers)
         self._guest_caches = self._caches.services, self._vms.nodes
         self._harvester_caches = self._caches.load_balancers, self._vms.vms, self._vms.vmis

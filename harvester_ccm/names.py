@@ -250,7 +250,7 @@ REGION_BETA: Final = catalogued(
 MACHINE_RECORD: Final = catalogued(
     PREFIX + "virtual-machine", "Node", "annotation", "both", value="`namespace/name` of the VM",
     meaning="VM whose UID is in the provider ID: the one that Harvester is asked for before the Node is deleted. A "
-    "Node of a VM in another namespace is left alone. The name alone, from an earlier version, is read too.",
+    "Node of a VM in another namespace is not deleted.",
 )  # fmt: skip
 GO_MACHINE_RECORD: Final = catalogued(
     PREFIX + "vm-name-of-guest-cluster-node", "Node", "annotation", "read", value="name of the VM",
@@ -369,8 +369,6 @@ class NodeReason(StrEnum):
     """Warning: the new Node has another provider's ID, and is left alone."""
     NO_PROVIDER_ID = "NoProviderID"
     """Warning: the Node joined without the uninitialized taint, so it was never given a provider ID."""
-    VM_IN_OTHER_NAMESPACE = "VMInOtherNamespace"
-    """Warning: the Node is a VM of another namespace, as it says itself, and is left alone."""
     VM_OF_OTHER_NODE = "VMOfOtherNode"
     """Warning: the VM is another Node's already."""
     VM_REPLACED = "VMReplaced"
@@ -389,8 +387,6 @@ class NodeReason(StrEnum):
     """Warning: Harvester reports no usable address of the VM."""
     INTERNAL_IP_CHANGED = "InternalIPChanged"
     """Warning: the InternalIP of an initialised Node was changed; the message says from what, to what, and why."""
-    VIRTUAL_IPS_UNREAD = "LoadBalancersUnread"
-    """Warning: Services or load balancers cannot be listed, so it is not known which addresses are theirs."""
     NO_INTERNAL_IP = "NoInternalIP"
     """Warning: none of the VM's addresses may become the InternalIP."""
     EXCLUDED_ADDRESS_USED = "ExcludedAddressUsed"

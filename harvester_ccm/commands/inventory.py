@@ -22,13 +22,17 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.model.lister import Listed
-from harvester_ccm.plan.node.decision import VirtualIPs, virtual_ips_of
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.selection import is_our_harvester
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
-from harvester_ccm.plan.service.virtual_ips import virtual_ips
+from harvester_ccm.plan.service.virtual_ips import (
+    VIRTUAL_IP,
+    VirtualIPIndex,
+    virtual_ips_of_load_balancer,
+    virtual_ips_of_service,
+)
 
 
 class Inventory(Struct, frozen=True):
@@ -121,10 +125,10 @@ class ListedNodes(Struct, frozen=True, dict=True):
         """VM name to the host name of its guest."""
         return self.inventory.hostnames
 
-    @property
-    def virtual_ips(self) -> VirtualIPs:
+    @cached_property
+    def virtual_ips(self) -> VirtualIPIndex:
         """The addresses of load balancers."""
         inventory = self.inventory
-        balancers = Listed(inventory.load_balancers, problem=inventory.problems.get(LOAD_BALANCERS.plural))
-        taken = virtual_ips(inventory.services, inventory.load_balancers)
-        return virtual_ips_of(taken, Listed(inventory.services), balancers)
+        problem = inventory.problems.get(LOAD_BALANCERS.plural)
+        balancers = Listed(inventory.load_balancers, {VIRTUAL_IP: virtual_ips_of_load_balancer}, problem=problem)
+        return VirtualIPIndex(Listed(inventory.services, {VIRTUAL_IP: virtual_ips_of_service}), balancers)

@@ -1,7 +1,7 @@
 """Controller of the ConfigMap ``kube-system/harvester-nad-mapping``: Harvester network to device in the nodes.
 
-It has one key; changes of VMs within 0.2 s cause one reconcile. ``plan.node.device_mapping`` decides about the value.
-Charts before 0.2.13 do not grant ConfigMaps: that is logged once, and everything else works without.
+It has one key; changes of Nodes and VMs within a second cause one reconcile. ``plan.node.device_mapping`` decides about
+the value. Charts before 0.2.13 do not grant ConfigMaps: everything else works without.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from harvester_ccm.plan.node.vms import own_vmis
 KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
 COMPONENT: Final = "network-mapping"
 """Source of the Events on the ConfigMap."""
-COALESCE_SECONDS: Final = 0.2
-"""Delay after a change of a VM: hundreds of VMs that start one after the other cause few reconciles."""
+COALESCE_SECONDS: Final = 1.0
+"""Delay after a change: hundreds of VMs that start one after the other cause few reconciles."""
 DENIED_RETRY_SECONDS: Final = 600.0
 """Interval between two attempts to write while RBAC, a quota or an admission webhook denies it."""
 _DOCUMENTS: Final = CONFIG_MAPS.whole()
@@ -48,10 +48,10 @@ class NetworkMapping:
         self._config_maps = config_maps
         self._limiter = WriteRateLimiter()
         self._recorder = recorder
-        self._denied_until: float | None = None
-        """Loop time of the next attempt to write; None while nothing was denied."""
-        self.queue = WorkQueue("network mapping", self.reconcile, workers=1)
-        vms.on_networks(lambda: self.queue.enqueue_after(KEY, COALESCE_SECONDS))
+        self._denied_until = 0.0
+        """Loop time of the next attempt to write after one that was denied."""
+        self.queue = WorkQueue("network mapping", self.reconcile, workers=1, resync=lambda: (KEY,))
+        vms.on_wake(lambda _node: self.queue.enqueue_after(KEY, COALESCE_SECONDS))
         config_maps.on_change(lambda _old, _new: self.queue.enqueue(KEY))
         config_maps.on_state(lambda: self.queue.enqueue(KEY))
 
@@ -63,19 +63,14 @@ class NetworkMapping:
 
     async def reconcile(self, key: str) -> Outcome:
         """Reconcile the ConfigMap."""
-        if not self._config_maps.synced:
-            if isinstance(self._config_maps.problem, Forbidden):
-                self._denied(self._config_maps.problem)
-            return Wait("ConfigMap")
-        if not (self._vms.vms.synced and self._vms.vmis.synced):
-            return Wait("VMs")
+        if not (self._config_maps.synced and self._vms.vms.synced and self._vms.vmis.synced):
+            return Wait("caches")
         found = self._config_maps.get(key)
         value = plan_device_mapping(own_vmis(self._vms), found)
-        return Done() if value is None else await self._apply(value, found)
-
-    async def _apply(self, value: str, found: ConfigMap | None) -> Outcome:
-        if self._denied_until is not None and loop_time() < self._denied_until:
-            return Wait("permission", self._denied_until - loop_time())
+        if value is None:
+            return Done()
+        if delay := max(self._denied_until - loop_time(), 0.0):
+            return Wait("permission", delay)
         if delay := self._limiter.delay(KEY):
             if found is not None:
                 self._recorder.emit(CONFIG_MAPS, found, MAPPING_CONFLICT, component=COMPONENT)
@@ -83,10 +78,15 @@ class NetworkMapping:
         try:
             self._config_maps.observe(await self._write(value))
         except (Forbidden, AdmissionDenied) as error:
-            self._denied(error)
+            self._denied_until = loop_time() + DENIED_RETRY_SECONDS
+            log.warning(
+                "network mapping not written, Services with a network annotation get no device; grant get, list, "
+                "watch, create and update on configmaps, or change the quota, policy or webhook that denies them",
+                config_map=KEY,
+                error=str(error),
+            )
             return Wait("permission", DENIED_RETRY_SECONDS)
         self._limiter.record(KEY)
-        self._denied_until = None
         log.info("network mapping written", config_map=KEY, mapping=value)
         return Done()
 
@@ -99,13 +99,3 @@ class NetworkMapping:
         data = document.get("data")
         document["data"] = {**(data if isinstance(data, dict) else {}), NAD_MAPPING_KEY: value}
         return await self._guest.replace(CONFIG_MAPS, NAD_MAPPING_NAME, document, namespace=NAD_MAPPING_NAMESPACE)
-
-    def _denied(self, error: Forbidden | AdmissionDenied) -> None:
-        if self._denied_until is None:
-            log.warning(
-                "network mapping not written, Services with a network annotation get no device; grant get, list, "
-                "watch, create and update on configmaps, or change the quota, policy or webhook that denies them",
-                config_map=KEY,
-                error=str(error),
-            )
-        self._denied_until = loop_time() + DENIED_RETRY_SECONDS

@@ -11,14 +11,15 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.controllers.vms import GuestHostname, VMCache
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.model.harvester import GUEST_OS_INFO, VirtualMachineInstance
-from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import VM, all_vms, has_queryable_guest, join
 
+HOSTNAME_SECONDS: Final = 60.0
+"""Time for which the host name of a guest, or the failure to get it, is cached."""
 MAX_PARALLEL: Final = 16
 """Maximum number of queries in flight: KubeVirt passes each on to a guest."""
 
@@ -31,45 +32,41 @@ class GuestHostnames:
     def __init__(self, harvester: ApiClient, vms: VMCache) -> None:
         self._harvester = harvester
         self._vms = vms
+        self._queried_at: dict[str, float] = {}
+        """Loop time of the last query by UID of the VMI."""
         self._limit = asyncio.Semaphore(MAX_PARALLEL)
         self._query_lock = asyncio.Lock()
         self._forbidden = False
 
-    async def query(self) -> bool:
-        """Query the candidates whose result is not cached; return whether there is a new host name.
-
-        Concurrent calls share the queries.
-        """
+    async def query(self) -> None:
+        """Query the candidates whose result is not cached. Concurrent calls share the queries."""
         async with self._query_lock:
-            vmis = [vm.vmi for vm in self._candidates() if vm.vmi is not None]
-            answers = await asyncio.gather(*map(self._query, vmis))
-            results = {vmi.metadata.name: answer for vmi, answer in zip(vmis, answers, strict=True)}
-            return self._vms.cache_hostnames(results)
+            now = loop_time()
+            self._queried_at = {uid: at for uid, at in self._queried_at.items() if now - at < HOSTNAME_SECONDS}
+            vmis = [vm.vmi for vm in all_vms(self._vms) if vm.vmi is not None and self._is_candidate(vm)]
+            found = dict(self._vms.hostnames)
+            for vmi, hostname in zip(vmis, await asyncio.gather(*map(self._query, vmis)), strict=True):
+                self._queried_at[vmi.metadata.uid] = loop_time()
+                found[vmi.metadata.name] = hostname
+            # A VM that was restarted meanwhile can have another host name.
+            known = {vmi.metadata.name for vmi in self._vms.vmis.all() if vmi.metadata.uid in self._queried_at}
+            self._vms.hostnames = {name: hostname for name, hostname in found.items() if hostname and name in known}
 
     def is_candidate(self, vmi: VirtualMachineInstance) -> bool:
-        """Return whether the guest of a VMI can be queried now."""
+        """Return whether the guest of a VMI can be queried, and its result is not cached."""
         vm = self._vms.vms.get(vmi.metadata.key)
         return vm is not None and self._is_candidate(join(self._vms, vm))
 
-    def _candidates(self) -> list[VM]:
-        return [vm for vm in all_vms(self._vms) if self._is_candidate(vm)]
-
     def _is_candidate(self, vm: VM) -> bool:
-        vms = self._vms
-        if vms.is_cached(vm.name) or not has_queryable_guest(vms, vm):
-            return False
-        nodes = (vms.nodes.get(name) for name in vms.nodes_of(vm.object, vm.vmi))
-        found = (find_vm(vms, node).vm for node in nodes if node is not None)
-        return all(one is None or one.uid != vm.uid for one in found)
+        is_cached = vm.vmi is not None and vm.vmi.metadata.uid in self._queried_at
+        return not is_cached and has_queryable_guest(self._vms, vm)
 
-    async def _query(self, vmi: VirtualMachineInstance) -> GuestHostname:
-        meta, hostname = vmi.metadata, ""
+    async def _query(self, vmi: VirtualMachineInstance) -> str:
+        """Return the host name of a guest; empty if its agent returned none."""
+        name, namespace = vmi.metadata.name, vmi.metadata.namespace
         try:
             async with self._limit:
-                info = await self._harvester.get(
-                    GUEST_OS_INFO, meta.name, namespace=meta.namespace, subresource="guestosinfo"
-                )
-            hostname = info.hostname
+                info = await self._harvester.get(GUEST_OS_INFO, name, namespace=namespace, subresource="guestosinfo")
         except CCMError as error:
             if isinstance(error, Forbidden) and not self._forbidden:
                 self._forbidden = True
@@ -78,5 +75,6 @@ class GuestHostnames:
                     "the ClusterRole harvesterhci.io:cloudprovider to the service account of the cloud-config",
                     error=str(error),
                 )
-            log.debug("guest agent returned no host name", vm=meta.name, error=str(error))
-        return GuestHostname(meta.uid, hostname, loop_time())
+            log.debug("guest agent returned no host name", vm=name, error=str(error))
+            return ""
+        return info.hostname

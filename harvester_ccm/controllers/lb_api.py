@@ -13,6 +13,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.plan.service.load_balancer import Document
 from harvester_ccm.plan.service.pending import harvester_unavailable
 from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES
+from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_load_balancer
 
 log = structlog.get_logger(__name__)
 
@@ -23,7 +24,8 @@ def follow_load_balancers(client: ApiClient, selection: Selection) -> Informer[L
     Harvester before 1.2 does not serve this version of the API. The informer keeps listing, so that the controller
     continues after an upgrade.
     """
-    informer = Informer(client, LOAD_BALANCERS, selection, indexes=LOAD_BALANCER_INDEXES)
+    indexes = {**LOAD_BALANCER_INDEXES, VIRTUAL_IP: virtual_ips_of_load_balancer}
+    informer = Informer(client, LOAD_BALANCERS, selection, indexes=indexes)
 
     def report() -> None:
         if isinstance(informer.problem, NotServed):

@@ -4,21 +4,21 @@ Every change of a Node, its VM or a load balancer's address enqueues the Node, a
 decides on the caches; Harvester is queried only for host names of guests. The plan has at most one write. Its response
 is in the cache when the next reconcile starts, which is enqueued by that change.
 
-A Warning is emitted after its state has held for ``--node-monitor-period``: a Node that joins regularly has one Event.
+Warnings are emitted after they have held for ``--node-monitor-period``, so a regular join has one Event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable
 
 import structlog
 from msgspec import Struct, field
 
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
-from harvester_ccm.controllers.guest_hostnames import GuestHostnames
+from harvester_ccm.controllers.guest_hostnames import HOSTNAME_SECONDS, GuestHostnames
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import HOSTNAME_SECONDS, VMCache
+from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
@@ -40,10 +40,10 @@ class _State(Struct):
 
     missing_since: dict[IPAddress, float] = field(default_factory=dict)
     """Loop time since when the VM does not report an address."""
-    events_since: dict[str, float] = field(default_factory=dict)
-    """Loop time since when each Event holds, by its key."""
-    write_error: EventMessage | None = None
-    """Why the last write failed."""
+    events: set[str] = field(default_factory=set)
+    """Keys of the Events that hold."""
+    events_since: float = 0.0
+    """Loop time since when these Events hold."""
 
 
 class NodeController:
@@ -79,7 +79,6 @@ class NodeController:
         )
         vms.on_wake(self.queue.enqueue)
         vms.vmis.on_change(self._vmi_changed)
-        virtual_addresses.on_change(self._virtual_ips_changed)
         virtual_addresses.on_state(vms.wake_all)
 
     async def run(self) -> None:
@@ -97,81 +96,65 @@ class NodeController:
             return Done()
         state = self._states.of(node)
         view = self._observe(node, state)
+        delays: list[float | None] = []
         if self._hostnames is not None and needs_hostname(node, view.match):
-            self._unmatched.add(name)
-            if await self._hostnames.query():
-                self._enqueue(self._unmatched)
+            await self._hostnames.query()
             view = self._observe(node, state)
+            if view.match.vm is None:
+                self._unmatched.add(name)
+                delays.append(HOSTNAME_SECONDS)
         plan, now = plan_node(view), loop_time()
         # Time counts only while the VM's report is current.
         missing = () if view.unreadable else plan.addresses.missing
         state.missing_since = {one: state.missing_since.get(one, now) for one in missing}
-        delays = [plan.requeue_after, self._emit_due(node, plan, state), await self._write(node, plan, state)]
-        delays.append(HOSTNAME_SECONDS if name in self._unmatched else None)
+        delays += [plan.requeue_after, self._emit_due(node, plan, state), await self._write(node, plan)]
+        reason = str(plan.waiting.reason) if plan.waiting else plan.skip_reason
         delay = min((seconds for seconds in delays if seconds is not None), default=None)
-        reason = "load balancers" if plan.skip_reason else str(plan.waiting.reason) if plan.waiting else "event"
-        return Wait(reason, delay) if plan.waiting or plan.skip_reason or delay is not None else Done()
+        return Wait(reason, delay) if reason or delay is not None else Done()
 
     def _observe(self, node: Node, state: _State) -> NodeView:
         now = loop_time()
         return observe(
             self._vms,
             node,
-            virtual_ips=self._virtual_addresses.current(),
+            virtual_ips=self._virtual_addresses,
             settings=self._settings,
             missing_for={address: now - since for address, since in state.missing_since.items()},
         )
 
     def _emit_due(self, node: Node, plan: NodePlan, state: _State) -> float | None:
-        """Emit the Events that have held long enough; return the seconds until another one has."""
-        now = loop_time()
-        current = {event.key: event for event in (*plan.events, state.write_error) if event is not None}
-        state.events_since = {key: state.events_since.get(key, now) for key in current}
-        left = {key: state.events_since[key] + self._settings.monitor_period - now for key in current}
-        self._emit(node, *(event for key, event in current.items() if left[key] <= 0))
-        return min((seconds for seconds in left.values() if seconds > 0), default=None)
+        """Emit the Events that hold if they are the same for long enough; return the seconds until then."""
+        keys, now = {event.key for event in plan.events}, loop_time()
+        if keys != state.events:
+            state.events, state.events_since = keys, now
+        delay = state.events_since + self._settings.monitor_period - now
+        if keys and delay > 0:
+            return delay
+        self._emit(node, plan.events)
+        return None
 
-    async def _write(self, node: Node, plan: NodePlan, state: _State) -> float | None:
+    async def _write(self, node: Node, plan: NodePlan) -> float | None:
         """Send the write of a plan; return the seconds until the rate limit permits it."""
-        state.write_error = None
         if plan.request is None:
             return None
         try:
             written = await self._writes.patch(node, plan.request, component=NODE_CONTROLLER)
         except (Invalid, Forbidden, AdmissionDenied) as error:
-            state.write_error = write_failed(error)
+            self._emit(node, (write_failed(node, error),))
             raise
         if not isinstance(written, Node):
             return written
         addresses = [f"{one.type} {one.address}" for one in written.status.addresses]
         log.info("node updated", node=node.metadata.name, provider_id=written.spec.provider_id, addresses=addresses)
-        if plan.request.subresource and plan.addresses.dropped:
-            log.debug("addresses not published", node=node.metadata.name, dropped=plan.addresses.dropped)
-        self._emit(node, *plan.emitted)
+        log.debug("reasons of the addresses", node=node.metadata.name, reasons=plan.addresses.reasons)
+        self._emit(node, plan.emitted)
         return 0.0
 
-    def _emit(self, node: Node, *events: EventMessage) -> None:
+    def _emit(self, node: Node, events: Iterable[EventMessage]) -> None:
         for event in events:
             self._recorder.emit(NODES, node, event, component=NODE_CONTROLLER)
 
-    def _enqueue(self, names: Set[str]) -> None:
-        for name in names:
-            self.queue.enqueue(name)
-
     def _vmi_changed(self, _old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
         if self._unmatched and self._hostnames is not None and new is not None and self._hostnames.is_candidate(new):
-            self._enqueue(self._unmatched)
-
-    def _virtual_ips_changed(self, addresses: Set[IPAddress]) -> None:
-        """Enqueue the Nodes that have one of the addresses, or whose VM reports it."""
-        if not self._virtual_addresses.complete:
-            # All Nodes are enqueued when they are complete.
-            return
-        texts = {str(address) for address in addresses}
-        for node in self._nodes.all():
-            if any(one.address in texts for one in node.status.addresses):
-                self.queue.enqueue(node.metadata.name)
-        for vmi in self._vms.vmis.all():
-            vm = self._vms.vms.get(vmi.metadata.key)
-            if vm and any(not texts.isdisjoint(nic.addresses) for nic in vmi.interfaces):
-                self._enqueue(self._vms.nodes_of(vm, vmi))
+            for name in self._unmatched:
+                self.queue.enqueue(name)

@@ -28,11 +28,11 @@ from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.plan.node.lifecycle import (
     LifecyclePlan,
     LifecycleView,
-    deletion_failed,
     is_absent,
     observe_lifecycle,
     plan_lifecycle,
 )
+from harvester_ccm.plan.node.messages import write_failed
 
 DELETION_INTERVAL_SECONDS: Final = 60.0
 """Minimum time between two attempts to delete a Node."""
@@ -159,7 +159,7 @@ class NodeLifecycleController:
             # The Node is deleted or has changed: its next event enqueues it.
             return Wait("node", DELETION_INTERVAL_SECONDS)
         except CCMError as error:
-            self._emit(node, deletion_failed(node, error))
+            self._emit(node, write_failed(node, error, deletion=True))
             return Wait("deletion", DELETION_INTERVAL_SECONDS)
         log.warning("node deleted, its VM is gone", node=meta.name, provider_id=node.spec.provider_id)
         self._emit(node, plan.event)

@@ -29,6 +29,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
+from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.decision import not_ready, plan_service
 from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_notes, withdraws
@@ -93,7 +94,7 @@ class ServiceCaches:
         """Read anew which nodes get traffic; return whether they are known for the first time, and if they changed."""
         if not self.vms.nodes.synced:
             return False, False
-        before, found = self.backends, Backends.of(self.vms.nodes.all(), self.vms.matches())
+        before, found = self.backends, Backends.of(self.vms.nodes.all(), node_matches(self.vms))
         # What was known once holds until more is known.
         self.backends = found if found.known else before
         return not before.known and found.known, before.chosen != self.backends.chosen

@@ -128,6 +128,16 @@ def instance(
     return INSTANCES.decode(msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status}))
 
 
+class Owners(dict[str, str]):
+    """``VirtualIPs`` of a mapping from addresses to owners."""
+
+    listed = True
+
+    def owner(self, address: str) -> str:
+        """Return what has the address."""
+        return self.get(address, "")
+
+
 def store(
     vms: Iterable[VirtualMachine],
     instances: Iterable[VirtualMachineInstance] = (),

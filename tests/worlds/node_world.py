@@ -31,6 +31,11 @@ from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import UNINITIALIZED_TAINT
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
+from harvester_ccm.plan.service.virtual_ips import (
+    VIRTUAL_IP,
+    virtual_ips_of_load_balancer,
+    virtual_ips_of_service,
+)
 from tests.worlds.clock import until
 from tests.worlds.memory_server import Document, MemoryClient, MemoryServer
 from tests.worlds.node_objects import DEFAULTS
@@ -76,17 +81,20 @@ class NodeWorld:
         self.nodes = Informer(self.guest, NODES, indexes=NODE_INDEXES)
         self.machines = Informer(self.harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES)
         self.instances = Informer(self.harvester, WATCHED_INSTANCES, vms, indexes=VMI_INDEXES)
-        self.services = Informer(self.guest, SERVICES)
-        self.load_balancers = Informer(self.harvester, LOAD_BALANCERS, vms)
+        self.services = Informer(self.guest, SERVICES, indexes={VIRTUAL_IP: virtual_ips_of_service})
+        self.load_balancers = Informer(
+            self.harvester, LOAD_BALANCERS, vms, indexes={VIRTUAL_IP: virtual_ips_of_load_balancer}
+        )
         self.config_maps = Informer(self.guest, CONFIG_MAPS, Selection("kube-system"))
         self.recorder = EventRecorder(self.guest, host="test")
         self.vms = VMCache(self.nodes, self.machines, self.instances, ClusterIdentity(cluster, NAMESPACE))
+        self.virtual_addresses = VirtualAddresses(self.services, self.load_balancers)
         self.hostnames = GuestHostnames(self.harvester, self.vms)
         writes = NodeWrites(self.guest, self.nodes, self.recorder)
         self.node = NodeController(
             writes,
             self.vms,
-            VirtualAddresses(self.services, self.load_balancers),
+            self.virtual_addresses,
             recorder=self.recorder,
             settings=settings,
             hostnames=self.hostnames,

@@ -26,8 +26,7 @@ name. For a valid report of a VM with one interface the result is that of the Go
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import DecodeError, Struct, field
 from msgspec.structs import replace
@@ -41,11 +40,23 @@ from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, NodeR
 from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address, unmapped_range
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import was_initialized
-from harvester_ccm.plan.node.vms import full_network
+from harvester_ccm.plan.node.vms import full_network, reported_addresses
 
+_UNUSABLE: Final = ("unspecified", "loopback", "link_local", "multicast")
 _BROADCAST: Final = plain_address("255.255.255.255")
 _NAMED: Final = f"named by annotation {PROVIDED_NODE_IP}"
 _KEPT: Final = "present InternalIP, which the VM does not report now"
+
+
+class VirtualIPs(Protocol):
+    """The addresses of load balancers, which guest agents report and which are not addresses of Nodes."""
+
+    @property
+    def listed(self) -> bool:
+        """Whether Services and load balancers were listed, or cannot be listed: a Node must not wait forever."""
+
+    def owner(self, address: str) -> str:
+        """Return what has the address; empty if it is no virtual IP."""
 
 
 class AddressPlan(Struct, frozen=True):
@@ -60,12 +71,6 @@ class AddressPlan(Struct, frozen=True):
     events: tuple[EventMessage, ...] = ()
     missing: frozenset[IPAddress] = frozenset()
     """Addresses that the VM should report and does not, and that are replaced or used after some time."""
-
-    @property
-    def dropped(self) -> dict[str, str]:
-        """Reported addresses that are not published, with the reason."""
-        published = {one.address for one in self.addresses}
-        return {address: reason for address, reason in self.reasons.items() if address not in published}
 
 
 class _Inputs(Struct, frozen=True):
@@ -106,20 +111,22 @@ def plan_addresses(
     vmi: VirtualMachineInstance,
     *,
     settings: NodeSettings,
-    virtual_ips: Mapping[IPAddress, str] = MappingProxyType({}),
-    missing_for: Mapping[IPAddress, float] = MappingProxyType({}),
+    virtual_ips: VirtualIPs,
+    missing_for: Mapping[IPAddress, float],
 ) -> AddressPlan:
     """Return the addresses to publish.
 
-    ``virtual_ips`` are all addresses of load balancers with their owners. ``missing_for`` are the seconds for which
-    earlier plans have returned an address as missing.
+    ``missing_for`` are the seconds for which earlier plans have returned an address as missing.
     """
     provided, invalid = _provided(node, settings)
     present = _present_internal_ips(node)
-    virtual_ips = {ip: owner for ip, owner in virtual_ips.items() if ip not in (*provided, *present)}
     dropped: dict[str, str] = {}
-    texts = {one.name: _reported(vmi, one.name) for one in vmi.spec.networks or ()}
-    reported = {name: _usable(addresses, virtual_ips, dropped) for name, addresses in texts.items()}
+    reported: dict[str, tuple[IPAddress, ...]] = {}
+    for name in (one.name for one in vmi.spec.networks or ()):
+        usable = _usable(reported_addresses(vmi, name), dropped)
+        owners = {one: virtual_ips.owner(str(one)) for one in usable if one not in (*provided, *present)}
+        dropped |= {str(one): f"virtual IP of {owner}" for one, owner in owners.items() if owner}
+        reported[name] = tuple(one for one in usable if not owners.get(one))
     inputs = _Inputs(node, vmi, settings, missing_for, provided, present, reported, dropped)
     nics = vmi.spec.multus_networks
     if settings.management_network:
@@ -324,7 +331,7 @@ def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
     """Return the InternalIPs of an initialized Node. Before, they are the first guess of the kubelet."""
     if not was_initialized(node):
         return ()
-    return _usable((one.address for one in node.status.addresses if one.type == "InternalIP"), {}, {})
+    return _usable((one.address for one in node.status.addresses if one.type == "InternalIP"), {})
 
 
 def _additional_internal_ips(
@@ -341,14 +348,7 @@ def _additional_internal_ips(
         return (), (warning(NodeReason.ADDITIONAL_IPS_INVALID, value, value=value, cause=error),)
 
 
-def _reported(vmi: VirtualMachineInstance, nic: str) -> tuple[str, ...]:
-    """Return what Harvester reports for an interface. As in the Go provider, the first entry of a name counts."""
-    return next((one.addresses for one in vmi.interfaces if one.name == nic), ())
-
-
-def _usable(
-    texts: Iterable[str], virtual_ips: Mapping[IPAddress, str], dropped: dict[str, str]
-) -> tuple[IPAddress, ...]:
+def _usable(texts: Iterable[str], dropped: dict[str, str]) -> tuple[IPAddress, ...]:
     """Return the usable addresses without repetitions; add the others to ``dropped`` with the reason."""
     usable: dict[IPAddress, None] = {}
     for text in texts:
@@ -357,24 +357,13 @@ def _usable(
         except ValueError:
             dropped[text] = "not an IP address"
             continue
-        if reason := _unusable(address):
-            dropped[text] = reason
-        elif address in virtual_ips:
-            dropped[str(address)] = f"virtual IP of {virtual_ips[address]}"
+        if reason := next((kind for kind in _UNUSABLE if getattr(address, f"is_{kind}")), ""):
+            dropped[text] = reason.replace("_", "-")
+        elif address == _BROADCAST:
+            dropped[text] = "broadcast"
         else:
             usable[address] = None
     return tuple(usable)
-
-
-def _unusable(address: IPAddress) -> str:
-    kinds = (
-        (address.is_unspecified, "unspecified"),
-        (address.is_loopback, "loopback"),
-        (address.is_link_local, "link-local"),
-        (address.is_multicast, "multicast"),
-        (address == _BROADCAST, "broadcast"),
-    )
-    return next((kind for is_kind, kind in kinds if is_kind), "")
 
 
 def _is_inside(address: IPAddress, ranges: Iterable[IPNetwork]) -> bool:

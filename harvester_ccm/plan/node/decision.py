@@ -21,13 +21,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.errors import CCMError, Forbidden, NotServed
 from harvester_ccm.model.core import Node, NodeAddress, format_provider_id, parse_provider_id
-from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, VirtualIPs, plan_addresses
 from harvester_ccm.plan.node.match import Match, find_vm, unreadable
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import (
@@ -54,26 +52,13 @@ _TRANSIENT: Final = frozenset(
 InternalIP."""
 
 
-class VirtualIPs(Struct, frozen=True):
-    """The addresses of load balancers, which guest agents report and which are not addresses of Nodes."""
-
-    addresses: Mapping[IPAddress, str] = field(default_factory=dict)
-    """Address to owner."""
-    complete: bool = True
-    """Whether everything that can be listed was listed. Load balancers that must not be listed do not count."""
-    source: str = ""
-    """What has not been listed; empty if everything was."""
-    problem: CCMError | None = None
-    """Why it cannot be listed now."""
-
-
 class NodeView(Struct, frozen=True):
     """Everything that the decision depends on."""
 
     node: Node
     match: Match
     settings: NodeSettings
-    virtual_ips: VirtualIPs = VirtualIPs()
+    virtual_ips: VirtualIPs
     unreadable: EventMessage | None = None
     """Why VMs or VMIs cannot be read now; the caches can contain older ones."""
     missing_for: Mapping[IPAddress, float] = field(default_factory=dict)
@@ -97,20 +82,6 @@ class NodePlan(Struct, frozen=True):
     """Seconds after which a missing address is replaced."""
 
 
-def virtual_ips_of(
-    addresses: Mapping[IPAddress, str], services: Lister[object], load_balancers: Lister[object]
-) -> VirtualIPs:
-    """Return the addresses together with what was not listed."""
-    unread = {
-        name: one.problem
-        for name, one in (("Load balancers in Harvester", load_balancers), ("Services", services))
-        if not one.synced and not isinstance(one.problem, NotServed)
-    }
-    source = next((name for name, problem in unread.items() if problem is not None), next(iter(unread), ""))
-    complete = all(isinstance(problem, Forbidden) for problem in unread.values())
-    return VirtualIPs(addresses, complete, source, unread.get(source))
-
-
 def observe(
     store: NodeStore,
     node: Node,
@@ -125,20 +96,19 @@ def observe(
 
 def plan_node(view: NodeView) -> NodePlan:
     """Return the plan for a Node. A new plan after its write has the next write, or none."""
-    node, match, known = view.node, view.match, view.virtual_ips
-    is_new = bool(uninitialized_taints(node))
-    if skip_reason := _skip_reason(view):
-        event = match.problem or _virtual_ips_unread(known)
-        return NodePlan(skip_reason=skip_reason, events=(event,) if is_new and not node.metadata.deleting else ())
-    vm = match.vm
+    node, vm, is_new = view.node, view.match.vm, bool(uninitialized_taints(view.node))
+    if node.metadata.deleting:
+        return NodePlan(skip_reason="the Node is being deleted")
+    if not view.virtual_ips.listed:
+        return NodePlan(skip_reason="the addresses of load balancers have not been listed yet")
     if vm is None:
-        return _waiting(view, AddressPlan(problem=match.problem), ())
+        return _waiting(view, AddressPlan(problem=view.match.problem), ())
     if vm.vmi is None:
         # While VMIs cannot be read, it is unknown whether the VM runs.
         addresses = AddressPlan(problem=view.unreadable or _not_running(vm))
     else:
         addresses = plan_addresses(
-            node, vm.vmi, settings=view.settings, virtual_ips=known.addresses, missing_for=view.missing_for
+            node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips, missing_for=view.missing_for
         )
     labels, invalid = topology_labels(node, vm.vmi, follow=view.settings.vmi_controller)
     if not (is_new or node.spec.provider_id):
@@ -155,25 +125,13 @@ def plan_node(view: NodeView) -> NodePlan:
         annotations=_record(node, vm) if labels or is_new else {},
         provider_id=format_provider_id(vm.uid) if is_new and not node.spec.provider_id else "",
     )
-    return replace(plan, request=request, emitted=_initialized(view, addresses) if is_new else (), waiting=None)
+    return replace(plan, request=request, emitted=_initialized(addresses) if is_new else (), waiting=None)
 
 
-def _initialized(view: NodeView, addresses: AddressPlan) -> tuple[EventMessage, ...]:
+def _initialized(addresses: AddressPlan) -> tuple[EventMessage, ...]:
     """Return the Events for the end of the initialization; a guess is emitted only once for each Node."""
     guesses = [event for event in addresses.events if event.reason is NodeReason.NETWORK_GUESSED]
-    unread = [_virtual_ips_unread(view.virtual_ips)] if view.virtual_ips.problem is not None else []
-    return (*guesses, *unread, EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully"))
-
-
-def _skip_reason(view: NodeView) -> str:
-    known = view.virtual_ips
-    if view.node.metadata.deleting:
-        return "the Node is being deleted"
-    # A new Node must not wait forever for load balancers that cannot be read.
-    if known.complete or (known.problem is not None and uninitialized_taints(view.node)):
-        return ""
-    why = f"cannot be read: {known.problem}" if known.problem is not None else "have not been read yet"
-    return f"nothing is decided while the addresses of load balancers {why}"
+    return (*guesses, EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully"))
 
 
 def _waiting(view: NodeView, addresses: AddressPlan, more: Iterable[EventMessage]) -> NodePlan:
@@ -210,11 +168,6 @@ def _internal_ip_change(node: Node, plan: AddressPlan) -> tuple[EventMessage, ..
 def _not_running(vm: VM) -> EventMessage:
     status = vm.object.status.printable_status if vm.object.status else ""
     return warning(NodeReason.VM_NOT_RUNNING, vm=vm.object.metadata.key, status=status or "unknown")
-
-
-def _virtual_ips_unread(known: VirtualIPs) -> EventMessage:
-    error = known.problem or "there is no response yet"
-    return warning(NodeReason.VIRTUAL_IPS_UNREAD, known.source, source=known.source, error=error)
 
 
 def _record(node: Node, vm: VM) -> dict[str, str]:

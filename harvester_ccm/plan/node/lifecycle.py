@@ -19,7 +19,6 @@ never seen or if the Node never had a Ready condition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -27,14 +26,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.errors import AdmissionDenied, CCMError, Forbidden, NotFound
+from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.model.core import Node, Taint, parse_provider_id
 from harvester_ccm.model.outcome import EventMessage, some_of
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
 from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import NodeRequest, taints_body
-from harvester_ccm.plan.node.vms import VM, NodeStore, is_elsewhere, recorded_vm
+from harvester_ccm.plan.node.vms import VM, NodeStore, recorded_name
 
 _SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect="NoSchedule")
 BLOCKED_RETRY_SECONDS: Final = 60.0
@@ -74,10 +73,8 @@ class LifecycleView(Struct, frozen=True):
     """Name of the Node's VM, from this process or from the Node; empty if it is unknown."""
     absences: int = 0
     """Number of 404s for the VM in a row so far."""
-    ready_without_vm: tuple[str, ...] = ()
-    """Names of the managed Nodes that are Ready although they have no VM."""
-    without_vm: int = 0
-    """Number of managed Nodes without a VM."""
+    without_vm: tuple[Node, ...] = ()
+    """Managed Nodes without a VM."""
     ready_with_vm: int = 0
     """Number of Nodes that are Ready with the VM of their provider ID."""
 
@@ -85,7 +82,7 @@ class LifecycleView(Struct, frozen=True):
     def has_lost_vm(self) -> bool:
         """Whether the Node is not Ready, had a VM, and has none in the caches: a live GET can confirm that."""
         problem = self.match.problem
-        is_not_found = problem is not None and problem.reason is NodeReason.VM_NOT_FOUND and not self.match.unmanaged
+        is_not_found = problem is not None and problem.reason is NodeReason.VM_NOT_FOUND
         # The kubelet of a Node without a Ready condition has never reported.
         has_reported = any(condition.type == "Ready" for condition in self.node.status.conditions)
         return _is_managed(self.node) and is_not_found and has_reported and self.node.ready != "True"
@@ -111,17 +108,14 @@ def observe_lifecycle(
     store: NodeStore, node: Node, settings: NodeSettings, *, seen_name: str = "", absences: int = 0
 ) -> LifecycleView:
     """Return what is known about a Node. ``seen_name`` is the name under which this process saw its VM."""
-    view = LifecycleView(node, find_vm(store, node), settings, seen_name or recorded_vm(node)[1], absences)
+    vm_name = seen_name or recorded_name(node, store.cluster.namespace)
+    view = LifecycleView(node, find_vm(store, node), settings, vm_name, absences)
     if not (view.has_lost_vm and view.is_confirmed):
         return view
-    # A Node that is recorded as a VM of another namespace is another controller's.
-    others = [one for one in store.nodes.all() if _is_managed(one) and not is_elsewhere(one, store.cluster.namespace)]
-    matches = [(one, find_vm(store, one)) for one in others]
-    missing = [one for one, match in matches if match.vm is None]
+    matches = [(one, find_vm(store, one)) for one in store.nodes.all() if _is_managed(one)]
     return replace(
         view,
-        ready_without_vm=tuple(sorted(one.metadata.name for one in missing if one.ready == "True")),
-        without_vm=len(missing),
+        without_vm=tuple(one for one, match in matches if match.vm is None),
         ready_with_vm=sum(one.ready == "True" and match.by is MatchedBy.PROVIDER_ID for one, match in matches),
     )
 
@@ -132,9 +126,9 @@ def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
     if not _is_managed(node):
         return LifecyclePlan()
     if node.ready == "True":
-        return LifecyclePlan(_without_shutdown(node))
+        return LifecyclePlan(_shutdown_request(node, Power.ON))
     if match.vm is not None and match.by is MatchedBy.PROVIDER_ID:
-        return LifecyclePlan(_by_power(node, power(match.vm)))
+        return LifecyclePlan(_shutdown_request(node, power(match.vm)))
     return _plan_deletion(view) if view.has_lost_vm else LifecyclePlan()
 
 
@@ -153,27 +147,17 @@ def _plan_deletion(view: LifecycleView) -> LifecyclePlan:
 def _blocked(view: LifecycleView) -> EventMessage | None:
     """Return the Event with the reason why the Node must not be deleted; None if it can be."""
     check = "Check the namespace and the server in the cloud-config"
+    ready = sorted(one.metadata.name for one in view.without_vm if one.ready == "True")
     if not view.vm_name:
-        subject, why = "name", "the name of its VM is unknown, so Harvester cannot be queried for it"
-    elif view.ready_without_vm:
-        subject, why = "ready", f"Nodes without a VM are Ready: {some_of(view.ready_without_vm)}. {check}"
-    elif view.ready_with_vm < view.without_vm:
-        found = f"{view.without_vm} Nodes have no VM, and {view.ready_with_vm} are Ready with theirs"
+        subject, why = "name", f"no VM of the namespace in the cloud-config is recorded on it. {check}"
+    elif ready:
+        subject, why = "ready", f"Nodes without a VM are Ready: {some_of(ready)}. {check}"
+    elif view.ready_with_vm < len(view.without_vm):
+        found = f"{len(view.without_vm)} Nodes have no VM, and {view.ready_with_vm} are Ready with theirs"
         subject, why = "count", f"{found}. {check}"
     else:
         return None
     return warning(NodeReason.DELETION_HELD, subject, why=why, node=view.node.metadata.name)
-
-
-def deletion_failed(node: Node, error: CCMError) -> EventMessage:
-    """Return the Event for a deletion that the API server of the guest cluster rejected."""
-    advice = ""
-    if isinstance(error, Forbidden):
-        advice = ". Grant the verb delete on nodes to the ClusterRole of this cloud controller manager"
-    elif isinstance(error, AdmissionDenied):
-        advice = ". Change the admission policy or webhook"
-    subject, name = type(error).__name__, node.metadata.name
-    return warning(NodeReason.DELETION_FAILED, subject, node=name, error=error, advice=advice)
 
 
 def is_absent(error: CCMError | None, vm_name: str) -> bool:
@@ -206,22 +190,13 @@ def _is_managed(node: Node) -> bool:
     return parse_provider_id(node.spec.provider_id) is not None and not node.metadata.deleting
 
 
-def _without_shutdown(node: Node) -> NodeRequest | None:
-    kept = tuple(taint for taint in node.spec.taints if not _is_shutdown(taint))
-    return _taints_request(node, kept) if len(kept) < len(node.spec.taints) else None
-
-
-def _by_power(node: Node, state: Power) -> NodeRequest | None:
-    if state is Power.ON:
-        return _without_shutdown(node)
-    if state is Power.UNKNOWN or any(map(_is_shutdown, node.spec.taints)):
+def _shutdown_request(node: Node, state: Power) -> NodeRequest | None:
+    """Return the request that makes the shutdown taint follow the power state; None if it does or stays."""
+    others = tuple(
+        taint for taint in node.spec.taints if (taint.key, taint.effect) != (_SHUTDOWN.key, _SHUTDOWN.effect)
+    )
+    is_tainted = len(others) < len(node.spec.taints)
+    if state is Power.UNKNOWN or is_tainted is (state is Power.OFF):
         return None
-    return _taints_request(node, (*node.spec.taints, _SHUTDOWN))
-
-
-def _is_shutdown(taint: Taint) -> bool:
-    return (taint.key, taint.effect) == (_SHUTDOWN.key, _SHUTDOWN.effect)
-
-
-def _taints_request(node: Node, taints: Iterable[Taint]) -> NodeRequest:
+    taints = (*others, _SHUTDOWN) if state is Power.OFF else others
     return NodeRequest("PATCH", node.metadata.name, taints_body(node, taints))

@@ -5,22 +5,20 @@ Differences from the Go provider, which uses host name and name only and keeps h
 * A VM is not matched by host name or name if it is labeled for another cluster, if another Node has its provider ID, or
   if its firmware UUID differs from the Node's system UUID. A VM of another cluster is not matched by a firmware UUID
   either if KubeVirt derived that UUID from the name of the VM.
-* A Node with a provider ID of another provider has no VM. Neither has a Node that is recorded as a VM of another
-  namespace.
-* If the VM in the provider ID no longer exists, another VM replaces it only with the Node's system UUID, for example
-  after a restore from a backup. By name alone, a wrong namespace would match.
+* A Node with a provider ID of another provider has no VM.
+* If the VM in the provider ID no longer exists, another VM replaces it only if it has the Node's system UUID and is the
+  one that is recorded on the Node, for example after a restore from a backup. Otherwise the Node must join again.
 * A host name with a domain matches a Node name without one, and vice versa.
 * Several VMs that match a Node equally are an error that names them; the Go provider uses the one seen last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -28,7 +26,7 @@ from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.matches import NodeMatches
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
+from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.messages import harvester_unavailable, warning
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.node.vms import (
@@ -37,9 +35,9 @@ from harvester_ccm.plan.node.vms import (
     NodeStore,
     full_network,
     identity,
-    is_elsewhere,
     owner_of,
-    recorded_vm,
+    recorded_name,
+    reported_addresses,
     vm_named,
     vms_of,
 )
@@ -72,39 +70,35 @@ def find_vm(store: NodeStore, node: Node) -> Match:
     uid = parse_provider_id(node.spec.provider_id)
     if uid is not None and (found := vms_of(store, identity("uid", uid))):
         return Match(found[0], MatchedBy.PROVIDER_ID)
-    match = _excluded(store, node) or _by_system_uuid(store, node) or _by_hostname(store, node) or _by_name(store, node)
+    if is_of_other_provider(node.spec.provider_id):
+        return Match(problem=warning(NodeReason.OTHER_PROVIDER, provider_id=node.spec.provider_id), unmanaged=True)
+    match = _by_system_uuid(store, node) or _by_hostname(store, node) or _by_name(store, node)
     if match is None or (match.vm is None and not match.unmanaged):
         problem = unreadable(store) or (match.problem if match else _not_found(node, store.cluster))
         return Match(problem=problem)
     if match.vm is None or uid is None:
         return match
-    if not _is_replacement(node, match.vm):
+    # A clone has the UUID of the original, and its name as well if it is in another namespace or another Harvester.
+    is_recorded = node.metadata.annotation(MACHINE_RECORD) == match.vm.object.metadata.key
+    if not (is_recorded and _has_system_uuid(match.vm, node)):
         return Match(problem=_other_machine(node, match.vm), unmanaged=True)
     provider_id, vm = node.spec.provider_id, match.vm
     event = warning(NodeReason.VM_REPLACED, provider_id=provider_id, vm=vm.name, uid=vm.uid)
     return Match(vm, match.by, event=event)
 
 
-def _excluded(store: NodeStore, node: Node) -> Match | None:
-    """Return why no VM can be found except by provider ID; None if one can."""
-    if is_of_other_provider(node.spec.provider_id):
-        problem = warning(NodeReason.OTHER_PROVIDER, provider_id=node.spec.provider_id)
-        return Match(problem=problem, unmanaged=True)
-    if not (store.vms.synced and store.vmis.synced):
-        return Match(problem=harvester_unavailable(None, action="list VMs", namespace=store.cluster.namespace))
-    if is_elsewhere(node, store.cluster.namespace):
-        return Match(problem=_other_namespace(store, node), unmanaged=True)
-    return None
+def needs_hostname(node: Node, match: Match) -> bool:
+    """Return whether only the host name of a guest can identify the VM of a new Node."""
+    searched = match.problem is not None and match.problem.reason in {NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS}
+    is_new = bool(uninitialized_taints(node)) and not node.spec.provider_id
+    return is_new and (searched or match.by is MatchedBy.HOSTNAME)
 
 
 def unreadable(store: NodeStore) -> EventMessage | None:
     """Return why VMs or VMIs cannot be read now; None if they can."""
-    for action, error in (
-        ("list VirtualMachines", store.vms.problem),
-        ("list VirtualMachineInstances", store.vmis.problem),
-    ):
-        if error is not None:
-            return harvester_unavailable(error, action=action, namespace=store.cluster.namespace)
+    for action, lister in (("list VirtualMachines", store.vms), ("list VirtualMachineInstances", store.vmis)):
+        if lister.problem is not None or not lister.synced:
+            return harvester_unavailable(lister.problem, action=action, namespace=store.cluster.namespace)
     return None
 
 
@@ -124,63 +118,29 @@ def _other_machine(node: Node, vm: VM) -> EventMessage:
         firmware=vm.firmware_uuid or "unknown",
         system=node.status.node_info.system_uuid or "unknown",
         provider_id=node.spec.provider_id or "not set",
-        recorded=recorded_vm(node)[1] or "unknown",
+        recorded=node.metadata.annotation(MACHINE_RECORD) or "unknown",
         node=node.metadata.name,
     )
 
 
-def needs_hostname(node: Node, match: Match) -> bool:
-    """Return whether only the host name of a guest can identify the VM of a new Node."""
-    searched = match.problem is not None and match.problem.reason in {NodeReason.VM_NOT_FOUND, NodeReason.VM_AMBIGUOUS}
-    return searched and bool(uninitialized_taints(node)) and not node.spec.provider_id
-
-
-def _other_namespace(store: NodeStore, node: Node) -> EventMessage:
-    # One controller for each of several namespaces is a valid setup. A VM with the name of the Node is suspicious.
-    is_suspect = vm_named(store, node.metadata.name) is not None
-    recorded, namespace = "/".join(recorded_vm(node)), store.cluster.namespace
-    problem = warning(NodeReason.VM_IN_OTHER_NAMESPACE, recorded=recorded, namespace=namespace)
-    return problem if is_suspect else replace(problem, reason=NodeReason.VM_NOT_FOUND)
-
-
-def _is_replacement(node: Node, vm: VM) -> bool:
-    """Return whether a VM has replaced the one in the provider ID of a Node.
-
-    A clone has the UUID of the original and another name. A UUID that was derived from the name proves nothing in
-    another namespace, so the Node must be recorded as a VM of this one.
-    """
-    namespace, name = recorded_vm(node)
-    is_unique = bool(namespace) or not vm.uuid_is_made_from_name
-    return is_unique and name in {"", vm.name} and _has_system_uuid(vm, node) is True
-
-
 def _by_system_uuid(store: NodeStore, node: Node) -> Match | None:
     uuid = node.status.node_info.system_uuid.strip().lower()
-    found = [vm for vm in vms_of(store, identity("uuid", uuid)) if vm.firmware_uuid == uuid] if uuid else []
-    group = _best(
-        store, node, [vm for vm in found if vm.membership is not Membership.FOREIGN or not vm.uuid_is_made_from_name]
-    )
-    name = node.metadata.name
-    # Clones of a VM can have its UUID. The name of the Node distinguishes them.
-    named = [vm for vm in group if vm.name == name or _is_same_host(name, vm.hostname)] if len(group) > 1 else []
-    return _single(named or group, MatchedBy.SYSTEM_UUID, f"system UUID {uuid}")
+    found = (vm for vm in vms_of(store, identity("uuid", uuid)) if vm.firmware_uuid == uuid) if uuid else ()
+    vms = [vm for vm in found if vm.membership is not Membership.FOREIGN or not vm.uuid_is_made_from_name]
+    return _best(store, node, vms, MatchedBy.SYSTEM_UUID, f"system UUID {uuid}")
 
 
 def _by_hostname(store: NodeStore, node: Node) -> Match | None:
     name = node.metadata.name
-    guests = (vm_named(store, vm_name) for vm_name in store.hostnames)
-    group = [
+    vms = [
         vm
-        for vm in guests
-        if vm is not None
-        and _is_same_host(name, vm.hostname)
+        for vm in filter(None, (vm_named(store, vm_name) for vm_name in store.hostnames))
+        if _is_same_host(name, vm.hostname)
         and vm.membership is not Membership.FOREIGN
         and not _is_taken(store, node, vm)
         and _has_system_uuid(vm, node) is not False
     ]
-    best = _best(store, node, group)
-    exact = [vm for vm in best if vm.hostname == name]
-    return _single(exact or best, MatchedBy.HOSTNAME, f"guest host name {name}")
+    return _best(store, node, vms, MatchedBy.HOSTNAME, f"guest host name {name}")
 
 
 def _by_name(store: NodeStore, node: Node) -> Match | None:
@@ -210,11 +170,16 @@ def _has_system_uuid(vm: VM, node: Node) -> bool | None:
     return firmware.bytes in (system.bytes, system.bytes_le)
 
 
-def _best(store: NodeStore, node: Node, vms: Iterable[VM]) -> list[VM]:
-    """Return the VMs that match equally well and better than all others."""
-    ranked = [((_is_taken(store, node, vm), vm.membership), vm) for vm in vms]
+def _best(store: NodeStore, node: Node, vms: Iterable[VM], by: MatchedBy, shared: str) -> Match | None:
+    """Return the VM that matches best: of no other Node, labeled for this cluster, with the name of the Node."""
+    name = node.metadata.name
+    ranked = [((_is_taken(store, node, vm), vm.membership, name not in {vm.name, vm.hostname}), vm) for vm in vms]
     best = min((rank for rank, _ in ranked), default=None)
-    return [vm for rank, vm in ranked if rank == best]
+    group = [vm for rank, vm in ranked if rank == best]
+    if len(group) > 1:
+        names = sorted(vm.name for vm in group)
+        return Match(problem=warning(NodeReason.VM_AMBIGUOUS, identity=shared, names=names))
+    return Match(group[0], by) if group else None
 
 
 def _is_taken(store: NodeStore, node: Node, vm: VM) -> bool:
@@ -228,13 +193,6 @@ def _is_same_host(node_name: str, hostname: str) -> bool:
     return has_short_name and node_name.partition(".")[0] == hostname.partition(".")[0]
 
 
-def _single(group: Sequence[VM], by: MatchedBy, shared: str) -> Match | None:
-    if len(group) > 1:
-        names = sorted(vm.name for vm in group)
-        return Match(problem=warning(NodeReason.VM_AMBIGUOUS, identity=shared, names=names))
-    return Match(group[0], by) if group else None
-
-
 def node_matches(store: NodeStore) -> NodeMatches:
     """Return the VMs of all Nodes for the Service controller.
 
@@ -242,35 +200,22 @@ def node_matches(store: NodeStore) -> NodeMatches:
     """
     names: dict[str, str] = {}
     unknown: set[str] = set()
-    networks: dict[str, list[str]] = {}
-    attached: set[str] | None = set()
+    vmis: list[VirtualMachineInstance | None] = []
     for node in store.nodes.all():
         name, match = node.metadata.name, find_vm(store, node)
         managed = parse_provider_id(node.spec.provider_id) is not None
-        vmi = match.vm.vmi if match.vm is not None else None
-        attached = None if vmi is None or attached is None else attached | _networks_of(vmi, networks)
+        vmis.append(match.vm.vmi if match.vm is not None else None)
         if match.vm is not None:
             names[name] = match.vm.name
         elif managed and not store.vms.synced:
-            names[name] = recorded_vm(node)[1] or name
-        elif not uninitialized_taints(node) and not (managed and _is_transient(match)):
+            names[name] = recorded_name(node, store.cluster.namespace) or name
+        elif not uninitialized_taints(node) and (match.unmanaged or not managed):
             unknown.add(name)
+    networks: dict[str, tuple[str, ...]] = {}
+    for vmi in filter(None, vmis):
+        for nic, network in vmi.spec.multus_networks.items():
+            full = full_network(network, vmi)
+            networks[full] = (*networks.get(full, ()), *reported_addresses(vmi, nic))
     known = all(one.synced or isinstance(one.problem, Forbidden) for one in (store.vms, store.vmis))
-    reported = {network: tuple(addresses) for network, addresses in networks.items()}
-    all_attached = frozenset(attached) if names and attached is not None else None
-    return NodeMatches(names, frozenset(unknown), reported, all_attached, known=known)
-
-
-def _networks_of(vmi: VirtualMachineInstance, addresses: dict[str, list[str]]) -> set[str]:
-    """Return the VM networks of a VMI; add the addresses that it reports there."""
-    networks = {nic: full_network(network, vmi) for nic, network in vmi.spec.multus_networks.items() if network}
-    for interface in vmi.interfaces:
-        if interface.name in networks:
-            addresses.setdefault(networks[interface.name], []).extend(interface.addresses)
-    return set(networks.values())
-
-
-def _is_transient(match: Match) -> bool:
-    """Return whether the VM can still appear, or the Node will be deleted."""
-    reasons = {NodeReason.VM_NOT_FOUND, NodeReason.HARVESTER_FORBIDDEN, NodeReason.HARVESTER_UNAVAILABLE}
-    return match.problem is not None and match.problem.reason in reasons
+    attached = frozenset(networks) if vmis and all(vmis) else None
+    return NodeMatches(names, frozenset(unknown), networks, attached, known=known)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from harvester_ccm.errors import CCMError, Forbidden, Unauthorized, Unreachable
+from harvester_ccm.model.core import Node
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     ADDITIONAL_INTERNAL_IPS,
-    MACHINE_RECORD,
     PROVIDED_NODE_IP,
     UNINITIALIZED_TAINT,
     VM_CLUSTER,
@@ -33,9 +33,6 @@ TEXTS: Final[Mapping[NodeReason, str]] = {
     "let it join again: run kubectl delete node {node} and restart its kubelet",
     NodeReason.VM_OF_OTHER_NODE: "VM {vm} has this Node's name but is in the provider ID of Node {owner}. Delete Node "
     "{owner} if it is not used any more, or install qemu-guest-agent in this Node's VM",
-    NodeReason.VM_IN_OTHER_NAMESPACE: "Annotation {vm_annotation} says that this Node is VM {recorded}, and the "
-    "cloud-config names namespace {namespace}. Nothing is changed on the Node. Check the namespace in the "
-    "cloud-config; if the VM was moved, delete the Node and restart its kubelet",
     NodeReason.OTHER_PROVIDER: "Provider ID {provider_id} is another provider's, so the Node is ignored. If it is a VM "
     "of this Harvester, delete the Node and restart its kubelet without --provider-id",
     NodeReason.VM_REPLACED: "The VM in the provider ID {provider_id} no longer exists; VM {vm} with UID {uid} is taken "
@@ -63,20 +60,16 @@ TEXTS: Final[Mapping[NodeReason, str]] = {
     NodeReason.ADDITIONAL_IPS_INVALID: "Annotation {additional_annotation} is {value!r}, expected a JSON list of IP "
     'addresses such as ["10.0.0.5"]: {cause}. It is ignored',
     NodeReason.INTERNAL_IP_CHANGED: "InternalIP changed from {before} to {after} ({reasons})",
-    NodeReason.VIRTUAL_IPS_UNREAD: "{source} cannot be listed: {error}. Their addresses are not known, and must not "
-    "become addresses of the Node. A new Node waits for the first response, and is initialized without it if that is "
-    "an error. Grant list and watch to the controller",
     NodeReason.TOPOLOGY_INVALID: "The VM's annotation {key} is {value!r}, expected a label value: at most 63 letters, "
     "digits, -, _ and . The label does not change",
     NodeReason.DELETION_HELD: "The VM of this Node was not found in Harvester, but the Node is not deleted: {why}. If "
     "its VM is gone for good, run: kubectl delete node {node}",
-    NodeReason.DELETION_FAILED: "Failed deleting node {node}: {error}{advice}, or run: kubectl delete node {node}",
+    NodeReason.DELETION_FAILED: "Failed deleting node {node}: {error}. {advice}, or run: kubectl delete node {node}",
     NodeReason.WRITE_REFUSED: "The Node could not be written: {error}. {advice}",
 }
 """Text by reason. The fields are the keyword arguments of ``warning``, and ``_NAMES``."""
 _NAMES: Final = {
     "cluster_label": VM_CLUSTER,
-    "vm_annotation": MACHINE_RECORD,
     "node_ip_annotation": PROVIDED_NODE_IP,
     "additional_annotation": ADDITIONAL_INTERNAL_IPS,
     "taint": UNINITIALIZED_TAINT,
@@ -113,9 +106,11 @@ def harvester_unavailable(error: CCMError | None, *, action: str, namespace: str
     return EventMessage("Warning", reason, text, subject)
 
 
-def write_failed(error: CCMError) -> EventMessage:
-    """Return the Event for a rejected patch of a Node."""
-    advice = "See what rejects it, for example an admission webhook"
+def write_failed(node: Node, error: CCMError, *, deletion: bool = False) -> EventMessage:
+    """Return the Event for a patch or a deletion of a Node that the API server of the guest cluster rejected."""
+    advice = "See what rejects it, for example an admission policy or webhook"
     if isinstance(error, Forbidden):
-        advice = "Grant the verb patch on nodes and nodes/status to the ClusterRole of this cloud controller manager"
-    return warning(NodeReason.WRITE_REFUSED, error=error, advice=advice)
+        verb = "delete on nodes" if deletion else "patch on nodes and nodes/status"
+        advice = f"Grant the verb {verb} to the ClusterRole of this cloud controller manager"
+    reason, subject = NodeReason.DELETION_FAILED if deletion else NodeReason.WRITE_REFUSED, type(error).__name__
+    return warning(reason, subject, node=node.metadata.name, error=error, advice=advice)

@@ -144,7 +144,7 @@ def join(store: NodeStore, vm: VirtualMachine) -> VM:
 def vm_named(store: NodeStore, name: str) -> VM | None:
     """Return the VM with this name; None if there is none in the Harvester namespace."""
     vm = store.vms.get(f"{store.cluster.namespace}/{name}")
-    return join(store, vm) if vm is not None and vm.metadata.uid else None
+    return join(store, vm) if vm is not None else None
 
 
 def vms_of(store: NodeStore, value: str) -> list[VM]:
@@ -162,7 +162,7 @@ def owner_of(store: NodeStore, vm: VM) -> str | None:
 
 def all_vms(store: NodeStore) -> list[VM]:
     """Return the VMs of the Harvester namespace."""
-    return [vm for vm in (vm_named(store, one.metadata.name) for one in store.vms.all()) if vm is not None]
+    return [join(store, vm) for vm in store.vms.all()]
 
 
 def own_vmis(store: NodeStore) -> list[VirtualMachineInstance]:
@@ -188,20 +188,19 @@ def has_queryable_guest(store: NodeStore, vm: VM) -> bool:
     return vm.membership is Membership.OWN or (vm.membership is Membership.UNMARKED and made_by_driver)
 
 
-def recorded_vm(node: Node) -> tuple[str, str]:
-    """Return namespace and name of the VM that is recorded on a Node.
+def recorded_name(node: Node, namespace: str) -> str:
+    """Return the name of the VM that is recorded on a Node; empty without a record of a VM in this namespace.
 
-    The namespace is empty if the Go provider recorded the name only. Both are empty without a valid record.
+    The Go provider recorded names without a namespace.
     """
     record = node.metadata.annotation(MACHINE_RECORD) or node.metadata.annotation(GO_MACHINE_RECORD) or ""
-    namespace, _, name = record.rpartition("/")
-    valid = OBJECT_NAME.fullmatch(name) and (not namespace or OBJECT_NAME.fullmatch(namespace))
-    return (namespace, name) if valid else ("", "")
+    name = record.removeprefix(f"{namespace}/")
+    return name if OBJECT_NAME.fullmatch(name) else ""
 
 
-def is_elsewhere(node: Node, namespace: str) -> bool:
-    """Return whether a Node is recorded as a VM of another namespace."""
-    return recorded_vm(node)[0] not in {"", namespace}
+def reported_addresses(vmi: VirtualMachineInstance, nic: str) -> tuple[str, ...]:
+    """Return what Harvester reports for an interface. As in the Go provider, the first entry of a name counts."""
+    return next((one.addresses for one in vmi.interfaces if one.name == nic), ())
 
 
 def usable_hostname(hostname: str) -> str:

@@ -3,41 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.lister import Lister
 from harvester_ccm.names import SERVICE_FINALIZER
-from harvester_ccm.netip import IPAddress, plain_address
+from harvester_ccm.netip import plain_address
 from harvester_ccm.plan.service.kube_vip import Announcement
 
+VIRTUAL_IP: Final = "virtual IP"
+"""Index of Services and load balancers."""
 
-def virtual_ips(services: Iterable[Service], load_balancers: Iterable[LoadBalancer]) -> dict[IPAddress, str]:
-    """Return the addresses of load balancers, which kube-vip binds to the nodes' devices, each with what has it.
 
-    Of Services only those that we serve are believed: whoever may write a Service may write any address on it. Nor is
-    the status of one that kube-vip does not announce: a load balancer that answers on the nodes' own addresses (K3s
-    ServiceLB) writes exactly those there. A Service has one address of each family: what else is in the annotation was
-    written by somebody who may want to have the addresses of all nodes.
+class VirtualIPIndex(Struct, frozen=True):
+    """The virtual IPs of Services and load balancers, both with the index VIRTUAL_IP: ``VirtualIPs`` of Node plans."""
+
+    services: Lister[Service]
+    load_balancers: Lister[LoadBalancer]
+
+    @property
+    def listed(self) -> bool:
+        """Whether both collections were listed, or cannot be listed."""
+        return all(one.synced or one.problem is not None for one in (self.services, self.load_balancers))
+
+    def owner(self, address: str) -> str:
+        """Return what has the address; empty if it is no virtual IP."""
+        services = [f"Service {one.metadata.key}" for one in self.services.by_index(VIRTUAL_IP, address)]
+        found = self.load_balancers.by_index(VIRTUAL_IP, address)
+        return next(iter((*services, *(f"load balancer {one.metadata.key} in Harvester" for one in found))), "")
+
+
+def virtual_ips_of_service(service: Service | None) -> set[str]:
+    """Return the addresses of a Service that kube-vip binds to the nodes' devices.
+
+    Only Services that this controller manages count: whoever can write a Service can write any address to it. The
+    status of a Service that kube-vip does not announce does not count: a load balancer that uses the nodes' own
+    addresses (K3s ServiceLB) writes exactly those. A Service has one address of each family: further ones in the
+    annotation can be the addresses of all nodes, written by a tenant.
     """
-    texts: list[tuple[str, str]] = []
-    for service in services:
-        found = Announcement.of(service)
-        served = service.spec.type == "LoadBalancer" and service.metadata.has_finalizer(SERVICE_FINALIZER)
-        if served and (found.address or found.node):
-            announced = (*_first_of_each_family((found.address or "").split(",")), *found.status)
-            texts += ((text, f"Service {service.metadata.key}") for text in announced)
-    for balancer in load_balancers:
-        has = f"load balancer {balancer.metadata.key} in Harvester"
-        texts += ((balancer.address, has), (balancer.allocated_ip, has))
-    held: dict[IPAddress, str] = {}
-    for text, holder in texts:
+    if service is None:
+        return set()
+    found = Announcement.of(service)
+    served = service.spec.type == "LoadBalancer" and service.metadata.has_finalizer(SERVICE_FINALIZER)
+    if not served or not (found.address or found.node):
+        return set()
+    return _addresses((*_first_of_each_family((found.address or "").split(",")), *found.status))
+
+
+def virtual_ips_of_load_balancer(load_balancer: LoadBalancer | None) -> set[str]:
+    """Return the addresses of a load balancer."""
+    return set() if load_balancer is None else _addresses((load_balancer.address, load_balancer.allocated_ip))
+
+
+def _addresses(texts: Iterable[str]) -> set[str]:
+    """Return the addresses in their usual form, without unspecified ones (DHCP) and texts that are none."""
+    found: set[str] = set()
+    for text in texts:
         try:
             address = plain_address(text.strip())
         except ValueError:
             continue
         if not address.is_unspecified:
-            held[address] = holder
-    return held
+            found.add(str(address))
+    return found
 
 
 def _first_of_each_family(texts: Iterable[str]) -> tuple[str, ...]:

@@ -127,6 +127,7 @@ async def test_network_mapping_follows_the_vms(cluster: Cluster, vm: Machine) ->
     await says('{"default/vlan1":"enp1s0"}')
     second = Machine("w2", networks=("default/vlan2", "default/vlan1"))
     await cluster.boot(second, "10.0.0.2", "10.0.1.2")
+    await cluster.join(second)
     await says("")
     await cluster.machines.delete(second)
     await says('{"default/vlan1":"enp1s0"}')

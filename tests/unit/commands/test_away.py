@@ -46,6 +46,7 @@ def away(tmp_path: Path) -> Iterator[Away]:
     known, harvester = clusters.guest(), clusters.harvester()
     served = objects.service("served", uid="served", address="10.0.0.7", finalizers=[SERVICE_FINALIZER])
     node = objects.node("w2", taints=[], providerID="harvester://uid-of-vm-w2")
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.2"}]
     guest = LoopbackApi([*known.objects, served, node], groups=known.groups)
     with two_clusters(guest, harvester, tmp_path, objects.VMS) as flags:
         yield Away(tmp_path, guest, harvester, flags)

@@ -32,8 +32,8 @@ def test_every_address_has_a_reason(run: Runner, serve: ClusterServer) -> None:
         ("fd00::5", "InternalIP", "first IPv6 address of the interface"),
         ("w1", "Hostname", "name of the Node"),
         ("fe80::1", None, "link-local"),
-        ("10.0.0.100", None, "virtual IP of Service shop/web"),
         ("bad", None, "not an IP address"),
+        ("10.0.0.100", None, "virtual IP of Service shop/web"),
         ("10.9.0.5", None, "on interface nic-1, and not on nic-0"),
     ]
     assert document["machine"]["foundBy"] == "name"

@@ -39,8 +39,10 @@ async def test_created_changed_and_then_left_alone() -> None:
         await asyncio.sleep(60)
         assert value(scene) is None, "nothing is known yet"
         scene.boot(vm, "10.0.0.1", "10.0.1.1")
+        scene.join("w1")
         await until(lambda: value(scene) == '{"default/vlan1":"enp1s0","default/vlan2":"enp2s0"}')
         scene.boot(machine("w2"), "10.0.0.2")
+        scene.join("w2")
         await until(lambda: value(scene) == '{"default/vlan1":"enp1s0"}')
         scene.boot(machine("foreign", cluster="other", networks=("default/else",)), "10.0.0.3")
         scene.stop(vm)
@@ -92,9 +94,8 @@ async def test_chart_that_grants_no_config_maps() -> None:
             for number in range(100):
                 await asyncio.sleep(36)
                 scene.report(vm, f"10.0.0.{number}")
-    said = [entry for entry in logs if entry["event"].startswith("network mapping not written")]
-    assert len(said) == 1
     assert writes(scene) == []
+    assert {entry["event"] for entry in logs if entry["log_level"] == "warning"} == {"collection cannot be read"}
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ async def test_chart_that_lets_config_maps_be_read_only(denied: CCMError, advice
                 await asyncio.sleep(36)
                 scene.report(vm, f"10.0.0.{number}")
     said = [entry for entry in logs if entry["event"].startswith("network mapping not written")]
-    assert len(said) == 1
+    assert len(said) <= 7
     assert advice in said[0]["event"]
     assert not [one for one in logs if one["event"] == "reconcile failed"]
     assert len(writes(scene)) <= 7

@@ -146,21 +146,6 @@ async def test_without_the_right_to_ask_it_is_said_once() -> None:
 
 
 @jumping_time
-async def test_name_of_a_guest_ends_with_its_instance() -> None:
-    scene = NodeWorld()
-    vm = machine("pool1-abc")
-    scene.boot(vm, "10.0.0.1")
-    answers(scene.harvester_server, vm, "w2")
-    async with scene.live():
-        scene.join("w1")
-        await until(lambda: scene.vms.hostnames)
-        scene.stop(vm)
-        scene.start(vm)
-        await asyncio.sleep(1)
-        assert scene.vms.hostnames == {}
-
-
-@jumping_time
 async def test_a_vm_started_anew_may_have_another_name() -> None:
     scene = NodeWorld()
     vm = machine("pool1-abc")

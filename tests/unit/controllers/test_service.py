@@ -397,7 +397,7 @@ IN_DOUBT: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "another cluster's VM has its name": ({}, {"labels": STRANGER}, True),
     "so it has, and the node is new": ({"taints": UNINITIALIZED}, {"labels": STRANGER}, False),
     "another provider's ID": ({"providerID": "aws:///eu/i-1"}, {}, True),
-    "its VM is gone, another cluster's has the name": ({"providerID": "harvester://gone"}, {"labels": STRANGER}, True),
+    "its VM is gone, another cluster's has the name": ({"providerID": "harvester://gone"}, {"labels": STRANGER}, False),
     "no VM has its name": ({}, {"name": "vm-z"}, True),
     "its VM is gone": ({"providerID": "harvester://gone"}, {"name": "vm-z"}, False),
 }

@@ -1,4 +1,4 @@
-"""What a change of a VM costs: whom it wakes, and the join of Nodes and VMs that is kept up to date by it."""
+"""Which Nodes a change of a VM enqueues."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ STEPS = 60
 
 
 def wakes(scene: NodeWorld) -> list[str]:
-    """Return what is looked at from now on: the names of Nodes, and the networks of their VMs."""
+    """Return the names of the Nodes that are enqueued from now on."""
     woken: list[str] = []
     scene.vms.on_wake(woken.append)
-    scene.vms.on_networks(lambda: woken.append("networks"))
     return woken
 
 
@@ -77,28 +76,6 @@ def test_vms_of_strangers_wake_nobody(cluster: str) -> None:
             scene.stop(stranger)
             scene.harvester_server.remove(VM, f"{NAMESPACE}/s1")
             await asyncio.sleep(1)
-            assert set(woken) <= {"networks"}, "no Node is reconciled"
+            assert woken == []
 
     run()
-
-
-@jumping_time
-async def test_network_mapping_looks_when_what_it_depends_on_has_changed() -> None:
-    scene = NodeWorld()
-    vm = machine("w1", cluster="")
-    scene.boot(vm, "10.0.0.1")
-    async with scene.live():
-        await asyncio.sleep(1)
-        looked: list[str] = []
-        scene.vms.on_networks(lambda: looked.append("networks"))
-        scene.join("w1", system_uuid=vm.system_uuid)
-        await initialised(scene, ["w1"])
-        assert len(looked) == 1, "the VM is a Node's now"
-        scene.report(vm, "10.0.0.2")
-        scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"status": {"printableStatus": "Migrating"}})
-        await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"), seconds=90)
-        assert len(looked) == 1, "neither an address nor the status of a VM is in the mapping"
-        scene.report(vm)
-        await until(lambda: len(looked) == 2, what="a device that is not reported any more")
-        scene.guest_server.remove(NODE, "w1")
-        await until(lambda: len(looked) == 3, what="a VM that is no Node's any more")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import string
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,14 @@ from harvester_ccm.errors import CCMError, Forbidden, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.plan.node import decision, messages
-from harvester_ccm.plan.node.decision import NodePlan, VirtualIPs, observe, plan_node
+from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
 from harvester_ccm.plan.node.messages import TEXTS, harvester_unavailable
 from harvester_ccm.plan.node.patch import NodeRequest
 from tests.worlds.node_objects import (
     OWN,
     REINITIALIZE,
     UNINITIALIZED,
+    Owners,
     answered,
     instance,
     node,
@@ -45,9 +45,9 @@ READY = node(
 )
 
 
-def planned(target: Node, machines: ListedNodes = MACHINES, known: VirtualIPs | None = None) -> NodePlan:
+def planned(target: Node, machines: ListedNodes = MACHINES, known: Owners | None = None) -> NodePlan:
     settings = node_settings()
-    return plan_node(observe(machines, target, virtual_ips=known or VirtualIPs(), settings=settings))
+    return plan_node(observe(machines, target, virtual_ips=Owners() if known is None else known, settings=settings))
 
 
 def outline(plan: NodePlan) -> str:
@@ -144,32 +144,18 @@ def test_one_write_or_the_reason_why_there_is_none(target: Node, machines: Liste
     assert outline(planned(target, machines)) == expected
 
 
-@pytest.mark.parametrize(
-    ("known", "new", "initialized"),
-    [
-        pytest.param(VirtualIPs({ip_address("10.0.0.1"): "x"}), "I 132.1.1.3", "", id="listed"),
-        pytest.param(VirtualIPs(complete=False, source="Services"), "LoadBalancersUnread", "skipped", id="not yet"),
-        pytest.param(
-            VirtualIPs(complete=False, source="Services", problem=answered(500, "x")),
-            "I 10.0.0.1, E 132.1.1.3",
-            "skipped",
-            id="failing",
-        ),
-        pytest.param(
-            VirtualIPs(source="Services", problem=answered(403, "x")), "I 10.0.0.1, E 132.1.1.3", "", id="forbidden"
-        ),
-    ],
-)
-def test_addresses_wait_for_load_balancers(known: VirtualIPs, new: str, initialized: str) -> None:
-    plan = planned(NEW, known=known)
-    texts = shown(plan.addresses.addresses).removesuffix(", H w1") or ", ".join(str(one.reason) for one in plan.events)
-    assert texts == new
-    assert ("skipped" if planned(READY, known=known).skip_reason else "") == initialized
+def test_nothing_is_decided_before_load_balancers_were_listed() -> None:
+    unlisted = Owners()
+    unlisted.listed = False
+    for target in (NEW, patched(READY, {"status": {"addresses": []}})):
+        plan = planned(target, known=unlisted)
+        assert (plan.request, plan.skip_reason) == (None, "the addresses of load balancers have not been listed yet")
+    assert shown(planned(NEW, known=Owners({"10.0.0.1": "x"})).addresses.addresses) == "I 132.1.1.3, H w1"
 
 
 def test_change_of_the_internal_ip_is_emitted_with_its_reason() -> None:
     target = node(provider_id="harvester://uid-w1", addresses=pairs("I 10.0.0.9, H w1"))
-    view = observe(MACHINES, target, virtual_ips=VirtualIPs(), settings=node_settings(monitor_period=0.0))
+    view = observe(MACHINES, target, virtual_ips=Owners(), settings=node_settings(monitor_period=0.0))
     (event,) = plan_node(view).emitted
     assert event.message == (
         "InternalIP changed from 10.0.0.9 to 10.0.0.1 (10.0.0.1: first IPv4 address of the interface, "
@@ -193,7 +179,7 @@ def test_harvester_unavailable(error: CCMError | None, reason: NodeReason, text:
 
 
 def test_every_warning_has_the_fields_of_its_text() -> None:
-    names = {"cluster_label", "vm_annotation", "node_ip_annotation", "additional_annotation", "taint"}
+    names = {"cluster_label", "node_ip_annotation", "additional_annotation", "taint"}
     texts = {
         reason.name: {name for _, name, _, _ in string.Formatter().parse(text) if name}
         for reason, text in TEXTS.items()
@@ -209,6 +195,6 @@ def test_every_warning_has_the_fields_of_its_text() -> None:
             for reason in reasons:
                 called.add(reason)
                 assert texts[reason] - names <= fields, f"{path.name}: {reason}"
-    # Its reason is in a variable; ``test_addresses`` has plans with it.
-    assert called | {"PROVIDED_IP_NOT_FOUND"} == texts.keys()
+    # Their reasons are in variables; ``test_addresses`` and ``test_lifecycle`` have the messages.
+    assert called | {"PROVIDED_IP_NOT_FOUND", "DELETION_FAILED", "WRITE_REFUSED"} == texts.keys()
     assert messages.TEXTS is TEXTS

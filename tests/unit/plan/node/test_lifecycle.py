@@ -9,7 +9,8 @@ from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import MACHINE_RECORD
-from harvester_ccm.plan.node.lifecycle import deletion_failed, is_absent, observe_lifecycle, plan_lifecycle
+from harvester_ccm.plan.node.lifecycle import is_absent, observe_lifecycle, plan_lifecycle
+from harvester_ccm.plan.node.messages import write_failed
 from tests.worlds.node_objects import (
     CLUSTER,
     DEFAULTS,
@@ -117,7 +118,7 @@ def test_power_state_of_a_restored_vm_is_not_followed(printable: str, taints: li
         pytest.param(lost(ready=None), REQUIRED, "", id="never had a Ready condition"),
         pytest.param(lost(provider_id=""), REQUIRED, "", id="no provider ID"),
         pytest.param(lost(provider_id="k3s://w1"), REQUIRED, "", id="other provider"),
-        pytest.param(lost(annotations={MACHINE_RECORD: "staging/w1"}), REQUIRED, "", id="VM of another namespace"),
+        pytest.param(lost(annotations={MACHINE_RECORD: "staging/w1"}), REQUIRED, "name", id="VM of another namespace"),
         pytest.param(lost(deleting=True), REQUIRED, "", id="being deleted"),
     ],
 )
@@ -148,7 +149,7 @@ def test_other_nodes_block_a_deletion(with_vm: int, without_vm: int, ready: str,
 def test_clones_in_another_namespace_confirm_nothing() -> None:
     clone = vm("ok0", uid="clone", firmware=UUID)
     other = node("ok0", uid="n", provider_id="harvester://uid-ok0", system_uuid=UUID)
-    assert planned(lost(), [clone], others=[other]) == "count"
+    assert planned(lost(), [clone], others=[other]) == "ready"
 
 
 @pytest.mark.parametrize(
@@ -173,14 +174,12 @@ def test_absence_is_a_404_that_names_the_vm(error: CCMError | None, absent: bool
 
 
 @pytest.mark.parametrize(
-    ("error", "advice"),
+    ("error", "deletion", "text"),
     [
-        (answered(403, 'nodes "w1" is forbidden: User "ccm" cannot delete resource "nodes"'), "Grant the verb delete"),
-        (answered(500, "boom"), "run: kubectl delete node w1"),
+        (answered(403, "no"), True, "Failed deleting node w1: no. Grant the verb delete on nodes to the ClusterRole"),
+        (answered(500, "boom"), True, "Failed deleting node w1: boom. See what rejects it"),
+        (answered(403, "no"), False, "The Node could not be written: no. Grant the verb patch on nodes and nodes/sta"),
     ],
 )
-def test_failed_deletion_names_the_next_step(error: CCMError, advice: str) -> None:
-    event = deletion_failed(lost(), error)
-    assert event.reason.name == "DELETION_FAILED"
-    assert event.message.startswith("Failed deleting node w1: ")
-    assert advice in event.message
+def test_rejected_write_names_the_next_step(error: CCMError, text: str, *, deletion: bool) -> None:
+    assert write_failed(lost(), error, deletion=deletion).message.startswith(text)

@@ -85,7 +85,6 @@ def found(
         ),
         pytest.param(node(), [vm("other")], "VMNotFound", id="none"),
         pytest.param(node(provider_id="k3s://w1", system_uuid=UUID_A), [LABELED], "OtherProvider!", id="foreign ID"),
-        pytest.param(node(annotations={MACHINE_RECORD: "x/w1"}), [LABELED], "VMInOtherNamespace!", id="elsewhere"),
         pytest.param(
             node(provider_id="harvester://uid-w1", annotations={MACHINE_RECORD: "x/w1"}),
             [LABELED],
@@ -142,13 +141,14 @@ def test_clones_with_one_system_uuid(
 @pytest.mark.parametrize(
     ("shown", "annotations", "replacement", "expected"),
     [
-        pytest.param(UUID_A, {}, vm("w1", firmware=UUID_A), "w1 by system UUID replaced", id="restored"),
-        pytest.param(UUID_A, RECORDED, vm("w1", firmware=UUID_A), "w1 by system UUID replaced", id="recorded"),
+        pytest.param(UUID_A, RECORDED, vm("w1", firmware=UUID_A), "w1 by system UUID replaced", id="restored"),
+        pytest.param(UUID_A, {}, vm("w1", firmware=UUID_A), "VMOfOtherMachine!", id="not recorded"),
+        pytest.param(
+            UUID_A, {MACHINE_RECORD: "x/w1"}, vm("w1", firmware=UUID_A), "VMOfOtherMachine!", id="other namespace"
+        ),
         pytest.param(UUID_A, RECORDED, vm("copy", firmware=UUID_A), "VMOfOtherMachine!", id="clone"),
-        pytest.param(UUID_A, {}, vm("w1"), "VMOfOtherMachine!", id="UUID unknown"),
-        pytest.param("", {}, vm("w1", firmware=UUID_A), "VMOfOtherMachine!", id="Node without UUID"),
-        pytest.param(NAMED, {}, vm("w1", firmware=NAMED), "VMOfOtherMachine!", id="derived UUID"),
-        pytest.param(NAMED, RECORDED, vm("w1", firmware=NAMED), "w1 by system UUID replaced", id="derived, recorded"),
+        pytest.param(UUID_A, RECORDED, vm("w1"), "VMOfOtherMachine!", id="UUID unknown"),
+        pytest.param("", RECORDED, vm("w1", firmware=UUID_A), "VMOfOtherMachine!", id="Node without UUID"),
         pytest.param(UUID_A, {}, vm("other"), "VMNotFound", id="nothing"),
     ],
 )

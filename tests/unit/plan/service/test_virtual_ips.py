@@ -8,7 +8,7 @@ from harvester_ccm.model.core import Ingress, LoadBalancerStatus, Service, Servi
 from harvester_ccm.model.harvester import AllocatedAddress, HarvesterLoadBalancerStatus, LoadBalancer
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
-from harvester_ccm.plan.service.virtual_ips import virtual_ips
+from harvester_ccm.plan.service.virtual_ips import virtual_ips_of_load_balancer, virtual_ips_of_service
 
 OURS = (SERVICE_FINALIZER,)
 
@@ -45,7 +45,7 @@ def service(
     ],
 )
 def test_of_a_service(annotations: dict[str, str], status: tuple[str, ...], expected: set[str]) -> None:
-    assert {str(ip) for ip in virtual_ips([service(annotations, *status)], [])} == expected
+    assert virtual_ips_of_service(service(annotations, *status)) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,7 @@ def test_of_a_service(annotations: dict[str, str], status: tuple[str, ...], expe
     ],
 )
 def test_word_of_a_service_that_we_do_not_serve_does_not_count(tenants: Service) -> None:
-    assert virtual_ips([tenants], []) == {}
-
-
-def test_each_address_is_said_with_what_has_it() -> None:
-    held = virtual_ips([service({"kube-vip.io/loadbalancerIPs": "10.0.0.9"})], [])
-    assert list(held.values()) == ["Service shop/web"]
+    assert virtual_ips_of_service(tenants) == set()
 
 
 @pytest.mark.parametrize(
@@ -80,4 +75,4 @@ def test_each_address_is_said_with_what_has_it() -> None:
     ],
 )
 def test_of_a_load_balancer(status: HarvesterLoadBalancerStatus | None, expected: set[str]) -> None:
-    assert {str(ip) for ip in virtual_ips([], [LoadBalancer(status=status)])} == expected
+    assert virtual_ips_of_load_balancer(LoadBalancer(status=status)) == expected
