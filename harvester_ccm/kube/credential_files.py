@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import select
 import ssl
-import stat
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -19,31 +16,20 @@ FILE_LIMIT: Final = 4 * 1024 * 1024
 """Maximum size of a file in bytes; a Secret has at most 1 MiB."""
 
 
-def read_bytes(path: Path, *, pipe_seconds: float = 0.0) -> bytes:
-    """Return the contents of a file. Raises CredentialError with the reason.
-
-    Only a regular file is read or, for up to ``pipe_seconds``, a pipe such as a shell's ``<(…)``.
-    """
-    content, deadline, poll = b"", time.monotonic() + pipe_seconds, select.poll()
+def read_bytes(path: Path, *, allow_pipe: bool = False) -> bytes:
+    """Return the contents of a file or, if allowed, of a pipe such as a shell's ``<(…)``. Raises CredentialError."""
     try:
-        # A blocking open of a pipe waits for a writer.
-        with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-            mode = os.fstat(stream.fileno()).st_mode
-            if not (stat.S_ISREG(mode) or (stat.S_ISFIFO(mode) and pipe_seconds)):
-                raise CredentialError(f"{path}: not a regular file")
-            # A regular file is always ready.
-            poll.register(stream, select.POLLIN)
-            while poll.poll(max(deadline - time.monotonic(), 0.0) * 1000):
-                piece = stream.read(FILE_LIMIT)
-                content += piece
-                if len(content) > FILE_LIMIT:
-                    raise CredentialError(f"{path}: larger than {FILE_LIMIT // 2**20} MiB")
-                if not piece:
-                    return content
+        # Opening a pipe waits for a process that writes to it.
+        if path.is_fifo() and not allow_pipe:
+            raise CredentialError(f"{path}: not a regular file")
+        with path.open("rb") as stream:
+            content = stream.read(FILE_LIMIT + 1)
     except (OSError, ValueError) as error:
         # ValueError: a path in a file can contain a null character.
         raise CredentialError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    raise CredentialError(f"{path}: the pipe was not closed within {pipe_seconds:g} s")
+    if len(content) > FILE_LIMIT:
+        raise CredentialError(f"{path}: larger than {FILE_LIMIT // 2**20} MiB")
+    return content
 
 
 def fingerprint(*paths: Path) -> tuple[Fingerprint, ...]:

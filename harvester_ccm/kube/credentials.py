@@ -33,8 +33,6 @@ from harvester_ccm.redaction import redact_text
 T = TypeVar("T")
 Section = dict[str, Any]
 
-PIPE_SECONDS: Final = 30.0
-"""Time limit for a kubeconfig from a pipe: the process that writes it may prompt for a password to decrypt it."""
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _SUPPORTED: Final = "use token, tokenFile, client-certificate with client-key, or exec"
 _UNSUPPORTED: Final = ("as", "as-uid", "as-groups", "as-user-extra", "username", "password", "auth-provider")
@@ -216,7 +214,7 @@ def _select_context(paths: Sequence[Path], context: str, files: dict[Path, bytes
 
 
 def _parse(path: Path, files: dict[Path, bytes]) -> _Kubeconfig:
-    content = files[path] = read_bytes(path, pipe_seconds=PIPE_SECONDS)
+    content = files[path] = read_bytes(path, allow_pipe=True)
     try:
         document = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}  # noqa: S506 - safe
     except (yaml.YAMLError, ValueError, RecursionError) as error:

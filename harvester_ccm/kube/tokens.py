@@ -9,12 +9,10 @@ import asyncio
 import base64
 import os
 import re
-import signal
 import ssl
+import subprocess
 import time
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -28,7 +26,7 @@ from harvester_ccm.redaction import one_line, redact_text
 TOKEN_FILE_LIFETIME: Final = 60.0
 """Interval in seconds after which a token file is read again."""
 PLUGIN_SECONDS: Final = 20.0
-"""Time limit for a run of a plugin; then its process group is killed."""
+"""Time limit for a run of a plugin; then it is killed."""
 EARLY_SECONDS: Final = 30.0
 """A credential from a plugin is renewed this long before it expires."""
 
@@ -131,7 +129,7 @@ class ExecToken(TokenSource):
         return self._token
 
     async def _renew(self) -> None:
-        output = await self._output()
+        output = await asyncio.to_thread(self._output)
         try:
             credential = msgspec.json.decode(output, type=_ExecCredential)
             if credential.api_version != self._plugin.api_version:
@@ -148,7 +146,7 @@ class ExecToken(TokenSource):
         expiry = status.expiration_timestamp
         self._valid_until = float("inf") if expiry is None else expiry.timestamp() - EARLY_SECONDS
 
-    async def _output(self) -> bytes:
+    def _output(self) -> bytes:
         """Run the plugin and return its standard output."""
         plugin = self._plugin
         spec = {"interactive": False, **({"cluster": self._cluster} if plugin.provide_cluster_info else {})}
@@ -156,31 +154,23 @@ class ExecToken(TokenSource):
         variables = {one.get("name", ""): one.get("value", "") for one in plugin.env or ()}
         variables["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
         try:
-            process = await asyncio.create_subprocess_exec(
-                plugin.command,
-                *(plugin.args or ()),
+            done = subprocess.run(
+                [plugin.command, *(plugin.args or ())],
+                check=False,
                 env=os.environ | variables,
                 cwd=self._path.parent,
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=PIPE,
-                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PLUGIN_SECONDS,
             )
+        except subprocess.TimeoutExpired:
+            raise self._failure(f"it did not end within {PLUGIN_SECONDS:g} s") from None
         except (OSError, ValueError) as error:
             raise self._failure(getattr(error, "strerror", None) or str(error)) from None
-        try:
-            async with asyncio.timeout(PLUGIN_SECONDS):
-                output, stderr = await process.communicate()
-        except TimeoutError:
-            raise self._failure(f"it did not end within {PLUGIN_SECONDS:g} s") from None
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-        if process.returncode:
-            message = one_line(redact_text(stderr.decode(errors="replace").strip()))[-500:]
-            raise self._failure(f"it ended with exit code {process.returncode}: {message}")
-        return output
+        if done.returncode:
+            message = one_line(redact_text(done.stderr.decode(errors="replace").strip()))[-500:]
+            raise self._failure(f"it ended with exit code {done.returncode}: {message}")
+        return done.stdout
 
     def _failure(self, why: str) -> CredentialError:
         return CredentialError(f"{self._path}: credential plugin {self._plugin.command!r} failed: {why}")

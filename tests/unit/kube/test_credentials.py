@@ -92,11 +92,11 @@ def test_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_file_of_another_user(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> int:
+    def refuse(*_: object) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     path.touch()
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
 
     assert sentence(path) == "Permission denied"
 
