@@ -7,9 +7,10 @@ they would send requests for the cluster's own API server to the proxy.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit
 
-from harvester_ccm.netip import IPAddress, parse_prefix, plain_address
+from harvester_ccm.netip import parse_range, plain_address, unmapped_range
 
 
 def proxy_for(server: str, environment: Mapping[str, str]) -> str | None:
@@ -22,41 +23,23 @@ def proxy_for(server: str, environment: Mapping[str, str]) -> str | None:
     True
     """
     parts = urlsplit(server)
-    host, scheme = (parts.hostname or "").rstrip("."), parts.scheme
-    proxy = environment.get(f"{scheme.upper()}_PROXY") or environment.get(f"{scheme}_proxy")
-    exceptions = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
-    port = parts.port or {"http": 80, "https": 443}.get(scheme)
-    # These loopback addresses are exceptions by Go's rules.
-    entries = f"{exceptions},127.0.0.0/8,::1".lower().split(",")
-    if not proxy or host == "localhost" or any(_matches(entry.strip(), host, port) for entry in entries):
+    host, port = (parts.hostname or "").rstrip("."), parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    proxy = environment.get(f"{parts.scheme.upper()}_PROXY") or environment.get(f"{parts.scheme}_proxy")
+    listed = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
+    # Go programs have these exceptions for loopback addresses.
+    exceptions = f"{listed},localhost,127.0.0.0/8,::1".lower().split(",")
+    if not proxy or any(_covers(entry.strip(), host, str(port)) for entry in exceptions):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _matches(entry: str, host: str, port: int | None) -> bool:
-    """Return whether an entry of NO_PROXY covers a host: ``*``, a prefix, an address, or a domain, with a port or not.
+def _covers(entry: str, host: str, port: str) -> bool:
+    """Return whether an entry of NO_PROXY covers a host: ``*``, an address, a range, or a domain, with a port or not.
 
-    An entry ``.domain`` covers only the subdomains.
+    ``.domain`` and ``*.domain`` cover only the subdomains.
     """
-    if entry == "*":
-        return True
-    address = _address(host)
-    try:
-        if "/" in entry:
-            return address is not None and address in parse_prefix(entry)[1]
-        parts = urlsplit(f"//[{entry}]" if entry.count(":") > 1 and "[" not in entry else f"//{entry}")
-        name = (parts.hostname or "").removeprefix("*")
-        if not name or parts.port not in {None, port}:
-            return False
-    except ValueError:
-        return False
-    if (exact := _address(name)) is not None:
-        return exact == address
-    return host == name or host.endswith(name if name.startswith(".") else f".{name}")
-
-
-def _address(text: str) -> IPAddress | None:
-    try:
-        return plain_address(text)
-    except ValueError:
-        return None
+    with suppress(ValueError):
+        return plain_address(host) in unmapped_range(parse_range(entry.removesuffix(f"]:{port}").strip("[]"))[1])
+    name, _, number = entry.removeprefix("*").partition(":")
+    is_domain = host == name or host.endswith(name if name.startswith(".") else f".{name}")
+    return entry == "*" or (is_domain and number in ("", port))
