@@ -389,8 +389,6 @@ class NodeReason(StrEnum):
     """Warning: the InternalIP of an initialised Node was changed; the message says from what, to what, and why."""
     NO_INTERNAL_IP = "NoInternalIP"
     """Warning: none of the VM's addresses may become the InternalIP."""
-    EXCLUDED_ADDRESS_USED = "ExcludedAddressUsed"
-    """Warning: an excluded address is the InternalIP because the VM has no other."""
     PROVIDED_IP_INVALID = "InvalidProvidedNodeIP"
     """Warning: the annotation with the kubelet's address cannot be read."""
     PROVIDED_IP_NOT_FOUND = "ProvidedNodeIPNotFound"

@@ -1,6 +1,6 @@
 """Queries of guest agents for host names, for new Nodes whose VM no other identity reveals.
 
-All candidates are queried at once, because two VMs with one host name must be seen as two. Results are cached for a
+All of them are queried at once, because two VMs with one host name must be seen as two. Results are cached for a
 minute, also failures.
 """
 
@@ -16,7 +16,7 @@ from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.model.harvester import GUEST_OS_INFO, VirtualMachineInstance
-from harvester_ccm.plan.node.vms import VM, all_vms, has_queryable_guest, join
+from harvester_ccm.plan.node.vms import all_vms, has_queryable_guest
 
 HOSTNAME_SECONDS: Final = 60.0
 """Time for which the host name of a guest, or the failure to get it, is cached."""
@@ -39,11 +39,12 @@ class GuestHostnames:
         self._forbidden = False
 
     async def query(self) -> None:
-        """Query the candidates whose result is not cached. Concurrent calls share the queries."""
+        """Query the guests whose result is not cached. Concurrent calls share the queries."""
         async with self._query_lock:
             now = loop_time()
             self._queried_at = {uid: at for uid, at in self._queried_at.items() if now - at < HOSTNAME_SECONDS}
-            vmis = [vm.vmi for vm in all_vms(self._vms) if vm.vmi is not None and self._is_candidate(vm)]
+            guests = [vm.vmi for vm in all_vms(self._vms) if vm.vmi is not None and has_queryable_guest(self._vms, vm)]
+            vmis = [vmi for vmi in guests if vmi.metadata.uid not in self._queried_at]
             found = dict(self._vms.hostnames)
             for vmi, hostname in zip(vmis, await asyncio.gather(*map(self._query, vmis)), strict=True):
                 self._queried_at[vmi.metadata.uid] = loop_time()
@@ -51,15 +52,6 @@ class GuestHostnames:
             # A VM that was restarted meanwhile can have another host name.
             known = {vmi.metadata.name for vmi in self._vms.vmis.all() if vmi.metadata.uid in self._queried_at}
             self._vms.hostnames = {name: hostname for name, hostname in found.items() if hostname and name in known}
-
-    def is_candidate(self, vmi: VirtualMachineInstance) -> bool:
-        """Return whether the guest of a VMI can be queried, and its result is not cached."""
-        vm = self._vms.vms.get(vmi.metadata.key)
-        return vm is not None and self._is_candidate(join(self._vms, vm))
-
-    def _is_candidate(self, vm: VM) -> bool:
-        is_cached = vm.vmi is not None and vm.vmi.metadata.uid in self._queried_at
-        return not is_cached and has_queryable_guest(self._vms, vm)
 
     async def _query(self, vmi: VirtualMachineInstance) -> str:
         """Return the host name of a guest; empty if its agent returned none."""

@@ -154,7 +154,7 @@ class NodeController:
         for event in events:
             self._recorder.emit(NODES, node, event, component=NODE_CONTROLLER)
 
-    def _vmi_changed(self, _old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
-        if self._unmatched and self._hostnames is not None and new is not None and self._hostnames.is_candidate(new):
+    def _vmi_changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
+        if new is not None and new.has_agent and not (old is not None and old.has_agent):
             for name in self._unmatched:
                 self.queue.enqueue(name)

@@ -155,11 +155,10 @@ class NodeLifecycleController:
         meta = node.metadata
         try:
             await self._guest.client.delete(NODES, meta.name, uid=meta.uid, version=meta.resource_version)
-        except (NotFound, Conflict):
-            # The Node is deleted or has changed: its next event enqueues it.
-            return Wait("node", DELETION_INTERVAL_SECONDS)
         except CCMError as error:
-            self._emit(node, write_failed(node, error, deletion=True))
+            # A Node that is deleted or has changed is enqueued by its next event.
+            if not isinstance(error, NotFound | Conflict):
+                self._emit(node, write_failed(node, error, deletion=True))
             return Wait("deletion", DELETION_INTERVAL_SECONDS)
         log.warning("node deleted, its VM is gone", node=meta.name, provider_id=node.spec.provider_id)
         self._emit(node, plan.event)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from http import HTTPStatus
-
 from harvester_ccm.controllers.field_conflict import NODE_CONFLICT
-from harvester_ccm.errors import CCMError, Conflict, NotFound
+from harvester_ccm.errors import Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
@@ -34,12 +31,6 @@ class NodeWrites:
         except NotFound as error:
             # The watch delivers the deletion.
             raise Conflict(error.answer) from error
-        except Conflict as error:
-            if error.answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
-                # The UID differs: the Node was recreated, and the watch has not delivered the new one yet.
-                with suppress(CCMError):
-                    self._nodes.observe(await self._guest.get(NODES, request.name))
-            raise
         self._limiter.record(node.metadata.uid)
         self._nodes.observe(answer)
         return answer

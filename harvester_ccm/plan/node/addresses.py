@@ -155,11 +155,7 @@ def _select_nic(inputs: _Inputs, nics: Iterable[str]) -> str | None:
                 return nic
     cidrs, names = inputs.settings.node_ip_cidrs, [*nics]
     inside = next((nic for nic in names if any(_is_inside(one, cidrs) for one in inputs.reported[nic])), None)
-    if not inputs.present or len(names) == 1:
-        return inside or names[0]
-    # Without an address of the family an interface can have the InternalIP: those of a VM that starts appear in turn.
-    families = {address.version for address in inputs.present}
-    return inside if all(families <= {one.version for one in inputs.reported[nic]} for nic in names) else None
+    return inside or (names[0] if not inputs.present or len(names) == 1 else None)
 
 
 def _plan_nic(inputs: _Inputs, nic: str) -> AddressPlan:
@@ -194,12 +190,9 @@ def _plan_nic(inputs: _Inputs, nic: str) -> AddressPlan:
         families = {one.version for one in provided}
         chosen = {address: reason for address, reason in chosen.items() if address.version in families}
     plan = _publish(inputs, {**dict.fromkeys(own, nic), **_published_elsewhere(inputs, elsewhere)}, chosen)
-    events = [*plan.events]
-    if any(one not in (*own, *inputs.present) for one in provided):
-        events.append(not_found)
-    if excluded := [one for one in chosen if one not in provided and not inputs.is_allowed(one)]:
-        events.append(warning(NodeReason.EXCLUDED_ADDRESS_USED, str(excluded), addresses=excluded))
-    return replace(plan, reasons={**reasons, **plan.reasons}, events=tuple(events), missing=missing)
+    is_known = all(one in (*own, *inputs.present) for one in provided)
+    events = plan.events if is_known else (*plan.events, not_found)
+    return replace(plan, reasons={**reasons, **plan.reasons}, events=events, missing=missing)
 
 
 def _not_reported(inputs: _Inputs, nics: Iterable[str]) -> EventMessage:

@@ -11,56 +11,46 @@ report a device (no guest agent, restart, migration), which empties the mapping 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
-from msgspec import Struct
 
 from harvester_ccm.model.core import ConfigMap, published_devices
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 
 
-class DeviceReport(Struct, frozen=True):
-    """The networks of a running VM: everything that the mapping depends on."""
-
-    attached: frozenset[str]
-    devices: Mapping[str, str]
-    """Network to device, for those networks whose device the VM reports."""
-
-
-def device_report(vmi: VirtualMachineInstance) -> DeviceReport | None:
-    """Return the networks of a VM; None if it does not run. Devices during a live migration are not reliable."""
-    if vmi.phase != "Running":
-        return None
-    networks = vmi.spec.multus_networks
-    interfaces = () if vmi.is_migrating else vmi.interfaces
-    devices = {networks[i.name]: i.interface_name for i in interfaces if i.interface_name and i.name in networks}
-    return DeviceReport(frozenset(filter(None, networks.values())), devices)
-
-
 def plan_device_mapping(vmis: Iterable[VirtualMachineInstance], config_map: ConfigMap | None) -> str | None:
     """Return the value to write for the VMIs of the nodes; None if the ConfigMap stays as it is."""
-    reports = [report for report in map(device_report, vmis) if report is not None]
+    reports = [_devices(vmi) for vmi in vmis if vmi.phase == "Running"]
     if not reports:
         return None
     # A value that is not valid JSON counts as not published: the next known mapping replaces it.
     published = published_devices(config_map)
     mapping: dict[str, str] = {}
     is_incomplete = False
-    for network in frozenset[str].intersection(*(report.attached for report in reports)):
-        found = {report.devices.get(network, "") for report in reports}
-        devices = found - {""}
-        is_incomplete |= "" in found
-        if len(devices) > 1:
-            continue
-        if devices and ("" not in found or published is None):
-            mapping[network] = devices.pop()
-        elif published and network in published:
+    for network in set[str].intersection(*map(set, reports)):
+        devices = {report[network] for report in reports}
+        is_silent = "" in devices
+        is_incomplete |= is_silent
+        if len(devices - {""}) == 1 and (not is_silent or published is None):
+            mapping[network] = max(devices)
+        elif len(devices - {""}) <= 1 and published and network in published:
             mapping[network] = published[network]
     if mapping == published or (is_incomplete and not mapping and not published):
         return None
     return msgspec.json.encode(mapping, order="sorted").decode() if mapping else ""
+
+
+def _devices(vmi: VirtualMachineInstance) -> dict[str, str]:
+    """Return the networks of a VM with their devices, which are empty if the VM does not report them.
+
+    Devices during a live migration are not reliable.
+    """
+    networks = vmi.spec.multus_networks
+    devices = dict.fromkeys(filter(None, networks.values()), "")
+    reported = () if vmi.is_migrating else vmi.interfaces
+    return devices | {networks[i.name]: i.interface_name for i in reported if i.interface_name and networks.get(i.name)}
 
 
 def new_config_map(value: str) -> dict[str, object]:

@@ -55,8 +55,6 @@ TEXTS: Final[Mapping[NodeReason, str]] = {
     "on network {network} ({own}), but on interface {others}. A new Node waits for it for a minute and then uses it. "
     "An initialized one keeps its InternalIP. {agent} Correct the kubelet's --node-ip, the address of the VM or "
     "--management-network",
-    NodeReason.EXCLUDED_ADDRESS_USED: "{addresses} is in --node-exclude-ip-ranges, and the InternalIP because the VM "
-    "has no other of its family. Correct the flag",
     NodeReason.ADDITIONAL_IPS_INVALID: "Annotation {additional_annotation} is {value!r}, expected a JSON list of IP "
     'addresses such as ["10.0.0.5"]: {cause}. It is ignored',
     NodeReason.INTERNAL_IP_CHANGED: "InternalIP changed from {before} to {after} ({reasons})",

@@ -179,44 +179,8 @@ def test_bare_metal_node_is_never_changed(provider_id: str, taints: list[dict[st
     run()
 
 
-@pytest.mark.parametrize(
-    "gone",
-    [pytest.param(6, id="all"), pytest.param(4, id="most"), pytest.param(3, id="half, and no Node is ready")],
-)
-def test_no_node_is_deleted_when_too_few_can_confirm_that_vms_went(gone: int) -> None:
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        async with scene.live():
-            vms = await joined(scene, 6)
-            for vm in vms[:gone]:
-                scene.destroy(vm)
-            for vm in vms if gone == 3 else vms[:gone]:
-                scene.say_ready(vm.name, "Unknown")
-            await asyncio.sleep(SOME_INTERVALS)
-            assert deletions(scene) == []
-            assert len(scene.names()) == 6
-
-    run()
-
-
-@pytest.mark.parametrize(
-    ("copies", "ready"),
-    [
-        (0, "Unknown"),
-        pytest.param(1, "True", marks=pytest.mark.thorough),
-        pytest.param(1, "Unknown", marks=pytest.mark.thorough),
-        (2, "True"),
-        (2, "Unknown"),
-        (3, "True"),
-        (3, "Unknown"),
-        pytest.param(4, "True", marks=pytest.mark.thorough),
-        pytest.param(4, "Unknown", marks=pytest.mark.thorough),
-        (5, "True"),
-        (5, "Unknown"),
-    ],
-)
-def test_another_harvester_in_the_cloud_config_deletes_nothing(copies: int, ready: str, *, thorough: bool) -> None:
+@pytest.mark.parametrize(("copies", "ready"), [(0, "Unknown"), (3, "True"), (3, "Unknown"), (5, "True")])
+def test_another_harvester_in_the_cloud_config_deletes_nothing(copies: int, ready: str) -> None:
     """With copies of some VMs, as in a staging or recovery site: same names and firmware UUIDs, other UIDs."""
 
     @jumping_time
@@ -231,7 +195,7 @@ def test_another_harvester_in_the_cloud_config_deletes_nothing(copies: int, read
         for number, vm in enumerate(vms):
             after.say_ready(vm.name, ready if number < copies else "Unknown")
         async with after.live():
-            await asyncio.sleep(HOUR if thorough else SOME_INTERVALS)
+            await asyncio.sleep(SOME_INTERVALS)
         assert deletions(after) == []
         assert len(after.names()) == 6
 
@@ -260,21 +224,6 @@ async def test_deletion_that_is_not_granted_is_told_once_and_does_no_harm(text: 
         assert len(deletions(scene)) <= 51, "one attempt per minute"
         scene.guest_server.fault = None
         await until(lambda: "w0" not in scene.names(), seconds=700)
-
-
-@jumping_time
-async def test_deletion_that_a_policy_refuses_does_not_count_as_done() -> None:
-    scene = NodeWorld()
-    denied = refused(403, "Forbidden", "nodes \"w0\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no")
-    scene.guest_server.fault = lambda call: denied if (call.verb, call.path[-2:]) == ("DELETE", "w0") else None
-    async with scene.live():
-        vm, other, *_ = await joined(scene, 5)
-        for one, name in ((vm, "w0"), (other, "w1")):
-            scene.destroy(one)
-            scene.say_ready(name, "Unknown")
-            await asyncio.sleep(300)
-        await until(lambda: "w1" not in scene.names(), seconds=1800)
-        assert "w0" in scene.names()
 
 
 @jumping_time
@@ -402,32 +351,3 @@ async def test_node_that_the_go_provider_recorded_goes_with_its_vm_that_was_neve
     async with scene.live():
         await until(lambda: "w0" not in scene.names())
     assert len(scene.asked("/virtualmachines/w0")) == DEFAULTS.deletion_confirmations
-
-
-@jumping_time
-async def test_node_whose_vm_was_never_seen_is_held() -> None:
-    before = NodeWorld()
-    async with before.live():
-        vm, *_ = await joined(before, 4)
-    before.destroy(vm)
-    before.guest_server.change(NODE, "w0", {"metadata": {"annotations": {MACHINE_RECORD: None}}})
-    before.say_ready("w0", "Unknown")
-    scene = NodeWorld(after=before)
-    async with scene.live():
-        await asyncio.sleep(1800)
-        assert "w0" in scene.names()
-        assert scene.told("w0").count("NodeDeletionHeld") == 1
-        assert scene.asked("/virtualmachines/w0") == []
-
-
-@jumping_time
-async def test_vm_that_becomes_unreadable_is_kept_as_it_was_until_it_is_gone() -> None:
-    scene = NodeWorld()
-    async with scene.live():
-        await joined(scene, 2)
-        scene.harvester_server.change(VM, "default/w0", {"spec": {"template": {"spec": {"networks": 1}}}})
-        await until(lambda: scene.vms.vms.unread | scene.vms.vmis.unread == {"default/w0"})
-        assert scene.machines.get("default/w0") is not None
-        scene.harvester_server.remove(VM, "default/w0")
-        await until(lambda: not scene.vms.vms.unread | scene.vms.vmis.unread)
-        assert scene.machines.get("default/w0") is None

@@ -102,7 +102,7 @@ LIST = ["10.0.0.1", "10.0.0.2", "fd00::1"]
             new(),
             LIST[:1],
             {"exclude_ranges": (ip_network("10.0.0.1/32"),)},
-            "I 10.0.0.1 | ExcludedAddressUsed",
+            "I 10.0.0.1",
             id="no other than the excluded one",
         ),
         pytest.param(

@@ -95,17 +95,14 @@ def test_shutdown_taint_follows_the_power_state(
         pytest.param(lost(taints=[SHUTDOWN], provider_id="k3s://w1", ready="True"), "Running", "", id="other provider"),
         pytest.param(lost(taints=[SHUTDOWN], provider_id="", ready="True"), "Running", "", id="no provider ID"),
         pytest.param(lost(provider_id="harvester://other"), "Stopped", "", id="VM with the name, other UID"),
+        pytest.param(
+            lost(provider_id="harvester://gone", system_uuid=UUID), "Stopped", "", id="restored VM, other UID"
+        ),
         pytest.param(lost(deleting=True), "Stopped", "", id="Node is being deleted"),
     ],
 )
 def test_shutdown_taint_of_managed_nodes_only(target: Node, printable: str, plan: str) -> None:
-    assert planned(target, [vm(printable=printable)]) == plan
-
-
-@pytest.mark.parametrize(("printable", "taints"), [("Stopped", []), ("Running", [SHUTDOWN])])
-def test_power_state_of_a_restored_vm_is_not_followed(printable: str, taints: list[dict[str, str]]) -> None:
-    target = lost(provider_id="harvester://gone", system_uuid=UUID, taints=taints)
-    assert planned(target, [vm(printable=printable, firmware=UUID)]) == ""
+    assert planned(target, [vm(printable=printable, firmware=UUID)]) == plan
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from harvester_ccm.plan.node.vms import (
     join,
     node_identities,
     own_vmis,
-    usable_hostname,
     vm_identities,
     vmi_identities,
 )
@@ -204,14 +203,6 @@ def test_former_cluster_names_are_own(label: str, expected: Membership) -> None:
     cluster = ClusterIdentity("new", "prod", former_names=("old",))
     one = vm("w1", labels={VM_CLUSTER: label} if label else {})
     assert join(store([one], cluster=cluster), one).membership is expected
-
-
-@pytest.mark.parametrize(
-    ("hostname", "usable"),
-    [("W1.Example.com.", "w1.example.com"), (" w1\n", "w1"), ("localhost", ""), ("", ""), ("my host", "")],
-)
-def test_usable_host_names(hostname: str, usable: str) -> None:
-    assert usable_hostname(hostname) == usable
 
 
 def test_matches_for_the_service_controller() -> None:

@@ -1,0 +1,152 @@
+"""Weak evidence changes no InternalIP and deletes no Node: one scene each; the random worlds mix them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from devenv.harvester.machines import Machine
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
+from harvester_ccm.names import MACHINE_RECORD
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import refused
+from tests.worlds.node_objects import DEFAULTS
+from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, SERVICE, VM, VMI, NodeWorld, initialised, machine
+
+LONG: Final = 20 * DEFAULTS.address_patience
+W1: Final = machine("w1", networks=("default/mgmt", "default/vlan5"))
+FIRST, SECOND, VIP = "10.0.0.1", "192.168.5.1", "192.168.5.100"
+
+
+def initialised_by_go(scene: NodeWorld) -> None:
+    """Store the VM with two interfaces and its Node, whose InternalIP is the address of the second."""
+    uid = scene.boot(W1, FIRST, SECOND)
+    document = scene.join("w1", system_uuid=W1.system_uuid)
+    addresses = [{"type": "InternalIP", "address": SECOND}, {"type": "Hostname", "address": "w1"}]
+    status = {**document["status"], "addresses": addresses}
+    scene.guest_server.put(NODE, {**document, "spec": {"providerID": f"harvester://{uid}"}, "status": status})
+
+
+def claim(scene: NodeWorld) -> None:
+    """A tenant writes the address of the Node to Services."""
+    for name, kind in (("plain", "ClusterIP"), ("other", "LoadBalancer")):
+        claims = {KUBE_VIP_ADDRESSES: SECOND, KUBE_VIP_HOST: "w1"}
+        meta = {"name": name, "namespace": "shop", "annotations": claims}
+        status = {"loadBalancer": {"ingress": [{"ip": SECOND}]}}
+        scene.guest_server.put(SERVICE, {"metadata": meta, "spec": {"type": kind}, "status": status})
+
+
+def announce(scene: NodeWorld) -> None:
+    """A load balancer has an address, and the guest agent reports that address only."""
+    meta = {"name": "lb", "namespace": NAMESPACE}
+    scene.harvester_server.put(BALANCER, {"metadata": meta, "status": {"address": VIP}})
+    scene.report_lists(W1, [FIRST], [VIP])
+
+
+@pytest.mark.parametrize(
+    "happen",
+    [
+        pytest.param(lambda _scene: None, id="two interfaces and no flag"),
+        pytest.param(lambda scene: scene.report_lists(W1, [FIRST], []), id="second interface is silent"),
+        pytest.param(lambda scene: scene.report(W1), id="guest agent is silent"),
+        pytest.param(announce, id="guest agent reports a virtual IP"),
+        pytest.param(claim, id="annotation of a tenant"),
+    ],
+)
+@pytest.mark.parametrize("at_start", [True, False], ids=["at the start", "later"])
+def test_internal_ip_stays(happen: Callable[[NodeWorld], None], *, at_start: bool) -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        initialised_by_go(scene)
+        if at_start:
+            happen(scene)
+        async with scene.live():
+            await asyncio.sleep(30)
+            happen(scene)
+            await asyncio.sleep(LONG)
+        assert [one for one in scene.addresses("w1") if one.startswith("Internal")] == ["InternalIP " + SECOND]
+
+    run()
+
+
+async def joined(scene: NodeWorld) -> list[Machine]:
+    """Return six VMs whose Nodes are initialized."""
+    vms = [machine(f"w{number}") for number in range(6)]
+    for number, vm in enumerate(vms):
+        scene.boot(vm, f"10.0.0.{number + 1}")
+        scene.join(vm.name, system_uuid=vm.system_uuid)
+    await initialised(scene, [vm.name for vm in vms])
+    return vms
+
+
+def relist(scene: NodeWorld) -> None:
+    """End all watches of Harvester, so that it is listed again."""
+    scene.harvester_server.compact()
+    scene.harvester_server.break_watches(refused(410, "Expired", "too old"))
+
+
+@pytest.mark.parametrize("ready", ["True", "Unknown"])
+def test_list_that_lacks_half_of_the_vms_deletes_no_node(ready: str) -> None:
+    """The VMs exist: a GET of one of them returns it. The other Nodes are Ready with their VMs."""
+
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        async with scene.live():
+            server = scene.harvester_server
+            for vm in (await joined(scene))[:3]:
+                document = server.of(VM).pop(f"{NAMESPACE}/{vm.name}")
+                server.answers[f"/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/virtualmachines/{vm.name}"] = document
+                scene.say_ready(vm.name, ready)
+            relist(scene)
+            await asyncio.sleep(3600)
+            assert len(scene.names()) == 6
+            assert bool(scene.asked("/virtualmachines/")) is (ready != "True")
+
+    run()
+
+
+@pytest.mark.parametrize("lost", [2, 3, 6])
+def test_restored_backup_of_harvester_deletes_no_node(lost: int) -> None:
+    """It is older than some VMs, whose guests run on. One of them is restarted at that time."""
+
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        async with scene.live():
+            for vm in (await joined(scene))[:lost]:
+                for collection in (VM, VMI):
+                    del scene.harvester_server.of(collection)[f"{NAMESPACE}/{vm.name}"]
+            relist(scene)
+            scene.say_ready("w0", "Unknown")
+            await asyncio.sleep(3600)
+            assert len(scene.names()) == 6
+            assert scene.told("w0").count("NodeDeletionHeld") == 1
+
+    run()
+
+
+@pytest.mark.parametrize("record", ["", "prod/w1"])
+def test_namespace_with_copies_of_the_vms_changes_nothing(record: str) -> None:
+    """The cloud-config names another namespace, in which each VM has a copy with its name and firmware UUID."""
+
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        initialised_by_go(scene)
+        spec = {"providerID": "harvester://in-another-namespace"}
+        annotations = {MACHINE_RECORD: record} if record else {}
+        scene.guest_server.change(NODE, "w1", {"spec": spec, "metadata": {"annotations": annotations}})
+        scene.report(W1, "10.9.9.9", "10.9.8.9")
+        async with scene.live():
+            for ready in ("True", "Unknown"):
+                scene.say_ready("w1", ready)
+                await asyncio.sleep(3600)
+        assert scene.addresses("w1") == [f"InternalIP {SECOND}", "Hostname w1"]
+        assert scene.told("w1") == ["VMOfOtherMachine"]
+
+    run()
