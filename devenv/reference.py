@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry
 
 from harvester_ccm.flags import FLAGS, Flag, Group
 from harvester_ccm.model.outcome import WaitReason
-from harvester_ccm.telemetry.catalogue import CATALOGUE, Metric, MetricGroup, MetricType
+from harvester_ccm.telemetry.metrics import Metrics
 
 DIRECTORY: Final = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -24,7 +26,7 @@ line, and the exit code is 1. It is 255 if the file of `--cloud-config` cannot b
 _METRICS_HEAD = """\
 # Metrics
 
-This page is made from the catalogue in `harvester_ccm/telemetry` by `make generate`.
+This page is made from `harvester_ccm/telemetry/metrics.py` by `make generate`.
 
 `https://<node>:10258/metrics` serves them to callers with a bearer token that this cluster's API server accepts and
 whose role grants `get` on the non-resource URL `/metrics`. Names without the prefix `harvester_ccm_` are those of the
@@ -71,24 +73,43 @@ def _flag_row(flag: Flag) -> str:
     return f"| {names} | {flag.kind.name} | {default} | {meaning} |"
 
 
+class DescribedMetric(NamedTuple):
+    """What a scrape and the reference page show of a metric."""
+
+    name: str
+    type: str
+    help: str
+    labels: tuple[str, ...]
+    buckets: tuple[float, ...]
+    """Upper bounds; empty unless it is a histogram."""
+
+
+def described_metrics() -> list[DescribedMetric]:
+    """Return all metrics but those of the process collector, in the order of their definition."""
+    found = []
+    for metric in vars(Metrics(CollectorRegistry())).values():
+        (family,) = metric.describe()
+        name = family.name + "_total" * (family.type == "counter")
+        buckets = tuple(metric._kwargs.get("buckets", ())) if family.type == "histogram" else ()  # noqa: SLF001
+        found.append(DescribedMetric(name, family.type, family.documentation, metric._labelnames, buckets))  # noqa: SLF001
+    return found
+
+
 def metrics_page() -> str:
     """Return the reference page of all metrics in Markdown."""
-    sections = [_metrics_section(group) for group in MetricGroup]
-    reasons = "\n".join([_REASONS_HEAD, *(f"| `{reason}` | {reason.meaning} |" for reason in WaitReason)])
-    return "\n".join([_METRICS_HEAD, *sections, reasons]) + "\n"
+    table = [
+        "| Metric | Type | Labels | Meaning |",
+        "| --- | --- | --- | --- |",
+        *map(_metric_row, described_metrics()),
+    ]
+    reasons = (f"| `{reason}` | {reason.meaning} |" for reason in WaitReason)
+    return "\n".join([_METRICS_HEAD, *table, "", _REASONS_HEAD, *reasons]) + "\n"
 
 
-def _metrics_section(group: MetricGroup) -> str:
-    rows = [_metric_row(metric) for metric in CATALOGUE if metric.group is group]
-    return (
-        "\n".join([f"## {group}\n", "| Metric | Type | Labels | Meaning |", "| --- | --- | --- | --- |", *rows]) + "\n"
-    )
-
-
-def _metric_row(metric: Metric) -> str:
+def _metric_row(metric: DescribedMetric) -> str:
     labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
     bounds = ", ".join(f"{bound:g}" for bound in metric.buckets)
-    meaning = metric.help + (f" Buckets: {bounds}." if metric.type is MetricType.HISTOGRAM else "")
+    meaning = metric.help + (f" Buckets: {bounds}." if bounds else "")
     return f"| `{metric.name}` | {metric.type} | {labels} | {meaning.replace('<', '&lt;').replace('|', '&#124;')} |"
 
 

@@ -49,10 +49,9 @@ from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.create import harvester_mismatch
 from harvester_ccm.plan.service.situation import SERVICE_INDEXES
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_service
-from harvester_ccm.telemetry import catalogue
 from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
-from harvester_ccm.telemetry.metrics import Telemetry
+from harvester_ccm.telemetry.metrics import Telemetry, set_counter
 from harvester_ccm.telemetry.server import https_server
 from harvester_ccm.telemetry.services import ServiceMetrics, follow_new_nodes
 
@@ -170,8 +169,8 @@ class Application:
         # Older charts do not grant ConfigMaps, and little is lost without: no reason not to be ready.
         telemetry.follow_caches(guest=(*guest, caches.config_maps), harvester=harvester)
         telemetry.follow_clients(self._guest, self._harvester)
-        telemetry.follow_health(health)
-        telemetry.read_at_scrape(catalogue.EVENTS_DROPPED, lambda: {(): float(self._recorder.dropped)})
+        telemetry.before_scrape(lambda: health.show(telemetry.metrics))
+        telemetry.before_scrape(lambda: set_counter(telemetry.metrics.events_dropped, self._recorder.dropped))
         follow_new_nodes(telemetry, self._vms.nodes)
         if SERVICE_CONTROLLER in settings.controllers:
             # Who else serves the Services is to say for what one waits.
@@ -287,7 +286,8 @@ class Application:
             settings=settings,
         )
         self.health.add("harvester-recognised", lambda: self._mismatch(cluster), Aspect.READY)
-        self._telemetry.read_at_scrape(catalogue.ORPHANS_DELETED, lambda: {(): float(collector.deleted)})
+        deleted = self._telemetry.metrics.orphans_deleted
+        self._telemetry.before_scrape(lambda: set_counter(deleted, collector.deleted))
         self._start_controller(group, controller, SERVICE_CONTROLLER)
         self._start_controller(group, collector)
 
@@ -296,7 +296,7 @@ class Application:
 
     def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller, name: str = "") -> None:
         """Measure a controller and run it; ``name`` is the one in ``--controllers``, where it has one."""
-        queue = self._telemetry.follow_queue(controller.queue)
+        queue = controller.queue.observer = self._telemetry.queue(controller.queue.name)
         if name:
             self._telemetry.follow_controller(name)
             self.health.follow_controller(name, queue)

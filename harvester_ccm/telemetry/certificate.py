@@ -1,17 +1,14 @@
-"""The serving certificate: from files, which are read again when they change, or self-signed and in memory only.
+"""The serving certificate: from files, which are loaded again when they change, or self-signed and in memory only.
 
-A private key made here never touches a disk: it comes through a pipe.
+A private key made here never touches a disk: the process that creates it prints it into a pipe.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +16,12 @@ import structlog
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError, CredentialError
-from harvester_ccm.kube.credential_files import Fingerprint, fingerprint, load_certificate, read_bytes
+from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.credential_files import fingerprint, load_certificate, read_bytes
 
-LOOK_SECONDS: Final = 10.0
-"""Shortest time between two looks whether the files have changed."""
-ISSUE_SECONDS: Final = 30.0
-"""Time limit for making a certificate."""
+CHECK_INTERVAL_SECONDS: Final = 10.0
+"""Minimum interval between two checks for changed files."""
+ISSUE_TIMEOUT_SECONDS: Final = 30.0
 _ISSUER: Final = Path(__file__).with_name("issuer.py")
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -36,88 +33,63 @@ class ServingCertificate:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._loaded: tuple[Fingerprint, ...] = ()
-        self._looked_at = float("-inf")
-        self.context = _context(settings)
-        """To be used for every connection; stays the same object."""
+        self._files = tuple(filter(None, (settings.certificate, settings.key)))
+        self._loaded = fingerprint(*self._files)
+        self._checked_at = float("-inf")
+        self.context = self._new_context()
+        """For every connection; stays the same object."""
 
     async def load(self) -> None:
-        """Have a certificate. Raises ConfigurationError when the files cannot be used, or none could be made."""
-        settings = self._settings
-        if settings.certificate is None or settings.key is None:
-            load_certificate(self.context, await asyncio.to_thread(_issue, _hosts(settings.bind_address)))
-            return
-        try:
-            self._loaded = fingerprint(settings.certificate, settings.key)
-            self._load_files(settings.certificate, settings.key)
-        except (CredentialError, OSError) as error:
-            raise ConfigurationError([f"--tls-cert-file, --tls-private-key-file: {_explain(error)}"]) from error
+        """Load or create the certificate. Raises ConfigurationError."""
+        if not self._files:
+            load_certificate(self.context, await asyncio.to_thread(_issue))
+        elif problem := self._load_files():
+            raise ConfigurationError([f"--tls-cert-file, --tls-private-key-file: {problem}"])
 
     def refresh(self) -> None:
-        """Load the files again if they changed; what cannot be used is logged, and the old certificate stays."""
-        certificate, key = self._settings.certificate, self._settings.key
-        now = time.monotonic()
-        if certificate is None or key is None or now - self._looked_at < LOOK_SECONDS:
+        """Load changed files. If they cannot be used, log the reason and keep the old certificate."""
+        if not self._files or loop_time() - self._checked_at < CHECK_INTERVAL_SECONDS:
             return
-        self._looked_at = now
-        current = fingerprint(certificate, key)
+        self._checked_at = loop_time()
+        current = fingerprint(*self._files)
         if current == self._loaded:
             return
         self._loaded = current
-        try:
-            self._load_files(certificate, key)
-        except (CredentialError, OSError) as error:
-            log.warning("serving certificate not reloaded, the old one is used", error=_explain(error))
+        if problem := self._load_files():
+            log.warning("serving certificate not reloaded, the old one is used", error=problem)
         else:
-            log.info("serving certificate reloaded", file=str(certificate))
+            log.info("serving certificate reloaded", file=str(self._settings.certificate))
 
-    def _load_files(self, certificate: Path, key: Path) -> None:
-        pem = read_bytes(certificate) + b"\n" + read_bytes(key)
-        # A pair that does not fit would leave half of it in the context that is in use.
-        load_certificate(_context(self._settings), pem)
-        load_certificate(self.context, pem)
+    def _load_files(self) -> str | None:
+        """Return None, or why the files cannot be used."""
+        try:
+            pem = b"\n".join(map(read_bytes, self._files))
+            # A certificate without its key would replace half of the pair in the context that is in use.
+            load_certificate(self._new_context(), pem)
+            load_certificate(self.context, pem)
+        except CredentialError as error:
+            return str(error)
+        except OSError as error:
+            # OpenSSL reports some encrypted keys as "invalid argument".
+            reason = (getattr(error, "reason", "") or "not PEM").replace("_", " ").lower()
+            return f"the files are not an unencrypted PEM certificate and its key: {reason}"
+        return None
 
-
-def _context(settings: ServerSettings) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[settings.min_tls]
-    # Of TLS 1.2: forward secrecy and authenticated encryption. The suites of TLS 1.3 are always on.
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def _explain(error: CredentialError | OSError) -> str:
-    if isinstance(error, CredentialError):
-        return str(error)
-    # OpenSSL says of some encrypted keys no more than "invalid argument".
-    reason = (getattr(error, "reason", "") or "not PEM").replace("_", " ").lower()
-    return f"the files are not an unencrypted PEM certificate and its key: {reason}"
-
-
-def _hosts(bind_address: str) -> tuple[str, ...]:
-    """Return the names under which this server is reached, as far as they are known."""
-    always = ("localhost", "127.0.0.1", "::1", socket.gethostname())
-    wildcards = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
-    return always if bind_address in (*always, *wildcards) else (*always, bind_address)
+    def _new_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = _VERSIONS[self._settings.min_tls]
+        # TLS 1.2: forward secrecy and authenticated encryption only. The suites of TLS 1.3 are always on.
+        context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
+        context.set_alpn_protocols(["http/1.1"])
+        return context
 
 
-def _issue(hosts: Iterable[str]) -> bytes:
+def _issue() -> bytes:
     """Return a new key and certificate. Raises ConfigurationError."""
     try:
-        # -P: nothing beside the program itself may stand in for a library that it imports.
-        done = subprocess.run(
-            [sys.executable, "-P", str(_ISSUER), *hosts],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=ISSUE_SECONDS,
-        )
-        last_line = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        problem = "" if done.returncode == 0 else last_line or f"exit code {done.returncode}"
-    except (OSError, subprocess.TimeoutExpired) as error:
-        problem = str(error)
-    if problem:
+        # -P: no file in the current directory can replace a library that the issuer imports.
+        command = [sys.executable, "-P", str(_ISSUER)]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=ISSUE_TIMEOUT_SECONDS).stdout
+    except (OSError, subprocess.SubprocessError) as error:
         way_out = "give --tls-cert-file and --tls-private-key-file, or --secure-port=0 for no server"
-        raise ConfigurationError([f"no self-signed certificate could be made: {problem}; {way_out}"])
-    return done.stdout
+        raise ConfigurationError([f"no self-signed certificate could be made: {error}; {way_out}"]) from error

@@ -1,21 +1,19 @@
-"""Health of this process: checks by name, and the text of the responses, in the form that Kubernetes components use.
+"""Health checks of this process, and the text of the responses, in the form that Kubernetes components use.
 
-A check reads plain state, returns at once, and returns None or a message. Times are the event loop's.
+A check reads plain state, returns at once, and returns None or the problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from msgspec import Struct
-
-from harvester_ccm.errors import CCMError, CredentialError, Forbidden, Unauthorized
+from harvester_ccm.errors import CredentialError, Forbidden, Unauthorized
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.informer import SILENCE_SECONDS, Informer
 from harvester_ccm.kube.lease import LeaderElector
-from harvester_ccm.telemetry.queues import Queue
+from harvester_ccm.telemetry.metrics import Metrics, Queue
 
 STALE_SECONDS: Final = 2 * SILENCE_SECONDS
 """A synced cache that received nothing from its server for longer no longer follows its collection."""
@@ -25,6 +23,7 @@ STUCK_SECONDS: Final = 600.0
 """No reconcile takes so long: every request has a time limit of seconds."""
 
 Check = Callable[[], str | None]
+Caches = Sequence[Informer[Any]]
 
 
 class Aspect(StrEnum):
@@ -34,13 +33,6 @@ class Aspect(StrEnum):
     """Whether the process works. If it does not, the kubelet restarts it."""
     READY = "readyz"
     """Whether the process can do its work now."""
-
-
-class CheckResult(Struct, frozen=True):
-    """Outcome of one check; ``problem`` is None if it passed."""
-
-    name: str
-    problem: str | None
 
 
 class HealthRegistry:
@@ -55,108 +47,80 @@ class HealthRegistry:
         for aspect in aspects:
             self._checks[aspect][name] = check
 
-    def follow_caches(self, *, guest: Sequence[Informer[Any]], harvester: Sequence[Informer[Any]]) -> None:
+    def problems(self, aspect: Aspect) -> dict[str, str | None]:
+        """Run all checks of an aspect. Return the problem of each, None if the check passes."""
+        return {name: check() for name, check in self._checks[aspect].items()}
+
+    def show(self, metrics: Metrics) -> None:
+        """Set the metric of the health checks."""
+        for aspect in Aspect:
+            for name, problem in self.problems(aspect).items():
+                metrics.healthcheck.labels(name, aspect).set(problem is None)
+
+    def follow_caches(self, *, guest: Caches, harvester: Caches) -> None:
         """Be ready only while all caches are synced and current."""
         caches = (*guest, *harvester)
         ready: dict[str, Check] = {
-            "caches-synced": lambda: caches_synced(caches),
-            "watches-alive": lambda: watches_alive(caches, loop_time()),
-            "guest-reachable": lambda: server_reachable(guest),
-            "guest-credential": lambda: credential_accepted(guest),
-            "harvester-reachable": lambda: server_reachable(harvester),
-            "harvester-credential": lambda: credential_accepted(harvester),
+            "caches-synced": lambda: _never_listed(caches),
+            "watches-alive": lambda: _stale(caches),
+            "guest-reachable": lambda: _errors(guest, rejected=False),
+            "guest-credential": lambda: _errors(guest, rejected=True),
+            "harvester-reachable": lambda: _errors(harvester, rejected=False),
+            "harvester-credential": lambda: _errors(harvester, rejected=True),
         }
         for name, check in ready.items():
             self.add(name, check, Aspect.READY)
 
     def follow_lease(self, elector: LeaderElector, lease_seconds: float) -> None:
         """Be neither live nor ready while this process holds the Lease, cannot renew it, and does not stop."""
-        self.add("leaderElection", lambda: lease_renewed(elector, lease_seconds, loop_time()), *Aspect)
+
+        def check() -> str | None:
+            late = loop_time() - elector.renewed_at
+            is_late = elector.leading and late > lease_seconds + RENEWAL_GRACE_SECONDS
+            return f"the Lease is held and was not renewed for {late:.0f} s" if is_late else None
+
+        self.add("leaderElection", check, *Aspect)
 
     def follow_controller(self, name: str, queue: Queue) -> None:
         """Be live only while no reconcile of the controller, named as in ``--controllers``, is stuck."""
-        self.add(name, lambda: not_stuck(queue.longest_seconds), Aspect.LIVE)
 
-    def results(self, aspect: Aspect) -> tuple[CheckResult, ...]:
-        """Run all checks of an aspect."""
-        return tuple(CheckResult(name, check()) for name, check in self._checks[aspect].items())
+        def check() -> str | None:
+            seconds = queue.longest_seconds
+            return f"a reconcile has taken {seconds:.0f} s" if seconds > STUCK_SECONDS else None
 
-
-def caches_synced(caches: Iterable[Informer[Any]]) -> str | None:
-    """Return which caches never synced."""
-    missing = [cache.name for cache in caches if not cache.synced]
-    return f"never listed: {', '.join(missing)}" if missing else None
+        self.add(name, check, Aspect.LIVE)
 
 
-def watches_alive(caches: Iterable[Informer[Any]], now: float) -> str | None:
-    """Return which synced caches have received nothing from their server for too long."""
-    stale = [
-        f"{cache.name} for {now - cache.last_contact:.0f} s"
-        for cache in caches
-        if cache.synced and now - cache.last_contact > STALE_SECONDS
-    ]
-    return f"nothing heard of {', '.join(stale)}" if stale else None
+def _never_listed(caches: Caches) -> str | None:
+    names = ", ".join(cache.name for cache in caches if not cache.synced)
+    return f"never listed: {names}" if names else None
 
 
-def server_reachable(caches: Iterable[Informer[Any]]) -> str | None:
-    """Return why a server cannot be used, rejected credentials excepted."""
-    return _problems(caches, lambda error: not _is_rejection(error))
+def _stale(caches: Caches) -> str | None:
+    ages = {cache.name: loop_time() - cache.last_contact for cache in caches if cache.synced}
+    stale = ", ".join(f"{name} for {age:.0f} s" for name, age in ages.items() if age > STALE_SECONDS)
+    return f"nothing received for {stale}" if stale else None
 
 
-def credential_accepted(caches: Iterable[Informer[Any]]) -> str | None:
-    """Return why the server rejects our credential, or why there is none to send."""
-    return _problems(caches, _is_rejection)
-
-
-def lease_renewed(elector: LeaderElector, lease_seconds: float, now: float) -> str | None:
-    """Return a message if this process holds the Lease and should have stopped long ago."""
-    late = now - elector.renewed_at
-    if elector.leading and late > lease_seconds + RENEWAL_GRACE_SECONDS:
-        return f"the Lease is held and was not renewed for {late:.0f} s"
-    return None
-
-
-def not_stuck(longest_seconds: float) -> str | None:
-    """Return a message if the reconcile in progress takes longer than any can."""
-    return f"one object is being worked on for {longest_seconds:.0f} s" if longest_seconds > STUCK_SECONDS else None
-
-
-def _is_rejection(error: CCMError) -> bool:
-    return isinstance(error, Unauthorized | Forbidden | CredentialError)
-
-
-def _problems(caches: Iterable[Informer[Any]], matches: Callable[[CCMError], bool]) -> str | None:
-    found = [f"{cache.name}: {cache.problem}" for cache in caches if cache.problem and matches(cache.problem)]
-    return "; ".join(found) or None
+def _errors(caches: Caches, *, rejected: bool) -> str | None:
+    """Return the errors of the caches that concern our credential, or the others."""
+    errors = [(cache.name, cache.problem) for cache in caches if cache.problem is not None]
+    rejections = (Unauthorized, Forbidden, CredentialError)
+    return "; ".join(f"{name}: {one}" for name, one in errors if isinstance(one, rejections) is rejected) or None
 
 
 def summary(
-    endpoint: str, results: Sequence[CheckResult], *, verbose: bool, exclude: Collection[str] = ()
+    endpoint: str, problems: Mapping[str, str | None], *, verbose: bool, exclude: Collection[str]
 ) -> tuple[bool, str]:
-    """Return whether the checks of an endpoint passed, those to ``exclude`` excepted, and the text of the response.
+    """Return whether all checks of an endpoint pass, except those to ``exclude``, and the text of the response.
 
     The text does not contain the problems, because every client can read it.
     """
-    passed = all(one.problem is None or one.name in exclude for one in results)
-    if passed and not verbose:
+    failed = {name for name, problem in problems.items() if problem is not None and name not in exclude}
+    if not failed and not verbose:
         return True, "ok"
-    lines = [_line(one, excluded=one.name in exclude) for one in results]
-    unknown = sorted(set(exclude) - {one.name for one in results})
-    if unknown:
-        names = ", ".join(f'"{name}"' for name in unknown)
-        lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
-    lines.append(f"{endpoint} check {'passed' if passed else 'failed'}\n")
-    return passed, "\n".join(lines)
-
-
-def check_text(result: CheckResult, *, explain: bool) -> str:
-    """Return the text of the response about one check; ``explain`` only to authorized callers."""
-    if result.problem is None:
-        return "ok"
-    return f"internal server error: {result.problem if explain else 'reason withheld'}\n"
-
-
-def _line(result: CheckResult, *, excluded: bool) -> str:
-    if excluded:
-        return f"[+]{result.name} excluded: ok"
-    return f"[+]{result.name} ok" if result.problem is None else f"[-]{result.name} failed: reason withheld"
+    lines = [
+        f"[-]{name} failed: reason withheld" if name in failed else f"[+]{name} {'excluded: ' * (name in exclude)}ok"
+        for name in problems
+    ]
+    return not failed, "\n".join([*lines, f"{endpoint} check {'failed' if failed else 'passed'}\n"])

@@ -1,218 +1,317 @@
-"""The metrics of one process. Counted is only what cannot be computed when somebody asks; the rest is read then.
+"""The metrics of one process, as prometheus-client objects.
 
-There is no global state: each ``Telemetry`` has a registry of its own. All calls belong to the event loop's thread.
+Names, labels and buckets of the Go framework for cloud controller managers and of client-go are kept, so that existing
+dashboards work. Names of this project begin with ``harvester_ccm_``. Only what happens is counted; what another object
+knows is read at each scrape. All calls belong to the event loop's thread.
 """
 
 from __future__ import annotations
 
+import math
 import platform
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.core import Metric as Family
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
 from harvester_ccm.config import CONTROLLER_ALIASES
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.tokens import TokenSource, token_end
-from harvester_ccm.kube.workqueue import WorkQueue
+from harvester_ccm.kube.workqueue import QueueObserver
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.telemetry import catalogue
-from harvester_ccm.telemetry.catalogue import Metric, MetricType
-from harvester_ccm.telemetry.health import Aspect, HealthRegistry
-from harvester_ccm.telemetry.queues import Queue, QueueMetrics
 
 MANAGER: Final = "cloud-controller-manager"
 _LOAD_BALANCERS: Final = f"/apis/{LOAD_BALANCERS.group}/"
-"""Where load balancers are, in any version."""
-NEVER: Final = float("-inf")
+"""Path prefix of load balancers, in any API version."""
 _SHORT_NAMES: Final[Mapping[str, str]] = {name: alias for alias, name in CONTROLLER_ALIASES.items()}
 """The framework's metrics call controllers by other names than its flags."""
+_UPDATE_BUCKETS: Final = tuple(float(2**power) for power in range(15))
+_NODE_BUCKETS: Final = tuple(float(4**power) for power in range(6))
+_REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+_PENDING_BUCKETS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)
+_QUEUE_BUCKETS: Final = tuple(10.0**power for power in range(-8, 2))
+_WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
-Samples = Mapping[tuple[str, ...], float]
-"""Label values, in the order of the metric's labels, to the value."""
-Read = Callable[[], Samples]
-N = TypeVar("N", Informer[Any], Queue)
+
+class Metrics:
+    """The metrics by subject."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+
+        self.load_balancers = gauge(
+            "harvester_ccm_load_balancers",
+            "Load balancers of this cluster in Harvester. State is ready, pending (no address yet), unhealthy (an "
+            "address, but not ready), deleting, or orphan (its Service does not exist).",
+            ("state", "ipam", "workload_type"),
+        )
+        self.services_pending = gauge(
+            "harvester_ccm_services_pending", "Services without an address, by reason.", ("reason",)
+        )
+        self.pending_longest = gauge(
+            "harvester_ccm_service_pending_longest_seconds",
+            "Longest time that a Service has been without an address, by reason.",
+            ("reason",),
+        )
+        self.pending_seconds = histogram(
+            "harvester_ccm_service_pending_seconds",
+            "Time from the request for a load balancer until the Service had an address.",
+            buckets=_PENDING_BUCKETS,
+        )
+        self.services_disputed = gauge(
+            "harvester_ccm_services_disputed",
+            "Services that are not changed because their load balancer has the owner annotations "
+            "(foreign_load_balancer) or the cluster name (other_cluster_name) of another cluster, or because Harvester "
+            "has no object of this cluster (new_harvester).",
+            ("reason",),
+        )
+        self.orphans_deleted = counter(
+            "harvester_ccm_orphans_deleted_total",
+            "Load balancers that were deleted because their Service no longer existed.",
+        )
+        self.updates = counter(
+            "service_controller_loadbalancer_sync_total", "Updates of load balancers that were sent to Harvester."
+        )
+        self.update_errors = counter(
+            "service_controller_nodesync_error_total", "Updates of load balancers that failed."
+        )
+        self.update_seconds = histogram(
+            "service_controller_update_loadbalancer_host_latency_seconds",
+            "Time that Harvester took for an update of a load balancer.",
+            buckets=_UPDATE_BUCKETS,
+        )
+
+        self.node_init_seconds = histogram(
+            "node_controller_initial_node_sync_delay_seconds",
+            "Age of a new Node when it was first seen.",
+            buckets=_NODE_BUCKETS,
+        )
+        self.taint_seconds = histogram(
+            "node_controller_cloud_provider_taint_removal_delay_seconds",
+            "Age of a new Node when its uninitialized taint was removed.",
+            buckets=_NODE_BUCKETS,
+        )
+
+        self.last_contact = gauge(
+            "harvester_ccm_harvester_last_contact_timestamp_seconds",
+            "When Harvester last responded to a list or sent data on a watch; NaN before.",
+        )
+        self.credential_expiry = gauge(
+            "harvester_ccm_credential_expiry_timestamp_seconds",
+            "When the bearer token in use expires. Absent for tokens without this time, such as Rancher's, and for "
+            "credential plugins, which renew their tokens.",
+            ("cluster",),
+        )
+        self.cache_objects = gauge("harvester_ccm_cache_objects", "Objects in a cache.", ("collection",))
+        self.watch_restarts = counter(
+            "harvester_ccm_watch_restarts_total",
+            "Watches that ended or broke. The server ends a watch after 5 to 10 minutes.",
+            ("collection",),
+        )
+        self.events_dropped = counter(
+            "harvester_ccm_events_dropped_total",
+            "Events that were not written: queue full, too many for one object, or rejected.",
+        )
+        self.requests = counter(
+            "rest_client_requests_total",
+            "Requests to an API server, guest or harvester. The method of a watch is WATCH; without a response, the "
+            "code is <error>.",
+            ("code", "method", "host"),
+        )
+        self.request_seconds = histogram(
+            "rest_client_request_duration_seconds",
+            "Time until an API server began to respond.",
+            ("verb", "host"),
+            buckets=_REQUEST_BUCKETS,
+        )
+
+        name = ("name",)
+        self.queue_depth = gauge("workqueue_depth", "Keys that wait for a worker.", name)
+        self.queue_oldest = gauge(
+            "harvester_ccm_queue_oldest_seconds", "Longest time that a queued key has waited.", name
+        )
+        self.queue_adds = counter("workqueue_adds_total", "Keys that were queued.", name)
+        self.queue_retries = counter("workqueue_retries_total", "Keys that were retried after a failure.", name)
+        self.queue_seconds = histogram(
+            "workqueue_queue_duration_seconds", "Time that a key waited for a worker.", name, buckets=_QUEUE_BUCKETS
+        )
+        self.work_seconds = histogram(
+            "workqueue_work_duration_seconds", "Time of a reconcile.", name, buckets=_QUEUE_BUCKETS
+        )
+        self.unfinished = gauge("workqueue_unfinished_work_seconds", "Total time of the reconciles in progress.", name)
+        self.longest = gauge(
+            "workqueue_longest_running_processor_seconds", "Time of the longest reconcile in progress.", name
+        )
+
+        self.build_info = gauge("harvester_ccm_build_info", "Always 1.", ("version", "python"))
+        self.master = gauge(
+            "leader_election_master_status",
+            "1 on the process that holds the Lease of this name, 0 on others. Absent without leader election.",
+            name,
+        )
+        self.controllers = gauge("running_managed_controllers", "1 for each controller that runs.", ("name", "manager"))
+        self.healthcheck = gauge(
+            "kubernetes_healthcheck", "1 if a check of livez or readyz passes, else 0.", ("name", "type")
+        )
 
 
-class _Scraped(Collector):
-    """Metrics that are read when they are asked for."""
+class Queue(QueueObserver):
+    """Observer of one queue, which also knows why each of its keys is not ready."""
 
-    def __init__(self) -> None:
-        self.sources: dict[str, tuple[Metric, Read]] = {}
+    def __init__(self, name: str, metrics: Metrics) -> None:
+        self._adds = metrics.queue_adds.labels(name)
+        self._retries = metrics.queue_retries.labels(name)
+        self._queue_seconds = metrics.queue_seconds.labels(name)
+        self._work_seconds = metrics.work_seconds.labels(name)
+        self._queued_at: dict[str, float] = {}
+        self._started_at: dict[str, float] = {}
+        self._reasons: dict[str, str] = {}
+        metrics.queue_depth.labels(name).set_function(lambda: len(self._queued_at))
+        metrics.queue_oldest.labels(name).set_function(lambda: _longest(self._queued_at))
+        metrics.longest.labels(name).set_function(lambda: self.longest_seconds)
+        metrics.unfinished.labels(name).set_function(lambda: sum(loop_time() - at for at in self._started_at.values()))
 
-    def collect(self) -> Iterator[Family]:
-        for metric, read in self.sources.values():
-            new = CounterMetricFamily if metric.type is MetricType.COUNTER else GaugeMetricFamily
-            family = new(metric.name, metric.help, labels=metric.labels)
-            for labels, value in read().items():
-                family.add_metric(labels, value)
-            yield family
+    def added(self, key: str) -> None:
+        self._queued_at[key] = loop_time()
+        self._adds.inc()
+
+    def started(self, key: str) -> None:
+        self._started_at[key] = now = loop_time()
+        self._queue_seconds.observe(now - self._queued_at.pop(key, now))
+
+    def finished(self, key: str) -> None:
+        now = loop_time()
+        self._work_seconds.observe(now - self._started_at.pop(key, now))
+
+    def answered(self, key: str, waits_for: str) -> None:
+        if waits_for:
+            self._reasons[key] = waits_for
+        else:
+            self._reasons.pop(key, None)
+
+    def failed(self, key: str, error: Exception) -> None:
+        self._retries.inc()
+        self._reasons[key] = _WORD_START.sub("_", type(error).__name__).lower()
+
+    def reason(self, key: str) -> str:
+        """Return why the key is not ready: a ``WaitReason`` or the class of an error in snake case; empty if it is."""
+        return self._reasons.get(key, "")
+
+    @property
+    def longest_seconds(self) -> float:
+        """Time of the longest reconcile in progress; 0 if there is none."""
+        return _longest(self._started_at)
+
+
+def _longest(times: dict[str, float]) -> float:
+    return loop_time() - min(times.values()) if times else 0.0
 
 
 class Telemetry:
     """Everything that is measured in this process."""
 
-    def __init__(
-        self, version: str, *, clock: Callable[[], float] = time.monotonic, wall_clock: Callable[[], float] = time.time
-    ) -> None:
-        """``clock`` has to be the one of the event loop; ``wall_clock`` counts from the epoch."""
+    def __init__(self, version: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # without annotations in the library
         self.registry = CollectorRegistry()
+        """Not the library's global one: a test runs several programs in one process."""
         ProcessCollector(registry=self.registry)
-        self._clock = clock
-        self.wall_clock = wall_clock
-        self._scraped = _Scraped()
-        self.registry.register(self._scraped)
+        self.metrics = Metrics(self.registry)
+        self.metrics.build_info.labels(version, platform.python_version()).set(1)
+        self._readers: list[Callable[[], None]] = []
         self._queues: dict[str, Queue] = {}
-        self._contacts: dict[str, float] = {}
-        self._controllers: list[str] = []
-        self._candidate: LeaderElector | None = None
-        self._requests = self._counter(catalogue.REQUESTS)
-        self._request_seconds = self._histogram(catalogue.REQUEST_SECONDS)
-        self._updates = self._counter(catalogue.UPDATES)
-        self._update_errors = self._counter(catalogue.NODE_SYNC_ERRORS)
-        self._update_seconds = self._histogram(catalogue.UPDATE_SECONDS)
-        self._queue_metrics = QueueMetrics(
-            adds=self._counter(catalogue.QUEUE_ADDS),
-            retries=self._counter(catalogue.QUEUE_RETRIES),
-            queue_seconds=self._histogram(catalogue.QUEUE_SECONDS),
-            work_seconds=self._histogram(catalogue.WORK_SECONDS),
-        )
-        self.pending_seconds = self._histogram(catalogue.PENDING_SECONDS)
-        """To be given the seconds from when a Service asked until it had an address."""
-        self.node_init_seconds = self._histogram(catalogue.NODE_INIT_SECONDS)
-        """To be given the age in seconds of a new Node that is looked at first."""
-        self.taint_seconds = self._histogram(catalogue.TAINT_SECONDS)
-        """To be given the age in seconds of a Node whose uninitialized taint was just removed."""
-        self.read_at_scrape(catalogue.BUILD_INFO, lambda: {(version, platform.python_version()): 1.0})
-        self.read_at_scrape(
-            catalogue.RUNNING, lambda: {(_SHORT_NAMES.get(name, name), MANAGER): 1.0 for name in self._controllers}
-        )
-        for metric, of_queue in _QUEUE_VALUES.items():
-            self.read_at_scrape(metric, _reader(self._queues.values(), of_queue))
+        self._elector: LeaderElector | None = None
 
     @property
     def leading(self) -> bool:
-        """Whether this process works: without an election it always does."""
-        return self._candidate is None or self._candidate.leading
+        """Whether this process is the leader; it always is without an election."""
+        return self._elector is None or self._elector.leading
 
-    def read_at_scrape(self, metric: Metric, read: Read, *, only_leading: bool = False) -> None:
-        """Have the values of a gauge or counter read whenever metrics are asked for; ``read`` must be quick.
-
-        ``only_leading`` is for what a process that does not lead knows nothing of.
-        """
-        self._scraped.sources[metric.name] = (
-            metric,
-            (lambda: read() if self.leading else {}) if only_leading else read,
-        )
+    def before_scrape(self, read: Callable[[], None]) -> None:
+        """Call a function that sets metrics before each scrape; it must be quick."""
+        self._readers.append(read)
 
     def follow_clients(self, *clients: ApiClient) -> None:
         """Show when the credentials in use expire."""
 
-        def read() -> Samples:
-            expiries = {(client.cluster,): _expiry(client.credentials.token) for client in clients}
-            return {labels: expiry for labels, expiry in expiries.items() if expiry is not None}
+        def read() -> None:
+            ends = {(client.cluster,): _expiry(client.credentials.token) for client in clients}
+            show(self.metrics.credential_expiry, {labels: end for labels, end in ends.items() if end is not None})
 
-        self.read_at_scrape(catalogue.CREDENTIAL_EXPIRY, read)
+        self.before_scrape(read)
 
     def follow_caches(self, *, guest: Sequence[Informer[Any]], harvester: Sequence[Informer[Any]]) -> None:
-        """Show how caches follow their collections."""
-        for metric, value in _CACHE_VALUES.items():
-            self.read_at_scrape(metric, _reader((*guest, *harvester), value))
+        """Show how the caches follow their collections."""
 
-        def last_contact() -> Samples:
-            last = max((self._contacts.get("harvester", NEVER), *(cache.last_contact for cache in harvester)))
-            return {} if last == NEVER else {(): self.wall_clock() - (self._clock() - last)}
+        def read() -> None:
+            for cache in (*guest, *harvester):
+                self.metrics.cache_objects.labels(cache.name).set(len(cache))
+                set_counter(self.metrics.watch_restarts.labels(cache.name), cache.restarts)
+            last = max(cache.last_contact for cache in harvester)
+            self.metrics.last_contact.set(time.time() - loop_time() + last if last > -math.inf else math.nan)
 
-        self.read_at_scrape(catalogue.LAST_CONTACT, last_contact)
+        self.before_scrape(read)
 
-    def follow_lease(self, name: str, candidate: LeaderElector) -> None:
+    def follow_lease(self, name: str, elector: LeaderElector) -> None:
         """Show whether this process holds the Lease of this name."""
-        self._candidate = candidate
-        self.read_at_scrape(catalogue.MASTER, lambda: {(name,): float(candidate.leading)})
-
-    def follow_health(self, health: HealthRegistry) -> None:
-        """Show what the checks say."""
-
-        def read() -> Samples:
-            return {
-                (one.name, aspect.value): float(one.problem is None)
-                for aspect in Aspect
-                for one in health.results(aspect)
-            }
-
-        self.read_at_scrape(catalogue.HEALTHCHECK, read)
+        self._elector = elector
+        self.metrics.master.labels(name).set_function(lambda: elector.leading)
 
     def follow_controller(self, name: str) -> None:
         """Show that a controller runs, named as in ``--controllers``."""
-        self._controllers.append(name)
-
-    def follow_queue(self, queue: WorkQueue) -> Queue:
-        """Measure a queue from now on, and return what is measured."""
-        queue.observer = metrics = self.queue(queue.name)
-        return metrics
-
-    def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Return all metrics and their content type, in the best format that the ``Accept`` header names."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self.registry), content_type
-
-    def request_done(self, cluster: str, verb: str, path: str, status: int, seconds: float) -> None:
-        """Count one request to an API server; ``status`` 0 means no answer."""
-        taken = 200 <= status < 300
-        if taken:
-            self._contacts[cluster] = self._clock()
-        self._requests.labels(str(status) if status else "<error>", verb, cluster).inc()
-        self._request_seconds.labels(verb, cluster).observe(seconds)
-        if verb == "PUT" and path.startswith(_LOAD_BALANCERS):
-            self._updates.inc()
-            self._update_seconds.observe(seconds)
-            if not taken:
-                self._update_errors.inc()
+        self.metrics.controllers.labels(_SHORT_NAMES.get(name, name), MANAGER).set(1)
 
     def queue(self, name: str) -> Queue:
         """Return the observer of the queue with this name."""
         if name not in self._queues:
-            self._queues[name] = Queue(name, self._queue_metrics, self._clock)
+            self._queues[name] = Queue(name, self.metrics)
         return self._queues[name]
 
-    def _counter(self, metric: Metric) -> Counter:
-        return Counter(metric.name, metric.help, metric.labels, registry=self.registry)
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """Return all metrics and their content type, in the best format that the ``Accept`` header names."""
+        for read in self._readers:
+            read()
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
 
-    def _histogram(self, metric: Metric) -> Histogram:
-        return Histogram(metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry)
+    def request_done(self, cluster: str, verb: str, path: str, status: int, seconds: float) -> None:
+        """Count one request to an API server; ``status`` 0 means no response."""
+        metrics = self.metrics
+        metrics.requests.labels(str(status) if status else "<error>", verb, cluster).inc()
+        metrics.request_seconds.labels(verb, cluster).observe(seconds)
+        if verb == "PUT" and path.startswith(_LOAD_BALANCERS):
+            metrics.updates.inc()
+            metrics.update_seconds.observe(seconds)
+            if not 200 <= status < 300:
+                metrics.update_errors.inc()
 
 
-_CACHE_VALUES: Final[Mapping[Metric, Callable[[Informer[Any]], float]]] = {
-    catalogue.CACHE_SYNCED: lambda cache: float(cache.synced),
-    catalogue.CACHE_OBJECTS: lambda cache: float(len(cache)),
-    catalogue.WATCH_RESTARTS: lambda cache: float(cache.restarts),
-}
-_QUEUE_VALUES: Final[Mapping[Metric, Callable[[Queue], float]]] = {
-    catalogue.QUEUE_DEPTH: lambda queue: queue.depth,
-    catalogue.QUEUE_OLDEST: lambda queue: queue.oldest_seconds,
-    catalogue.UNFINISHED_SECONDS: lambda queue: queue.unfinished_seconds,
-    catalogue.LONGEST_SECONDS: lambda queue: queue.longest_seconds,
-}
+def show(gauge: Gauge, samples: Mapping[tuple[str, ...], float]) -> None:
+    """Replace all values of a gauge; keys are the values of its labels."""
+    gauge.clear()
+    for labels, value in samples.items():
+        gauge.labels(*labels).set(value)
 
 
-def _reader(things: Iterable[N], value: Callable[[N], float]) -> Read:
-    return lambda: {(one.name,): value(one) for one in things}
+def set_counter(counter: Counter, value: float) -> None:
+    """Show a count that another object keeps."""
+    counter.reset()
+    counter.inc(value)
 
 
 def _expiry(token: TokenSource) -> float | None:
-    if token.renewed:
-        return None
+    """Return the time at which a token expires, in seconds since the epoch."""
     try:
-        end = token_end(token.get())
+        end = None if token.renewed else token_end(token.get())
     except CredentialError:
         return None
     return end.timestamp() if end else None

@@ -10,7 +10,6 @@ succeeds while another client opens thousands of silent connections.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import socket
@@ -28,7 +27,7 @@ from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.certificate import ServingCertificate
-from harvester_ccm.telemetry.health import Aspect, HealthRegistry, check_text, summary
+from harvester_ccm.telemetry.health import Aspect, HealthRegistry, summary
 from harvester_ccm.telemetry.metrics import Telemetry
 
 MAX_CONNECTIONS: Final = 256
@@ -44,7 +43,12 @@ BACKLOG: Final = 1024
 """Connections that wait in the kernel; during a flood the probe's connection is among them."""
 _ASPECTS: Final = {"healthz": Aspect.LIVE, "livez": Aspect.LIVE, "readyz": Aspect.READY}
 """``/healthz`` is the liveness probe of older charts: it must not fail because Harvester is unavailable."""
-_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "harvester-ccm"}
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Connection": "close",
+    "Server": "harvester-ccm",
+}
 
 log = structlog.get_logger(__name__)
 
@@ -94,66 +98,42 @@ class _Site(Struct, frozen=True):
 
     def application(self) -> web.Application:
         """Return the routes."""
-        application = web.Application(middlewares=[self.respond])
+        application = web.Application(middlewares=[self.check_access])
+        application.on_response_prepare.append(_finish)
         application.router.add_get("/metrics", self.metrics)
-        application.router.add_get("/{endpoint:healthz|livez|readyz}", self.all_checks)
-        application.router.add_get("/{endpoint:healthz|livez|readyz}/{check}", self.one_check)
+        application.router.add_get("/{endpoint:healthz|livez|readyz}", self.checks)
         return application
 
     @web.middleware
-    async def respond(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Check access, call the handler and close the connection after the response."""
-        response: web.StreamResponse
+    async def check_access(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Call the handler if the path is open or does not exist, or if the caller is authorized."""
         try:
-            response = await self._refusal(request) or await handler(request)
-        except web.HTTPException as error:
-            response = web.Response(status=error.status, text=f"{error.reason}\n")
+            if request.match_info.http_exception is None and not is_open(request.path, self.open_paths):
+                await self.reviewer.check(request.headers.get("Authorization", ""), request.path)
+            return await handler(request)
+        except web.HTTPException:
+            raise
         except Exception:
             log.exception("request failed", path=request.path)
-            response = web.Response(status=HTTPStatus.INTERNAL_SERVER_ERROR, text="internal server error\n")
-        response.headers.update(_HEADERS)
-        response.force_close()
-        return response
-
-    async def _refusal(self, request: web.Request) -> web.Response | None:
-        """Return None if the path is open or does not exist, or the caller is authorized."""
-        if request.match_info.http_exception is not None or self._is_open(request):
-            return None
-        refusal = await self.reviewer.refusal(request.headers.get("Authorization", ""), request.path)
-        if refusal is None:
-            return None
-        headers = {"WWW-Authenticate": "Bearer"} if refusal.status == HTTPStatus.UNAUTHORIZED else None
-        return web.Response(status=refusal.status, text=f"{refusal.message}\n", headers=headers)
+            raise
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Respond with all metrics."""
         body, content_type = self.telemetry.exposition(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
-    async def all_checks(self, request: web.Request) -> web.Response:
-        """Respond with the result of all checks of an endpoint."""
+    async def checks(self, request: web.Request) -> web.Response:
+        """Respond with the result of the checks of an endpoint."""
         endpoint, query = request.match_info["endpoint"], request.query
-        exclude = query.getall("exclude", [])
-        passed, text = summary(
-            endpoint, self.health.results(_ASPECTS[endpoint]), verbose="verbose" in query, exclude=exclude
-        )
-        return _response(passed=passed, text=text)
-
-    async def one_check(self, request: web.Request) -> web.Response:
-        """Respond with the result of one check."""
-        results = {one.name: one for one in self.health.results(_ASPECTS[request.match_info["endpoint"]])}
-        result = results.get(request.match_info["check"])
-        if result is None:
-            raise web.HTTPNotFound
-        # An open path can be read by every client.
-        return _response(passed=result.problem is None, text=check_text(result, explain=not self._is_open(request)))
-
-    def _is_open(self, request: web.Request) -> bool:
-        return is_open(request.path, self.open_paths)
+        problems, exclude = self.health.problems(_ASPECTS[endpoint]), query.getall("exclude", [])
+        passed, text = summary(endpoint, problems, verbose="verbose" in query, exclude=exclude)
+        return web.Response(status=HTTPStatus.OK if passed else HTTPStatus.INTERNAL_SERVER_ERROR, text=text)
 
 
-def _response(*, passed: bool, text: str) -> web.Response:
-    return web.Response(status=HTTPStatus.OK if passed else HTTPStatus.INTERNAL_SERVER_ERROR, text=text)
+async def _finish(_request: web.Request, response: web.StreamResponse) -> None:
+    """Add the headers of all responses, and close the connection after it."""
+    response.headers.update(_HEADERS)
+    response.force_close()
 
 
 def is_open(path: str, open_paths: Iterable[str]) -> bool:
@@ -212,13 +192,8 @@ def _listen(address: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((address, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
-        hint = {
-            errno.EADDRINUSE: "; another process on this host listens there: stop it, or set --secure-port",
-            errno.EADDRNOTAVAIL: "; this host has no such address: set --bind-address",
-            errno.EACCES: "; this user may not use that port: set --secure-port to one from 1024",
-        }.get(error.errno or 0, "")
-        where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise ConfigurationError([f"cannot listen on {where}: {reason}{hint}"]) from error
+        problem = f"cannot listen on {address}, port {port}: {reason}; set --bind-address or --secure-port"
+        raise ConfigurationError([problem]) from error
     listener.setblocking(False)
     return listener

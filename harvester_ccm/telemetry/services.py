@@ -1,10 +1,8 @@
-"""What there is to tell about Services and load balancers, out of the caches.
-
-Only Services without an address are remembered; everything else is read when metrics are asked for.
-"""
+"""Metrics of Services, load balancers and Nodes, from the caches, while this process is the leader."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Final
 
@@ -17,19 +15,16 @@ from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.selection import wants_load_balancer
-from harvester_ccm.telemetry import catalogue
-from harvester_ccm.telemetry.metrics import Samples, Telemetry
+from harvester_ccm.telemetry.metrics import Telemetry, show
 
 SERVICE_QUEUE: Final = "service"
-"""Name of the queue of Services, in the framework too."""
-
-
+"""Name of the queue of Services, as in the framework."""
 DISPUTES: Final = (WaitReason.OTHER_CLUSTER_NAME, WaitReason.FOREIGN_LOAD_BALANCER, WaitReason.NEW_HARVESTER)
-"""What a Service waits for whose load balancer carries a label or mark that is not ours, or is not to be seen."""
+"""Reasons of Services whose load balancer belongs to another cluster or is not in this Harvester."""
 
 
 class ServiceMetrics:
-    """Follows which Services have no address, and since when. What it tells is shown while this process leads."""
+    """Follows which Services have no address and since when; the other values are read at each scrape."""
 
     def __init__(
         self,
@@ -43,34 +38,23 @@ class ServiceMetrics:
         self._load_balancers = load_balancers
         self._cluster = cluster
         self._queue = telemetry.queue(SERVICE_QUEUE)
-        self._pending: dict[str, float] = {}
+        self._pending_since: dict[str, float] = {}
         services.on_change(self._service_changed)
-        telemetry.read_at_scrape(catalogue.LOAD_BALANCERS, self._states, only_leading=True)
-        telemetry.read_at_scrape(catalogue.SERVICES_PENDING, self._reasons, only_leading=True)
-        telemetry.read_at_scrape(catalogue.SERVICES_DISPUTED, self._disputed, only_leading=True)
-        telemetry.read_at_scrape(catalogue.PENDING_LONGEST, self._longest, only_leading=True)
+        telemetry.before_scrape(self._read)
 
-    def _reason(self, key: str) -> tuple[str]:
-        return (self._queue.reason(key) or WaitReason.QUEUED,)
-
-    def _reasons(self) -> Samples:
-        return Counter(map(self._reason, self._pending))
-
-    def _disputed(self) -> Samples:
+    def _read(self) -> None:
+        metrics, leading = self._telemetry.metrics, self._telemetry.leading
+        load_balancers = self._load_balancers.all() if leading else ()
+        ours = (one for one in load_balancers if one.metadata.label(LB_CLUSTER) == self._cluster.name)
+        states = ((self._state(one), one.spec.ipam or "pool", one.spec.workload_type or "vm") for one in ours)
+        show(metrics.load_balancers, Counter(states))
+        pending: dict[tuple[str], list[float]] = {}
+        for key, since in self._pending_since.items() if leading else ():
+            pending.setdefault((self._queue.reason(key) or WaitReason.QUEUED,), []).append(time.time() - since)
+        show(metrics.services_pending, {reason: len(times) for reason, times in pending.items()})
+        show(metrics.pending_longest, {reason: max(times) for reason, times in pending.items()})
         reasons = Counter(self._queue.reason(one.metadata.key) for one in self._services.all())
-        return {(reason,): reasons[reason] for reason in DISPUTES}
-
-    def _longest(self) -> Samples:
-        now = self._telemetry.wall_clock()
-        longest: dict[tuple[str, ...], float] = {}
-        for key, since in self._pending.items():
-            reason = self._reason(key)
-            longest[reason] = max(longest.get(reason, 0.0), now - since)
-        return longest
-
-    def _states(self) -> Samples:
-        ours = (one for one in self._load_balancers.all() if one.metadata.label(LB_CLUSTER) == self._cluster.name)
-        return Counter((self._state(one), one.spec.ipam or "pool", one.spec.workload_type or "vm") for one in ours)
+        show(metrics.services_disputed, {(reason,): reasons[reason] for reason in DISPUTES} if leading else {})
 
     def _state(self, load_balancer: LoadBalancer) -> str:
         if self._services.synced and self._services.get(service_key(load_balancer)) is None:
@@ -78,18 +62,17 @@ class ServiceMetrics:
         return state_of(load_balancer)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
-        item = new or old
+        item, now = new or old, time.time()
         if item is None:
             return
-        key, now = item.metadata.key, self._telemetry.wall_clock()
         if new is not None and not new.addresses and wants_load_balancer(new, self._cluster):
-            # One that was there before this process waits since it was made, as far as anybody knows.
+            # A Service that this process did not see before has waited since its creation.
             since = now if old is not None else min(now, new.metadata.created or now)
-            self._pending.setdefault(key, since)
+            self._pending_since.setdefault(item.metadata.key, since)
             return
-        waited_since = self._pending.pop(key, None)
-        if waited_since is not None and new is not None and new.addresses and self._telemetry.leading:
-            self._telemetry.pending_seconds.observe(now - waited_since)
+        since = self._pending_since.pop(item.metadata.key, now)
+        if since < now and new is not None and new.addresses and self._telemetry.leading:
+            self._telemetry.metrics.pending_seconds.observe(now - since)
 
 
 def state_of(load_balancer: LoadBalancer) -> str:
@@ -103,16 +86,16 @@ def state_of(load_balancer: LoadBalancer) -> str:
 
 
 def follow_new_nodes(telemetry: Telemetry, nodes: Informer[Node]) -> None:
-    """Measure the age of Nodes at their first sight and when they are initialised, while this process leads."""
+    """Measure the age of Nodes when they are first seen and when they are initialized."""
 
     def changed(old: Node | None, new: Node | None) -> None:
         created = new.metadata.created if new is not None else None
         if new is None or created is None or not telemetry.leading:
             return
-        age, waits = max(0.0, telemetry.wall_clock() - created), bool(uninitialized_taints(new))
+        age, waits = max(0.0, time.time() - created), bool(uninitialized_taints(new))
         if old is None and waits:
-            telemetry.node_init_seconds.observe(age)
+            telemetry.metrics.node_init_seconds.observe(age)
         elif old is not None and not waits and uninitialized_taints(old):
-            telemetry.taint_seconds.observe(age)
+            telemetry.metrics.taint_seconds.observe(age)
 
     nodes.on_change(changed)

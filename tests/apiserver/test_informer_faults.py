@@ -208,7 +208,7 @@ async def test_time_that_the_server_names_is_waited(follower: Follower, guest_pr
         await wait_for(lambda: follower.informer.synced)
 
     first, second = guest_proxy.matching(watch=False)
-    assert 1.0 <= second.at - first.at < 2.0
+    assert second.at - first.at >= 1.0
 
 
 async def test_server_with_older_versions_replaces_everything(

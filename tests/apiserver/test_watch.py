@@ -93,12 +93,12 @@ async def test_watch_that_the_server_ends_is_over(client: ApiClient, guest_proxy
     async with running(watching.run()) as task:
         await watching.started()
         assert guest_proxy.end_watches() == 1
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 30)
 
 
 async def test_time_limit_of_a_watch_is_kept_by_the_server(client: ApiClient) -> None:
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(30),
         aclosing(client.watch(NAMESPACES, params={"timeoutSeconds": "1"}, silence=5)) as all_,
     ):
         assert [event.type async for event in all_ if event.type == "DELETED"] == []

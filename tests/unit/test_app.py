@@ -27,10 +27,10 @@ async def test_a_waiting_process_shows_its_own_state_and_nothing_of_services() -
 
     assert shown["harvester_ccm_events_dropped_total"] == {(): 0}
     assert shown["leader_election_master_status"] == {(("name", "cloud-controller-manager"),): 0}
-    assert {dict(labels)["collection"] for labels in shown["harvester_ccm_cache_synced"]} == {
+    assert {dict(labels)["collection"] for labels in shown["harvester_ccm_cache_objects"]} == {
         *("guest/services", "guest/nodes", "guest/configmaps"),
         *("harvester/loadbalancers", "harvester/virtualmachines", "harvester/virtualmachineinstances"),
     }
     assert not {"harvester_ccm_services_pending", "harvester_ccm_load_balancers"} & shown.keys()
-    assert [one.name for one in application.health.results(Aspect.LIVE)] == ["ping", "leaderElection"]
-    assert {one.name for one in application.health.results(Aspect.READY) if one.problem} == {"caches-synced"}
+    assert list(application.health.problems(Aspect.LIVE)) == ["ping", "leaderElection"]
+    assert {name for name, problem in application.health.problems(Aspect.READY).items() if problem} == {"caches-synced"}

@@ -106,7 +106,7 @@ async def test_bookkeeping_needs_no_lease() -> None:
         recorder.record(reference, "Normal", "Reason", "happened", component="test")
     async with running(recorder.run()):
         await asyncio.sleep(1)
-    assert await AccessReviewer(process.guest).refusal("Bearer token", "/metrics") is None
+    await AccessReviewer(process.guest).check("Bearer token", "/metrics")
     await process.elector.acquire()
     process.fence.deadline = -math.inf
     async with running(process.elector.hold()):

@@ -1,131 +1,115 @@
-"""When this process is live and ready."""
+"""Liveness and readiness, and the text of the responses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import asyncio
 from typing import Any
 
 import pytest
 
+from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import Answer, CCMError, CredentialError, Forbidden, ServerError, Unauthorized, Unreachable
-from harvester_ccm.telemetry import health
-from harvester_ccm.telemetry.health import CheckResult, check_text, summary
+from harvester_ccm.kube.workqueue import WorkQueue
+from harvester_ccm.model.outcome import Done, Outcome
+from harvester_ccm.telemetry.health import STUCK_SECONDS, Aspect, HealthRegistry, summary
+from harvester_ccm.telemetry.metrics import Telemetry
+from tests.unit.telemetry.states import CacheState, ElectorState, now
+from tests.unit.telemetry.test_metrics import samples
+from tests.worlds.background import running
+from tests.worlds.clock import jumping_time
 
-NOW = 10_000.0
-
-
-@dataclass
-class Cache:
-    """An informer's state."""
-
-    name: str = "harvester/loadbalancers"
-    synced: bool = True
-    problem: CCMError | None = None
-    restarts: int = 0
-    last_contact: float = NOW
-
-    def __len__(self) -> int:
-        return 0
+GOOD = {"ping": None, "leaderElection": None}
+BAD = {"ping": None, "harvester-reachable": "https://10.0.0.1: connection refused"}
 
 
-@dataclass
-class Candidate:
-    """A leader elector's state."""
-
-    leading: bool
-    renewed_at: float
+def failed(health: HealthRegistry, aspect: Aspect) -> dict[str, str]:
+    return {name: problem for name, problem in health.problems(aspect).items() if problem is not None}
 
 
 def answer(status: int, message: str) -> Answer:
     return Answer(status, "", message, "GET /x")
 
 
-def test_all_is_well() -> None:
-    caches: list[Any] = [Cache(), Cache("guest/services")]
-    assert health.caches_synced(caches) is None
-    assert health.watches_alive(caches, NOW + 299) is None
-    assert health.server_reachable(caches) is None
-    assert health.credential_accepted(caches) is None
+async def test_caches_that_are_not_synced_or_stale_are_not_ready() -> None:
+    services: Any = CacheState("guest/services")
+    balancers: Any = CacheState("harvester/loadbalancers", last_contact=now() - 299)
+    health, telemetry = HealthRegistry(), Telemetry("1")
+    health.follow_caches(guest=[services], harvester=[balancers])
+    assert failed(health, Aspect.READY) == {}
 
-
-def test_caches_that_were_never_filled_are_named() -> None:
-    caches: list[Any] = [Cache(), Cache("guest/services", synced=False), Cache("guest/nodes", synced=False)]
-
-    assert health.caches_synced(caches) == "never listed: guest/services, guest/nodes"
-
-
-def test_a_watch_that_says_nothing_is_dead() -> None:
-    caches: list[Any] = [Cache(), Cache("guest/services", last_contact=NOW - 301)]
-
-    assert health.watches_alive(caches, NOW) == "nothing heard of guest/services for 301 s"
-
-
-def test_a_cache_that_was_never_filled_is_told_once() -> None:
-    caches: list[Any] = [Cache(synced=False, last_contact=float("-inf"))]
-    assert health.watches_alive(caches, NOW) is None
+    services.synced, services.last_contact = False, float("-inf")
+    balancers.last_contact -= 2
+    assert failed(health, Aspect.LIVE) == {}
+    assert failed(health, Aspect.READY) == {
+        "caches-synced": "never listed: guest/services",
+        "watches-alive": "nothing received for harvester/loadbalancers for 301 s",
+    }
+    health.show(telemetry.metrics)
+    checks = samples(telemetry)["kubernetes_healthcheck"]
+    assert checks[(("name", "caches-synced"), ("type", "readyz"))] == 0
+    assert checks[(("name", "ping"), ("type", "livez"))] == 1
 
 
 @pytest.mark.parametrize(
-    ("problem", "reachable", "accepted"),
+    ("problem", "check"),
     [
-        (Unreachable("no answer"), "harvester/loadbalancers: no answer", None),
-        (ServerError(answer(500, "etcd is away")), "harvester/loadbalancers: etcd is away", None),
-        (Unauthorized(answer(401, "who?")), None, "harvester/loadbalancers: who?"),
-        (Forbidden(answer(403, "cannot list")), None, "harvester/loadbalancers: cannot list"),
-        (CredentialError("/token: no such file"), None, "harvester/loadbalancers: /token: no such file"),
+        (Unreachable("no answer"), "harvester-reachable"),
+        (ServerError(answer(500, "etcd is away")), "harvester-reachable"),
+        (Unauthorized(answer(401, "who?")), "harvester-credential"),
+        (Forbidden(answer(403, "cannot list")), "harvester-credential"),
+        (CredentialError("/token: no such file"), "harvester-credential"),
     ],
 )
-def test_a_refused_credential_is_not_an_unreachable_server(
-    problem: CCMError, reachable: str | None, accepted: str | None
-) -> None:
-    caches: list[Any] = [Cache(problem=problem)]
-    assert health.server_reachable(caches) == reachable
-    assert health.credential_accepted(caches) == accepted
+async def test_rejected_credential_is_not_an_unreachable_server(problem: CCMError, check: str) -> None:
+    cache: Any = CacheState(problem=problem)
+    health = HealthRegistry()
+    health.follow_caches(guest=[], harvester=[cache])
+    assert failed(health, Aspect.READY) == {check: f"harvester/loadbalancers: {problem}"}
 
 
-LEASES: Mapping[str, tuple[Candidate, str | None]] = {
-    "leader that renews": (Candidate(True, NOW - 2), None),
-    "leader that has just stopped to renew": (Candidate(True, NOW - 35), None),
-    "leader that should be gone": (Candidate(True, NOW - 36), "the Lease is held and was not renewed for 36 s"),
-    "standby": (Candidate(False, float("-inf")), None),
-}
+@jumping_time
+async def test_leader_that_does_not_renew_and_does_not_stop_is_not_live() -> None:
+    elector: Any = ElectorState(leading=True, renewed_at=now())
+    health = HealthRegistry()
+    health.follow_lease(elector, 15.0)
+    await asyncio.sleep(35)
+    assert failed(health, Aspect.LIVE) == {}
+    await asyncio.sleep(1)
+    late = {"leaderElection": "the Lease is held and was not renewed for 36 s"}
+    assert failed(health, Aspect.LIVE) == failed(health, Aspect.READY) == late
+    elector.leading = False
+    assert failed(health, Aspect.LIVE) == {}
 
 
-@pytest.mark.parametrize(("candidate", "expected"), LEASES.values(), ids=LEASES.keys())
-def test_the_lease_counts_only_for_its_holder(candidate: Any, expected: str | None) -> None:
-    assert health.lease_renewed(candidate, 15.0, NOW) == expected
+@jumping_time
+async def test_controller_that_is_stuck_is_not_live() -> None:
+    async def never(_key: str) -> Outcome:
+        await asyncio.Event().wait()
+        return Done()
 
-
-def test_work_that_never_ends_is_told() -> None:
-    assert health.not_stuck(600) is None
-    assert health.not_stuck(601) == "one object is being worked on for 601 s"
-
-
-GOOD = (CheckResult("ping", None), CheckResult("leaderElection", None))
-BAD = (CheckResult("ping", None), CheckResult("harvester-reachable", "https://10.0.0.1: connection refused"))
+    workqueue, health = WorkQueue("service", never, workers=1), HealthRegistry()
+    queue = workqueue.observer = Telemetry("1").queue("service")
+    health.follow_controller(SERVICE_CONTROLLER, queue)
+    async with running(workqueue.run()):
+        workqueue.enqueue("shop/web")
+        await asyncio.sleep(STUCK_SECONDS - 1)
+        assert failed(health, Aspect.LIVE) == {}
+        await asyncio.sleep(2)
+        assert failed(health, Aspect.LIVE) == {SERVICE_CONTROLLER: "a reconcile has taken 601 s"}
+    assert failed(health, Aspect.LIVE) == {}, "a cancelled reconcile is over"
 
 
 def test_summary_names_failed_checks_without_their_problems() -> None:
-    assert summary("healthz", GOOD, verbose=False) == (True, "ok")
-    assert summary("readyz", GOOD, verbose=True) == (True, "[+]ping ok\n[+]leaderElection ok\nreadyz check passed\n")
-    failed = "[+]ping ok\n[-]harvester-reachable failed: reason withheld\nreadyz check failed\n"
-    assert summary("readyz", BAD, verbose=True) == summary("readyz", BAD, verbose=False) == (False, failed)
+    passed = "[+]ping ok\n[+]leaderElection ok\nreadyz check passed\n"
+    assert summary("healthz", GOOD, verbose=False, exclude=()) == (True, "ok")
+    assert summary("readyz", GOOD, verbose=True, exclude=()) == (True, passed)
+    text = "[+]ping ok\n[-]harvester-reachable failed: reason withheld\nreadyz check failed\n"
+    for verbose in (True, False):
+        assert summary("readyz", BAD, verbose=verbose, exclude=()) == (False, text)
 
 
 def test_summary_without_excluded_checks() -> None:
-    assert summary("readyz", BAD, verbose=False, exclude=["harvester-reachable"]) == (True, "ok")
-    passed, text = summary("livez", GOOD, verbose=True, exclude=["b", "a", "ping"])
-    assert passed
-    assert text.splitlines() == [
-        "[+]ping excluded: ok",
-        "[+]leaderElection ok",
-        'warn: some health checks cannot be excluded: no matches for "a", "b"',
-        "livez check passed",
-    ]
-
-
-def test_problem_is_shown_only_to_authorized_callers() -> None:
-    assert check_text(GOOD[0], explain=True) == "ok"
-    assert check_text(BAD[1], explain=True) == "internal server error: https://10.0.0.1: connection refused\n"
-    assert check_text(BAD[1], explain=False) == "internal server error: reason withheld\n"
+    exclude = ["harvester-reachable"]
+    text = "[+]ping ok\n[+]harvester-reachable excluded: ok\nreadyz check passed\n"
+    assert summary("readyz", BAD, verbose=False, exclude=exclude) == (True, "ok")
+    assert summary("readyz", BAD, verbose=True, exclude=exclude) == (True, text)

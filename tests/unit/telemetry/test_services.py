@@ -1,10 +1,10 @@
-"""What is told about Services and load balancers."""
+"""Metrics of Services, load balancers and Nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+import json
+import time
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
@@ -12,13 +12,12 @@ import pytest
 
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
-from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
-from harvester_ccm.telemetry import catalogue
-from harvester_ccm.telemetry.catalogue import Metric
+from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.services import ServiceMetrics, state_of
+from harvester_ccm.telemetry.services import ServiceMetrics, follow_new_nodes, state_of
+from tests.unit.telemetry.states import ElectorState
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, load_balancer, service
 from tests.worlds.offline import OfflineInformer, offline_client
@@ -27,26 +26,20 @@ CREATED = "2026-11-21T08:00:00Z"
 NOW = datetime.fromisoformat(CREATED).timestamp()
 
 
-@dataclass
-class Candidate:
-    """A leader elector's state."""
-
-    leading: bool = True
-    renewed_at: float = 0.0
-
-
-class ServiceMetricsWorld:
-    """Caches that are filled by hand, and a report on them under a clock that is set by hand."""
+class Caches:
+    """Caches and wall time that a test sets, and the metrics of them."""
 
     def __init__(self) -> None:
         self.services: OfflineInformer[Service] = OfflineInformer(offline_client(), SERVICES)
         self.load_balancers: Informer[LoadBalancer] = Informer(offline_client(), LOAD_BALANCERS)
+        self.nodes: OfflineInformer[Node] = OfflineInformer(offline_client(), NODES)
         self.now = NOW
-        self.candidate = Candidate()
-        self.telemetry = Telemetry("1", wall_clock=lambda: self.now)
-        self.telemetry.follow_lease("cloud-controller-manager", cast("LeaderElector", self.candidate))
+        self.elector = ElectorState(leading=True)
+        self.telemetry = Telemetry("1")
+        self.telemetry.follow_lease("cloud-controller-manager", cast("LeaderElector", self.elector))
         self._version = 0
         ServiceMetrics(self.telemetry, self.services, self.load_balancers, CLUSTER)
+        follow_new_nodes(self.telemetry, self.nodes)
 
     def see(self, item: Service, *, created: str | None = CREATED) -> Service:
         self._version += 1
@@ -55,155 +48,145 @@ class ServiceMetricsWorld:
         self.services.observe(item)
         return item
 
-    def answer(self, reasons: dict[str, str]) -> None:
-        """Let the queue of Services know what keys wait for."""
-        for key, reason in reasons.items():
-            self.telemetry.queue("service").answered(key, reason)
+    def see_node(self, *, tainted: bool, age: float | None = 40.0) -> Node:
+        self._version += 1
+        created = None if age is None else datetime.fromtimestamp(self.now - age, UTC).isoformat()
+        taints = [{"key": UNINITIALIZED_TAINT, "effect": "NoSchedule"}] if tainted else []
+        meta = {"name": "n1", "uid": "u1", "resourceVersion": str(self._version), "creationTimestamp": created}
+        node = NODES.decode(json.dumps({"metadata": meta, "spec": {"taints": taints}}).encode())
+        self.nodes.observe(node)
+        return node
 
-    @property
-    def pending(self) -> dict[tuple[str, ...], float]:
-        return self._shown(catalogue.SERVICES_PENDING)
+    def answer(self, **reasons: str) -> None:
+        """Report what reconciles of Services returned."""
+        for name, reason in reasons.items():
+            self.telemetry.queue("service").answered(f"shop/{name}", reason)
 
-    @property
-    def longest(self) -> dict[tuple[str, ...], float]:
-        return self._shown(catalogue.PENDING_LONGEST)
+    def shown(self, name: str) -> dict[tuple[str, ...], float]:
+        found = samples(self.telemetry).get(f"harvester_ccm_{name}", {})
+        return {tuple(value for _, value in labels): amount for labels, amount in found.items()}
 
-    @property
-    def states(self) -> dict[tuple[str, ...], float]:
-        return self._shown(catalogue.LOAD_BALANCERS)
-
-    @property
-    def served(self) -> list[float]:
-        """How many Services got an address, and how many seconds they waited together."""
-        shown = samples(self.telemetry)
-        name = catalogue.PENDING_SECONDS.name
-        return [shown[f"{name}_{part}"][()] for part in ("count", "sum")]
-
-    def _shown(self, metric: Metric) -> dict[tuple[str, ...], float]:
-        shown = samples(self.telemetry).get(metric.name, {})
-        return {tuple(dict(labels)[label] for label in metric.labels): value for labels, value in shown.items()}
+    def observed(self, name: str) -> tuple[float, float]:
+        """Return how often a histogram was observed, and the sum."""
+        found = samples(self.telemetry)
+        return found[f"{name}_count"][()], found[f"{name}_sum"][()]
 
 
 @pytest.fixture
-async def scene() -> ServiceMetricsWorld:
-    return ServiceMetricsWorld()
+async def caches(monkeypatch: pytest.MonkeyPatch) -> Caches:
+    caches = Caches()
+    monkeypatch.setattr(time, "time", lambda: caches.now)
+    return caches
 
 
-async def test_services_without_an_address_are_counted_by_reason(scene: ServiceMetricsWorld) -> None:
+async def test_pending_services_are_counted_by_reason(caches: Caches) -> None:
     for name in ("a", "b", "c"):
-        scene.see(service(name))
-    scene.see(service("served", address="192.0.2.1"))
-    scene.see(service("inside", kind="ClusterIP"))
-    scene.see(service("elsewhere", spec={"loadBalancerClass": "example.org/other"}))
-    scene.answer({"shop/a": "pool_exhausted", "shop/b": "pool_exhausted", "shop/inside": "dhcp"})
+        caches.see(service(name))
+    caches.see(service("served", address="192.0.2.1"))
+    caches.see(service("inside", kind="ClusterIP"))
+    caches.see(service("elsewhere", spec={"loadBalancerClass": "example.org/other"}))
+    caches.answer(a="pool_exhausted", b="pool_exhausted", inside="dhcp", served="new_harvester")
 
-    assert scene.pending == {("pool_exhausted",): 2, ("queued",): 1}
-
-
-async def test_the_time_counts_from_when_the_service_asked(scene: ServiceMetricsWorld) -> None:
-    scene.now = NOW + 60
-    scene.see(service("old"))
-    inside = scene.see(service("changed", kind="ClusterIP"))
-    scene.now = NOW + 100
-    scene.see(service("changed"))
-    scene.now = NOW + 130
-    scene.answer({"shop/changed": "dhcp"})
-
-    assert inside.spec.type == "ClusterIP"
-    assert scene.longest == {("queued",): 130, ("dhcp",): 30}
+    assert caches.shown("services_pending") == {("pool_exhausted",): 2, ("queued",): 1}
+    assert caches.shown("services_disputed")[("new_harvester",)] == 1
 
 
-async def test_other_changes_of_a_pending_service_do_not_reset_its_time(scene: ServiceMetricsWorld) -> None:
-    scene.see(service("web"))
-    scene.now = NOW + 20
-    scene.see(service("web", annotations={"a": "b"}))
-    scene.now = NOW + 50
+async def test_pending_time_starts_with_the_request_for_a_load_balancer(caches: Caches) -> None:
+    caches.now += 60
+    caches.see(service("old"))
+    caches.see(service("changed", kind="ClusterIP"))
+    caches.now += 40
+    caches.see(service("changed"))
+    caches.now += 30
+    caches.see(service("old", annotations={"a": "b"}))
+    caches.answer(changed="dhcp")
 
-    assert scene.longest == {("queued",): 50}
+    assert caches.shown("service_pending_longest_seconds") == {("queued",): 130, ("dhcp",): 30}
 
 
 @pytest.mark.parametrize("created", [None, "yesterday", "2099-01-01T00:00:00Z"])
-async def test_a_creation_time_that_cannot_be_used_counts_as_now(
-    scene: ServiceMetricsWorld, created: str | None
-) -> None:
-    scene.see(service("web"), created=created)
-    scene.now = NOW + 5
-
-    assert scene.longest == {("queued",): 5}
+async def test_unusable_creation_time_counts_as_now(caches: Caches, created: str | None) -> None:
+    caches.see(service("web"), created=created)
+    caches.now += 5
+    assert caches.shown("service_pending_longest_seconds") == {("queued",): 5}
 
 
-async def test_the_wait_for_an_address_is_measured(scene: ServiceMetricsWorld) -> None:
-    scene.see(service("web"))
-    scene.now = NOW + 3
-    scene.see(service("web", address="192.0.2.1"))
-    scene.see(service("web", address="192.0.2.1", annotations={"a": "b"}))
-    scene.see(service("restarted", address="192.0.2.2"))
+async def test_time_until_the_address_is_observed_once(caches: Caches) -> None:
+    caches.see(service("web"))
+    deleted = caches.see(service("deleted"))
+    caches.see(service("changed"))
+    caches.now += 3
+    caches.see(service("web", address="192.0.2.1"))
+    caches.see(service("web", address="192.0.2.1", annotations={"a": "b"}))
+    caches.see(service("restarted", address="192.0.2.2"))
+    caches.services.lose(deleted)
+    caches.see(service("changed", kind="ClusterIP"))
 
-    assert scene.served == [1, 3]
-    assert scene.pending == {}
-
-
-async def test_a_service_that_goes_away_was_not_served(scene: ServiceMetricsWorld) -> None:
-    deleted, changed = scene.see(service("deleted")), scene.see(service("changed"))
-    scene.services.lose(deleted)
-    scene.see(service("changed", kind="ClusterIP"))
-    scene.see(service("leaving", ours=True, deleting=True))
-
-    assert changed.metadata.name == "changed"
-    assert scene.served == [0, 0]
-    assert scene.pending == {}
+    assert caches.observed("harvester_ccm_service_pending_seconds") == (1, 3)
+    assert caches.shown("services_pending") == {}
 
 
-async def test_a_standby_follows_and_tells_nothing(scene: ServiceMetricsWorld) -> None:
-    scene.candidate.leading = False
-    scene.see(service("a"))
-    scene.see(service("b"))
-    scene.see(service("b", address="192.0.2.1"))
-    scene.load_balancers.observe(load_balancer(labels={LB_CLUSTER: "demo"}))
-    assert scene.pending == scene.longest == scene.states == {}
-    assert scene.served == [0, 0]
+async def test_only_the_leader_shows_objects(caches: Caches) -> None:
+    caches.elector.leading = False
+    caches.see(service("a"))
+    caches.see(service("b"))
+    caches.see(service("b", address="192.0.2.1"))
+    caches.see_node(tainted=True)
+    caches.load_balancers.observe(load_balancer(labels={LB_CLUSTER: "demo"}))
+    names = ("services_pending", "service_pending_longest_seconds", "load_balancers", "services_disputed")
+    for name in names:
+        assert caches.shown(name) == {}
+    assert caches.observed("harvester_ccm_service_pending_seconds") == (0, 0)
+    assert caches.observed("node_controller_initial_node_sync_delay_seconds") == (0, 0)
 
-    scene.candidate.leading = True
-
-    assert scene.pending == {("queued",): 1}
-
-
-STATES: dict[str, tuple[Callable[..., LoadBalancer], dict[str, Any], str]] = {
-    "address given": (load_balancer, {"ip": "192.0.2.1"}, "ready"),
-    "just made": (load_balancer, {}, "pending"),
-    "refused": (load_balancer, {"message": "no IP addresses available"}, "pending"),
-    "leaving": (load_balancer, {"ip": "192.0.2.1", "deleting": True}, "deleting"),
-}
+    caches.elector.leading = True
+    for name in names:
+        assert caches.shown(name)
 
 
-@pytest.mark.parametrize(("make", "fields", "expected"), STATES.values(), ids=STATES.keys())
-def test_state_of_a_load_balancer(make: Callable[..., LoadBalancer], fields: dict[str, Any], expected: str) -> None:
-    assert state_of(make(**fields)) == expected
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"ip": "192.0.2.1"}, "ready"),
+        ({}, "pending"),
+        ({"message": "no IP addresses available"}, "pending"),
+        ({"ip": "192.0.2.1", "message": "no running backend servers"}, "unhealthy"),
+        ({"ip": "192.0.2.1", "deleting": True}, "deleting"),
+    ],
+)
+def test_state_of_a_load_balancer(fields: dict[str, Any], expected: str) -> None:
+    assert state_of(load_balancer(**fields)) == expected
 
 
-def test_an_address_without_backends_is_unhealthy() -> None:
-    assert state_of(load_balancer(ip="192.0.2.1", message="no running backend servers")) == "unhealthy"
-
-
-async def test_load_balancers_of_this_cluster_are_counted(scene: ServiceMetricsWorld) -> None:
+async def test_load_balancers_of_this_cluster_are_counted(caches: Caches) -> None:
     def one(name: str, cluster: str = "demo", target: str = "web", **fields: Any) -> LoadBalancer:
         labels = {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: target}
         return load_balancer(name, uid=name, labels=labels, **fields)
 
-    scene.see(service("web", address="192.0.2.1"))
+    caches.see(service("web", address="192.0.2.1"))
     for item in (
         one("a", ip="192.0.2.1"),
         one("b", ip="192.0.2.2"),
         one("c", spec={"ipam": "dhcp"}),
         one("d", ip="192.0.2.3", spec={"workloadType": "vm"}),
-        one("of others", "other", ip="192.0.2.4"),
-        one("orphan", target="gone", ip="192.0.2.5"),
+        one("foreign", "other", ip="192.0.2.4"),
+        one("orphan", target="missing", ip="192.0.2.5"),
     ):
-        scene.load_balancers.observe(item)
-    known = {("ready", "pool", "cluster"): 2, ("pending", "dhcp", "cluster"): 1, ("ready", "pool", "vm"): 1}
-    # Before all Services are known, none can be missed.
-    assert scene.states == {**known, ("ready", "pool", "cluster"): 3}
+        caches.load_balancers.observe(item)
+    # Labels in alphabetical order: ipam, state, workload_type.
+    known = {("pool", "ready", "cluster"): 2, ("dhcp", "pending", "cluster"): 1, ("pool", "ready", "vm"): 1}
+    # Before the Services are synced, a missing one is no orphan.
+    assert caches.shown("load_balancers") == {**known, ("pool", "ready", "cluster"): 3}
 
-    scene.services._synced.set()
+    caches.services._synced.set()
+    assert caches.shown("load_balancers") == {**known, ("pool", "orphan", "cluster"): 1}
 
-    assert scene.states == {**known, ("orphan", "pool", "cluster"): 1}
+
+async def test_new_nodes_are_timed_once(caches: Caches) -> None:
+    for tainted in (True, True, False, False):
+        node = caches.see_node(tainted=tainted)
+    caches.nodes.lose(node)
+    caches.see_node(tainted=True, age=None)
+
+    for name in ("initial_node_sync_delay", "cloud_provider_taint_removal_delay"):
+        assert caches.observed(f"node_controller_{name}_seconds") == pytest.approx((1, 40))

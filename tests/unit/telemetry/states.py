@@ -1,0 +1,34 @@
+"""State that metrics and health checks read, set by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from harvester_ccm.errors import CCMError
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@dataclass
+class CacheState:
+    """State of an informer."""
+
+    name: str = "harvester/loadbalancers"
+    synced: bool = True
+    problem: CCMError | None = None
+    restarts: int = 0
+    last_contact: float = field(default_factory=now)
+
+    def __len__(self) -> int:
+        return 3
+
+
+@dataclass
+class ElectorState:
+    """State of a leader elector."""
+
+    leading: bool
+    renewed_at: float = 0.0
