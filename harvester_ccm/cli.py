@@ -9,7 +9,6 @@ raises ``CredentialError``, only for Harvester), 1 for everything else. Commands
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,8 +32,8 @@ EXIT_CLOUD_CONFIG: Final = 255
 EXIT_CLOSED_PIPE: Final = 141
 """Exit code of a program that SIGPIPE ended, as shells report it."""
 
-KUBECTL_PLUGIN: Final = "kubectl-harvester_ccm"
-"""File name of the plugin ``kubectl harvester-ccm``."""
+TITLES: Final = {**{name: name for name in PROGRAM_NAMES}, "kubectl-harvester_ccm": f"kubectl {PROGRAM}"}
+"""Names of the executable, and how the help calls the program then."""
 HINT: Final = "--help lists commands and flags; flags in .Values.extraArgs of the Helm chart are written --name=value"
 
 log = structlog.get_logger(__name__)
@@ -55,7 +54,7 @@ def main(
             words = [f"--{word}", *flags]
     command = next((command for command in COMMANDS if words[:1] == [command.name]), None)
     invocation = Invocation(
-        program=_title(PurePath(program).name),
+        program=TITLES.get(PurePath(program).name, PROGRAM),
         words=tuple(words[1:] if command else words),
         environment=os.environ if environment is None else environment,
         proc=proc,
@@ -68,13 +67,6 @@ def main(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CLOSED_PIPE
     return code
-
-
-def _title(name: str) -> str:
-    """Return the name under which the program was called."""
-    if name == KUBECTL_PLUGIN:
-        return f"kubectl {PROGRAM}"
-    return name if name in PROGRAM_NAMES else PROGRAM
 
 
 def _run(invocation: Invocation) -> int:
@@ -103,9 +95,7 @@ def _run(invocation: Invocation) -> int:
 def _reject_unknown_command(words: Sequence[str]) -> None:
     if words and words[0] and not words[0].startswith("-"):
         names = [*(command.name for command in COMMANDS), HELP[0], VERSION[0]]
-        close = difflib.get_close_matches(words[0], names, n=1)
-        guess = f"did you mean {close[0]}?" if close else f"expected one of: {', '.join(names)}"
-        raise ConfigurationError([f"unknown command {words[0]!r}; {guess}"])
+        raise ConfigurationError([f"unknown command {words[0]!r}; expected one of: {', '.join(names)}"])
 
 
 def _run_app(settings: Settings, environment: Mapping[str, str]) -> int:
