@@ -53,7 +53,7 @@ from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.health import Aspect, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry, set_counter
 from harvester_ccm.telemetry.server import https_server
-from harvester_ccm.telemetry.services import ServiceMetrics, follow_new_nodes
+from harvester_ccm.telemetry.services import follow_new_nodes, follow_services
 
 DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""
@@ -175,7 +175,7 @@ class Application:
         if SERVICE_CONTROLLER in settings.controllers:
             # Who else serves the Services is to say for what one waits.
             cluster = ClusterIdentity.of(settings, self._harvester.namespace)
-            ServiceMetrics(telemetry, caches.services, caches.load_balancers, cluster)
+            follow_services(telemetry, caches.services, caches.load_balancers, cluster)
         if settings.leader_election.enabled:
             health.follow_lease(self._elector, settings.leader_election.lease_duration)
             telemetry.follow_lease(settings.leader_election.name, self._elector)

@@ -5,7 +5,7 @@ A check reads plain state, returns at once, and returns None or the problem.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -109,18 +109,13 @@ def _errors(caches: Caches, *, rejected: bool) -> str | None:
     return "; ".join(f"{name}: {one}" for name, one in errors if isinstance(one, rejections) is rejected) or None
 
 
-def summary(
-    endpoint: str, problems: Mapping[str, str | None], *, verbose: bool, exclude: Collection[str]
-) -> tuple[bool, str]:
-    """Return whether all checks of an endpoint pass, except those to ``exclude``, and the text of the response.
+def summary(endpoint: str, problems: Mapping[str, str | None], *, verbose: bool) -> tuple[bool, str]:
+    """Return whether all checks of an endpoint pass, and the text of the response.
 
     The text does not contain the problems, because every client can read it.
     """
-    failed = {name for name, problem in problems.items() if problem is not None and name not in exclude}
-    if not failed and not verbose:
+    passed = not any(problems.values())
+    if passed and not verbose:
         return True, "ok"
-    lines = [
-        f"[-]{name} failed: reason withheld" if name in failed else f"[+]{name} {'excluded: ' * (name in exclude)}ok"
-        for name in problems
-    ]
-    return not failed, "\n".join([*lines, f"{endpoint} check {'failed' if failed else 'passed'}\n"])
+    lines = [f"[-]{name} failed: reason withheld" if one else f"[+]{name} ok" for name, one in problems.items()]
+    return passed, "\n".join([*lines, f"{endpoint} check {'passed' if passed else 'failed'}\n"])

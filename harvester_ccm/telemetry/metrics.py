@@ -59,25 +59,19 @@ class Metrics:
             "harvester_ccm_services_pending", "Services without an address, by reason.", ("reason",)
         )
         self.pending_longest = gauge(
-            "harvester_ccm_service_pending_longest_seconds",
-            "Longest time that a Service has been without an address, by reason.",
-            ("reason",),
+            "harvester_ccm_service_pending_longest_seconds", "Longest wait for an address, by reason.", ("reason",)
         )
         self.pending_seconds = histogram(
-            "harvester_ccm_service_pending_seconds",
-            "Time from the request for a load balancer until the Service had an address.",
-            buckets=_PENDING_BUCKETS,
+            "harvester_ccm_service_pending_seconds", "Time until a Service had an address.", buckets=_PENDING_BUCKETS
         )
         self.services_disputed = gauge(
             "harvester_ccm_services_disputed",
-            "Services that are not changed because their load balancer has the owner annotations "
-            "(foreign_load_balancer) or the cluster name (other_cluster_name) of another cluster, or because Harvester "
-            "has no object of this cluster (new_harvester).",
+            "Services whose load balancer has the owner annotations (foreign_load_balancer) or the name "
+            "(other_cluster_name) of another cluster, or while Harvester has nothing of this cluster (new_harvester).",
             ("reason",),
         )
         self.orphans_deleted = counter(
-            "harvester_ccm_orphans_deleted_total",
-            "Load balancers that were deleted because their Service no longer existed.",
+            "harvester_ccm_orphans_deleted_total", "Deletions of load balancers whose Service no longer existed."
         )
         self.updates = counter(
             "service_controller_loadbalancer_sync_total", "Updates of load balancers that were sent to Harvester."
@@ -93,7 +87,7 @@ class Metrics:
 
         self.node_init_seconds = histogram(
             "node_controller_initial_node_sync_delay_seconds",
-            "Age of a new Node when it was first seen.",
+            "Age of a new Node at first sight.",
             buckets=_NODE_BUCKETS,
         )
         self.taint_seconds = histogram(
@@ -115,17 +109,15 @@ class Metrics:
         self.cache_objects = gauge("harvester_ccm_cache_objects", "Objects in a cache.", ("collection",))
         self.watch_restarts = counter(
             "harvester_ccm_watch_restarts_total",
-            "Watches that ended or broke. The server ends a watch after 5 to 10 minutes.",
+            "Watches that ended; the server ends one after 5 to 10 minutes.",
             ("collection",),
         )
         self.events_dropped = counter(
-            "harvester_ccm_events_dropped_total",
-            "Events that were not written: queue full, too many for one object, or rejected.",
+            "harvester_ccm_events_dropped_total", "Events not written: queue full, too many for one object, rejected."
         )
         self.requests = counter(
             "rest_client_requests_total",
-            "Requests to an API server, guest or harvester. The method of a watch is WATCH; without a response, the "
-            "code is <error>.",
+            "Requests to an API server. Method is WATCH for a watch, code is <error> without a response.",
             ("code", "method", "host"),
         )
         self.request_seconds = histogram(

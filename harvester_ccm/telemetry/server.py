@@ -34,7 +34,6 @@ MAX_CONNECTIONS: Final = 256
 CONNECTION_SECONDS: Final = 15.0
 """Maximum age of a connection, from its acceptance to the end of the response."""
 HANDSHAKE_TIMEOUT_SECONDS: Final = 2.0
-TLS_SHUTDOWN_TIMEOUT_SECONDS: Final = 1.0
 SHUTDOWN_TIMEOUT_SECONDS: Final = 0.5
 """Time that requests in progress get when the server stops."""
 ACCEPT_RETRY_SECONDS: Final = 1.0
@@ -124,9 +123,8 @@ class _Site(Struct, frozen=True):
 
     async def checks(self, request: web.Request) -> web.Response:
         """Respond with the result of the checks of an endpoint."""
-        endpoint, query = request.match_info["endpoint"], request.query
-        problems, exclude = self.health.problems(_ASPECTS[endpoint]), query.getall("exclude", [])
-        passed, text = summary(endpoint, problems, verbose="verbose" in query, exclude=exclude)
+        endpoint = request.match_info["endpoint"]
+        passed, text = summary(endpoint, self.health.problems(_ASPECTS[endpoint]), verbose="verbose" in request.query)
         return web.Response(status=HTTPStatus.OK if passed else HTTPStatus.INTERNAL_SERVER_ERROR, text=text)
 
 
@@ -171,7 +169,6 @@ async def _shake_hands(accepted: socket.socket, server: web.Server, certificate:
             accepted,
             ssl=certificate.context,
             ssl_handshake_timeout=HANDSHAKE_TIMEOUT_SECONDS,
-            ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT_SECONDS,
         )
     except Exception as error:  # no client can stop the server
         log.debug("TLS handshake failed", error=str(error))

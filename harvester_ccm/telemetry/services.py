@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
+
+from prometheus_client import Gauge
 
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.cluster import ClusterIdentity
@@ -23,56 +26,49 @@ DISPUTES: Final = (WaitReason.OTHER_CLUSTER_NAME, WaitReason.FOREIGN_LOAD_BALANC
 """Reasons of Services whose load balancer belongs to another cluster or is not in this Harvester."""
 
 
-class ServiceMetrics:
-    """Follows which Services have no address and since when; the other values are read at each scrape."""
+def follow_services(
+    telemetry: Telemetry,
+    services: Informer[Service],
+    load_balancers: Informer[LoadBalancer],
+    cluster: ClusterIdentity,
+) -> None:
+    """Show load balancers by state, and Services without an address by reason."""
+    metrics, queue = telemetry.metrics, telemetry.queue(SERVICE_QUEUE)
+    pending_since: dict[str, float] = {}
 
-    def __init__(
-        self,
-        telemetry: Telemetry,
-        services: Informer[Service],
-        load_balancers: Informer[LoadBalancer],
-        cluster: ClusterIdentity,
-    ) -> None:
-        self._telemetry = telemetry
-        self._services = services
-        self._load_balancers = load_balancers
-        self._cluster = cluster
-        self._queue = telemetry.queue(SERVICE_QUEUE)
-        self._pending_since: dict[str, float] = {}
-        services.on_change(self._service_changed)
-        telemetry.before_scrape(self._read)
-
-    def _read(self) -> None:
-        metrics, leading = self._telemetry.metrics, self._telemetry.leading
-        load_balancers = self._load_balancers.all() if leading else ()
-        ours = (one for one in load_balancers if one.metadata.label(LB_CLUSTER) == self._cluster.name)
-        states = ((self._state(one), one.spec.ipam or "pool", one.spec.workload_type or "vm") for one in ours)
-        show(metrics.load_balancers, Counter(states))
-        pending: dict[tuple[str], list[float]] = {}
-        for key, since in self._pending_since.items() if leading else ():
-            pending.setdefault((self._queue.reason(key) or WaitReason.QUEUED,), []).append(time.time() - since)
-        show(metrics.services_pending, {reason: len(times) for reason, times in pending.items()})
-        show(metrics.pending_longest, {reason: max(times) for reason, times in pending.items()})
-        reasons = Counter(self._queue.reason(one.metadata.key) for one in self._services.all())
-        show(metrics.services_disputed, {(reason,): reasons[reason] for reason in DISPUTES} if leading else {})
-
-    def _state(self, load_balancer: LoadBalancer) -> str:
-        if self._services.synced and self._services.get(service_key(load_balancer)) is None:
-            return "orphan"
-        return state_of(load_balancer)
-
-    def _service_changed(self, old: Service | None, new: Service | None) -> None:
+    def changed(old: Service | None, new: Service | None) -> None:
         item, now = new or old, time.time()
-        if item is None:
-            return
-        if new is not None and not new.addresses and wants_load_balancer(new, self._cluster):
+        key = item.metadata.key if item is not None else ""
+        if new is not None and not new.addresses and wants_load_balancer(new, cluster):
             # A Service that this process did not see before has waited since its creation.
-            since = now if old is not None else min(now, new.metadata.created or now)
-            self._pending_since.setdefault(item.metadata.key, since)
-            return
-        since = self._pending_since.pop(item.metadata.key, now)
-        if since < now and new is not None and new.addresses and self._telemetry.leading:
-            self._telemetry.metrics.pending_seconds.observe(now - since)
+            pending_since.setdefault(key, now if old is not None else min(now, new.metadata.created or now))
+        elif (since := pending_since.pop(key, None)) is not None and new and new.addresses and telemetry.leading:
+            metrics.pending_seconds.observe(now - since)
+
+    def state(load_balancer: LoadBalancer) -> str:
+        is_orphan = services.synced and services.get(service_key(load_balancer)) is None
+        return "orphan" if is_orphan else state_of(load_balancer)
+
+    def read() -> None:
+        ours = [one for one in load_balancers.all() if one.metadata.label(LB_CLUSTER) == cluster.name]
+        states: Counter[tuple[str, ...]] = Counter(
+            (state(one), one.spec.ipam or "pool", one.spec.workload_type or "vm") for one in ours
+        )
+        pending: dict[str, list[float]] = {}
+        for key, since in pending_since.items():
+            pending.setdefault(queue.reason(key) or WaitReason.QUEUED, []).append(time.time() - since)
+        reasons = Counter(queue.reason(one.metadata.key) for one in services.all())
+        values: Mapping[Gauge, Mapping[tuple[str, ...], float]] = {
+            metrics.load_balancers: states,
+            metrics.services_pending: {(reason,): len(times) for reason, times in pending.items()},
+            metrics.pending_longest: {(reason,): max(times) for reason, times in pending.items()},
+            metrics.services_disputed: {(reason,): reasons[reason] for reason in DISPUTES},
+        }
+        for gauge, samples in values.items():
+            show(gauge, samples if telemetry.leading else {})
+
+    services.on_change(changed)
+    telemetry.before_scrape(read)
 
 
 def state_of(load_balancer: LoadBalancer) -> str:

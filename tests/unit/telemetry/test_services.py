@@ -16,7 +16,7 @@ from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.services import ServiceMetrics, follow_new_nodes, state_of
+from harvester_ccm.telemetry.services import follow_new_nodes, follow_services, state_of
 from tests.unit.telemetry.states import ElectorState
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, load_balancer, service
@@ -38,7 +38,7 @@ class Caches:
         self.telemetry = Telemetry("1")
         self.telemetry.follow_lease("cloud-controller-manager", cast("LeaderElector", self.elector))
         self._version = 0
-        ServiceMetrics(self.telemetry, self.services, self.load_balancers, CLUSTER)
+        follow_services(self.telemetry, self.services, self.load_balancers, CLUSTER)
         follow_new_nodes(self.telemetry, self.nodes)
 
     def see(self, item: Service, *, created: str | None = CREATED) -> Service:
