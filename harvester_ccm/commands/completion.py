@@ -44,6 +44,7 @@ def script(shell: str) -> str:
 def _add_flags(parser: ArgumentParser, flags: Iterable[Flag], forms: tuple[str, ...] = ()) -> None:
     describe_flags(parser, flags)
     for action in parser._actions:  # noqa: SLF001 - argparse has no public list of a parser's flags
+        action.help = (action.help or "").partition(". ")[0]
         if action.metavar == types.FILE.name:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         if action.dest == OUTPUT.name:
