@@ -68,7 +68,7 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          f"Manage only Services whose spec.loadBalancerClass is {LOAD_BALANCER_CLASS}."),
     Flag("accept-new-harvester", types.SWITCH, "false", Group.SERVICES,
          "Create load balancers although Services have addresses and Harvester has no load balancer or VM of this "
-         "cluster. Set it once after a move to another Harvester or namespace. Services get new addresses."),
+         "cluster. Services get new addresses. Set it for a move to another Harvester or namespace, then remove it."),
     Flag("orphan-lbs", types.one_of({policy: policy for policy in OrphanPolicy}), "delete", Group.SERVICES,
          "Action for load balancers of this cluster whose Service does not exist: delete, report in the log, or off."),
     Flag("orphan-lbs-period", types.PERIOD, "10m", Group.SERVICES,
