@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Final
@@ -51,17 +52,10 @@ def with_defaults(flags: FlagValues, given: FlagValues | None, usual: Path = USU
     if given is not None:
         others = {meant for name, with_it in _MEANT_WITH.items() if name in flags.given for meant in with_it}
         values |= {name: given[name] for name in given.given.keys() - flags.given.keys() - _OF_ITS_OWN - others}
-    if values["cloud-config"] is None and _is_there(usual):
+    # Path.exists raises an error if the user cannot enter the directory.
+    if values["cloud-config"] is None and os.path.exists(usual):
         values["cloud-config"] = usual
     return replace(flags, values=values)
-
-
-def _is_there(file: Path) -> bool:
-    """Return whether there is a file that may be looked at: not every user may enter its directory."""
-    try:
-        return file.exists()
-    except OSError:
-        return False
 
 
 def _words_of_program(line: list[str]) -> list[str] | None:

@@ -117,15 +117,6 @@ def test_what_belongs_to_another_cluster_is_not_taken(proc: Proc, tmp_path: Path
     assert taken("--kubeconfig=/mine", "--master=https://mine:6443")[2] == "https://mine:6443"
 
 
-def test_a_directory_that_may_not_be_entered_has_no_usual_cloud_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    def exists(_file: Path) -> bool:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "exists", exists)
-    flags = parse_words(("service",))
-    assert with_defaults(flags, None, Path("/etc/kubernetes/cloud-config"))["cloud-config"] is None
-
-
 def test_the_usual_cloud_config_is_taken_where_nothing_names_one(tmp_path: Path) -> None:
     usual, flags = tmp_path / "cloud-config", parse_words(("service",))
     assert with_defaults(flags, None, usual)["cloud-config"] is None
