@@ -1,7 +1,4 @@
-"""Catalogue of what kube-vip reads and writes on a Service, and of our record of what it was told before we came.
-
-Only ``plan.service.kube_vip`` reads and writes these keys; everybody else asks it.
-"""
+"""Annotations of a Service that kube-vip reads and writes; only ``plan.service.kube_vip`` reads and writes them."""
 
 from __future__ import annotations
 
@@ -32,10 +29,6 @@ KUBE_VIP_LEASE: Final = catalogued(
     meaning="The address that kube-vip has leased from DHCP.",
 )  # fmt: skip
 
-USER_IGNORE: Final = catalogued(
-    PREFIX + "ignored-by-user", "Service", "annotation", "both", value="`true`",
-    meaning="`kube-vip.io/ignore` was on the Service before this program was, so it is never removed.",
-)  # fmt: skip
 ENDPOINTS_TOUCHED: Final = catalogued(
     PREFIX + "touched", "EndpointSlice", "annotation", "written", value="version of the Service",
     meaning="Written to have kube-vip look at the Service again; says nothing else.",

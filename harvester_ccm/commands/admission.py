@@ -21,7 +21,7 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.plan.service.pending import WEBHOOK_AWAY, remedy
+from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy
 
 DRY_RUN: Final = {"dryRun": "All"}
 

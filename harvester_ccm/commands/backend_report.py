@@ -13,7 +13,7 @@ from harvester_ccm.model.core import EndpointSlice
 from harvester_ccm.model.harvester import LoadBalancer, VirtualMachineInstance
 from harvester_ccm.names import VM_NAME
 from harvester_ccm.plan.service.backends import NO_BACKEND
-from harvester_ccm.plan.service.pending import backend_note
+from harvester_ccm.plan.service.messages import backend_note
 
 STAND_IN: Final = "dummy"
 """How the UID of the endpoint begins that Harvester puts in while no backend is ready; nobody has its address."""

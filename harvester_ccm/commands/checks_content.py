@@ -32,8 +32,8 @@ from harvester_ccm.plan.node.vms import all_vms
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, marked_ours, name_for
 from harvester_ccm.plan.service.request import read_request
-from harvester_ccm.plan.service.selection import is_served
-from harvester_ccm.plan.service.situation import observe
+from harvester_ccm.plan.service.scope import is_served
+from harvester_ccm.plan.service.snapshot import observe
 
 NO_ANSWER: Final = (
     "The program does not work while this server is like that. Check its health and its load, and try again"

@@ -27,9 +27,10 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer, VirtualMachine
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.vms import Membership, all_vms
-from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.ownership import service_key
+from harvester_ccm.plan.service.removal import deletion_of
+from harvester_ccm.plan.service.writes import ChangeLoadBalancer, DeleteLoadBalancer
 
 HARVESTER_NAMESPACE: Final = flag(
     "harvester-namespace",
@@ -118,7 +119,7 @@ def judge_leftovers(
     """Return what is left over, and why not to delete it; ``vms`` None means that they could not be read."""
     doubts = tuple(_doubts(cluster, namespace, load_balancers, vms))
     alive = (one for one in load_balancers if not one.metadata.deleting)
-    unsafe = (one for one in alive if before_deletion(one) is None)
+    unsafe = (one for one in alive if deletion_of(one) is None)
     return Leftovers(cluster, namespace, load_balancers, doubts, tuple(one.metadata.name for one in unsafe))
 
 
@@ -172,18 +173,17 @@ async def _end(harvester: ApiClient, found: LoadBalancer) -> None:
     while not current.metadata.deleting:
         if _whose(current) != _whose(found):
             raise CCMError(_TAKEN_OVER)
-        first = before_deletion(current)
+        write = deletion_of(current)
         with suppress(Conflict):
-            if first is not None and first.empty:
-                meta = current.metadata
-                await harvester.delete(
-                    LOAD_BALANCERS, name, namespace=namespace, uid=meta.uid, version=meta.resource_version
-                )
-                return
-            if first is not None:
-                await harvester.replace(LOAD_BALANCERS, name, changed_document(current, first), namespace=namespace)
+            match write:
+                case DeleteLoadBalancer(uid=uid, version=version):
+                    await harvester.delete(LOAD_BALANCERS, name, namespace=namespace, uid=uid, version=version)
+                    return
+                case ChangeLoadBalancer(change=change):
+                    document = changed_document(current, change)
+                    await harvester.replace(LOAD_BALANCERS, name, document, namespace=namespace)
         if loop_time() >= deadline:
-            raise CCMError(_STILL_BOOKING if first is None or not first.empty else _KEEPS_CHANGING)
+            raise CCMError(_KEEPS_CHANGING if isinstance(write, DeleteLoadBalancer) else _STILL_BOOKING)
         await asyncio.sleep(LOOK_SECONDS)
         current = await harvester.get(LOAD_BALANCERS, name, namespace=namespace)
 

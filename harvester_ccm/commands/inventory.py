@@ -25,8 +25,8 @@ from harvester_ccm.model.lister import Listed
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.backends import Backends
-from harvester_ccm.plan.service.selection import is_our_harvester
-from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
+from harvester_ccm.plan.service.scope import is_our_harvester
+from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
 from harvester_ccm.plan.service.virtual_ips import (
     VIRTUAL_IP,
     VirtualIPIndex,

@@ -17,13 +17,13 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
-from harvester_ccm.plan.service.decision import condition_after, plan_service
+from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.ownership import LoadBalancerCandidate, Verdict
-from harvester_ccm.plan.service.pending import harvester_unavailable
+from harvester_ccm.plan.service.messages import harvester_unavailable
+from harvester_ccm.plan.service.ownership import Claim
 from harvester_ccm.plan.service.request import Request
-from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.steps import ServicePlan
+from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.writes import ServicePlan
 
 
 class ServiceReport(Struct, frozen=True):
@@ -46,9 +46,10 @@ class ServiceReport(Struct, frozen=True):
         return next((cast("Document", one["body"]) for one in self.steps if one.get("verb") == "create"), None)
 
     @property
-    def claimed(self) -> LoadBalancerCandidate | None:
+    def claimed(self) -> Claim | None:
         """The load balancer that serves the Service."""
-        return next((one for one in self.situation.match.candidates if one.verdict is Verdict.CLAIMED), None)
+        match = self.situation.match
+        return match.claims[0] if match.lb is not None else None
 
     @property
     def exit_code(self) -> int:
@@ -66,8 +67,7 @@ class ServiceReport(Struct, frozen=True):
             "expectedName": situation.match.expected_name,
             "claimed": {"name": claimed.name, "because": claimed.because} if claimed else None,
             "loadBalancers": [
-                {"name": one.name, "verdict": str(one.verdict), "because": one.because}
-                for one in situation.match.candidates
+                {"name": one.name, "owner": str(one.owner), "because": one.because} for one in situation.match.claims
             ],
             "backends": self.backends.document() if self.backends else None,
             "steps": list(self.steps),
@@ -91,7 +91,7 @@ class ServiceReport(Struct, frozen=True):
 
         A write that is refused is known to who has tried it, and no plan tells of it.
         """
-        said, after = self.situation.service.ready_condition, condition_after(self.plan, self.situation)
+        said, after = self.situation.service.ready_condition, self.plan.condition
         lacks = said is not None and said.status != "True" and after is not None and after.status != "True"
         if said is None or not lacks or self.not_served or not self.situation.harvester_known:
             return []
@@ -102,7 +102,7 @@ class ServiceReport(Struct, frozen=True):
     def text(self) -> Document:
         """Return the explanation for people: what the objects say, what is wrong, and each write in one line."""
         service, cluster = self.situation.service, self.situation.cluster
-        others = [one for one in self.situation.match.candidates if one is not self.claimed]
+        others = [one for one in self.situation.match.claims if one is not self.claimed]
         home = f"namespace {cluster.namespace} of " if cluster.namespace else ""
         document: Document = {
             "service": service.metadata.key,
@@ -110,7 +110,7 @@ class ServiceReport(Struct, frozen=True):
             "Left alone": self.not_served,
             f"Load balancer in {home}Harvester": self._load_balancer(),
             "Not this Service's, though its labels or its name say so": [
-                f"{one.name} ({one.verdict}), a {_describe(one.load_balancer)}: {one.because}" for one in others
+                f"{one.name} ({one.owner}), a {_describe(one.load_balancer)}: {one.because}" for one in others
             ],
             "backends": self.backends.sentences() if self.backends else [],
         }

@@ -14,7 +14,7 @@ from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.kube.clock import time_text
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.plan.service.situation import ListedStore, Situation, observe
+from harvester_ccm.plan.service.snapshot import ListedStore, Situation, observe
 
 
 class ServiceView(Struct, frozen=True, dict=True):

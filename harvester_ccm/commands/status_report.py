@@ -32,14 +32,14 @@ from harvester_ccm.names import NodeReason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
-from harvester_ccm.plan.service.decision import condition_after, plan_service
+from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
 from harvester_ccm.plan.service.ownership import made_for
-from harvester_ccm.plan.service.pending import harvester_unavailable
-from harvester_ccm.plan.service.selection import is_served, may_be_ours
-from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.steps import EmitEvent, ServicePlan
+from harvester_ccm.plan.service.scope import is_served, may_be_ours
+from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.writes import ServicePlan
 from harvester_ccm.redaction import inert
 
 SOON: Final = timedelta(days=14)
@@ -95,8 +95,7 @@ def _service_line(situation: Situation) -> ServiceLine:
     service, request, lb = situation.service, situation.request, situation.match.lb
     meta, plan = service.metadata, plan_service(situation)
     said = _said(plan, situation)
-    told = (one.event for one in plan.steps if isinstance(one, EmitEvent))
-    warnings = tuple(notice(one) for one in dict.fromkeys(told) if _warns(one))
+    warnings = tuple(notice(one) for one in dict.fromkeys(plan.events) if _warns(one))
     shares = request.primary if lb is None else None
     wished = "vm" if request.wants_vm else "cluster"
     kind = lb.spec.workload_type if lb is not None else wished
@@ -134,7 +133,7 @@ class _Said(Struct, frozen=True):
 def _said(plan: ServicePlan, situation: Situation) -> _Said:
     """Return what the condition says after the plan; what it says nothing of is read from what the plan waits for."""
     service, outcome = situation.service, plan.outcome
-    condition, before = condition_after(plan, situation), service.ready_condition
+    condition, before = plan.condition, service.ready_condition
     kept = condition is not None and before is not None and before.status == condition.status
     since = (before.last_transition_time or "") if kept and before is not None else ""
     if situation.scope.leaving:

@@ -11,16 +11,15 @@ from msgspec.structs import asdict
 from harvester_ccm.commands.render import Document
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.service.load_balancer import described
-from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.steps import (
+from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     ChangeService,
-    CheckCreation,
     CreateLoadBalancer,
     DeleteLoadBalancer,
-    EmitEvent,
     ServicePlan,
     TouchEndpoints,
+    Write,
     service_patch,
 )
 
@@ -38,25 +37,28 @@ def event(message: EventMessage) -> Document:
 
 
 def service_steps(plan: ServicePlan, situation: Situation) -> Iterator[Document]:
-    """Yield a document for each step of a plan, computed on the observed objects."""
+    """Yield a document for each Event of a plan, for its dry run, its write and the one that follows."""
+    for message in plan.events:
+        yield {"event": event(message)}
+    if plan.check is not None:
+        yield write("dry run", "LoadBalancer", situation.match.expected_name)
+    yield from (_write_document(one, situation) for one in (plan.write, plan.then) if one is not None)
+
+
+def _write_document(planned: Write, situation: Situation) -> Document:
     service = situation.service
-    for step in plan.steps:
-        match step:
-            case EmitEvent(event=message):
-                yield {"event": event(message)}
-            case ChangeService(change=change):
-                yield write("patch", "Service", service.metadata.key, service_patch(service, change))
-            case CheckCreation():
-                yield write("dry run", "LoadBalancer", situation.match.expected_name)
-            case CreateLoadBalancer(name=name, body=body):
-                yield write("create", "LoadBalancer", name, described(body, situation))
-            case ChangeLoadBalancer(name=name, change=difference):
-                changed = {key: value for key, value in asdict(difference).items() if value}
-                yield write("update", "LoadBalancer", name, changed)
-            case DeleteLoadBalancer(name=name):
-                yield write("delete", "LoadBalancer", name)
-            case TouchEndpoints():
-                yield write("patch", "EndpointSlice", f"of Service {service.metadata.key}")
+    match planned:
+        case ChangeService(change=change):
+            return write("patch", "Service", service.metadata.key, service_patch(service, change))
+        case CreateLoadBalancer(name=name, body=body):
+            return write("create", "LoadBalancer", name, described(body, situation))
+        case ChangeLoadBalancer(name=name, change=difference):
+            changed = {key: value for key, value in asdict(difference).items() if value}
+            return write("update", "LoadBalancer", name, changed)
+        case DeleteLoadBalancer(name=name):
+            return write("delete", "LoadBalancer", name)
+        case TouchEndpoints():
+            return write("patch", "EndpointSlice", f"of Service {service.metadata.key}")
 
 
 def step_text(step: Mapping[str, object]) -> str:

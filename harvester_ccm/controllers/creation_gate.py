@@ -13,8 +13,8 @@ from typing import Final
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.plan.service.messages import is_in_progress
 from harvester_ccm.plan.service.ownership import seems_ours
-from harvester_ccm.plan.service.pending import is_in_progress
 
 RESPONSE_SECONDS: Final = 10.0
 """Maximum time for which a load balancer that Harvester does not respond to delays the others."""

@@ -11,8 +11,8 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.plan.service.load_balancer import Document
-from harvester_ccm.plan.service.pending import harvester_unavailable
-from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES
+from harvester_ccm.plan.service.messages import harvester_unavailable
+from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_load_balancer
 
 log = structlog.get_logger(__name__)

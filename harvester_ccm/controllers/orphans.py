@@ -26,11 +26,12 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
-from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.orphans import ORPHAN_GRACE, ORPHANED, deletion_obstacle, is_orphan, service_of
 from harvester_ccm.plan.service.ownership import made_for, service_key
-from harvester_ccm.plan.service.situation import BY_SERVICE
+from harvester_ccm.plan.service.removal import deletion_of
+from harvester_ccm.plan.service.snapshot import BY_SERVICE
+from harvester_ccm.plan.service.writes import ChangeLoadBalancer
 
 RETRY_SECONDS: Final = 30.0
 """Interval at which an orphan that cannot be deleted yet is checked again; its own changes are seen at once."""
@@ -118,9 +119,9 @@ class OrphanCollector:
 
     async def _end(self, load_balancer: LoadBalancer) -> None:
         """Delete a load balancer, or first send the write without which the deletion would lose the address."""
-        meta, change = load_balancer.metadata, before_deletion(load_balancer)
-        if change is not None and not change.empty:
-            await self._writes.replace(meta.name, changed_document(load_balancer, change))
+        meta, write = load_balancer.metadata, deletion_of(load_balancer)
+        if isinstance(write, ChangeLoadBalancer):
+            await self._writes.replace(meta.name, changed_document(load_balancer, write.change))
             return
         self._next_deletion = loop_time() + DELETION_PAUSE
         await self._writes.delete(meta.name, meta.uid, meta.resource_version)

@@ -1,14 +1,13 @@
-"""The Service side: ``observe`` the caches, ask ``plan_service``, send its first write, and plan again.
+"""The Service controller: ``observe`` the caches, ``plan_service``, send the one write of the plan, and plan again.
 
-Every change of a Service, of a Service that shares its address, of a load balancer that carries its labels and of the
-nodes behind a VM load balancer enqueues the Service. A reconcile never waits. Responses to writes go into the caches at
-once, so that the next plan is based on them.
+Every change of a Service, of a Service that shares its address, of a load balancer with its labels and of the nodes
+behind a VM load balancer enqueues the Service. A reconcile never waits. Responses to writes go into the caches at once,
+so that the next plan is based on them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -31,16 +30,19 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.service.backends import Backends
-from harvester_ccm.plan.service.decision import not_ready, plan_service
-from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_notes, withdraws
+from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
+from harvester_ccm.plan.service.condition import condition_for
+from harvester_ccm.plan.service.decision import plan_queued, plan_service
+from harvester_ccm.plan.service.kept_address import not_allocated_note
+from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_notes
+from harvester_ccm.plan.service.messages import failure_event, lasting_conflict, write_refused
 from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
-from harvester_ccm.plan.service.pending import failure_event, write_refused
-from harvester_ccm.plan.service.selection import (
+from harvester_ccm.plan.service.scope import (
     is_our_harvester,
     may_be_ours,
     primaries_of,
 )
-from harvester_ccm.plan.service.situation import (
+from harvester_ccm.plan.service.snapshot import (
     BY_ADDRESS,
     BY_PRIMARY,
     ServiceState,
@@ -48,18 +50,13 @@ from harvester_ccm.plan.service.situation import (
     Situation,
     observe,
 )
-from harvester_ccm.plan.service.steps import (
-    TOUCH_ENDPOINTS_AFTER,
-    TOUCH_RETRY,
+from harvester_ccm.plan.service.writes import (
     ChangeService,
-    CheckCreation,
     CreateLoadBalancer,
-    EmitEvent,
     ServicePlan,
     TouchEndpoints,
-    WriteStep,
+    Write,
 )
-from harvester_ccm.plan.service.unbooked import unbooked_note
 
 COALESCE_SECONDS: Final = 0.2
 """Delay of a refresh of the backends after a change of a Node or VM."""
@@ -151,29 +148,91 @@ class ServiceController:
         await self.queue.run()
 
     async def reconcile(self, key: str) -> Outcome:
-        """Bring one Service nearer to what it should be. Raises WriteReverted."""
+        """Bring one Service to its desired state, one write after another. Raises WriteReverted and CCMError."""
         outcome: Outcome | None = None
-        written: WriteStep | None = None
+        written: Write | None = None
         try:
             while outcome is None:
-                outcome, written = await self._look(key, written)
+                outcome, written = await self._step(key, written)
         finally:
             queued = isinstance(outcome, Wait) and outcome.reason == WaitReason.CREATION_QUEUED
             self._gate.reconciled(key, queued=queued)
         return outcome
 
-    async def _look(self, key: str, written: WriteStep | None) -> tuple[Outcome | None, WriteStep | None]:
-        """Observe, decide and act; return what ``_take`` does. ``written`` is the write of the plan before this one."""
-        service, now = self._services.get(key), loop_time()
+    async def _step(self, key: str, written: Write | None) -> tuple[Outcome | None, Write | None]:
+        """Observe, plan, emit and send one write; return the outcome if there is none to send, and the write if it was.
+
+        ``written`` is the write of the step before this one.
+        """
+        service = self._services.get(key)
         if service is None:
             self._states.forget(key)
             return Done(), None
         situation = observe(self._caches, service, self.cluster)
         if not (situation.scope.ours or situation.scope.note or service.ready_condition):
             return Done(), None
+        now = loop_time()
         state = self._states.follow(situation, now)
-        situation = replace(situation, remembered=state, now=now, wall_time=self.clock())
-        return await self._take(plan_service(situation), situation, state, written)
+        in_progress = any(self.queue.is_active(one.metadata.key) for one in situation.own_secondaries)
+        situation = replace(
+            situation, remembered=state, now=now, wall_time=self.clock(), secondary_in_progress=in_progress
+        )
+        plan = plan_service(situation)
+        if isinstance(plan.write, CreateLoadBalancer) and not self._gate.admit(key):
+            plan = plan_queued(plan, situation)
+        delay = self._writes.delay(plan, situation)
+        for event in plan.events:
+            # A Normal Event reports the write.
+            if event.type == "Warning" or not delay:
+                self._emit(situation, event)
+        if plan.write is None or delay:
+            return Wait(WaitReason.THROTTLED, delay) if delay else plan.outcome, None
+        if plan.write == written:
+            raise WriteReverted(f"the last write to Service {key} had no effect")
+        await self._send(plan, plan.write, situation, state)
+        return None, plan.write
+
+    async def _send(self, plan: ServicePlan, write: Write, situation: Situation, state: ServiceState) -> None:
+        """Send the write of a plan, after its dry run. Raises CCMError, which the user is told."""
+        if isinstance(write, TouchEndpoints):
+            state.touch_at = None if await self._writes.touch(situation) else loop_time() + TOUCH_RETRY
+            if state.touch_at is not None:
+                self._emit(situation, not_announced(situation.service))
+            return
+        if plan.check is not None:
+            try:
+                await self._writes.check(plan.check, situation)
+            except CCMError as error:
+                # The Service keeps the load balancer that it has.
+                self._report(error, write, situation)
+                raise
+        try:
+            await self._writes.send(write, situation)
+        except CCMError as error:
+            event = self._report(error, write, situation)
+            if event is not None:
+                await self._writes.report(condition_for(event, situation), situation)
+            raise
+        finally:
+            # Also after an error: the patch may have been applied although its response was lost.
+            if isinstance(write, ChangeService) and write.touch:
+                state.touch_at = loop_time() + TOUCH_ENDPOINTS_AFTER
+
+    def _report(self, error: CCMError, write: Write, situation: Situation) -> EventMessage | None:
+        """Emit and return the Event about a write that failed; None if it is too early for one."""
+        failures = self.queue.failures(situation.service.metadata.key) + 1
+        if isinstance(error, Conflict):
+            event = lasting_conflict(error, failures)
+        elif isinstance(write, ChangeService):
+            event = write_refused(error, failures)
+        else:
+            event = failure_event(error, failures, situation.service)
+        if event is not None:
+            self._emit(situation, event)
+            lost = not_allocated_note(situation) if isinstance(write, CreateLoadBalancer) else None
+            if lost is not None:
+                self._emit(situation, lost)
+        return event
 
     def _managed_keys(self) -> list[str]:
         return [one.metadata.key for one in self._services.all() if may_be_ours(one, self.cluster)]
@@ -182,70 +241,6 @@ class ServiceController:
         """Wake a Service unless it is certainly not ours; whose its load balancers are is left to the reconcile."""
         if may_be_ours(service, self.cluster):
             self.queue.enqueue(service.metadata.key)
-
-    async def _take(
-        self, plan: ServicePlan, situation: Situation, state: ServiceState, written: WriteStep | None
-    ) -> tuple[Outcome | None, WriteStep | None]:
-        """Take the steps in their order up to the second write; return the outcome and the write that was sent.
-
-        If a second write is left, there is no outcome: while a write is in progress, others may change what the plan
-        was made for, so the next write has a new plan. If a creation is not admitted yet, its ``otherwise`` replaces
-        the remaining steps.
-        """
-        delay = self._writes.delay(plan, situation)
-        steps, outcome, sent = deque(plan.steps), plan.outcome, None
-        while steps:
-            step = steps.popleft()
-            if isinstance(step, EmitEvent):
-                # A Normal Event reports a write, which is not sent if it is delayed.
-                if not delay or step.event.type == "Warning":
-                    self._emit(situation, step.event)
-            elif delay:
-                continue
-            elif sent is not None:
-                return None, sent
-            elif step == written:
-                raise WriteReverted(f"the last write to Service {situation.service.metadata.key} had no effect")
-            elif isinstance(step, CreateLoadBalancer) and not self._gate.admit(situation.service.metadata.key):
-                steps, outcome = deque(step.otherwise.steps), step.otherwise.outcome
-            elif await self._send(step, situation, state):
-                sent = step
-        return Wait(WaitReason.THROTTLED, delay) if delay else outcome, sent
-
-    async def _send(self, step: WriteStep, situation: Situation, state: ServiceState) -> bool:
-        """Send what a step comes to, and tell the user where that fails; return whether anything was sent."""
-        service = situation.service
-        if isinstance(step, TouchEndpoints):
-            # No change of the Service follows, so its key would not be enqueued.
-            self.queue.enqueue(service.metadata.key)
-            state.touch_at = None if await self._writes.touch(situation) else loop_time() + TOUCH_RETRY
-            if state.touch_at is not None:
-                self._emit(situation, not_announced(service))
-            return True
-        try:
-            return await self._writes.send(step, situation)
-        except CCMError as error:
-            if not isinstance(error, Conflict):
-                await self._failed(error, step, situation)
-            raise
-        finally:
-            # Also after an error: the patch may have been applied although its response was lost.
-            if isinstance(step, ChangeService) and (step.touch or withdraws(service, step.change.annotations)):
-                state.touch_at = loop_time() + TOUCH_ENDPOINTS_AFTER
-
-    async def _failed(self, error: CCMError, step: WriteStep, situation: Situation) -> None:
-        """Tell the user of a write that failed, as an Event and in the status."""
-        failures = self.queue.failures(situation.service.metadata.key) + 1
-        if isinstance(step, ChangeService):
-            event = write_refused(error, failures)
-        else:
-            event = failure_event(error, failures, situation.service)
-        lost = unbooked_note(situation) if isinstance(step, CreateLoadBalancer) and event is not None else None
-        for told in filter(None, (event, lost)):
-            self._emit(situation, told)
-        # If Harvester refuses a replacement, the Service goes on with what it has.
-        if event is not None and not isinstance(step, CheckCreation):
-            await self._writes.say(not_ready(situation, event), situation)
 
     def _emit(self, situation: Situation, event: EventMessage) -> None:
         self._recorder.emit(SERVICES, situation.service, event, component=COMPONENT)

@@ -1,4 +1,4 @@
-"""Sends the steps of a Service plan to the guest cluster and to Harvester, within the rate limit of the Service."""
+"""Sends the writes of a Service plan to the guest cluster and to Harvester, within the rate limit of the Service."""
 
 from __future__ import annotations
 
@@ -9,40 +9,34 @@ import structlog
 
 from harvester_ccm.controllers.field_conflict import SERVICE_CONFLICT
 from harvester_ccm.controllers.lb_api import BalancerWrites
-from harvester_ccm.errors import AdmissionDenied, CCMError, Conflict, Forbidden, Invalid, NotFound
+from harvester_ccm.errors import AdmissionDenied, Answer, CCMError, Conflict, Forbidden, Invalid, NotFound
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.rate_limiter import WriteRateLimiter
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service
-from harvester_ccm.plan.service.kube_vip import WITHDRAWN, slice_to_touch, touch
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service, ServiceCondition
+from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch
 from harvester_ccm.plan.service.load_balancer import Document, changed_document, described
-from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.steps import (
+from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     ChangeService,
-    CheckCreation,
     CreateLoadBalancer,
     DeleteLoadBalancer,
-    EmitEvent,
-    LoadBalancerStep,
     ServiceChange,
     ServicePlan,
+    Write,
     service_patch,
     strategic,
 )
 
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
-REPLACEMENT_WRITES: Final = 10
-"""Writes that must be left before a load balancer is replaced; a replacement takes five, and people try it twice."""
-WITHDRAWAL_WRITES: Final = 3
-"""Writes that must be left before an address is withdrawn: that one, the next announcement, and the touch after it."""
 log = structlog.get_logger(__name__)
 
 
 class ServiceWrites:
-    """Sends what steps come to; the answers are in the caches at once."""
+    """Sends writes; their responses are in the caches when a method returns."""
 
     def __init__(
         self,
@@ -58,35 +52,21 @@ class ServiceWrites:
         self._limiter = WriteRateLimiter()
 
     def delay(self, plan: ServicePlan, situation: Situation) -> float:
-        """Return the seconds until the writes of a plan can be sent; emit the Event for the limit if it is reached.
-
-        A replacement starts, and an address is withdrawn to be announced again, only if all of its writes are allowed.
-        """
-        service = situation.service
-        steps = [step for step in plan.steps if not isinstance(step, EmitEvent | CheckCreation)]
-        if not steps:
+        """Return the seconds until the write of a plan can be sent; emit the Event for the limit if it is reached."""
+        service, meta = situation.service, situation.service.metadata
+        if plan.write is None:
             return 0.0
-        first, writes, meta = steps[0], 1, service.metadata
-        if isinstance(first, ChangeService) and not situation.scope.leaving:
-            if any(isinstance(step, DeleteLoadBalancer) for step in steps):
-                writes = REPLACEMENT_WRITES
-            elif WITHDRAWN.items() <= first.change.annotations.items():
-                writes = WITHDRAWAL_WRITES
-        delay = self._limiter.delay(meta.uid, writes=writes, terminating=meta.deleting)
+        delay = self._limiter.delay(meta.uid, writes=plan.writes_needed, terminating=meta.deleting)
         if delay:
             self._recorder.emit(SERVICES, service, SERVICE_CONFLICT, component=COMPONENT)
         return delay
 
-    async def send(self, step: ChangeService | LoadBalancerStep, situation: Situation) -> bool:
-        """Send the request of a step; return False if the object already is as the step wants it."""
-        key, uid = situation.service.metadata.key, situation.service.metadata.uid
-        service = self._services.get(key)
-        match step:
-            case ChangeService(change=change) if service is not None and (patch := service_patch(service, change)):
-                await self._patch(service, patch)
-            case CheckCreation(body=body):
-                await self._balancers.check(described(body, situation))
-                return False
+    async def send(self, write: Write, situation: Situation) -> None:
+        """Send the request of a write. Raises CCMError."""
+        service, key = situation.service, situation.service.metadata.key
+        match write:
+            case ChangeService(change=change):
+                await self._patch(service, service_patch(service, change))
             case CreateLoadBalancer(name=name, body=body):
                 await self._balancers.create(name, described(body, situation))
                 log.info("load balancer created", service=key, lb=name)
@@ -94,26 +74,28 @@ class ServiceWrites:
                 document = described(changed_document(load_balancer, difference), situation)
                 written = await self._balancers.replace(name, document)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
-            case DeleteLoadBalancer(name=name, uid=lb_uid, version=version):
-                await self._balancers.delete(name, lb_uid, version)
+            case DeleteLoadBalancer(name=name, uid=uid, version=version):
+                if situation.scope.leaving and not service.metadata.deleting:
+                    await self._confirm(service)
+                await self._balancers.delete(name, uid, version)
                 log.info("load balancer deleted", service=key, lb=name)
-            case _:
-                return False
-        self._limiter.record(uid)
-        return True
+        self._limiter.record(service.metadata.uid)
 
-    async def say(self, change: ServiceChange, situation: Situation) -> None:
+    async def check(self, body: Document, situation: Situation) -> None:
+        """Send a load balancer as a dry run. Raises the error by which Harvester refuses it."""
+        await self._balancers.check(described(body, situation))
+
+    async def report(self, condition: ServiceCondition | None, situation: Situation) -> None:
         """Update the condition of a Service on a best-effort basis; errors are ignored."""
-        meta = situation.service.metadata
-        if not self._limiter.delay(meta.uid, terminating=meta.deleting):
+        meta, change = situation.service.metadata, ServiceChange(condition=condition)
+        due = service_patch(situation.service, change) and not self._limiter.delay(meta.uid, terminating=meta.deleting)
+        if due:
             with suppress(CCMError):
                 await self.send(ChangeService(change), situation)
 
     async def touch(self, situation: Situation) -> bool:
-        """Patch an EndpointSlice of a Service, if one has endpoints; return False where that is not granted."""
-        service = self._services.get(situation.service.metadata.key)
-        if service is None:
-            return False
+        """Patch an EndpointSlice of a Service, if one has endpoints; return False if that is not permitted."""
+        service = situation.service
         meta, body = service.metadata, {"metadata": {"annotations": touch(service)}}
         namespace, selector = meta.namespace, {"labelSelector": f"{SERVICE_LABEL}={meta.name}"}
         try:
@@ -125,9 +107,23 @@ class ServiceWrites:
             return False
         except NotFound as error:
             raise Conflict(error.answer) from error
-        self._limiter.record(situation.service.metadata.uid)
+        self._limiter.record(meta.uid)
         log.info("endpoints touched for kube-vip", service=meta.key, slice=name or None)
         return True
+
+    async def _confirm(self, service: Service) -> None:
+        """Check that the cached Service is current, before its load balancer is deleted. Raises Conflict if not.
+
+        No finalizer requests this deletion: the type or the class was changed, and may have been changed back since.
+        """
+        meta = service.metadata
+        try:
+            live = await self._guest.get(SERVICES, meta.name, namespace=meta.namespace)
+        except NotFound as error:
+            raise Conflict(error.answer) from error
+        if live.metadata.resource_version != meta.resource_version:
+            self._services.observe(live)
+            raise Conflict(Answer(409, "Conflict", "the cached Service is not current", f"GET Service {meta.key}"))
 
     async def _patch(self, service: Service, patch: Document) -> None:
         try:
@@ -140,6 +136,6 @@ class ServiceWrites:
                 content_type=STRATEGIC_PATCH,
             )
         except NotFound as error:
-            # That it is gone is for the watch to say.
+            # The watch reports the deletion.
             raise Conflict(error.answer) from error
         self._services.observe(written)

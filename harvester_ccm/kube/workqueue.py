@@ -114,6 +114,10 @@ class WorkQueue:
         """Number of queued keys."""
         return len(self._queued)
 
+    def is_active(self, key: str) -> bool:
+        """Return whether a worker reconciles the key now."""
+        return key in self._active
+
     def failures(self, key: str) -> int:
         """Return the number of failures of the key since its last success; quick conflicts do not count."""
         return self._failures[key].count if key in self._failures else 0

@@ -26,6 +26,8 @@ class ClusterIdentity(Struct, frozen=True):
     """Whether only Services that ask for our load balancer class are served."""
     asks_guests: bool = True
     """Whether guest agents are asked for host names, so that a VM may have another name than its Node."""
+    publishes_devices: bool = True
+    """Whether this program writes the ConfigMap that maps networks to the devices of the nodes."""
     new_harvester: bool = False
     """Whether load balancers are created in a Harvester that has no load balancer and no VM of this cluster."""
 
@@ -40,6 +42,7 @@ class ClusterIdentity(Struct, frozen=True):
             management_network=settings.nodes.management_network or "",
             asks_guests=settings.nodes.asks_guests,
             class_only=settings.services.class_only,
+            publishes_devices=settings.nodes.vmi_controller,
             new_harvester=settings.services.accept_new_harvester,
         )
 

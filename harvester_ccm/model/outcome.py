@@ -59,11 +59,7 @@ class WaitReason(StrEnum):
     LEAVING_PRIMARY = "leaving_primary", "the shared address to be given up, before it gets one of its own"
     FOREIGN_LOAD_BALANCER = (
         "foreign_load_balancer",
-        "the name of its load balancer, which another cluster's load balancer has",
-    )
-    OTHER_CLUSTER_NAME = (
-        "other_cluster_name",
-        "a word on whether this cluster was renamed or copied; its address belongs to it under another name",
+        "the name or the address of its load balancer, which a load balancer of another cluster has",
     )
     NEW_HARVESTER = (
         "new_harvester",

@@ -66,8 +66,8 @@ class Metrics:
         )
         self.services_disputed = gauge(
             "harvester_ccm_services_disputed",
-            "Services whose load balancer has the owner annotations (foreign_load_balancer) or the name "
-            "(other_cluster_name) of another cluster, or while Harvester has nothing of this cluster (new_harvester).",
+            "Services whose load balancer is that of another cluster (foreign_load_balancer), or while Harvester has "
+            "nothing of this cluster (new_harvester).",
             ("reason",),
         )
         self.orphans_deleted = counter(

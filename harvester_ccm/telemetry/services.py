@@ -17,12 +17,12 @@ from harvester_ccm.model.outcome import WaitReason
 from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.ownership import service_key
-from harvester_ccm.plan.service.selection import wants_load_balancer
+from harvester_ccm.plan.service.scope import wants_load_balancer
 from harvester_ccm.telemetry.metrics import Telemetry, show
 
 SERVICE_QUEUE: Final = "service"
 """Name of the queue of Services, as in the framework."""
-DISPUTES: Final = (WaitReason.OTHER_CLUSTER_NAME, WaitReason.FOREIGN_LOAD_BALANCER, WaitReason.NEW_HARVESTER)
+DISPUTES: Final = (WaitReason.FOREIGN_LOAD_BALANCER, WaitReason.NEW_HARVESTER)
 """Reasons of Services whose load balancer belongs to another cluster or is not in this Harvester."""
 
 

@@ -18,7 +18,6 @@ from devenv.helm import CHART
 from harvester_ccm import names
 from harvester_ccm.cli import main
 from harvester_ccm.flags import FLAGS
-from harvester_ccm.kube_vip_names import USER_IGNORE
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -148,7 +147,7 @@ def test_flags_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
 def test_keys_exist(page: Path) -> None:
-    known = {key.name for key in names.CATALOGUE} | {LOAD_BALANCER_CLASS, HEALTH_CHECKS, USER_IGNORE}
+    known = {key.name for key in names.CATALOGUE} | {LOAD_BALANCER_CLASS, HEALTH_CHECKS}
     assert set(_KEY.findall(page.read_text())) - known == set()
 
 

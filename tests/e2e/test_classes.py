@@ -62,7 +62,7 @@ async def delete_and_check(stage: Stage, names: list[str], before: dict[str, str
     assert await stage.load_balancers() == ()
     for name in names:
         if name in MARKS:
-            assert "says that another load balancer" in (await stage.hears(name, Reason.LEFT_TO_OTHERS)).message
+            assert "belongs to another load balancer" in (await stage.hears(name, Reason.LEFT_TO_OTHERS)).message
         assert len(await stage.told(name)) == (name in MARKS)
         await stage.delete_service(name)
     await stage.gone(*(name for name in names if name != "kube-vip"))

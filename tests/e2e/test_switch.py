@@ -102,8 +102,8 @@ async def told_before_and_after(stage: Stage, address: str) -> None:
     """Check the Events of a Service that became a VM load balancer and then a cluster load balancer again."""
     told = [one.message for one in await stage.told("web", Reason.SWITCHING)]
     assert sorted(told) == [
-        f"The load balancer becomes one of workload type {workload}: it is deleted now and created again. Its address "
-        "is kept where Harvester allows it"
+        f"The load balancer is replaced by one of workload type {workload}: it is deleted now and created again. Its "
+        "address is kept if Harvester allows it"
         for workload in ("cluster", "vm")
     ]
     (ensured,) = {one.message for one in await stage.told("web", Reason.ENSURED) if "backends" not in one.message}

@@ -153,7 +153,7 @@ async def test_a_service_that_waits_for_such_an_address_of_its_primary_is_told()
         program.put(service("api", uid="uid-of-api", ports=[{"port": 443}], annotations=shared))
         await asyncio.sleep(HOUR)
         (told,) = program.warnings("api")
-        assert f"Service shop/web keeps address {WISH}, which no load balancer of Harvester gave" in told
+        assert f"Service shop/web keeps address {WISH}, which no load balancer of Harvester has" in told
         (condition,) = program.service("api")["status"]["conditions"]
         assert (condition["status"], condition["reason"], condition["message"]) == ("False", "NotSharable", told)
         harvester.stock("10.0.0.7")
@@ -249,7 +249,7 @@ async def test_address_that_harvester_books_twice_is_told_on_both_and_nothing_is
     ]
     assert db not in "".join(not_booked(program))
     for message in not_booked(program):
-        assert f"Harvester has given address {address} of IP pool lan twice" in message
+        assert f"Harvester has allocated address {address} of IP pool lan twice" in message
 
 
 @jumping_time
@@ -265,10 +265,10 @@ async def test_address_whose_load_balancer_is_lost_and_not_made_again_is_told_an
         harvester.delete(LOAD_BALANCERS, f"vms/{name}")
         await asyncio.sleep(HOUR)
         assert program.address("web") == "10.0.0.1", "nobody else has it"
-        told = [line for line in program.warnings("web") if "not booked any more" in line]
+        told = [line for line in program.warnings("web") if "not allocated any more" in line]
         assert len(told) == 1
         assert "10.0.0.1" in told[0]
-        assert "may be given to somebody else" in told[0]
+        assert "may be given to another Service" in told[0]
         harvester.fault = None
         harvester.free = ["10.0.0.1"]
         program.create("api")

@@ -196,7 +196,7 @@ async def test_a_restored_snapshot_beside_the_original_touches_nothing_of_it() -
             for remedy in ("--former-cluster-name=prod", "kubectl patch service -n shop"):
                 assert remedy in said
             disputed = samples(drill.telemetry)["harvester_ccm_services_disputed"]
-            assert disputed[(("reason", "other_cluster_name"),)] == 3
+            assert disputed[(("reason", "foreign_load_balancer"),)] == 3
 
             drill.create("fresh")
             drill.guest.delete(SERVICES, "shop/old")
@@ -237,7 +237,7 @@ async def test_a_renamed_cluster_keeps_its_addresses_with_one_write_for_each_onc
 @jumping_time
 async def test_a_rewritten_label_or_mark_stops_the_writes() -> None:
     for rewritten, reason in (
-        ({"labels": {LB_CLUSTER: "drill"}}, "other_cluster_name"),
+        ({"labels": {LB_CLUSTER: "drill"}}, "foreign_load_balancer"),
         ({"annotations": {LB_OWNER: "somebody"}}, "foreign_load_balancer"),
     ):
         harvester = Harvester()

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.plan.service.cleanup import before_deletion
-from harvester_ccm.plan.service.load_balancer import LoadBalancerChange
+from harvester_ccm.plan.service.removal import deletion_of
+from harvester_ccm.plan.service.writes import ChangeLoadBalancer, DeleteLoadBalancer, delete_load_balancer
 from tests.simulation.acts import LATE, Act, Story
 from tests.simulation.known import KNOWN, ONE_PORT
 from tests.simulation.oracles import FORGOTTEN, UNSEEN
@@ -81,15 +81,16 @@ def test_address_that_harvester_forgets_by_itself_may_stay_allocated(acts: tuple
 
 def test_a_booking_that_asking_again_would_have_shown_may_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Act(1.5, "open_pool", {"to_everybody": True})
-    story = _closed_pool("63723 1", opened, Act(0.55, "delete", {"name": "a"}))
+    story = _closed_pool("63723 1", opened, Act(0.6, "delete", {"name": "a"}))
     result = Schedule(story).run()
     assert (result.wrong, result.met[UNSEEN]) == ("", 0)
 
-    def unasked(balancer: LoadBalancer) -> LoadBalancerChange | None:
-        first = before_deletion(balancer)
-        return LoadBalancerChange() if first is not None and first.ask_again else first
+    def unasked(balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
+        write = deletion_of(balancer)
+        asks = isinstance(write, ChangeLoadBalancer) and write.change.ask_again
+        return delete_load_balancer(balancer) if asks else write
 
-    monkeypatch.setattr("harvester_ccm.plan.service.cleanup.before_deletion", unasked)
+    monkeypatch.setattr("harvester_ccm.plan.service.removal.deletion_of", unasked)
     assert "is booked for" in Schedule(story).run().wrong
 
 

@@ -105,7 +105,7 @@ async def test_a_service_that_cannot_be_let_go_says_why() -> None:
         await asyncio.sleep(900)
         (told,) = program.warnings("web")
         assert "denied request: not here" in told
-        assert "is not let go when it is deleted" in told
+        assert "its deletion does not finish" in told
         assert len(harvester.of(LOAD_BALANCERS)) == 1, "the address is announced until the Service could be written"
         guest.fault = None
         await asyncio.sleep(120)
@@ -176,7 +176,7 @@ def test_a_service_that_waits_for_a_harvester_that_is_gone_says_how_it_is_let_go
             await asyncio.sleep(900)
             (told,) = program.warnings("web")
             assert "no route" in told
-            command = told.partition("If that Harvester is gone for good, let the Service go with: ")[2]
+            command = told.partition("If that Harvester is gone for good, release the Service with: ")[2]
             assert command.startswith("kubectl patch service -n shop web --type=merge -p '")
             patch = json.loads(command.split("'")[1])
             guest.change(SERVICES, "shop/web", patch)

@@ -54,7 +54,7 @@ async def test_harvester_meeting_them_for_minutes_is_told_once_with_its_words() 
     async with program.live():
         await asyncio.sleep(990)
         (said,) = program.warnings("web")
-        assert "still working on the address" in said
+        assert "still allocating the address" in said
         assert said.endswith(f"Harvester says: {CONTENDED}")
         await asyncio.sleep(20)
         assert program.address("web")

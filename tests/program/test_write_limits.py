@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from harvester_ccm.controllers.service_writes import WITHDRAWAL_WRITES
 from harvester_ccm.kube.events import REPEAT_SECONDS
 from harvester_ccm.kube.informer import RELIST_SECONDS
 from harvester_ccm.kube.rate_limiter import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import IPAM, WORKLOAD_TYPE, NodeReason, Reason
+from harvester_ccm.plan.service.writes import WITHDRAWAL_WRITES
 from tests.worlds.clock import jumping_time
 from tests.worlds.conflicts import (
     CONFLICTS,

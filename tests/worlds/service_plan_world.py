@@ -24,16 +24,15 @@ from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.request import primary_reference
-from harvester_ccm.plan.service.situation import ServiceStates, Situation, observe
-from harvester_ccm.plan.service.steps import (
+from harvester_ccm.plan.service.snapshot import ServiceStates, Situation, observe
+from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
-    EmitEvent,
     ServiceChange,
     ServicePlan,
-    Step,
+    Write,
     service_patch,
 )
 from tests.worlds.builders import CLUSTER, listed_store
@@ -102,17 +101,15 @@ class ServicePlanWorld:
         self.states = ServiceStates()
 
     def reconcile(self, key: str, *, at_most: int = 99) -> bool:
-        """Take the first ``at_most`` writing steps of the plan, as if the next one failed; return whether any."""
-        wrote = False
-        steps = [step for step in self.plan(key).steps if not isinstance(step, EmitEvent)]
-        for step in steps[:at_most]:
-            if not self._take(key, step):
-                break
-            wrote = True
-        return wrote
+        """Plan and write at most so often, as if the next write failed; return whether anything was written."""
+        for number in range(at_most):
+            write = self.plan(key).write if key in self.services else None
+            if write is None or not self._take(key, write):
+                return number > 0
+        return True
 
     def reconcile_together(self, *keys: str) -> None:
-        """Take whole plans that were made before any of their writes was seen.
+        """Send the writes of plans that were made before any of them was seen.
 
         Services of one address take turns: each of them sees what the one before it has written.
         """
@@ -121,15 +118,14 @@ class ServicePlanWorld:
             if key in self.services:
                 groups.setdefault(primary_reference(self.service(key)) or key, []).append(key)
         for turn in itertools.zip_longest(*groups.values()):
-            plans = [(key, self.plan(key).steps) for key in turn if key is not None and key in self.services]
-            for key, steps in plans:
-                for step in steps:
-                    if not isinstance(step, EmitEvent) and not self._take(key, step):
-                        break
+            plans = [(key, self.plan(key).write) for key in turn if key is not None and key in self.services]
+            for key, write in plans:
+                if write is not None:
+                    self._take(key, write)
 
-    def _take(self, key: str, step: Step) -> bool:
-        """Do what the API servers do; return whether the step worked."""
-        match step:
+    def _take(self, key: str, write: Write) -> bool:
+        """Do what the API servers do; return whether the write worked."""
+        match write:
             case ChangeService(change=change) if key in self.services:
                 self.guest.change(SERVICES, key, service_patch(self.service(key), change))
                 self._forget_gone(key)

@@ -1,10 +1,12 @@
-"""A cluster load balancer that exists: hand its address to kube-vip in the guest and to the Service's status."""
+"""A cluster load balancer that exists: kube-vip in the guest cluster announces its address."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
+
+from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
@@ -21,128 +23,170 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.netip import ipv4_text
-from harvester_ccm.plan.service.cleanup import keep_or_remake
+from harvester_ccm.plan.service.kept_address import not_allocated_note, record_of
 from harvester_ccm.plan.service.kube_vip import (
     WITHDRAWN,
     Annotations,
     Announcement,
     announce,
-    awaited_device,
     awaits_device,
     device_note,
-    edited,
-    hold_and_withdraw,
-    hold_or_leave_requested,
     lease_of,
-    stripped,
+    restored,
+    stays_silent,
+    suppress,
     virtual_ip_ingress,
     withdraw,
 )
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of
+from harvester_ccm.plan.service.messages import NO_DHCP_ANSWER, UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.network_device import NO_DEVICE, Device, device_for
-from harvester_ccm.plan.service.pending import NO_DHCP_ANSWER, UNAVAILABLE_PATIENCE, harvester_unavailable
+from harvester_ccm.plan.service.removal import keep_or_remake
 from harvester_ccm.plan.service.request import Request, asked_in, normal_network
-from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.steps import (
-    ServiceChange,
-    ServicePlan,
-    Step,
-    announced_again,
-    change_load_balancer,
-    change_service,
-    emit,
-)
-from harvester_ccm.plan.service.unbooked import record_of, unbooked_note
+from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.writes import Desired, ServiceChange, TouchEndpoints, change_load_balancer
 
 DHCP_PATIENCE: Final = 30.0
 """Seconds that kube-vip can take to get a lease before an Event reports that there is none."""
+TOUCH_ENDPOINTS_AFTER: Final = 1.0
+"""Seconds that kube-vip gets to read an address before the endpoints are touched; an earlier touch has no effect."""
+TOUCH_RETRY: Final = 600.0
+"""Seconds after which endpoints are touched again if the patch was not permitted."""
 NO_ADDRESS: Final = frozenset({"no_matching_pool", "no_such_pool", "pool_exhausted"})
 """Causes for which Harvester certainly has no address for a Service."""
 POINT_TO_POINT: Final = 31
 """Length of the prefix from which on a subnet has no room for load balancers beside nodes."""
 
 
-def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
-    """Return what to do for a Service whose cluster load balancer exists."""
+def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> Desired:
+    """Return the desired state of a Service whose cluster load balancer exists."""
     service, address = situation.service, load_balancer.allocated_ip
     if not address:
         return _plan_pending(situation, load_balancer)
     network = network_of(load_balancer, situation.request.network)
-    devices, read, attached = situation.network_devices, situation.mapping_known, situation.backends.attached
-    device = device_for(network, devices, read=read, attached=attached) if network else NO_DEVICE
+    device = NO_DEVICE
+    if network:
+        device = device_for(
+            network,
+            situation.network_devices,
+            read=situation.mapping_known,
+            published=situation.cluster.publishes_devices,
+            attached=situation.backends.attached,
+        )
     if awaits_device(service, address, device):
         return _plan_without_device(situation, load_balancer, device)
-    plan = (_plan_dhcp if address == DHCP_ADDRESS else _plan_pool)(situation, load_balancer, device)
-    return announced_again(plan, situation, address)
+    plan = _plan_dhcp if address == DHCP_ADDRESS else _plan_pool
+    return announced_again(plan(situation, load_balancer, device), situation, address)
 
 
-def _plan_pending(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
-    """Return what to do while Harvester has not given an address: keep the object right, and say why it takes time."""
-    service = situation.service
-    # An address may come in the time that Harvester usually takes.
+def _plan_pending(situation: Situation, load_balancer: LoadBalancer) -> Desired:
+    """Return the desired state while Harvester has not allocated an address."""
+    # The address may come in the time that Harvester usually takes.
     is_late = situation.waited >= situation.pending.patience
-    annotations = hold_and_withdraw(service) if is_late else hold_or_leave_requested(service)
+    annotations = suppress(situation.service, keep_request=not is_late)
     change = load_balancer_change(load_balancer, situation)
-    return wait_for_address(situation).after(
-        *change_service(service, without_address(situation, annotations)),
-        *keep_or_remake(situation, load_balancer, change),
+    return replace(
+        wait_for_address(situation),
+        service=without_address(situation, annotations),
+        then=keep_or_remake(situation, load_balancer, change),
     )
 
 
 def without_address(situation: Situation, annotations: Annotations) -> ServiceChange:
-    """Return what a Service without an address from Harvester should be like, with these annotations."""
+    """Return the change for a Service without an address from Harvester, with these annotations."""
     if situation.kept:
         return ServiceChange(annotations={**annotations, **record_of(situation)}, finalizer=True)
     if situation.pending.reason not in NO_ADDRESS:
         return ServiceChange(annotations=annotations, finalizer=True)
-    # An address in the status is somebody else's, or may be at any moment. Who wrote a host name there knows why.
+    # An address in the status belongs to another Service, or may at any moment. A host name there is a user's.
     shown = () if situation.service.addresses else None
     return ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=shown)
 
 
-def wait_for_address(situation: Situation) -> ServicePlan:
-    """Return the Event about an address that does not come, once it is due, and what is waited for."""
+def wait_for_address(situation: Situation) -> Desired:
+    """Return what a Service without an address from Harvester waits for, with the Warning when it is due."""
     cause = situation.pending
     if situation.harvester_problem is not None and situation.waited >= UNAVAILABLE_PATIENCE:
-        event = harvester_unavailable(situation.harvester_problem)
-        return ServicePlan(emit(event), Wait(WaitReason.HARVESTER_UNAVAILABLE))
+        return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE), harvester_unavailable(situation.harvester_problem))
     if situation.waited < cause.patience:
-        return ServicePlan((), Wait(cause.reason, cause.patience - situation.waited))
-    # Where there is certainly no address, one that nobody asks for is withdrawn.
-    shown = unbooked_note(situation) if situation.kept or cause.reason not in NO_ADDRESS else None
-    return ServicePlan(emit(cause.note, shown), Wait(cause.reason))
+        return Desired(Wait(cause.reason, cause.patience - situation.waited))
+    # If there is certainly no address, one that the Service does not request is withdrawn.
+    shown = not_allocated_note(situation) if situation.kept or cause.reason not in NO_ADDRESS else None
+    return Desired(Wait(cause.reason), cause.note, events=(shown,))
 
 
-def _plan_without_device(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
-    """Return what to do until the device of the address is known: it would be announced on another one, for good."""
-    service = situation.service
-    annotations = withdraw(service) if service.addresses else hold_and_withdraw(service)
-    change = load_balancer_change(load_balancer, situation)
-    steps: tuple[Step, ...] = (
-        *emit(awaited_device(load_balancer.allocated_ip, device)),
-        *change_service(service, ServiceChange(annotations=annotations, finalizer=True)),
-        *change_load_balancer(load_balancer, change),
-    )
-    return ServicePlan(steps, Wait(WaitReason.NETWORK_DEVICE))
-
-
-def _plan_pool(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
+def _plan_without_device(situation: Situation, load_balancer: LoadBalancer, device: Device) -> Desired:
+    """Return the desired state until the device is known: kube-vip would announce on another device, permanently."""
     service, address = situation.service, load_balancer.allocated_ip
-    annotations = announce(service, address, device=device.name)
-    wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=virtual_ip_ingress(address, service))
-    difference = not_as_requested(service, situation.request, load_balancer, address)
-    unreachable = out_of_reach(situation.request, load_balancer, situation.node_addresses)
-    change = load_balancer_change(load_balancer, situation, address=address)
-    steps: tuple[Step, ...] = (
-        *emit(device_note(service, address, device), difference, unreachable, edited(service, address)),
-        *emit(stripped(service, address)),
-        *change_service(service, wanted),
-        # Before the load balancer is written: that write often meets Harvester's own, and the next plan finds the
-        # address in the status already.
-        *emit(address_event(situation, load_balancer, address)),
-        *change_load_balancer(load_balancer, change),
+    annotations = withdraw(service) if service.addresses else suppress(service)
+    return Desired(
+        Wait(WaitReason.NETWORK_DEVICE),
+        device_note(service, address, device, waits=True),
+        service=ServiceChange(annotations=annotations, finalizer=True),
+        then=change_load_balancer(load_balancer, load_balancer_change(load_balancer, situation)),
     )
-    return ServicePlan(steps, Done())
+
+
+def _plan_pool(situation: Situation, load_balancer: LoadBalancer, device: Device) -> Desired:
+    service, address = situation.service, load_balancer.allocated_ip
+    return Desired(
+        events=(
+            device_note(service, address, device),
+            not_as_requested(service, situation.request, load_balancer, address),
+            out_of_reach(situation.request, load_balancer, situation.node_addresses),
+            restored(service, address),
+            address_event(situation, load_balancer, address),
+        ),
+        service=ServiceChange(
+            annotations=announce(service, address, device=device.name),
+            finalizer=True,
+            ingress=virtual_ip_ingress(address, service),
+        ),
+        then=change_load_balancer(load_balancer, load_balancer_change(load_balancer, situation, address=address)),
+    )
+
+
+def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> Desired:
+    """Have kube-vip request a lease, which it writes to the status; the load balancer gets a copy of the address."""
+    service = situation.service
+    lease = lease_of(service, touched=situation.remembered.touch_at is None)
+    change = load_balancer_change(load_balancer, situation, address=lease)
+    outcome, cause = Done() if lease else Wait(WaitReason.DHCP), None if lease else NO_DHCP_ANSWER
+    if not lease and situation.waited < DHCP_PATIENCE:
+        outcome, cause = Wait(WaitReason.DHCP, DHCP_PATIENCE - situation.waited), None
+    return Desired(
+        outcome,
+        cause,
+        events=(
+            device_note(service, DHCP_ADDRESS, device),
+            not_as_requested(service, situation.request, load_balancer, lease),
+            _lease_event(load_balancer.address, lease) if change.address is not None else None,
+        ),
+        service=ServiceChange(
+            annotations=announce(service, DHCP_ADDRESS, device=device.name),
+            finalizer=True,
+            # kube-vip writes the lease with the ports of that moment and does not follow them.
+            ingress=virtual_ip_ingress(lease, service) if lease and len(service.addresses) <= 1 else None,
+        ),
+        then=change_load_balancer(load_balancer, change),
+    )
+
+
+def announced_again(desired: Desired, situation: Situation, address: str) -> Desired:
+    """Return a plan that announces an address, with the touch of the endpoints without which kube-vip stays silent."""
+    service, touch_at = situation.service, situation.remembered.touch_at
+    told = Announcement.of(service).told
+    if stays_silent(service, address) or (touch_at is not None and told != address):
+        if told not in {"", address}:
+            # kube-vip does not announce an address in the event in which it withdraws another one.
+            withdrawn = ServiceChange(annotations=withdraw(service))
+            return Desired(Wait(WaitReason.ENDPOINTS), events=desired.events, service=withdrawn)
+        return replace(desired, outcome=Wait(WaitReason.ENDPOINTS, TOUCH_ENDPOINTS_AFTER), touch=True)
+    if touch_at is None:
+        return desired
+    if touch_at > situation.now:
+        return replace(desired, outcome=Wait(WaitReason.ENDPOINTS, touch_at - situation.now))
+    return replace(desired, then=desired.then or TouchEndpoints())
 
 
 def address_event(situation: Situation, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
@@ -160,29 +204,6 @@ def address_event(situation: Situation, load_balancer: LoadBalancer, address: st
         return None
     backends = f", backends {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
     return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}")
-
-
-def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> ServicePlan:
-    """Hand the request to kube-vip, which alone gets the lease and writes the status; copy the lease to Harvester."""
-    service = situation.service
-    lease = lease_of(service, touched=situation.remembered.touch_at is None)
-    annotations = announce(service, DHCP_ADDRESS, device=device.name)
-    # kube-vip writes the lease with the ports of that moment and does not follow them.
-    ingress = virtual_ip_ingress(lease, service) if lease and len(service.addresses) <= 1 else None
-    wanted = ServiceChange(annotations=annotations, finalizer=True, ingress=ingress)
-    change = load_balancer_change(load_balancer, situation, address=lease)
-    difference = not_as_requested(service, situation.request, load_balancer, lease)
-    steps: tuple[Step, ...] = (
-        *emit(device_note(service, DHCP_ADDRESS, device), difference),
-        *change_service(service, wanted),
-        *change_load_balancer(load_balancer, change),
-    )
-    if not lease:
-        if situation.waited < DHCP_PATIENCE:
-            return ServicePlan(steps, Wait(WaitReason.DHCP, DHCP_PATIENCE - situation.waited))
-        return ServicePlan((*steps, *emit(NO_DHCP_ANSWER)), Wait(WaitReason.DHCP))
-    news = _lease_event(load_balancer.address, lease) if change.address is not None else None
-    return ServicePlan((*steps, *emit(news)), Done())
 
 
 def _lease_event(before: str, lease: str) -> EventMessage:

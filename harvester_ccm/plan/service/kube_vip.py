@@ -1,15 +1,16 @@
-"""kube-vip in the guest: what it finds on a Service, what it has noted there, and how we have it announce or be silent.
+"""kube-vip in the guest cluster: what it reads on a Service, and the annotations that control it.
 
-kube-vip announces whatever address it finds on a Service and stalls on one that has none; an empty annotation makes it
-withdraw and pass over. The empty annotation replaces a user's own one, so the wish in that is moved to an annotation
-of ours.
+kube-vip announces any address that it finds on a Service, and blocks on a Service without one; an empty address
+annotation makes it withdraw the address and continue. The empty annotation replaces the user's own one, so a request
+in that is copied to an annotation of this program.
 
-kube-vip handles its events one after another, and while it waits for an address it looks ahead. With the empty
-annotation alone it may announce the address that follows, meet the empty annotation after that, withdraw, and stay
-silent; v0.9 and v1.0 never announce a Service that they met so. It passes over the events of a Service that it is to
-ignore, whenever it meets them; but it withdraws nothing of it either.
+kube-vip handles its events one after another, and while it waits for an address it reads ahead. With the empty
+annotation alone it may announce the address that follows, then handle the event with the empty annotation, withdraw,
+and stay silent; v0.9 and v1.0 never announce a Service after that. It skips all events of a Service with the annotation
+``ignore``, but it does not withdraw the address of such a Service either.
 
-Each verb returns annotations to write; None removes the key.
+Five verbs return the annotations to write, where None removes the key: ``suppress`` while the Service waits for an
+address, ``announce``, ``withdraw``, ``delegate`` to Harvester, and ``release`` at the end.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from harvester_ccm.kube_vip_names import (
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
     KUBE_VIP_LEASE,
-    USER_IGNORE,
 )
 from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service
 from harvester_ccm.model.outcome import EventMessage
@@ -38,42 +38,40 @@ from harvester_ccm.plan.service.network_device import Device
 Annotations = dict[str, str | None]
 
 WITHDRAWN: Final[Mapping[str, str | None]] = {KUBE_VIP_ADDRESSES: ""}
-"""Have kube-vip announce nothing, unless it ignores the Service."""
+"""kube-vip announces nothing, unless it ignores the Service."""
 NO_OWN_DEVICE: Final[Annotations] = {KUBE_VIP_INTERFACE: None}
-"""Take away the device of the primary."""
+"""Removes the device of the primary."""
 
 _PREFIX: Final = "kube-vip.io/"
-_NOT_NOTES: Final = frozenset({KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE})
+_CONTROLS: Final = frozenset({KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE})
+"""Annotations that control kube-vip; all others with its prefix are its own notes."""
 RESTART: Final = "Restart it, for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
 
 
 class Announcement(Struct, frozen=True):
-    """What kube-vip finds on a Service, and where it announces it.
+    """What kube-vip reads on a Service, and where it announces the address.
 
-    What it is told to announce and whether it looks at the Service at all are two annotations, each with its own
-    history: any pair of their values is met.
+    The address and ``ignore`` are separate annotations that several clients write: every combination occurs.
     """
 
     address: str | None
-    """What it is told to announce: an address, ``0.0.0.0`` for one from DHCP, or nothing (empty). None when it is told
-    nothing: then it takes the address in the status or, where that has none, the one in the specification."""
+    """The address to announce, ``0.0.0.0`` for one from DHCP, or empty for none. None without the annotation: then
+    kube-vip takes the address of the status or, if that is empty, the one of the specification."""
     status: tuple[str, ...]
     specified: str
     """``spec.loadBalancerIP``."""
     requested: str
-    """The address that is asked for in our annotation."""
+    """The address that is requested in this program's annotation."""
     ignored: bool
-    """Whether it is to leave the Service alone; on a Service of ours Harvester announces the address then."""
-    ignored_by_user: bool
-    """Whether that was on the Service before we were, by our own record."""
+    """Whether kube-vip ignores the Service; Harvester announces the address of a served Service then."""
     device: str | None
-    """Device in the nodes on which it is told to announce the address."""
+    """Device of the nodes on which the address is announced."""
     node: str | None
-    """The node that announces the address, as kube-vip has noted; None when it never has."""
+    """The node that announces the address, as kube-vip noted; None if it never announced one."""
 
     @classmethod
     def of(cls, service: Service) -> Announcement:
-        """Return what is on the Service now."""
+        """Return the present annotations and fields."""
         annotation = service.metadata.annotation
         return cls(
             address=annotation(KUBE_VIP_ADDRESSES),
@@ -81,156 +79,134 @@ class Announcement(Struct, frozen=True):
             specified=service.spec.load_balancer_ip,
             requested=(annotation(REQUESTED_ADDRESS) or "").strip(),
             ignored=annotation(KUBE_VIP_IGNORE) == "true",
-            ignored_by_user=annotation(USER_IGNORE) is not None,
             device=annotation(KUBE_VIP_INTERFACE),
             node=annotation(KUBE_VIP_HOST),
         )
 
     @property
     def withdrawn(self) -> bool:
-        """Whether it is told to announce nothing."""
+        """Whether kube-vip is told to announce nothing."""
         return self.address == ""
 
     @property
-    def ignored_for_us(self) -> bool:
-        """Whether it leaves the Service alone, and not because the user said so."""
-        return self.ignored and not self.ignored_by_user
-
-    @property
-    def held(self) -> bool:
-        """Whether we keep it from the Service, and nobody has written an address for it since."""
-        return self.withdrawn and self.ignored_for_us
+    def suppressed(self) -> bool:
+        """Whether both annotations are present by which this program suppresses kube-vip."""
+        return self.withdrawn and self.ignored
 
     @property
     def shown(self) -> bool:
-        """Whether it is told to announce an address, or may announce the one in the status."""
+        """Whether kube-vip is told to announce an address, or may announce the one of the status."""
         return bool(self.status) if self.address is None else bool(self.address)
 
     @property
     def told(self) -> str:
-        """The address that it has found; one in the specification counts more than one in the status."""
+        """The address that kube-vip reads; the one of the specification takes precedence over the status."""
         first = self.status[0] if self.status else ""
         return self.address if self.address is not None else self.specified or first
 
     @property
     def wished(self) -> str:
-        """The address that it finds where the status has none; empty when there is none."""
+        """The address that kube-vip reads if the status has none; empty if there is none."""
         return self.specified if self.address is None else self.address
 
 
-def hold(service: Service) -> Annotations:
-    """Keep kube-vip from a Service that waits for an address; nothing if it has one already.
+def suppress(service: Service, *, keep_request: bool = False) -> Annotations:
+    """Keep kube-vip from a Service that waits for an address, and withdraw an address that it should not have.
 
-    One that kube-vip may announce is not ignored: kube-vip would not withdraw it then. So it may where it has noted
-    that once on a Service of ours, of which somebody took the annotation off and emptied the status.
+    Both annotations are necessary: with one alone kube-vip may announce the address and withdraw it again. ``ignore``
+    is not set while kube-vip may announce an address, because it would not withdraw it. That includes a Service whose
+    status was emptied by another client after kube-vip had announced it.
+    ``keep_request``: kube-vip goes on announcing the address that the user requests until Harvester has decided. Most
+    often Harvester allocates that address, and kube-vip may not announce it again once it has withdrawn it.
     """
     found = Announcement.of(service)
+    if keep_request and found.wished and not found.ignored:
+        return _kept_request(service)
     if found.status:
-        return {}
-    stripped_off = found.node is not None and service.metadata.has_finalizer(SERVICE_FINALIZER)
-    shown = found.address is not None or found.wished or stripped_off
+        return _look_again(service)
+    announced_before = found.node is not None and service.metadata.has_finalizer(SERVICE_FINALIZER)
+    shown = found.address is not None or found.wished or announced_before
     ignored: Annotations = {} if shown else {KUBE_VIP_IGNORE: "true"}
-    return {KUBE_VIP_ADDRESSES: "", **ignored, **_kept_wishes(service)}
-
-
-def hold_or_leave_requested(service: Service) -> Annotations:
-    """Keep kube-vip from a Service whose address Harvester is about to give, unless it announces the user's wish.
-
-    kube-vip has been first to see the Service then. It goes on until Harvester has decided: most often that is the
-    address given, and once kube-vip has withdrawn one it may not announce it again.
-    """
-    found = Announcement.of(service)
-    if found.wished and not found.ignored:
-        return _kept_wishes(service)
-    return {**_kept_wishes(service), **hold_and_withdraw(service)}
-
-
-def hold_and_withdraw(service: Service) -> Annotations:
-    """Keep kube-vip from a Service that waits for an address, and have it withdraw one that it may announce."""
-    return {**hold(service), **_look_again(service)}
+    return {KUBE_VIP_ADDRESSES: "", **ignored, **_kept_request(service), **_look_again(service)}
 
 
 def withdraw(service: Service) -> Annotations:
-    """Have kube-vip announce nothing, even if it ignores the Service now."""
+    """Withdraw the address, even if kube-vip ignores the Service now."""
     return {**WITHDRAWN, **_look_again(service)}
 
 
 def withdraws(service: Service, annotations: Mapping[str, str | None]) -> bool:
-    """Return whether these annotations make kube-vip withdraw an address that it has met."""
+    """Return whether these annotations make kube-vip withdraw an address that it has read."""
     return Announcement.of(service).shown and WITHDRAWN.items() <= annotations.items()
 
 
 def _look_again(service: Service) -> Annotations:
-    """Return what makes kube-vip withdraw from a Service of ours that it ignores, if it finds an address there.
+    """Return the annotations that make kube-vip withdraw the address of a managed Service that it ignores.
 
-    While it waited for an address it may have found one that somebody wrote after it was told to ignore the Service, or
-    that of the status where somebody took the empty annotation off.
+    While kube-vip waited for an address it may have read one that another client wrote after ``ignore`` was set, or the
+    one of the status after another client removed the empty annotation.
     """
     found = Announcement.of(service)
-    ours = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.ignored_for_us
-    return {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None} if ours and found.shown else {}
+    managed = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.ignored
+    return {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None} if managed and found.shown else {}
 
 
-def hand_to_harvester(service: Service) -> Annotations:
-    """Have kube-vip leave a Service to Harvester; one that it may announce is withdrawn by a patch before that.
-
-    kube-vip does not withdraw what it ignores. An address that somebody wrote later, or left to be found in the status,
-    may have reached it while it still waited for one, and then it has to look at the Service once more.
-    """
+def delegate(service: Service) -> Annotations:
+    """Leave the announcement to Harvester. An address that kube-vip may announce is withdrawn by a patch before."""
     found, look_again = Announcement.of(service), _look_again(service)
-    withdrawn: Annotations = {KUBE_VIP_ADDRESSES: "", **_kept_wishes(service), **look_again}
+    withdrawn: Annotations = {KUBE_VIP_ADDRESSES: "", **_kept_request(service), **look_again}
     if look_again or (not found.ignored and (found.shown or found.wished)):
         return withdrawn
     return {**withdrawn, KUBE_VIP_IGNORE: "true"}
 
 
 def announce(service: Service, address: str, *, device: str = "") -> Annotations:
-    """Have kube-vip announce an address; on its default device, unless one is named.
+    """Announce an address; on kube-vip's default device, unless one is named.
 
-    The annotation is left away where it takes the address from the specification: from an annotation it would take it
-    for another one, withdraw, and stay silent.
+    The annotation is omitted if kube-vip takes the address from the specification: it would take the same address in
+    the annotation for another one, withdraw, and stay silent.
     """
     found = Announcement.of(service)
     annotations: Annotations = {}
     if found.address is not None or found.specified != address:
         annotations[KUBE_VIP_ADDRESSES] = address
-    if _is_held(service, address):
+    if _is_suppressed(service, address):
         annotations[KUBE_VIP_IGNORE] = None
     if device:
         annotations[KUBE_VIP_INTERFACE] = device
     return annotations
 
 
-def _is_held(service: Service, address: str) -> bool:
-    """Return whether we keep kube-vip from a Service, also where somebody took half of that off or wrote over it.
+def _is_suppressed(service: Service, address: str) -> bool:
+    """Return whether this program suppresses kube-vip, also if another client changed one of the two annotations.
 
-    ``address`` is the one to be announced: where kube-vip was told that, its user has it ignore the Service since then.
+    ``address`` is the one to announce: if kube-vip was told that already, a user has set ``ignore`` since then.
     """
     found = Announcement.of(service)
     waits = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.address != address and not found.status
-    return found.held or (waits and found.ignored_for_us)
+    return found.suppressed or (waits and found.ignored)
 
 
 def stays_silent(service: Service, address: str) -> bool:
-    """Return whether an address is new to kube-vip that has announced one: it waits for the endpoints to change then.
+    """Return whether kube-vip announces the address only after the endpoints have changed.
 
-    What it let go of may be the same address or another one, also where the address stayed in the status when somebody
-    took it out of the annotation. Where Harvester announced it, kube-vip never has. A withdrawn Service that it does
-    not ignore was shown an address once: kube-vip may be about to announce that, and has noted nothing yet.
+    That is so after it has announced any address of the Service and withdrawn it, even if that stayed in the status. A
+    withdrawn Service that kube-vip does not ignore had an address that kube-vip may be about to announce, before it has
+    noted its node. A Service that Harvester announced was never announced by kube-vip.
     """
     found = Announcement.of(service)
-    known = found.told == address and stripped(service, address) is None
-    if known or (found.ignored and not _is_held(service, address)):
+    known = found.told == address and not _is_stripped(service, address)
+    if known or (found.ignored and not _is_suppressed(service, address)):
         return False
     return found.node is not None or (not found.ignored and (bool(found.status) or found.withdrawn))
 
 
 def lease_of(service: Service, *, touched: bool = True) -> str:
-    """Return the address that kube-vip has leased from DHCP for a Service; empty while it has none.
+    """Return the address that kube-vip has leased by DHCP for a Service; empty if there is none.
 
     kube-vip writes a lease once, to the status and to its own annotation, which is read if the status was emptied.
-    Until kube-vip announces a withdrawn Service again, the annotation has the previous lease. ``touched``: whether
-    kube-vip does not have to be made to look at the Service before that.
+    Until kube-vip announces a withdrawn Service again, the annotation has the previous lease. ``touched``: whether no
+    touch of the endpoints is due before that.
     """
     found = Announcement.of(service)
     if found.status:
@@ -240,37 +216,36 @@ def lease_of(service: Service, *, touched: bool = True) -> str:
 
 
 def slice_to_touch(slices: Iterable[EndpointSlice]) -> str:
-    """Return the name of a slice that has endpoints; empty when there is none, and kube-vip waits for the first one.
+    """Return the name of a slice that has endpoints; empty if there is none, and kube-vip waits for the first one.
 
-    kube-vip takes those of the slice that changed last for all of them: it withdraws where there are none.
+    kube-vip takes the endpoints of the slice that changed last for all of them: without any, it withdraws the address.
     """
     return min((one.metadata.name for one in slices if one.endpoints), default="")
 
 
 def touch(service: Service) -> Annotations:
-    """Return what to write on an EndpointSlice of a Service to have kube-vip look at both; each time another value."""
+    """Return the annotation of an EndpointSlice that makes kube-vip read the Service again; its value is always new."""
     return {ENDPOINTS_TOUCHED: service.metadata.resource_version}
 
 
 def not_announced(service: Service) -> EventMessage:
-    """Return what to tell where no EndpointSlice may be touched."""
+    """Return the Warning for a Service whose EndpointSlices must not be patched."""
     meta = service.metadata
     text = (
-        "kube-vip has let go of the address of this Service before and does not announce it again until an "
-        "EndpointSlice of the Service changes, which this program is not permitted to bring about (chart: "
-        "rbac.endpointSlices); it is tried again every ten minutes. Traffic stays away until that is granted, the pods "
-        "of the Service change or you run: kubectl --namespace "
-        f"{meta.namespace} annotate endpointslices --selector {SERVICE_LABEL}={meta.name} --overwrite "
-        "touched=$(date +%s), or restart kube-vip: kubectl --namespace kube-system rollout restart daemonset kube-vip"
+        "kube-vip has withdrawn the address of this Service before and does not announce it again until an "
+        "EndpointSlice of the Service changes, which this controller is not permitted to do (chart: "
+        "rbac.endpointSlices); it tries again every ten minutes. The Service gets no traffic until that is granted, "
+        f"the pods of the Service change or you run: kubectl --namespace {meta.namespace} annotate endpointslices "
+        f"--selector {SERVICE_LABEL}={meta.name} --overwrite touched=$(date +%s)"
     )
     return EventMessage("Warning", Reason.NOT_ANNOUNCED, text)
 
 
 def announce_like(primary: Service, service: Service, address: str) -> Annotations:
-    """Have kube-vip announce the address that a Service shares with its primary as it announces that one's.
+    """Announce the address that a Service shares with its primary, as that of the primary is announced.
 
-    It announces the address for each of them, on the device that it finds there: on the default one, too, where only
-    the primary names another. Where Harvester announces the address, the Service has been handed to it before.
+    kube-vip announces the address for each of the Services, on the device of that Service. If Harvester announces the
+    address, ``delegate`` precedes.
     """
     found = Announcement.of(primary)
     if found.ignored:
@@ -278,61 +253,47 @@ def announce_like(primary: Service, service: Service, address: str) -> Annotatio
     return {**(WITHDRAWN if found.withdrawn else announce(service, address)), KUBE_VIP_INTERFACE: found.device}
 
 
-def device_of_primary(primary: Service, service: Service, address: str) -> EventMessage | None:
-    """Return what to tell of the device of an address that a Service shares, and that is announced."""
-    found = Announcement.of(primary)
-    return None if found.ignored else device_note(service, address, Device(found.device or ""))
-
-
 def virtual_ip_ingress(address: str, service: Service) -> tuple[Ingress, ...]:
-    """Return the status for an address, in the shape kube-vip writes: any other makes it announce again."""
+    """Return the status for an address, in the form of kube-vip: any other makes it announce the address again."""
     ports = tuple(PortStatus(port=port.port, protocol=port.protocol) for port in service.spec.ports)
     return (Ingress(ip=address, ip_mode="VIP", ports=ports),)
 
 
 def release(service: Service, *, device: str, announced_by_us: bool) -> Annotations:
-    """Take everything of ours from a Service that stays: another controller's announcement and the user's word do not.
+    """Remove this program's annotations from a Service that stays, and none of another controller.
 
-    ``device`` is the one that we write for the Service.
+    ``device`` is the one that this program writes for the Service.
     """
-    found = Announcement.of(service)
-    annotations: Annotations = {USER_IGNORE: None}
-    if announced_by_us:
-        annotations[KUBE_VIP_ADDRESSES] = None
-        if not found.ignored_by_user:
-            annotations[KUBE_VIP_IGNORE] = None
-    if device and found.device == device:
+    annotations: Annotations = {KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None} if announced_by_us else {}
+    if device and Announcement.of(service).device == device:
         annotations[KUBE_VIP_INTERFACE] = None
     return annotations
 
 
 def has_ignored(annotations: Mapping[str, str | None]) -> bool:
-    """Return whether annotations to be written make kube-vip ignore the Service."""
+    """Return whether kube-vip ignores the Service after these annotations are written."""
     return annotations.get(KUBE_VIP_IGNORE) is not None
 
 
 def awaits_device(service: Service, address: str, device: Device) -> bool:
-    """Return whether an address that is not announced yet has to wait for its device: kube-vip reads it only then.
+    """Return whether an address is not announced until its device is known: kube-vip reads the device only once.
 
-    One that is written on the Service will do where none is known.
+    A device that a user wrote on the Service is used if none is known.
     """
     found = Announcement.of(service)
-    return found.told != address and (device.unread or bool(device.unknown and not found.device))
+    return found.told != address and device.awaited and not (device.unknown and found.device)
 
 
-def awaited_device(address: str, device: Device) -> EventMessage | None:
-    """Return what to tell while an address waits for its device."""
-    text = (
-        f"Address {address} is not announced before its device is known: {device.unknown}. A device can also be named "
-        f"in annotation {KUBE_VIP_INTERFACE} of the Service"
-    )
-    return EventMessage("Warning", Reason.NO_DEVICE, text) if device.unknown else None
-
-
-def device_note(service: Service, address: str, device: Device) -> EventMessage | None:
-    """Return what to tell of the device of an address that is announced."""
+def device_note(service: Service, address: str, device: Device, *, waits: bool = False) -> EventMessage | None:
+    """Return the Warning about the device of an address, or None; ``waits``: whether it is not announced yet."""
     found = Announcement.of(service)
     now = f"device {found.device}" if found.device else "its default device"
+    if waits and device.unknown:
+        text = (
+            f"Address {address} is not announced before its device is known: {device.unknown}. A device can also be "
+            f"named in annotation {KUBE_VIP_INTERFACE} of the Service"
+        )
+        return EventMessage("Warning", Reason.NO_DEVICE, text)
     if device.unknown:
         text = f"kube-vip announces the address on {now}: {device.unknown}"
         return EventMessage("Warning", Reason.NO_DEVICE, text)
@@ -340,85 +301,79 @@ def device_note(service: Service, address: str, device: Device) -> EventMessage 
     if not announced or found.device == (device.name or found.device):
         return None
     text = (
-        f"The device of the network is {device.name}, and kube-vip was told to announce the address on {now}. It does "
-        f"not look at that again before it restarts, and until then may announce the address where it cannot be "
-        f"reached. {RESTART}"
+        f"The device of the network is {device.name}, but kube-vip announces the address on {now} until it restarts, "
+        f"and the address may not be reachable there. {RESTART}"
     )
     return EventMessage("Warning", Reason.DEVICE_CHANGED, text)
 
 
 def requested_address(service: Service, *, dhcp: bool) -> dict[str, str]:
-    """Return what a user wrote for kube-vip before we touched the Service, by the annotation that it stands in.
+    """Return the address that a user wrote for kube-vip before this program managed the Service, by its annotation.
 
-    kube-vip's own word for DHCP is no address if one from DHCP is asked for (``dhcp``).
+    kube-vip's own value for DHCP is no address if one from DHCP is requested (``dhcp``).
     """
     value = Announcement.of(service).address or ""
     is_dhcp = dhcp and value.strip() == DHCP_ADDRESS
     return {} if is_dhcp or service.metadata.has_finalizer(SERVICE_FINALIZER) else {KUBE_VIP_ADDRESSES: value}
 
 
-def _kept_wishes(service: Service) -> Annotations:
-    """Return the annotations that keep what the user said to kube-vip before we did.
+def _kept_request(service: Service) -> Annotations:
+    """Return the annotation that keeps the address which a user wrote for kube-vip.
 
-    Where the Service is ours and has an address, the annotation is ours too.
-    """
-    meta, found = service.metadata, Announcement.of(service)
-    ours = meta.has_finalizer(SERVICE_FINALIZER)
-    kept: Annotations = {}
-    address = "" if ours and found.status else ipv4_text(found.address or "")
-    if address not in {"", DHCP_ADDRESS} and not (found.specified or found.requested):
-        kept[REQUESTED_ADDRESS] = address
-    # Our condition comes with our first patch, which may set the annotation.
-    if found.ignored and not found.withdrawn and not ours and service.ready_condition is None:
-        kept[USER_IGNORE] = "true"
-    return kept
-
-
-def edited(service: Service, address: str) -> EventMessage | None:
-    """Return what to tell when somebody wrote another address for kube-vip on a Service that is served."""
-    found = Announcement.of(service)
-    if not found.address or not found.status or found.address in {address, DHCP_ADDRESS, *found.status}:
-        return None
-    text = (
-        f"Annotation {KUBE_VIP_ADDRESSES} was changed to {found.address} and is set back to {address}, the address "
-        "that Harvester gave. To pin an address, make an IP pool with that single address and name it in annotation "
-        f"{IP_POOL} when the Service is created"
-    )
-    return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
-
-
-def stripped(service: Service, address: str) -> EventMessage | None:
-    """Return what to tell when somebody took our annotations off a Service that is served, as a replacement does.
-
-    ``address`` is the one that kube-vip is to announce; empty where Harvester announces it.
+    On a managed Service with an address, kube-vip's annotation is this program's.
     """
     found = Announcement.of(service)
-    served = bool(found.status) and service.metadata.has_finalizer(SERVICE_FINALIZER)
-    if not served or found.address is not None or found.ignored or found.specified == address != "":
+    ours = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.status
+    address = "" if ours else ipv4_text(found.address or "")
+    is_request = address not in {"", DHCP_ADDRESS} and not (found.specified or found.requested)
+    return {REQUESTED_ADDRESS: address} if is_request else {}
+
+
+def restored(service: Service, address: str) -> EventMessage | None:
+    """Return the Warning for annotations of a served Service that another client changed, or None.
+
+    ``address`` is the one that kube-vip announces; empty if Harvester announces it.
+    """
+    found = Announcement.of(service)
+    if _is_stripped(service, address):
+        effect = "kube-vip stops announcing the address" if address else "kube-vip announces the address as well"
+        names = KUBE_VIP_ADDRESSES if address else f"{KUBE_VIP_ADDRESSES} and {KUBE_VIP_IGNORE}"
+        text = (
+            f"{names} was removed from the annotations of the Service and is restored: without it {effect}. A client "
+            "that replaces the Service must keep its annotations"
+        )
+        return EventMessage("Warning", Reason.ANNOTATION_RESTORED, text)
+    if not found.address or not found.status or found.address in {address, DHCP_ADDRESS, *found.status} or not address:
         return None
-    if address and found.status != (address,):
-        return None
-    effect = "without it kube-vip stops announcing the address" if address else "kube-vip announces the address as well"
-    names = KUBE_VIP_ADDRESSES if address else f"{KUBE_VIP_ADDRESSES} and {KUBE_VIP_IGNORE}"
     text = (
-        f"Somebody took {names} off the annotations of the Service; that is set again: {effect}. Whatever replaces the "
-        "Service has to keep its annotations"
+        f"Annotation {KUBE_VIP_ADDRESSES} was changed to {found.address} and is restored to {address}, the address "
+        "from Harvester. To get a certain address, create an IP pool with that single address and name it in "
+        f"annotation {IP_POOL} when the Service is created"
     )
     return EventMessage("Warning", Reason.ANNOTATION_RESTORED, text)
 
 
+def _is_stripped(service: Service, address: str) -> bool:
+    """Return whether another client removed this program's annotations from a served Service."""
+    found = Announcement.of(service)
+    served = bool(found.status) and service.metadata.has_finalizer(SERVICE_FINALIZER)
+    if not served or found.address is not None or found.ignored or found.specified == address != "":
+        return False
+    return not address or found.status == (address,)
+
+
 def stays_up(service: Service) -> bool:
-    """Return whether kube-vip goes on announcing an address because the Service has another type now."""
+    """Return whether kube-vip goes on announcing the address of a Service whose type was changed."""
     found = Announcement.of(service)
     other_type = not service.metadata.deleting and service.spec.type != "LoadBalancer"
     return other_type and not found.ignored and found.node is not None
 
 
 def same_but_for_notes(old: Service, new: Service) -> bool:
-    """Return whether a Service is what it was, but for kube-vip's notes, conditions and what nobody here reads.
+    """Return whether two versions of a Service differ only in kube-vip's notes, conditions and unread fields.
 
-    kube-vip notes the node that announces it, the MAC and the lease of DHCP; they follow every move of the address, and
-    none of them alone calls for a change.
+    kube-vip notes the node that announces the address, its MAC and the lease. These follow every move of the address,
+    and none of them alone requires a write.
     """
     return _without_notes(old) == _without_notes(new)
 
@@ -427,7 +382,7 @@ def _without_notes(service: Service) -> Service:
     annotations = {
         key: value
         for key, value in (service.metadata.annotations or {}).items()
-        if key in _NOT_NOTES or not key.startswith(_PREFIX)
+        if key in _CONTROLS or not key.startswith(_PREFIX)
     }
     meta = msgspec.structs.replace(service.metadata, resource_version="", annotations=annotations)
     status = msgspec.structs.replace(service.status, conditions=())

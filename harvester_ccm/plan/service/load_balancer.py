@@ -33,7 +33,7 @@ from harvester_ccm.names import (
     LB_SERVICE_UID,
 )
 from harvester_ccm.plan.service.request import Request, network_annotation, normal_network
-from harvester_ccm.plan.service.situation import Situation
+from harvester_ccm.plan.service.snapshot import Situation
 
 Document = dict[str, object]
 

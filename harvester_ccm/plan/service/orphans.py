@@ -21,7 +21,6 @@ from harvester_ccm.names import (
     LB_SERVICE_NAMESPACE,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.ownership import (
     allocated_addresses,
     goes_by,
@@ -30,8 +29,9 @@ from harvester_ccm.plan.service.ownership import (
     service_uuid,
     shows_address,
 )
-from harvester_ccm.plan.service.selection import scope_of
-from harvester_ccm.plan.service.situation import BY_ADDRESS
+from harvester_ccm.plan.service.removal import deletion_of
+from harvester_ccm.plan.service.scope import scope_of
+from harvester_ccm.plan.service.snapshot import BY_ADDRESS
 
 ORPHAN_GRACE: Final = 30.0
 """Seconds for which the caches must show an orphan before it is deleted."""
@@ -82,6 +82,6 @@ def deletion_obstacle(
     addresses = allocated_addresses((load_balancer,)) - {DHCP_ADDRESS}
     if any(services.by_index(BY_ADDRESS, address) for address in addresses):
         return "not deleted while a Service shows its address"
-    if before_deletion(load_balancer) is None:
+    if deletion_of(load_balancer) is None:
         return "not deleted until Harvester has booked or refused its address"
     return ""

@@ -1,15 +1,15 @@
-"""What a Service asks for, read from its annotations and fields once, with every mistake named.
+"""The request of a Service: its annotations and fields, read once, with a Warning for each mistake.
 
-An annotation is absent (its default holds), valid, or wrong; a wrong one becomes a note that names the annotation, the
-value and what was expected, and never hides the others. So does a wish that a load balancer does not fulfil: because it
-has no effect on that kind, or came when it could not change any more.
+An annotation is absent (the default applies), valid, or invalid. The Warning about an invalid one names the annotation,
+its value and the valid values, and does not affect the others. A setting that has no effect on this kind of load
+balancer, or that cannot change after its creation, also leads to a Warning.
 """
 
 from __future__ import annotations
 
 import difflib
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, Literal, TypeVar
 
@@ -47,7 +47,7 @@ Ipam = Literal["pool", "dhcp"]
 WorkloadType = Literal["cluster", "vm"]
 
 MOST_UNKNOWN: Final = 5
-"""Annotations that mean nothing and are told by name; there may be thousands, and each costs a comparison."""
+"""Unknown annotations that a Warning names; there may be thousands, and each costs a comparison."""
 LONGEST_SHOWN: Final = 200
 """Characters of a wrong value that are repeated to the user."""
 HEALTH_CHECK_DEFAULTS: Final = {
@@ -60,7 +60,7 @@ HEALTH_CHECK_DEFAULTS: Final = {
 
 
 class Request(Struct, frozen=True):
-    """What one Service asks for: only this module reads the user's annotations with the prefix of this controller."""
+    """The request of a Service: only this module reads the user's annotations with the prefix of this controller."""
 
     ipam: Ipam | None
     """None when the annotation is wrong: nothing can be created then."""
@@ -298,57 +298,100 @@ def _likened(key: str) -> str:
     return f"{key} (did you mean {PREFIX}{nearest[0]}?)" if nearest else key
 
 
-def ignored_settings(service: Service, request: Request, *, vm: bool) -> EventMessage | None:
-    """Return one note about all settings that have no effect on this kind of load balancer, or None."""
-    of_type = _ignored_on_vm(service, request) if vm else _ignored_on_cluster(request)
-    return without_effect([*_ignored_anywhere(service, request), *of_type])
+Ignored = tuple[object, str, str]
+"""Whether it applies to the Service, the setting, and why it has no effect."""
 
 
-def without_effect(ignored: list[str]) -> EventMessage | None:
-    """Return the note about settings without effect, each with its reason, or None if there are none."""
+def ignored_settings(
+    service: Service, request: Request, *, vm: bool, primary: Service | None = None
+) -> EventMessage | None:
+    """Return one Warning about all settings of the Service that have no effect, each with the reason, or None.
+
+    ``vm``: whether Harvester announces the address; ``primary``: the Service whose address this one shares.
+    """
+    own = _ignored_on_own(request, vm=vm) if primary is None else _ignored_on_secondary(service, request, primary)
+    table = (*own, *_ignored_anywhere(service, request), *(_ignored_by_harvester(service) if vm else ()))
+    ignored = [f"{setting} ({why})" for applies, setting, why in table if applies]
     if not ignored:
         return None
     return EventMessage("Warning", Reason.IGNORED, f"Without effect on this load balancer: {'; '.join(ignored)}")
 
 
-def _ignored_anywhere(service: Service, request: Request) -> Iterator[str]:
-    if "IPv6" in service.spec.ip_families:
-        yield _ignored_family(service.spec.ip_family_policy)
-    if any(entry.ip_mode not in {"", "VIP"} for entry in service.status.load_balancer.ingress):
-        yield "ipMode Proxy in the status (packets keep the address as destination, so ipMode is VIP)"
-    if request.ipam == "dhcp" and request.ip_pool:
-        yield f"annotation {IP_POOL} (the address comes from DHCP)"
+def _ignored_anywhere(service: Service, request: Request) -> tuple[Ignored, ...]:
+    policy = service.spec.ip_family_policy
+    family = f"spec.ipFamilyPolicy {policy}" if policy in {"RequireDualStack", "PreferDualStack"} else "spec.ipFamilies"
+    proxied = any(entry.ip_mode not in {"", "VIP"} for entry in service.status.load_balancer.ingress)
+    return (
+        ("IPv6" in service.spec.ip_families, f"IPv6 of {family}", "the load balancer has one IPv4 address"),
+        (proxied, "ipMode Proxy in the status", "packets keep the address as destination, so ipMode is VIP"),
+        (request.ipam == "dhcp" and request.ip_pool, f"annotation {IP_POOL}", "the address comes from DHCP"),
+    )
 
 
-def _ignored_family(policy: str) -> str:
-    """Return what of ``spec.ipFamilyPolicy`` is not fulfilled for a Service that is served on IPv4."""
-    if policy == "RequireDualStack":
-        return (
-            "the IPv6 address of spec.ipFamilyPolicy RequireDualStack (Harvester's load balancers have one IPv4 "
-            "address, which this Service had before and keeps; a new one would get none. Set PreferDualStack)"
-        )
-    if policy == "PreferDualStack":
-        return "IPv6 of spec.ipFamilyPolicy PreferDualStack (the load balancer has one IPv4 address)"
-    return "IPv6 of spec.ipFamilies (the load balancer has one IPv4 address)"
-
-
-def _ignored_on_cluster(request: Request) -> Iterator[str]:
+def _ignored_on_own(request: Request, *, vm: bool) -> tuple[Ignored, ...]:
     checks = request.health_check_annotations
-    if request.workload_type == "cluster" and checks:
-        port = "" if HEALTH_CHECK_PORT in checks else f" and {HEALTH_CHECK_PORT} to the port to check"
-        yield f"{', '.join(checks)} (health checks need a VM load balancer; set annotation {WORKLOAD_TYPE} to vm{port})"
+    port = "" if HEALTH_CHECK_PORT in checks else f" and {HEALTH_CHECK_PORT} to the port to check"
+    return (
+        (
+            not vm and request.workload_type == "cluster" and checks,
+            ", ".join(checks),
+            f"health checks need a VM load balancer; set annotation {WORKLOAD_TYPE} to vm{port}",
+        ),
+        (
+            vm and request.network,
+            f"annotation {NETWORK}, beyond the choice of a pool",
+            "Harvester announces the address in the network of its hosts; one of another network cannot be reached",
+        ),
+        (vm and checks and port, ", ".join(checks), f"nodes are checked only with annotation {HEALTH_CHECK_PORT}"),
+    )
 
 
-def _ignored_on_vm(service: Service, request: Request) -> Iterator[str]:
-    yield from _fields_ignored_on_vm(service)
-    if request.network:
-        yield (
-            f"annotation {NETWORK}, beyond the choice of a pool (Harvester announces the address in the network of its "
-            "hosts; an address of another network cannot be reached)"
-        )
-    details = request.health_check_annotations
-    if details and HEALTH_CHECK_PORT not in details:
-        yield f"{', '.join(details)} (nodes are checked only with annotation {HEALTH_CHECK_PORT})"
+def _ignored_by_harvester(service: Service) -> tuple[Ignored, ...]:
+    """Return the fields that have no effect while Harvester announces the address and forwards to node ports."""
+    spec = service.spec
+    ports = [f"{port.port}/{port.protocol}" for port in spec.ports if not port.node_port]
+    return (
+        (
+            spec.load_balancer_source_ranges,
+            "spec.loadBalancerSourceRanges",
+            "Harvester forwards from everywhere; use a NetworkPolicy or a firewall",
+        ),
+        (
+            spec.session_affinity == "ClientIP",
+            "spec.sessionAffinity ClientIP",
+            "the nodes see Harvester's hosts, not the clients",
+        ),
+        (
+            spec.external_traffic_policy == "Local",
+            "the client address of spec.externalTrafficPolicy Local",
+            "Harvester's hosts hide it; nodes without an endpoint only drop traffic",
+        ),
+        (
+            any(port.protocol == "SCTP" for port in spec.ports),
+            "SCTP ports",
+            "not known to work with Harvester's load balancers",
+        ),
+        (
+            ports and spec.allocate_load_balancer_node_ports is False,
+            f"ports {', '.join(ports)}",
+            "they have no node port; set spec.allocateLoadBalancerNodePorts to true",
+        ),
+    )
+
+
+def _ignored_on_secondary(service: Service, request: Request, primary: Service) -> tuple[Ignored, ...]:
+    keys = [key for key in (IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE) if key in request.present]
+    keys += [*request.health_check_annotations, *([IPAM] if request.ipam is None else [])]
+    found, key = Announcement.of(service), primary.metadata.key
+    requests = {"spec.loadBalancerIP": found.specified, f"annotation {REQUESTED_ADDRESS}": found.requested}
+    return (
+        (keys, ", ".join(keys), f"set on {key}, whose address is shared"),
+        (request.description, f"annotation {DESCRIPTION}", "this Service has no load balancer of its own"),
+        *(
+            (wanted and wanted not in primary.addresses, setting, f"the address is that of {key}")
+            for setting, wanted in requests.items()
+        ),
+    )
 
 
 def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | None:
@@ -363,46 +406,6 @@ def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | N
         "it, and traffic stops for some seconds"
     )
     return EventMessage("Normal", Reason.ADOPTED, text)
-
-
-def _fields_ignored_on_vm(service: Service) -> Iterator[str]:
-    spec = service.spec
-    if spec.load_balancer_source_ranges:
-        yield "spec.loadBalancerSourceRanges (Harvester forwards from everywhere; use a NetworkPolicy or a firewall)"
-    if spec.session_affinity == "ClientIP":
-        yield "spec.sessionAffinity ClientIP (the nodes see Harvester's hosts, not the clients)"
-    if spec.external_traffic_policy == "Local":
-        yield (
-            "the client address of spec.externalTrafficPolicy Local (Harvester's hosts hide it; nodes without an "
-            "endpoint only drop traffic)"
-        )
-    if any(port.protocol == "SCTP" for port in spec.ports):
-        yield "SCTP ports (not known to work with Harvester's load balancers)"
-    unreachable = [f"{port.port}/{port.protocol}" for port in spec.ports if not port.node_port]
-    if unreachable and spec.allocate_load_balancer_node_ports is False:
-        yield f"ports {', '.join(unreachable)} (they have no node port; set spec.allocateLoadBalancerNodePorts to true)"
-
-
-def ignored_on_secondary(service: Service, request: Request, primary: Service, *, vm: bool) -> EventMessage | None:
-    """Return one note about all that a Service asks for and cannot have with the address of another one, or None."""
-    keys = (IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE)
-    present = [key for key in keys if key in request.present] + request.health_check_annotations
-    if request.ipam is None:
-        present.append(IPAM)
-    ignored = [f"{', '.join(present)} (set on {primary.metadata.key}, whose address is shared)"] if present else []
-    if request.description:
-        ignored.append(f"annotation {DESCRIPTION} (this Service has no load balancer of its own)")
-    found = Announcement.of(service)
-    wishes = {"spec.loadBalancerIP": found.specified, f"annotation {REQUESTED_ADDRESS}": found.requested}
-    ignored += [
-        f"{name} (the address is that of {primary.metadata.key})"
-        for name, wish in wishes.items()
-        if wish and wish not in primary.addresses
-    ]
-    ignored += _ignored_anywhere(service, request)
-    if vm:
-        ignored += _fields_ignored_on_vm(service)
-    return without_effect(ignored)
 
 
 def refused_changes(request: Request, load_balancer: LoadBalancer) -> tuple[EventMessage, ...]:

@@ -1,15 +1,13 @@
-"""An address that several Services share: which of them may, and what is done for one that does, a secondary.
+"""An address that several Services share: the primary has the load balancer, its secondaries use the address.
 
-Which may is decided from what is stored on the Services alone, so all of them come to the same answer whatever the
-order of events. A primary has an address of its own; its secondaries have no load balancer and may not use its ports or
-each other's. Among secondaries the one that is served with a port on this address has it; else those already served on
-this address come first, then the older ones.
+Which secondaries may use it follows from the stored Services alone, so all of them come to the same answer whatever the
+order of events. They are ranked: those that already have the address first, then older ones. Each gets its ports unless
+the primary or one before it has any of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -17,7 +15,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wait, WaitReason
+from harvester_ccm.model.outcome import EventMessage, Outcome, Refused, Wait, WaitReason
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
@@ -27,189 +25,150 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.plan.service.cleanup import deletion, users_of_address, wait_for_booking, withdrawal
+from harvester_ccm.plan.service.cluster_lb import announced_again
 from harvester_ccm.plan.service.kube_vip import (
     NO_OWN_DEVICE,
     WITHDRAWN,
     Announcement,
     announce_like,
-    device_of_primary,
-    hold,
+    delegate,
+    device_note,
+    suppress,
     virtual_ip_ingress,
 )
+from harvester_ccm.plan.service.network_device import Device
+from harvester_ccm.plan.service.removal import plan_deletion, users_of_address, withdrawal
 from harvester_ccm.plan.service.request import (
-    ignored_on_secondary,
+    ignored_settings,
     invalid,
     network_annotation,
     normal_network,
     primary_reference,
     unsupported,
 )
-from harvester_ccm.plan.service.selection import (
-    is_served_by_us,
-    primary_label,
-    was_secondary,
-)
-from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.steps import (
-    ChangeService,
-    ServiceChange,
-    ServicePlan,
-    announced_again,
-    change_service,
-    emit,
-    hand_to_harvester,
-)
+from harvester_ccm.plan.service.scope import is_served_by_us, primary_label, was_secondary
+from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.writes import Desired, ServiceChange
 
 PRIMARY_PATIENCE: Final = 60.0
-"""Seconds for which a primary may have no address before those that share it are told."""
-Port = tuple[str, int]
-"""Protocol and number."""
+"""Seconds for which a primary may have no address before its secondaries get an Event."""
 
 
 class Sharing(Struct, frozen=True):
     """Whether a secondary may use its primary's address."""
 
     address: str = ""
-    """The shared address, when it may and there is one."""
+    """The shared address, if it may and there is one."""
     refusal: EventMessage | None = None
-    """Why not, where the user has to do something about it."""
-    outranked: bool = False
-    """Whether a port is another secondary's: both may not be on the address, so this one leaves it."""
+    """Why not, if a user has to change something."""
+    clashes: bool = False
+    """Whether a port is used by another Service on this address: then this one leaves it."""
     servable: bool = True
-    """Whether the Service may have an address of this kind at all."""
+    """Whether the Service may have such an address at all."""
 
 
-class Clash(Struct, frozen=True):
-    """A port that a Service wants is taken."""
+def plan_secondary(situation: Situation, keep: Desired | None) -> Desired:
+    """Return the desired state of a Service that names a primary.
 
-    because: str
-    outranked: bool = False
-    """Whether another secondary has it, not the primary."""
-
-
-def plan_secondary(situation: Situation, keep: ServicePlan | None) -> ServicePlan:
-    """Return what to do for a Service that names a primary.
-
-    ``keep`` is how a load balancer that it had before it did is kept until the other address can be used.
+    ``keep`` is that with its own load balancer, if it has one: it stays until the other address can be used.
     """
     service, primary, own = situation.service, situation.primary, situation.match.own
     sharing = _share_now(situation)
     if primary is None or not sharing.address:
-        return (keep or _plan_without_address(situation, sharing)).after(*emit(sharing.refusal))
+        return keep.tell(sharing.refusal) if keep else _plan_without_address(situation, sharing)
     users = users_of_address(situation)
     if users:
-        text = (
-            f"The address cannot be shared with {primary.metadata.key} yet: this Service keeps its own, because "
-            f"{', '.join(users)} shares it. Name {primary.metadata.key} as primary there, too"
+        refusal = _refusal(
+            f"This Service keeps its own, because {', '.join(users)} shares it. Name {primary.metadata.key} as primary "
+            "there, too"
         )
-        refusal = emit(EventMessage("Warning", Reason.SHARING_REFUSED, text))
-        return ServicePlan((*refusal, *(keep.steps if keep else ())), Wait(WaitReason.SECONDARIES))
-    ignored = ignored_on_secondary(service, situation.request, primary, vm=Announcement.of(primary).ignored)
-    device = device_of_primary(primary, service, sharing.address)
-    events = emit(ignored, device, situation.request.unknown)
-    changes = Announcement.of(service).address != sharing.address
-    withdrawn = withdrawal(service) if own and changes else ()
-    booking = wait_for_booking(situation, own)
-    if booking is not None:
-        return booking.after(*events, *withdrawn)
+        return keep.tell(refusal) if keep else Desired(Wait(WaitReason.SECONDARIES), refusal)
+    found = Announcement.of(primary)
+    ignored = ignored_settings(service, situation.request, vm=found.ignored, primary=primary)
+    device = None if found.ignored else device_note(service, sharing.address, Device(found.device or ""))
+    events = ignored, device, situation.request.unknown
+    deletion = plan_deletion(situation, own)
+    if deletion is not None:
+        changes = Announcement.of(service).address != sharing.address
+        withdrawn = ServiceChange(annotations=withdrawal(situation) if changes else {})
+        return replace(deletion, events=(*events, *deletion.events), service=withdrawn)
     ensured = None if service.addresses == (sharing.address,) else _ensured(service, primary, sharing.address)
-    steps = (*withdrawn, *deletion(own), *_attached(service, primary, sharing.address), *emit(ensured))
-    plan, found = ServicePlan((*events, *steps), Done()), Announcement.of(primary)
-    return plan if found.ignored or found.withdrawn else announced_again(plan, situation, sharing.address)
+    desired = Desired(events=(*events, ensured), service=_attached(service, primary, sharing.address))
+    return desired if found.ignored or found.withdrawn else announced_again(desired, situation, sharing.address)
 
 
-def plan_leaving(service: Service) -> ServicePlan:
-    """Return the plan by which a former secondary gives up the shared address, before it gets one of its own."""
+def plan_leaving(service: Service) -> Desired:
+    """Return the desired state of a former secondary: it gives up the shared address before it gets its own."""
     annotations = {**WITHDRAWN, **(NO_OWN_DEVICE if was_secondary(service) else {})}
     change = ServiceChange(annotations=annotations, labels={PRIMARY_SERVICE_LABEL: None}, ingress=())
-    return ServicePlan(change_service(service, change), Wait(WaitReason.LEAVING_PRIMARY))
+    return Desired(Wait(WaitReason.LEAVING_PRIMARY), service=change)
 
 
-def _plan_without_address(situation: Situation, sharing: Sharing) -> ServicePlan:
-    """Return the plan while the address may not be shared or is not there; a change of the others wakes us."""
+def _plan_without_address(situation: Situation, sharing: Sharing) -> Desired:
+    """Return the desired state while the address may not be shared or does not exist."""
     service, primary = situation.service, situation.primary
-    told, outcome = _waiting(situation, sharing)
-    if (was_secondary(service) or service.addresses) and (sharing.outranked or not _is_held_for(situation)):
-        # Nobody holds the address for it. Or both would be on one port, and where its traffic goes would be chance.
-        return ServicePlan((*emit(_taken(situation)), *plan_leaving(service).steps), outcome)
-    # While the primary's load balancer is being replaced nobody may announce the address.
+    outcome, cause = _waiting(situation, sharing)
+    if (was_secondary(service) or service.addresses) and (sharing.clashes or not _is_held_for(situation)):
+        return replace(plan_leaving(service), outcome=outcome, cause=cause)
+    # While the primary's load balancer is being replaced no Service may announce the address.
     withdrawn = service.addresses and primary is not None and Announcement.of(primary).withdrawn
-    # What is refused for good does not get the mark of a Service that is served or about to be.
+    annotations = WITHDRAWN if withdrawn else suppress(service)
+    # A Service that can never be served does not get the finalizer.
     finalizer = True if sharing.servable else None
-    change = ServiceChange(annotations=WITHDRAWN if withdrawn else hold(service), finalizer=finalizer)
-    return ServicePlan((*emit(told), *change_service(service, change)), outcome)
+    return Desired(outcome, cause, service=ServiceChange(annotations=annotations, finalizer=finalizer))
 
 
-def _waiting(situation: Situation, sharing: Sharing) -> tuple[EventMessage | None, Outcome]:
-    """Return what a Service waits for that has no address to share, and what to tell it beside a refusal."""
+def _waiting(situation: Situation, sharing: Sharing) -> tuple[Outcome, EventMessage | None]:
+    """Return what a Service without an address to share waits for, and the Warning about it."""
     service, primary, refusal = situation.service, situation.primary, sharing.refusal
     if not sharing.servable:
-        return None, Refused(WaitReason.NOT_SERVABLE)
-    if refusal is not None and refusal.reason is Reason.INVALID_ANNOTATION:
-        return None, Refused(WaitReason.NOT_SHARABLE)
+        return Refused(WaitReason.NOT_SERVABLE), refusal
     if refusal is not None:
-        # A change of the others may mend it, so the Service goes on waiting.
-        return None, Wait(WaitReason.NOT_SHARABLE)
+        # A change of the other Services may permit it, but an invalid annotation only the user can correct.
+        is_invalid = refusal.reason is Reason.INVALID_ANNOTATION
+        return Refused(WaitReason.NOT_SHARABLE) if is_invalid else Wait(WaitReason.NOT_SHARABLE), refusal
     if primary is None or service.addresses:
-        return None, Wait(WaitReason.PRIMARY)
+        return Wait(WaitReason.PRIMARY), None
     if situation.waited < PRIMARY_PATIENCE:
-        return None, Wait(WaitReason.PRIMARY, PRIMARY_PATIENCE - situation.waited)
+        return Wait(WaitReason.PRIMARY, PRIMARY_PATIENCE - situation.waited), None
     text = (
-        f"Service {primary.metadata.key}, whose address this Service shares, has none from Harvester yet: its own "
-        "Events say why. This Service follows by itself; to have an address of its own, remove annotation "
+        f"Service {primary.metadata.key}, whose address this Service shares, has none from Harvester yet: see its "
+        "Events. To have an address of its own, remove annotation "
         f"{PRIMARY_SERVICE}"
     )
-    return EventMessage("Warning", Reason.ADDRESS_PENDING, text), Wait(WaitReason.PRIMARY)
+    return Wait(WaitReason.PRIMARY), EventMessage("Warning", Reason.ADDRESS_PENDING, text)
 
 
 def _is_held_for(situation: Situation) -> bool:
-    """Return whether the primary that the Service names, and was last served with, holds the address it has.
+    """Return whether the address that the Service has is still that of the primary whose address it last had.
 
-    Its load balancer does, whatever becomes of the primary. While that is not there, or has no address, the primary has
-    to be one that gets it back, and not to show another address, and nobody else may hold it. One that asks for the
-    address itself may keep it, whatever Harvester gave.
+    It is if a load balancer of the primary has it. While there is none, the primary must be a Service that gets the
+    address again: it shows no other one, and no other load balancer has this one.
     """
     service, primary, allocated = situation.service, situation.primary, situation.primary_allocated
     if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
         return False
-    found = Announcement.of(primary)
-    kept = primary.addresses == service.addresses and not {found.specified, found.requested}.isdisjoint(found.status)
-    # With an address from DHCP, Harvester names none: the one that the primary shows is it.
-    shown = primary.addresses[:1] in ((), service.addresses[:1])
-    if allocated and not kept:
-        return not allocated.isdisjoint(service.addresses) or (shown and DHCP_ADDRESS in allocated)
-    if not kept and any(map(situation.booked_for_others, service.addresses)):
+    if allocated and not allocated.isdisjoint(service.addresses):
+        return True
+    # With an address from DHCP, Harvester names none: it is the one that the primary shows.
+    if primary.addresses[:1] not in ((), service.addresses[:1]) or (allocated and DHCP_ADDRESS not in allocated):
         return False
-    gets_it_back = allocated is None or is_served_by_us(primary, situation.cluster)
-    return gets_it_back and primary.metadata.has_finalizer(SERVICE_FINALIZER) and shown
+    gets_it_again = allocated is None or is_served_by_us(primary, situation.cluster)
+    is_free = not any(map(situation.booked_for_others, service.addresses))
+    return is_free and gets_it_again and primary.metadata.has_finalizer(SERVICE_FINALIZER)
 
 
-def _taken(situation: Situation) -> EventMessage | None:
-    """Return what to tell a Service that loses its address because somebody else holds it; None if nobody does."""
-    service, primary = situation.service, situation.primary
-    taken = [address for address in service.addresses if situation.booked_for_others(address)]
-    if primary is None or not taken:
-        return None
-    text = (
-        f"Address {taken[0]} was withdrawn, because Harvester has given it to another load balancer since that of "
-        f"{primary.metadata.key} is gone. The Service follows as soon as {primary.metadata.key} has an address again"
-    )
-    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
-
-
-def _attached(service: Service, primary: Service, address: str) -> tuple[ChangeService, ...]:
-    """Return the steps that give the Service the primary's address, announced like the primary's."""
-    first = hand_to_harvester(service) if Announcement.of(primary).ignored else ()
+def _attached(service: Service, primary: Service, address: str) -> ServiceChange:
+    """Return the change that gives the Service the primary's address, announced like that of the primary."""
+    delegated = delegate(service) if Announcement.of(primary).ignored else {}
     network = network_annotation(primary)
     copied = {} if network_annotation(service).strip() or not network else {NETWORK: network}
-    change = ServiceChange(
-        annotations={**announce_like(primary, service, address), **copied, IPAM: None},
+    return ServiceChange(
+        annotations={**delegated, **announce_like(primary, service, address), **copied, IPAM: None},
         labels={PRIMARY_SERVICE_LABEL: primary_label(primary.metadata.key)},
         finalizer=True,
         ingress=virtual_ip_ingress(address, service),
     )
-    return (*first, *change_service(service, change))
 
 
 def _ensured(service: Service, primary: Service, address: str) -> EventMessage:
@@ -224,7 +183,7 @@ def _ensured(service: Service, primary: Service, address: str) -> EventMessage:
 def _share_now(situation: Situation) -> Sharing:
     """Return whether the Service may share the address, and have it now.
 
-    The address must be from Harvester: kube-vip may show on the primary what its user asked for.
+    The address must be from Harvester: kube-vip may announce for the primary the address that its user requested.
     """
     service, primary, allocated = situation.service, situation.primary, situation.primary_allocated
     refusal = unsupported(service, vm=False, new=situation.is_new)
@@ -232,15 +191,15 @@ def _share_now(situation: Situation) -> Sharing:
         return Sharing(refusal=refusal, servable=False)
     sharing = share(service, primary, situation.secondaries_of_primary, situation.cluster)
     if primary is None or (allocated is not None and allocated.isdisjoint({sharing.address, DHCP_ADDRESS})):
-        return replace(sharing, address="", refusal=sharing.refusal or _not_booked(service, primary))
+        return replace(sharing, address="", refusal=sharing.refusal or _not_allocated(service, primary))
     if not sharing.address:
         return sharing
     refusal = unsupported(service, vm=Announcement.of(primary).ignored)
     return sharing if refusal is None else Sharing(refusal=refusal, servable=False)
 
 
-def _not_booked(service: Service, primary: Service | None) -> EventMessage | None:
-    """Return what to tell a Service whose primary has an address that will not be shared; None if it shares it."""
+def _not_allocated(service: Service, primary: Service | None) -> EventMessage | None:
+    """Return the Warning if the primary keeps a requested address that Harvester has not allocated, or None."""
     if primary is None or service.addresses == primary.addresses:
         return None
     found = Announcement.of(primary)
@@ -248,7 +207,7 @@ def _not_booked(service: Service, primary: Service | None) -> EventMessage | Non
         return None
     return _refusal(
         f"Service {primary.metadata.key} keeps address {', '.join(primary.addresses)}, which no load balancer of "
-        "Harvester gave; its own Events say what to do. Until then, name another primary, or none"
+        "Harvester has; see its Events. Until that is fixed, name another primary, or none"
     )
 
 
@@ -264,17 +223,17 @@ def share(
     if primary is None or why:
         return Sharing(refusal=_refusal(why))
     clash = port_clashes(primary, (*secondaries, service), cluster).get(service.metadata.key)
-    if clash is not None:
-        return Sharing(refusal=_refusal(clash.because), outranked=clash.outranked)
+    if clash:
+        return Sharing(refusal=_refusal(clash), clashes=True)
     return Sharing(address=primary.addresses[0]) if primary.addresses else Sharing()
 
 
 def _obstacle(service: Service, primary: Service | None, reference: str, cluster: ClusterIdentity) -> str:
-    """Return why the primary itself cannot be one for this Service; empty when it can."""
+    """Return why the primary cannot be one for this Service; empty if it can."""
     if primary is None:
         return f"Service {reference} does not exist. Create it, or correct annotation {PRIMARY_SERVICE}"
     if primary.metadata.key == service.metadata.key:
-        return f"It names itself as its primary. Remove annotation {PRIMARY_SERVICE}"
+        return f"The Service names itself as its primary. Remove annotation {PRIMARY_SERVICE}"
     further = primary_reference(primary)
     if further is not None:
         return f"Service {reference} itself shares the address of {further}. Name {further} as primary instead"
@@ -286,14 +245,14 @@ def _obstacle(service: Service, primary: Service | None, reference: str, cluster
 
 
 def _network_clash(service: Service, primary: Service) -> str:
-    """Return why the Service asks for another network than the address is in; empty when it asks for that or none."""
-    asked, has = (normal_network(network_annotation(one)) for one in (service, primary))
-    if not asked or asked == has:
+    """Return why the address is not in the network that the Service requests; empty if it is, or none is requested."""
+    wanted, has = (normal_network(network_annotation(one)) for one in (service, primary))
+    if not wanted or wanted == has:
         return ""
     where = f"{has!r} on Service" if has else "absent on Service"
     return (
-        f"Annotation {NETWORK} is {asked!r} here and {where} {primary.metadata.key}. Remove it here, or name a primary "
-        "in that network"
+        f"Annotation {NETWORK} is {wanted!r} here and {where} {primary.metadata.key}. Remove it here, or name a "
+        "primary in that network"
     )
 
 
@@ -301,89 +260,41 @@ def _refusal(why: str) -> EventMessage:
     return EventMessage("Warning", Reason.SHARING_REFUSED, f"The address cannot be shared. {why}")
 
 
-class _Group(tuple[Service, ...]):
-    """A primary and those that want its address, to be looked up by: one change makes all of them ask the same."""
+def port_clashes(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity) -> dict[str, str]:
+    """Return for each secondary, by key and in order of rank, which port another Service uses; empty if none.
 
-    __slots__ = ()
-
-    def __hash__(self) -> int:
-        return hash(tuple((one.metadata.uid, one.metadata.resource_version) for one in self))
-
-
-def port_clashes(
-    primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity
-) -> Mapping[str, Clash | None]:
-    """Return for each Service that wants the primary's address the clash of its ports with others', or None."""
-    return _clashes(_Group((primary, *{one.metadata.key: one for one in secondaries}.values())), cluster)
-
-
-@lru_cache(maxsize=64)
-def _clashes(group: _Group, cluster: ClusterIdentity) -> Mapping[str, Clash | None]:
-    """Return the clashes for the first of the group as the primary of the others.
-
-    TCP and UDP of one number are different ports. A port belongs to the Service that is served with it on this address
-    already, so an edit of another one cannot take it away; after that the rank decides.
+    TCP and UDP of one number are different ports. Of the Services created in one second, the first one in the cache
+    comes first: its patch may already be on the way when the others arrive.
     """
-    primary, *secondaries = group
     label = primary_label(primary.metadata.key)
     served = (
         one
-        for one in secondaries
+        for one in {one.metadata.key: one for one in secondaries}.values()
         if is_served_by_us(one, cluster)
         and (one.metadata.label(PRIMARY_SERVICE_LABEL) == label or not _network_clash(one, primary))
     )
-    ordered = sorted(served, key=lambda one: _rank(one, label))
-    own = dict.fromkeys(_ports(primary), primary.metadata.key)
-    holders: dict[Port, str] = {}
-    for one in reversed(ordered):
-        holders.update(dict.fromkeys(_held(one, primary), one.metadata.key))
-    taken: dict[Port, str] = {}
-    clashes: dict[str, Clash | None] = {}
-    for one in ordered:
-        key, ports = one.metadata.key, _ports(one)
-        owners = {port: holders.get(port) or taken.get(port, key) for port in ports}
-        others = {port: owner for port, owner in owners.items() if owner != key}
-        by_other, by_primary = _first(ports, others), _first(ports, own)
-        outranked = Clash(by_other, outranked=True) if by_other else None
-        clashes[key] = outranked or (Clash(by_primary) if by_primary else None)
-        # With a port of the primary it keeps what it has, as long as it is served.
-        if not by_other and (not by_primary or one.metadata.label(PRIMARY_SERVICE_LABEL) == label):
-            taken.update(dict.fromkeys(ports, key))
+    ranked = sorted(
+        served,
+        key=lambda one: (one.metadata.label(PRIMARY_SERVICE_LABEL) != label, one.metadata.creation_timestamp or ""),
+    )
+    used = {(port.protocol, port.port): primary.metadata.key for port in primary.spec.ports}
+    clashes: dict[str, str] = {}
+    for one in ranked:
+        ports = {(port.protocol, port.port) for port in one.spec.ports}
+        protocol, number = min(ports & used.keys(), default=("", 0))
+        clashes[one.metadata.key] = ""
+        if protocol:
+            clashes[one.metadata.key] = (
+                f"Port {number}/{protocol} is used on this address by Service {used[protocol, number]}. Choose another "
+                "port, or another primary"
+            )
+        else:
+            used |= dict.fromkeys(ports, one.metadata.key)
     return clashes
 
 
-def _ports(service: Service) -> set[Port]:
-    return {(port.protocol, port.port) for port in service.spec.ports}
-
-
-def _held(service: Service, primary: Service) -> set[Port]:
-    """Return the ports that a Service wants and is served with on the primary's address, by its status."""
-    here = (entry for entry in service.status.load_balancer.ingress if entry.ip in primary.addresses)
-    return _ports(service) & {(port.protocol, port.port) for entry in here for port in entry.ports}
-
-
-def _first(ports: set[Port], owners: Mapping[Port, str]) -> str:
-    """Return what to tell of the first of the ports that has an owner; empty when none has."""
-    clashing = sorted(ports & owners.keys())
-    if not clashing:
-        return ""
-    protocol, number = clashing[0]
-    return (
-        f"Port {number}/{protocol} is used on this address by Service {owners[clashing[0]]}. Choose another port, or "
-        "another primary"
-    )
-
-
 def approved(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity) -> tuple[Service, ...]:
-    """Return the Services that may share the primary's address, in the order in which they were accepted."""
+    """Return the Services that may share the primary's address, in order of rank."""
     by_key = {one.metadata.key: one for one in secondaries}
     clashes = port_clashes(primary, by_key.values(), cluster)
-    return tuple(by_key[key] for key, clash in clashes.items() if clash is None)
-
-
-def _rank(service: Service, label: str) -> tuple[bool, str]:
-    """Return the place of a Service in the order. Of those created in one second, the first one in the cache is first:
-    its patch may already be on the way when the other ones arrive.
-    """
-    meta = service.metadata
-    return meta.label(PRIMARY_SERVICE_LABEL) != label, meta.creation_timestamp or ""
+    return tuple(by_key[key] for key, clash in clashes.items() if not clash)

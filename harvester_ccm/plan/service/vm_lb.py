@@ -1,4 +1,4 @@
-"""A VM load balancer: Harvester announces and balances, we keep its listeners, backends and check right.
+"""A VM load balancer: Harvester announces the address and forwards to the nodes.
 
 Every port of the Service is mapped to its node port on every VM of the cluster that may get traffic.
 """
@@ -15,20 +15,20 @@ from harvester_ccm.model.harvester import Listener, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason, some_of
 from harvester_ccm.names import LB_TOUCH, VM_NAME, Reason
 from harvester_ccm.plan.service.backends import NO_BACKEND
-from harvester_ccm.plan.service.cleanup import keep_or_remake
 from harvester_ccm.plan.service.cluster_lb import address_event, not_as_requested, wait_for_address, without_address
-from harvester_ccm.plan.service.kube_vip import stripped, virtual_ip_ingress
+from harvester_ccm.plan.service.kube_vip import delegate, restored, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange, load_balancer_change
-from harvester_ccm.plan.service.pending import backend_note
+from harvester_ccm.plan.service.messages import backend_note
+from harvester_ccm.plan.service.removal import keep_or_remake
 from harvester_ccm.plan.service.shared_address import approved
-from harvester_ccm.plan.service.situation import Situation
-from harvester_ccm.plan.service.steps import ServiceChange, ServicePlan, Step, change_service, emit, hand_to_harvester
+from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.writes import Desired, ServiceChange
 
 TOUCH_AFTER: Final = 10.0
 """Seconds after which a recreated load balancer is written once more."""
 
 FIRST_CHECKS: Final = 10.0
-"""Seconds that a new load balancer gets for its first checks, beside the time that these take by themselves."""
+"""Seconds that a new load balancer gets for its first health checks, in addition to their own period."""
 
 
 def wanted_spec(situation: Situation) -> Document:
@@ -48,60 +48,64 @@ def wanted_spec(situation: Situation) -> Document:
     return spec
 
 
-def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> ServicePlan:
-    """Return what to do for a Service whose VM load balancer exists."""
+def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> Desired:
+    """Return the desired state of a Service whose VM load balancer exists."""
     service, address = situation.service, load_balancer.address
     change = load_balancer_change(load_balancer, situation, spec=wanted_spec(situation))
-    # Before it has an address there is nothing that could be collected with the parts of the old one.
-    change, touch_in = _touch(load_balancer, change, situation.waited) if address else (change, None)
-    told = emit(_strangers(situation))
-    kept: tuple[Step, ...] = (*told, *hand_to_harvester(service), *keep_or_remake(situation, load_balancer, change))
     if not address:
-        prepared = change_service(service, without_address(situation, {}))
-        return wait_for_address(situation).after(*kept, *prepared)
-    health, check_in = _health(situation, load_balancer)
-    served = ServiceChange(ingress=virtual_ip_ingress(address, service))
-    steps: tuple[Step, ...] = (
-        *emit(health, not_as_requested(service, situation.request, load_balancer, address)),
-        *emit(stripped(service, "")),
-        *kept,
-        *change_service(service, served),
-        *emit(address_event(situation, load_balancer, address)),
-    )
+        then = keep_or_remake(situation, load_balancer, change)
+        pending = wait_for_address(situation).tell(_unknown_nodes(situation))
+        return msgspec.structs.replace(pending, service=without_address(situation, delegate(service)), then=then)
+    # Only a load balancer that had an address has parts that Harvester may collect.
+    change, touch_in = _touch(load_balancer, change, situation.waited)
+    unhealthy, check_in = _health(situation, load_balancer)
     waits = [(WaitReason.TOUCH, touch_in), (WaitReason.BACKENDS, check_in)]
     due = min(((reason, seconds) for reason, seconds in waits if seconds is not None), key=lambda w: w[1], default=None)
-    return ServicePlan(steps, Done() if due is None else Wait(*due))
+    return Desired(
+        Done() if due is None else Wait(*due),
+        unhealthy,
+        events=(
+            _healthy_again(service, load_balancer),
+            not_as_requested(service, situation.request, load_balancer, address),
+            restored(service, ""),
+            _unknown_nodes(situation),
+            address_event(situation, load_balancer, address),
+        ),
+        service=ServiceChange(
+            annotations=delegate(service), finalizer=True, ingress=virtual_ip_ingress(address, service)
+        ),
+        then=keep_or_remake(situation, load_balancer, change),
+    )
 
 
 def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMessage | None, float | None]:
-    """Return what to tell about the backends, and in how long to look again.
+    """Return the Warning about the backends, and the seconds until the first health checks are over.
 
-    A load balancer that is new, or new to us, is not called unhealthy before its first checks are over.
+    A load balancer is not called unhealthy before its first checks are over, nor after a restart of this program.
     """
-    # While the VMs behind the nodes are not known, some may get traffic.
+    # While the VMs of the nodes are not known, some may get traffic.
     if situation.backends.known and not situation.backends.names:
         return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, situation.backends.none_because), None
-    said = situation.service.ready_condition
-    before = said.message if said is not None and said.reason == Reason.BACKENDS_UNHEALTHY else None
-    note = backend_note(load_balancer)
-    if note is not None:
-        check = load_balancer.spec.health_check
-        first = check.success_threshold * check.period_seconds + check.timeout_seconds if check and check.port else 0
-        left = first + FIRST_CHECKS - situation.waited
-        return (None, left) if left > 0 and before is None else (note, None)
-    if before is None:
+    note, check = backend_note(load_balancer), load_balancer.spec.health_check
+    if note is None:
         return None, None
-    ready = load_balancer.ready
-    if ready is None or ready.status != "True":
-        # Another trouble of Harvester's hides the nodes: what was said of them holds until it says more.
-        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, before), None
-    servers = sorted(load_balancer.backends)
-    text = f"Harvester sends traffic to the nodes again; it knows {', '.join(servers) or 'them'} as backends"
-    return EventMessage("Normal", Reason.BACKENDS_HEALTHY, text), None
+    first = check.success_threshold * check.period_seconds + check.timeout_seconds if check and check.port else 0
+    left = first + FIRST_CHECKS - situation.waited
+    return (None, left) if left > 0 else (note, None)
 
 
-def _strangers(situation: Situation) -> EventMessage | None:
-    """Return what to tell about nodes that are left out because it is not certain which VM they are."""
+def _healthy_again(service: Service, load_balancer: LoadBalancer) -> EventMessage | None:
+    """Return the Event for backends that respond again, or None."""
+    before, ready = service.ready_condition, load_balancer.ready
+    was_unhealthy = before is not None and before.reason == Reason.BACKENDS_UNHEALTHY
+    if not was_unhealthy or ready is None or ready.status != "True":
+        return None
+    text = f"Harvester sends traffic to the nodes again: {', '.join(sorted(load_balancer.backends)) or 'all'}"
+    return EventMessage("Normal", Reason.BACKENDS_HEALTHY, text)
+
+
+def _unknown_nodes(situation: Situation) -> EventMessage | None:
+    """Return the Warning about nodes without traffic because their VM is not known for certain."""
     names, backends = situation.backends.strangers, situation.backends
     if not names or not backends.known:
         return None
@@ -115,13 +119,12 @@ def _strangers(situation: Situation) -> EventMessage | None:
 def _touch(
     load_balancer: LoadBalancer, change: LoadBalancerChange, waited: float
 ) -> tuple[LoadBalancerChange, float | None]:
-    """Return the change with the late second write of a recreated load balancer in it, and in how long that is due."""
+    """Return the change with the second write of a recreated load balancer, and in how many seconds that is due."""
     if load_balancer.metadata.annotation(LB_TOUCH) is None:
         return change, None
     if waited < TOUCH_AFTER:
         return change, TOUCH_AFTER - waited
-    annotations = {**change.annotations, LB_TOUCH: None}
-    return LoadBalancerChange(change.labels, annotations, change.spec, change.address), None
+    return msgspec.structs.replace(change, annotations={**change.annotations, LB_TOUCH: None}), None
 
 
 def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[Listener, ...]:

@@ -24,7 +24,7 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.names import LB_SERVICE_UUID
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, observe
+from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, observe
 from tests.unit.commands import objects
 
 CLUSTER = ClusterIdentity("demo", objects.VMS, objects.CLUSTER_UID)

@@ -28,9 +28,9 @@ from harvester_ccm.model.harvester import IPPool, IPPoolStatus
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
 from harvester_ccm.plan.service.decision import plan_service
-from harvester_ccm.plan.service.pending import harvester_unavailable
-from harvester_ccm.plan.service.situation import observe
-from harvester_ccm.plan.service.steps import ChangeService, EmitEvent
+from harvester_ccm.plan.service.messages import harvester_unavailable
+from harvester_ccm.plan.service.snapshot import observe
+from harvester_ccm.plan.service.writes import ChangeService
 from tests.worlds import node_objects
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, load_balancer, marked, served, service
 from tests.worlds.memory_server import refused
@@ -93,9 +93,9 @@ def test_a_pending_service_says_what_its_event_and_its_condition_say(message: st
     assert (line.state, line.reason, is_wrong(line)) == (State.PENDING, reason, True)
     assert says in line.message
     plan = plan_of(one, load_balancers=(balancer,))
-    told = [step.event.message for step in plan.steps if isinstance(step, EmitEvent) and step.event.type == "Warning"]
-    written = next(step.change.condition for step in plan.steps if isinstance(step, ChangeService))
-    assert written is not None
+    told = [event.message for event in plan.events if event.type == "Warning"]
+    assert isinstance(plan.write, ChangeService)
+    written = plan.condition
     assert [notice.message for notice in line.warnings] == told
     assert (line.message, line.reason) == (written.message, written.reason)
 

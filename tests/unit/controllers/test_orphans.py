@@ -27,7 +27,7 @@ from harvester_ccm.names import (
     LB_SERVICE_UUID,
 )
 from harvester_ccm.plan.service.orphans import ORPHAN_GRACE
-from harvester_ccm.plan.service.situation import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
+from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer, page, refused

@@ -153,15 +153,18 @@ async def test_a_new_service_of_the_same_name_is_told_anew() -> None:
     assert stage.told() == ["web: Warning SyncLoadBalancerFailed"] * 2
 
 
+ENSURING = "web: Normal EnsuringLoadBalancer"
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        pytest.param(DENIED, ["web: Warning SyncLoadBalancerFailed"], id="refused: at once"),
+        pytest.param(DENIED, [ENSURING, "web: Warning SyncLoadBalancerFailed"], id="refused: at once"),
         pytest.param(
-            Forbidden(Answer(403, "", "no", "POST")), ["web: Warning HarvesterUnavailable"], id="403: at once"
+            Forbidden(Answer(403, "", "no", "POST")), [ENSURING, "web: Warning HarvesterUnavailable"], id="403: at once"
         ),
-        pytest.param(BUSY, [], id="may pass: not yet"),
-        pytest.param(Unreachable("no route"), [], id="unreachable: not yet"),
+        pytest.param(BUSY, [ENSURING], id="may pass: not yet"),
+        pytest.param(Unreachable("no route"), [ENSURING], id="unreachable: not yet"),
     ],
 )
 async def test_failed_writes(error: Any, told: list[str]) -> None:
@@ -181,8 +184,8 @@ async def test_a_fault_that_lasts_is_told_once_and_overcome() -> None:
     stage.controller.queue.enqueue(KEY)
     await asyncio.sleep(60)
     assert stage.told() == [
+        ENSURING,
         "web: Warning HarvesterUnavailable",
-        "web: Normal EnsuringLoadBalancer",
         "web: Warning AddressPending",
     ]
     assert stage.writes().count(f"POST {LB_NAME}") == 5
@@ -196,7 +199,7 @@ async def test_what_exists_already_is_found_by_asking() -> None:
         await stage.reconcile(KEY)
     assert stage.caches.load_balancers.get(LB_KEY) is not None
     assert await stage.reconcile(KEY) == Done()
-    assert stage.told() == ["web: Normal EnsuredLoadBalancer"]
+    assert stage.told() == [ENSURING, "web: Normal EnsuredLoadBalancer"]
 
 
 async def test_a_load_balancer_that_a_write_finds_gone_is_created_again_when_it_is_seen_to_be() -> None:

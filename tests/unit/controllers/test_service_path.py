@@ -13,7 +13,7 @@ import pytest
 
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import PREFIX, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
+from harvester_ccm.names import PREFIX, PRIMARY_SERVICE
 from harvester_ccm.plan.service.request import MOST_UNKNOWN
 from tests.worlds.builders import allocated, marked, served, service
 from tests.worlds.service_controller_world import ServiceControllerWorld
@@ -59,12 +59,12 @@ REFUSED = "fail to get ip from pool lan, error: no IP addresses available in ran
 NO_POOL = "no matched IPPool with requirement"
 LOOKS: dict[str, tuple[Any, list[Any], tuple[Any, ...], int, int]] = {
     "served": (served(), [allocated()], (), 0, 1),
-    "pending": (service(ours=True), [marked(message=REFUSED)], (), 1, 1),
-    "secondary": (SECONDARY, [allocated(PRIMARY, "lb-main", uid="lb-main-uid")], (PRIMARY,), 0, 1),
-    # For each of three writes: the withdrawal, the deletion, the removal of the finalizer.
+    # For each of the writes, and once more after the last one.
+    "pending": (service(ours=True), [marked(message=REFUSED)], (), 2, 2),
+    "secondary": (SECONDARY, [allocated(PRIMARY, "lb-main", uid="lb-main-uid")], (PRIMARY,), 0, 2),
     "leaving": (served(deleting=True), [allocated()], (), 0, 3),
     # The creation gate compares the load balancer before and after the write.
-    "leaving while pending": (service(ours=True, deleting=True), [marked(message=NO_POOL)], (), 2, 1),
+    "leaving while pending": (service(ours=True, deleting=True), [marked(message=NO_POOL)], (), 3, 2),
 }
 
 
@@ -77,7 +77,7 @@ async def test_every_decision_is_made_once(
         await world.controller.work_on(KEY)
     made = {name: count for (module, name), count in calls.items() if module.startswith("plan.service")}
     assert made["match_load_balancer"] == looks, "whose load balancer it is"
-    assert made["scope_of"] == made["needs_cleanup"] == looks, "whether it is ours, and to be cleaned up"
+    assert made["scope_of"] == looks, "whether it is ours, and to be removed"
     assert made["read_request"] == looks, "what it asks for"
     assert made.get("pending_cause", 0) == pending, "why it has no address"
 
@@ -92,20 +92,6 @@ async def test_what_a_tenant_writes_costs_little_however_much_it_is() -> None:
     assert text.count("did you mean") == MOST_UNKNOWN
     assert text.endswith(" and 3995 more")
     assert len(text) <= 1024
-
-
-async def test_ports_of_those_who_share_are_judged_once_for_all_of_them() -> None:
-    shares: dict[str, Any] = {"annotations": {PRIMARY_SERVICE: KEY}, "labels": {PRIMARY_SERVICE_LABEL: "shop.web"}}
-    others = [served(f"s{number}", uid=f"s{number}", ports=[{"port": 1000 + number}], **shares) for number in range(50)]
-    world = await world_with(served(), allocated(), others=tuple(others))
-    world.controller.at_work = True
-    with recorded() as calls:
-        world.guest.change(SERVICES, KEY, {"spec": {"ports": [{"port": 81, "nodePort": 30081}]}})
-        while not {one.metadata.key for one in others} <= set(world.woken):
-            await world.settle()
-    assert calls["plan.service.shared_address", "share"] >= len(others)
-    # Once for the edit, once for the status that the program writes after it.
-    assert calls["plan.service.shared_address", "_clashes"] <= 2
 
 
 async def test_an_event_asks_for_no_load_balancers_owner() -> None:

@@ -1,4 +1,4 @@
-"""What Service plans look like in tests: one line or one document per step, in order."""
+"""Service plans in short, for tests."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from harvester_ccm.names import SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.ownership import match_load_balancer
-from harvester_ccm.plan.service.selection import scope_of
-from harvester_ccm.plan.service.situation import ServiceState, Situation, observe
-from harvester_ccm.plan.service.steps import (
+from harvester_ccm.plan.service.scope import scope_of
+from harvester_ccm.plan.service.snapshot import ServiceState, Situation, observe
+from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     ChangeService,
-    CheckCreation,
     CreateLoadBalancer,
     DeleteLoadBalancer,
-    EmitEvent,
-    ServiceChange,
     ServicePlan,
     TouchEndpoints,
+    Write,
     service_patch,
 )
 from tests.worlds.builders import CLUSTER, listed_store
@@ -63,50 +61,36 @@ def situation_of(
 
 
 def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> ServicePlan:
-    """Return the plan for a Service in ``CLUSTER``; ``more`` are further fields of the situation.
-
-    What the condition says of it is another matter, and left out.
-    """
+    """Return the plan for a Service in ``CLUSTER``; ``more`` are further fields of the situation."""
     known: Document = {"backends": ("vm-1", "vm-2"), **more}
-    made = without_condition(plan_service(situation_of(service, *load_balancers, **known)))
+    made = plan_service(situation_of(service, *load_balancers, **known))
     assert isinstance(getattr(made.outcome, "reason", WaitReason.OTHER), WaitReason), made.outcome
     return made
 
 
-def without_condition(made: ServicePlan) -> ServicePlan:
-    """Return a plan that says nothing of the condition; a step that said nothing else is left out."""
-    unsaid = (
-        (step, replace(step, change=replace(step.change, condition=None)) if isinstance(step, ChangeService) else step)
-        for step in made.steps
-    )
-    kept = (left for step, left in unsaid if left == step or left != ChangeService(ServiceChange()))
-    return replace(made, steps=tuple(kept))
-
-
-def outline(service: Service, *load_balancers: LoadBalancer, **more: Any) -> tuple[list[object], Outcome]:
-    """Return the whole plan in short: Events as text, writes as documents, and the outcome."""
+def outline(service: Service, *load_balancers: LoadBalancer, **more: Any) -> tuple[list[str], object, Outcome]:
+    """Return the whole plan in short: its Events, its write without the condition, and its outcome."""
     made = plan(service, *load_balancers, **more)
-    return [_short(step, service) for step in made.steps], made.outcome
+    return told(made), short(made.write, service), made.outcome
 
 
-def _short(step: object, service: Service) -> object:
-    match step:
-        case EmitEvent(event=note):
-            return f"{note.type} {note.reason}"
+def short(write: Write | None, service: Service) -> object:
+    """Return a write as a small document; None for no write, and for a patch of the condition alone."""
+    match write:
         case ChangeService(change=change, touch=touch):
-            patch = service_patch(service, change)
+            patch = service_patch(service, replace(change, condition=None))
             metadata: Any = patch.get("metadata", {})
             metadata.pop("resourceVersion", None)
-            return {"service": {**metadata, **_status(patch)}, **({"touch": True} if touch else {})}
+            return {**metadata, **_status(patch), **({"touch": True} if touch else {})} or None
         case CreateLoadBalancer(name=name, body=body):
             return {"create": name, **body["spec"]}  # type: ignore[dict-item]  # a spec is a document
         case ChangeLoadBalancer(name=name, change=lb_change):
             return {"write": name, **{key: value for key, value in asdict(lb_change).items() if value}}
         case DeleteLoadBalancer(name=name):
             return {"delete": name}
-        case TouchEndpoints() | CheckCreation():
-            return "touch endpoints" if isinstance(step, TouchEndpoints) else "dry run"
-    raise AssertionError(f"unknown step {step}")
+        case TouchEndpoints():
+            return "touch endpoints"
+    return None
 
 
 def _status(patch: Document) -> Document:
@@ -123,16 +107,9 @@ def _entry(ingress: Document) -> str:
 
 def told(made: ServicePlan) -> list[str]:
     """Return the types and reasons of the Events."""
-    return [f"{step.event.type} {step.event.reason}" for step in made.steps if isinstance(step, EmitEvent)]
+    return [f"{event.type} {event.reason}" for event in made.events]
 
 
 def said(made: ServicePlan, reason: Reason) -> str:
     """Return the texts of the Events with this reason, one per line."""
-    return "\n".join(
-        step.event.message for step in made.steps if isinstance(step, EmitEvent) and step.event.reason == reason
-    )
-
-
-def writes(made: ServicePlan) -> list[object]:
-    """Return the steps that write something."""
-    return [step for step in made.steps if not isinstance(step, EmitEvent)]
+    return "\n".join(event.message for event in made.events if event.reason == reason)

@@ -17,13 +17,13 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_UID,
     PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.request import primary_reference
-from harvester_ccm.plan.service.selection import labelled_primary
+from harvester_ccm.plan.service.scope import primaries_of
 from harvester_ccm.plan.service.shared_address import share
-from harvester_ccm.plan.service.steps import EmitEvent
 from tests.worlds.builders import CLUSTER
 from tests.worlds.memory_server import Document
 from tests.worlds.service_plan_world import ServicePlanWorld
@@ -213,7 +213,7 @@ class ServiceLife(RuleBasedStateMachine):
             assert address in self.world.booked, f"{key} announces {address}, which is free"
             holder = self.world.load_balancers[self.world.booked[address]]["metadata"]["labels"]
             name = holder[LB_SERVICE_NAME]
-            rightful = {key, primary_reference(service), labelled_primary(service), EDITED}
+            rightful = {key, *primaries_of(service), EDITED}
             assert f"shop/{name}" in rightful, f"{key} announces {address}, which is booked for {name}"
 
     @invariant()
@@ -225,8 +225,12 @@ class ServiceLife(RuleBasedStateMachine):
         check_rest(self.world)
         self.world.restart()
         for key in list(self.world.services):
-            writes = [step for step in self.world.plan(key).steps if not isinstance(step, EmitEvent)]
-            assert not writes, f"after a restart {key} is written again: {writes}"
+            write = self.world.plan(key).write
+            assert write is None, f"after a restart {key} is written again: {write}"
+
+
+def _labelled(service: Service) -> str:
+    return (service.metadata.label(PRIMARY_SERVICE_LABEL) or "").replace(".", "/", 1)
 
 
 def settle(world: ServicePlanWorld) -> None:
@@ -254,12 +258,12 @@ def check_rest(world: ServicePlanWorld) -> None:
         _check_owner(world, world.service(owner))
     _check_ports(world)
     for key in world.services:
-        _check_service(world, world.service(key), has_balancer=bool(world.situation(key).match.judged))
+        _check_service(world, world.service(key), has_balancer=bool(world.situation(key).match.claims))
 
 
 def _check_ports(world: ServicePlanWorld) -> None:
     """Check that no two Services that share an address are served with one port on it."""
-    secondaries = [one for one in map(world.service, world.services) if labelled_primary(one) is not None]
+    secondaries = [one for one in map(world.service, world.services) if _labelled(one)]
     served = [
         (entry.ip, port) for one in secondaries for entry in one.status.load_balancer.ingress for port in entry.ports
     ]
@@ -268,7 +272,7 @@ def _check_ports(world: ServicePlanWorld) -> None:
 
 def _check_owner(world: ServicePlanWorld, service: Service) -> None:
     """Check that a Service that has a load balancer needs it: for itself or for those that share its address."""
-    users = [one for one in map(world.service, world.services) if labelled_primary(one) == service.metadata.key]
+    users = [one for one in map(world.service, world.services) if _labelled(one) == service.metadata.key]
     assert not _is_leaving(service) or users, f"{service.metadata.key} still has a load balancer"
 
 
@@ -290,7 +294,7 @@ def _check_service(world: ServicePlanWorld, service: Service, *, has_balancer: b
             assert service.addresses == (sharing.address,)
         return
     assert has_balancer, f"{key} has no load balancer"
-    (balancer,) = situation.match.judged.values()
+    balancer = situation.match.claims[0].load_balancer
     wanted = service.metadata.annotation(WORKLOAD_TYPE)
     assert wanted in {None, balancer.spec.workload_type}
     if balancer.allocated_ip:

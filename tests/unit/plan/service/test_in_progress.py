@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.plan.service.pending import is_in_progress
+from harvester_ccm.plan.service.messages import is_in_progress
 from tests.worlds.builders import allocated, marked
 
 

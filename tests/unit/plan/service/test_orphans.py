@@ -22,7 +22,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.orphans import deletion_obstacle, is_orphan
-from harvester_ccm.plan.service.situation import SERVICE_INDEXES
+from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES
 from tests.worlds.builders import ADDRESS, CLASS_ONLY, CLUSTER, allocated, load_balancer, marked, service
 
 OTHER_CLASS = {"loadBalancerClass": "example.com/other"}

@@ -26,14 +26,14 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.pending import (
-    TELL_AFTER_FAILURES,
+from harvester_ccm.plan.service.messages import (
+    REPORTED_FAILURES,
     backend_note,
     failure_event,
     harvester_unavailable,
     pending_cause,
 )
-from tests.worlds.builders import ADDRESS, marked
+from tests.worlds.builders import ADDRESS, marked, service
 
 WEBHOOK = 'admission webhook "validator.harvester-system.harvester-load-balancer-webhook" denied the request: '
 CREATE = "Internal error occurred: create loadbalancer vms/web failed: "
@@ -83,7 +83,7 @@ DENIALS: dict[str, tuple[str, str]] = {
 
 def told(error: CCMError) -> EventMessage:
     """Return what is told once the request has failed often enough."""
-    event = failure_event(error, TELL_AFTER_FAILURES)
+    event = failure_event(error, REPORTED_FAILURES, service())
     assert event is not None
     return event
 
@@ -97,7 +97,7 @@ def test_denials_of_the_webhook_come_with_a_remedy(text: str, remedy: str) -> No
     assert remedy in note.message
     assert note.message.endswith(f"Harvester says: {WEBHOOK}{text}")
     assert "  " not in note.message
-    assert failure_event(error, 1) == told(error)
+    assert failure_event(error, 1, service()) == told(error)
 
 
 SCHEMA = {
@@ -114,7 +114,7 @@ SCHEMA = {
 def test_refusals_of_the_schema_come_with_a_remedy(text: str, remedy: str) -> None:
     error = refused(text, 422, "Invalid")
     assert remedy in told(error).message
-    assert failure_event(error, 1) == told(error)
+    assert failure_event(error, 1, service()) == told(error)
 
 
 RULES = {
@@ -156,7 +156,7 @@ FAILURES: dict[str, tuple[CCMError, bool, str]] = {
     "server that starts": (
         refused('loadbalancers "x" is forbidden: not yet ready to handle request', 403, "Forbidden"),
         False,
-        "cannot serve requests at the moment; this is tried again",
+        "cannot serve requests at the moment; the controller retries",
     ),
     "conflict": (Conflict(answer(409)), False, "at the moment"),
     "unreachable": (Unreachable("no route"), False, "server in the cloud-config is that address: no route"),
@@ -182,7 +182,7 @@ def test_what_is_nobodys_mistake_is_harvester_unavailable(error: CCMError, perma
     assert note == harvester_unavailable(error)
     assert note.reason == Reason.HARVESTER_UNAVAILABLE
     assert text in note.message
-    assert (failure_event(error, TELL_AFTER_FAILURES - 1) is not None) is permanent
+    assert (failure_event(error, REPORTED_FAILURES - 1, service()) is not None) is permanent
 
 
 def test_a_bad_request_is_told_as_it_is() -> None:
@@ -229,12 +229,12 @@ CAUSES: dict[str, tuple[str, str, list[str]]] = {
     "an address of before that its pool has no more": (
         "fail to get ip from pool lan, error: 10.0.0.9 not in range set 10.0.0.1-10.0.0.2",
         "other",
-        ["IP pool 'lan' does not have the address any more", "Put it back into a range", "create it anew"],
+        ["The IP pool no longer has the address", "Add it to a range", "create it anew"],
     ),
     "the same, before Harvester 1.7": (
         "10.0.0.9 not in range set 10.0.0.1-10.0.0.2",
         "other",
-        ["IP pool does not have the address any more"],
+        ["The IP pool no longer has the address"],
     ),
     "other": ("fail to get ip from pool lan, error: requested ip 10.0.0.1 is subnet's gateway", "other", ["gateway"]),
 }
@@ -254,7 +254,7 @@ def test_a_pool_that_harvester_chose_and_that_goes_is_not_called_nothing() -> No
     assert cause.reason == "no_such_pool"
     assert cause.patience == 0, "told at once"
     assert cause.note.message == (
-        "The IP pool that Harvester chose is not there any more, or not ready. Create it, or name another one. "
+        "The IP pool that Harvester chose is not ready. Create it, or name another one. "
         "Harvester says: fail to get allocator lan"
     )
 
@@ -264,12 +264,12 @@ PASSING: dict[str, tuple[dict[str, Any], str, str]] = {
     "two at once": (
         {"message": "fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan"},
         "allocating",
-        "still working",
+        "cannot write IP pool 'lan'",
     ),
     "a pool that cannot be written": (
         {"message": "fail to get ip from pool v9, error: fail to reserve 10.0.0.1 into v9"},
         "allocating",
-        "cannot write IP pool 'v9'. If this stays, the VM network that the pool names was most likely deleted",
+        "cannot write IP pool 'v9'. If this stays, the VM network of the pool was most likely deleted",
     ),
     "a pool that cannot be written, Harvester 1.4 to 1.6": (
         {"message": "fail to reserve 10.0.0.1 into v9"},
@@ -286,7 +286,7 @@ PASSING: dict[str, tuple[dict[str, Any], str, str]] = {
         "allocating",
         "duplicate allocation",
     ),
-    "ready without an address": ({"message": ""}, "allocating", "still working"),
+    "ready without an address": ({"message": ""}, "allocating", "still allocating"),
     "Harvester's kube-vip": ({"message": "service is waiting for external IP"}, "announcing", "kube-vip runs"),
     "Service just made": ({"message": "service is not existing, ensure it first"}, "announcing", "kube-vip runs"),
 }

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.errors import Unreachable
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, USER_IGNORE
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
 from harvester_ccm.model.lister import Listed
 from harvester_ccm.names import (
@@ -19,15 +19,14 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.selection import (
+from harvester_ccm.plan.service.scope import (
     is_our_harvester,
     may_be_ours,
-    needs_cleanup,
     scope_of,
     wants_load_balancer,
 )
-from harvester_ccm.plan.service.steps import ServicePlan
-from tests.unit.plan.service.plans import plan, told, writes
+from harvester_ccm.plan.service.writes import ServicePlan
+from tests.unit.plan.service.plans import plan, told
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
 from tests.worlds.memory_server import refused
 from tests.worlds.node_objects import node, vm
@@ -91,7 +90,7 @@ def test_who_is_served(asked: Any, more: dict[str, bool], wanted: bool) -> None:
         by_marks = asked.spec.load_balancer_class is None and asked.spec.type == "LoadBalancer" and not asked.addresses
         note = ["Normal LeftToOthers"] if by_marks and not asked.metadata.deleting else []
         made = plan(asked)
-        assert (writes(made), told(made)) == ([], note) or needs_cleanup(asked, CLUSTER)
+        assert (made.write, told(made)) == (None, note) or scope_of(asked, CLUSTER, owned=False).leaving
 
 
 GOING: dict[str, Any] = {"ours": True, "deleting": True}
@@ -106,11 +105,6 @@ CLEANED: dict[str, tuple[Any, dict[str, bool], bool]] = {
     "refused, and of another class now": (service(**FOREIGN, **HELD), {}, True),
     "refused, and kube-vip-cloud-provider's now": (service(**KUBE_VIP_CLOUD, **HELD), {}, True),
     "refused, and class only now": (service(**HELD), {"class_only": True}, True),
-    "ignored by its user, refused, and ClusterIP now": (
-        service(kind="ClusterIP", annotations={**HELD["annotations"], USER_IGNORE: "true"}),
-        {},
-        False,
-    ),
     "still wanted": (served(), {}, False),
     "our class": (service(**GOING, **OWN), {"class_only": True}, True),
     "another class": (service(**GOING, **FOREIGN), {}, False),
@@ -150,16 +144,16 @@ CLEANED: dict[str, tuple[Any, dict[str, bool], bool]] = {
 
 @pytest.mark.parametrize(("asked", "more", "wanted"), CLEANED.values(), ids=CLEANED.keys())
 def test_who_is_cleaned_up(asked: Any, more: dict[str, bool], wanted: bool) -> None:
-    assert needs_cleanup(asked, **_known(more)) is wanted
+    assert scope_of(asked, **_known(more)).leaving is wanted
     assert may_be_ours(asked, _known(more)["cluster"]) or not wanted
 
 
 UNTOUCHED = {
-    "foreign class": served(**FOREIGN),
-    "foreign class, deleted": served(**FOREIGN, deleting=True),
-    "kube-vip-cloud-provider": served(**KUBE_VIP_CLOUD),
-    "kube-vip-cloud-provider, deleted": served(**KUBE_VIP_CLOUD, deleting=True),
-    "kube-vip-cloud-provider, ClusterIP": served(**KUBE_VIP_CLOUD, kind="ClusterIP"),
+    "foreign class": served(**FOREIGN, condition=False),
+    "foreign class, deleted": served(**FOREIGN, deleting=True, condition=False),
+    "kube-vip-cloud-provider": served(**KUBE_VIP_CLOUD, condition=False),
+    "kube-vip-cloud-provider, deleted": served(**KUBE_VIP_CLOUD, deleting=True, condition=False),
+    "kube-vip-cloud-provider, ClusterIP": served(**KUBE_VIP_CLOUD, kind="ClusterIP", condition=False),
     "MetalLB": service(**METALLB, address=ADDRESS),
 }
 
@@ -178,7 +172,10 @@ def test_what_we_serve_stays_ours() -> None:
 
 @pytest.mark.parametrize(
     ("finalizers", "words"),
-    [([], "nothing of ours is left to clean up"), (["x.example/hold"], "finalizer x.example/hold")],
+    [
+        ([], "nothing of this controller is left"),
+        (["x.example/hold"], "finalizers of other controllers: x.example/hold"),
+    ],
 )
 def test_who_else_holds_a_service_that_is_deleted_is_named(finalizers: list[str], words: str) -> None:
     going = service(deleting=True)

@@ -1,7 +1,6 @@
-"""What to tell people: why an address is pending, and what a failed request means for a Service.
+"""Why an address is pending, and what a failed request means for a Service: the text of Events and conditions.
 
-Harvester's own messages stay in the text, so that they can be searched for; in front of them stands what they mean,
-behind them what to do.
+A message states the meaning first, then what to do, then Harvester's own message, which can be searched for.
 """
 
 from __future__ import annotations
@@ -32,9 +31,16 @@ from harvester_ccm.model.outcome import EventMessage, WaitReason
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, SERVICE_FINALIZER, Reason
 
 CONTROLLER_PATIENCE: Final = 30.0
-"""Seconds Harvester may take to look at a new load balancer before we tell; in bulk it serves about one a second."""
+"""Seconds that Harvester may take for a new load balancer before an Event reports it; it processes about one a second
+if there are many."""
 CONTENTION_PATIENCE: Final = 180.0
-"""Seconds for which Harvester may meet other writers of its objects before we tell: each try of it may meet another."""
+"""Seconds for which Harvester's writes may conflict with others before an Event reports it; each retry may conflict."""
+UNAVAILABLE_PATIENCE: Final = 5.0
+"""Seconds for which Harvester may be unreachable before waiting Services get an Event."""
+LASTING_CONFLICT: Final = 6
+"""Failures in a row, about a minute, after which a conflict is reported to the user."""
+REPORTED_FAILURES: Final = 2
+"""Failures in a row after which a transient error is reported to the user."""
 
 
 class PendingCause(Struct, frozen=True):
@@ -42,15 +48,15 @@ class PendingCause(Struct, frozen=True):
 
     reason: WaitReason
     note: EventMessage
-    """What to tell the user."""
     patience: float = CONTROLLER_PATIENCE
-    """Seconds in which it should pass by itself, and until which nothing is told; 0 where it does not."""
+    """Seconds in which it usually passes without a report; 0 if it does not pass by itself."""
 
 
-UNAVAILABLE_PATIENCE: Final = 5.0
-"""Seconds Harvester may be out of reach before waiting Services are told."""
-TELL_AFTER_FAILURES: Final = 2
-"""Failures in a row after which a fault that may pass by itself is told to the user."""
+WEBHOOK_AWAY: Final = (
+    "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
+)
+"""What to do when Harvester's API server cannot call its webhook."""
+_CHECK_CONTROLLER: Final = "Check that deployment harvester-load-balancer in namespace harvester-system runs"
 _REQUIREMENT = re.compile(
     r"requirement &\{Network:(?P<network>.*?) Project:(?P<project>.*?) "
     r"Namespace:(?P<namespace>.*?) Cluster:(?P<cluster>.*?)\}"
@@ -58,36 +64,34 @@ _REQUIREMENT = re.compile(
 _RESERVING = re.compile(r"(fail to reserve|\brecord) \S+ into (?P<pool>\S+)")
 """Harvester has chosen an address, and its write of the pool failed; up to 1.3 it says that it could not record it."""
 _POOL = re.compile(r"^fail to get ip from pool (?P<pool>\S+), error: ")
-"""Begins what Harvester says of a pool since 1.7. Before, the pool stands in few of its answers."""
+"""Start of Harvester's messages about a pool since 1.7; earlier versions name the pool in few messages."""
 _DUPLICATE: Final = "duplicate allocation"
 _ANNOUNCING: Final = ("service is not existing", "waiting for external IP")
-_NOT_ANNOUNCED: Final = (
-    "Harvester has an address for this Service but does not announce it yet. Check that kube-vip runs in namespace "
-    "harvester-system of Harvester and, for ipam dhcp, that a DHCP server answers there"
-)
-_SLOW: Final = (
-    "Harvester is still working on the address. If this stays, look at the status of the IP pool and at the log of "
-    "harvester-load-balancer in namespace harvester-system"
-)
-NO_CONTROLLER_ANSWER: Final = EventMessage(
-    "Warning",
-    Reason.ADDRESS_PENDING,
-    "Harvester has not looked at the load balancer yet; it serves about one new load balancer per second. If this "
-    "stays, check that the deployment harvester-load-balancer in namespace harvester-system is running",
-)
 
-WEBHOOK_AWAY: Final = (
-    "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
+
+def _pending(text: str, harvester_says: str = "") -> EventMessage:
+    quoted = f". Harvester says: {harvester_says}" if harvester_says else ""
+    return EventMessage("Warning", Reason.ADDRESS_PENDING, f"{text}{quoted}")
+
+
+NOT_PROCESSED: Final = PendingCause(
+    WaitReason.NOT_PROCESSED,
+    _pending(
+        "Harvester has not processed the load balancer yet; it processes about one per second. If this stays: "
+        f"{_CHECK_CONTROLLER}"
+    ),
 )
-"""What to do when Harvester's API server cannot call its webhook."""
-NOT_PROCESSED: Final = PendingCause(WaitReason.NOT_PROCESSED, NO_CONTROLLER_ANSWER)
+NO_DHCP_ANSWER: Final = _pending(
+    "kube-vip has not got an address from DHCP yet. Check that a DHCP server answers in the network of the nodes, that "
+    "the kube-vip pods run, and that the nodes have the kernel module macvlan"
+)
 
 
 def is_in_progress(load_balancer: LoadBalancer) -> bool:
     """Return whether Harvester is still allocating an address for a load balancer, or releasing it on its deletion.
 
-    A failure that Harvester retries at once, because two of its writes collided, is not a response: the next creation
-    would collide as well.
+    A failure that Harvester retries at once, because two of its writes conflicted, is not a response: the next creation
+    would conflict as well.
     """
     if load_balancer.metadata.deleting:
         return bool(load_balancer.allocated_ip)
@@ -102,23 +106,26 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
     if condition is None:
         return NOT_PROCESSED
     message = condition.message
-    if load_balancer.contended:
-        return PendingCause(WaitReason.ALLOCATING, _pending(_SLOW, message), CONTENTION_PATIENCE)
-    if any(words in message for words in _ANNOUNCING):
-        return PendingCause(WaitReason.ANNOUNCING, _pending(_NOT_ANNOUNCED, message))
     reserving = _RESERVING.search(message)
-    if not message or reserving or _DUPLICATE in message:
-        text = _unwritable(reserving["pool"]) if reserving else _SLOW
-        return PendingCause(WaitReason.ALLOCATING, _pending(text, message or "(nothing)"))
+    if load_balancer.contended or not message or reserving or _DUPLICATE in message:
+        text = _unwritable(reserving["pool"]) if reserving and not load_balancer.contended else _slow()
+        patience = CONTENTION_PATIENCE if load_balancer.contended else CONTROLLER_PATIENCE
+        return PendingCause(WaitReason.ALLOCATING, _pending(text, message or "(nothing)"), patience)
+    if any(words in message for words in _ANNOUNCING):
+        text = (
+            "Harvester has an address for this Service but does not announce it yet. Check that kube-vip runs in "
+            "namespace harvester-system of Harvester and, for ipam dhcp, that a DHCP server answers there"
+        )
+        return PendingCause(WaitReason.ANNOUNCING, _pending(text, message))
     reason, text = _refusal(load_balancer, message)
     return PendingCause(reason, _pending(text, message), patience=0.0)
 
 
 def pool_of_last_attempt(load_balancer: LoadBalancer) -> str:
-    """Return the pool in which Harvester tried to book an address last; empty when it does not say, or found none.
+    """Return the pool in which Harvester last tried to allocate; empty if it is not known, or found none.
 
-    Before 1.7 it does not say which one is full: that is known where the load balancer names it. One that is full
-    exists.
+    Before 1.7 Harvester does not name a pool that is full: it is known if the load balancer names it. A pool that is
+    full exists.
     """
     message = load_balancer.ready.message if load_balancer.ready else ""
     found = _POOL.search(message) or _RESERVING.search(message)
@@ -126,41 +133,32 @@ def pool_of_last_attempt(load_balancer: LoadBalancer) -> str:
     return found["pool"] if found else full
 
 
-_CHOSEN_POOL_IS_GONE: Final = "The IP pool that Harvester chose is not there any more, or not ready"
-
-
 def _is_exhausted(message: str) -> bool:
     return "no IP addresses available" in message
 
 
 def _refusal(load_balancer: LoadBalancer, message: str) -> tuple[WaitReason, str]:
+    """Return why Harvester refuses an address until a user changes something, and what to change."""
     if "no match" in message.lower():
         return WaitReason.NO_MATCHING_POOL, _no_pool(message)
     if _is_exhausted(message):
-        return WaitReason.POOL_EXHAUSTED, _exhausted(load_balancer)
+        tried = pool_of_last_attempt(load_balancer)
+        name = f" {tried!r}" if tried else ""
+        text = f"IP pool{name} has no free address. Add a range to it or delete a load balancer that uses it"
+        return WaitReason.POOL_EXHAUSTED, text
     if "fail to get allocator" in message or "could not get the allocator" in message:
         pool = load_balancer.spec.ip_pool
-        missing = f"Harvester has no ready IP pool {pool!r}" if pool else _CHOSEN_POOL_IS_GONE
+        missing = (
+            f"Harvester has no ready IP pool {pool!r}" if pool else "The IP pool that Harvester chose is not ready"
+        )
         return WaitReason.NO_SUCH_POOL, f"{missing}. Create it, or name another one"
-    return WaitReason.OTHER, _moved_away(load_balancer) if "not in range set" in message else _NO_ADDRESS
-
-
-def _pending(text: str, harvester_says: str) -> EventMessage:
-    return EventMessage("Warning", Reason.ADDRESS_PENDING, f"{text}. Harvester says: {harvester_says}")
-
-
-_NO_ADDRESS: Final = "Harvester cannot give this Service an address"
-
-
-def _moved_away(load_balancer: LoadBalancer) -> str:
-    """Return what it means that Harvester remembers an address by the name of a load balancer and cannot give it."""
-    pool = pool_of_last_attempt(load_balancer)
-    name = f" {pool!r}" if pool else ""
-    return (
-        f"IP pool{name} does not have the address any more that a load balancer of this name had there, and Harvester "
-        "gives it no other one. Put it back into a range of the pool, or delete the Service and create it anew: its "
-        "load balancer has another name then"
-    )
+    text = "Harvester cannot give this Service an address"
+    if "not in range set" in message:
+        text = (
+            "The IP pool no longer has the address that a load balancer of this name had, and Harvester gives it no "
+            "other one. Add it to a range of the pool, or delete the Service and create it anew"
+        )
+    return WaitReason.OTHER, text
 
 
 def _no_pool(message: str) -> str:
@@ -181,33 +179,24 @@ def _no_pool(message: str) -> str:
     )
 
 
-def _exhausted(load_balancer: LoadBalancer) -> str:
-    pool = pool_of_last_attempt(load_balancer)
-    name = f" {pool!r}" if pool else ""
-    return f"IP pool{name} has no free address. Add a range to it or delete a load balancer that uses it"
-
-
-def _unwritable(pool: str) -> str:
-    """Return what it means that an address is chosen and cannot be booked, again and again."""
+def _slow() -> str:
     return (
-        f"Harvester is still working on the address: it cannot write IP pool {pool!r}. If this stays, the VM network "
-        "that the pool names was most likely deleted, and Harvester's webhook refuses every change of the pool: create "
-        "the network again under its name, or delete the Service and create it anew with another pool in annotation "
-        f"{IP_POOL}. Otherwise look at the log of harvester-load-balancer in namespace harvester-system"
+        "Harvester is still allocating the address. If this stays, check the status of the IP pool and the log of "
+        "harvester-load-balancer in namespace harvester-system"
     )
 
 
-NO_DHCP_ANSWER: Final = EventMessage(
-    "Warning",
-    Reason.ADDRESS_PENDING,
-    "kube-vip has not got an address from DHCP yet. Check that a DHCP server answers in the network of the nodes, that "
-    "the kube-vip pods run, and that the nodes have the kernel module macvlan",
-)
+def _unwritable(pool: str) -> str:
+    return (
+        f"Harvester cannot write IP pool {pool!r}. If this stays, the VM network of the pool was most likely deleted, "
+        "and Harvester's webhook refuses every change of the pool: create the network again under its name, or delete "
+        f"the Service and create it anew with another pool in annotation {IP_POOL}"
+    )
 
 
 _NO_BACKENDS: Final = {
-    "no running backend servers": "no VM of this cluster carries the label harvesterhci.io/vmName with a name of its "
-    "nodes. Add it to the template labels of the VMs and restart them",
+    "no running backend servers": "no VM of this cluster has label harvesterhci.io/vmName with a name of its nodes. "
+    "Add it to the template labels of the VMs and restart them",
     "running backend servers have no IP": "Harvester knows no address of the VMs. Check that qemu-guest-agent runs in "
     "them",
     "not probed as healthy": "no node accepts connections on the health check port, or Harvester's hosts cannot reach "
@@ -216,39 +205,35 @@ _NO_BACKENDS: Final = {
 
 
 def backend_note(load_balancer: LoadBalancer) -> EventMessage | None:
-    """Return what to tell about a VM load balancer without any usable backend, from its Ready condition.
+    """Return the Warning about a VM load balancer without any usable backend, from its Ready condition, or None.
 
-    The state of single backends is not in the object; it is never guessed.
+    The state of single backends is not in the object.
     """
     condition = load_balancer.ready
     if condition is None or condition.status == "True":
         return None
-    for words, meaning in _NO_BACKENDS.items():
-        if words in condition.message:
-            text = f"Harvester sends no traffic to the nodes: {meaning}. Harvester says: {condition.message}"
-            return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, text)
-    return None
+    meaning = next((text for words, text in _NO_BACKENDS.items() if words in condition.message), None)
+    if meaning is None:
+        return None
+    text = f"Harvester sends no traffic to the nodes: {meaning}. Harvester says: {condition.message}"
+    return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, text)
 
 
 def harvester_unavailable(error: CCMError | None, service: Service | None = None) -> EventMessage:
-    """Return what to tell the Services that wait while Harvester's load balancers cannot be read or written.
+    """Return the Warning for Services that wait while load balancers cannot be read or written.
 
-    One that is being deleted waits for as long as that lasts: ``service`` hears how to let it go without Harvester.
+    For a ``service`` that is being deleted it says how to release the Service without Harvester.
     """
     text = _unavailable_text(error)
     if service is not None and service.metadata.deleting:
-        text = f"{text}. {_without_harvester(service)}"
+        meta = service.metadata
+        others = [one for one in meta.finalizers or () if one != SERVICE_FINALIZER]
+        patch = json.dumps({"metadata": {"finalizers": others or None}}, separators=(",", ":"))
+        text = (
+            f"{text}. If that Harvester is gone for good, release the Service with: kubectl patch service "
+            f"-n {meta.namespace} {meta.name} --type=merge -p '{patch}'"
+        )
     return EventMessage("Warning", Reason.HARVESTER_UNAVAILABLE, text)
-
-
-def _without_harvester(service: Service) -> str:
-    meta = service.metadata
-    others = [one for one in meta.finalizers or () if one != SERVICE_FINALIZER]
-    patch = json.dumps({"metadata": {"finalizers": others or None}}, separators=(",", ":"))
-    return (
-        "If that Harvester is gone for good, let the Service go with: kubectl patch service "
-        f"-n {meta.namespace} {meta.name} --type=merge -p '{patch}'"
-    )
 
 
 def _unavailable_text(error: CCMError | None) -> str:
@@ -259,76 +244,75 @@ def _unavailable_text(error: CCMError | None) -> str:
             return f"Harvester {error.meaning} (401). {error.remedy}"
         case Forbidden():
             remedy = f"{error.remedy[0].upper()}{error.remedy[1:]}"
-            return f"The credential in the cloud-config lacks a right in Harvester: {error}. {remedy}"
+            return f"The credential in the cloud-config lacks a permission in Harvester: {error}. {remedy}"
         case NotServed():
             return (
                 "Harvester does not serve loadbalancer.harvesterhci.io/v1beta1. Harvester before 1.2 is not "
                 "supported: upgrade Harvester to 1.2 or later. If Harvester is newer, check that the server in the "
                 "cloud-config is Harvester, not this cluster, and that its load balancer controller is installed"
             )
-        case _:
-            return f"{_fault(error)}: {error}"
-
-
-def _fault(error: CCMError) -> str:
-    """Return what a fault means that may pass by itself, and where to look if it does not."""
-    match error:
         case Unreachable():
-            return f"Harvester {error.meaning}; this is tried again by itself. {error.remedy}"
+            meaning = f"Harvester {error.meaning}; the controller retries. {error.remedy}"
         case CredentialError():
-            return "Harvester cannot be reached"
+            meaning = "Harvester cannot be reached"
         case NotFound():
-            return (
+            meaning = (
                 "The namespace of the cloud-config does not exist in Harvester. Set the namespace of its context to "
                 "that of this cluster's VMs"
             )
         case ServerError() if "failed calling webhook" in str(error):
-            return f"Harvester's admission webhook does not answer; this is tried again by itself. {WEBHOOK_AWAY}"
+            meaning = f"Harvester's admission webhook does not answer; the controller retries. {WEBHOOK_AWAY}"
         case _:
-            return (
-                "Harvester cannot serve requests at the moment; this is tried again by itself. If it stays, look at "
-                "its API servers and what stands in front of them"
+            meaning = (
+                "Harvester cannot serve requests at the moment; the controller retries. If this stays, check its API "
+                "servers and what stands in front of them"
             )
+    return f"{meaning}: {error}"
 
 
-def failure_event(error: CCMError, failures: int, service: Service | None = None) -> EventMessage | None:
-    """Return what to tell a Service whose load balancer could not be written in Harvester; None while it is too early.
+def failure_event(error: CCMError, failures: int, service: Service) -> EventMessage | None:
+    """Return the Warning for a load balancer that could not be written; None while it is too early for a report.
 
-    ``failures`` is how often that was in a row. A fault that trying again may mend is told from the second one on.
+    ``failures`` is the number of failures in a row.
     """
-    lasts = isinstance(error, AdmissionDenied | Invalid | BadRequest | Forbidden | Unauthorized)
-    if not lasts and failures < TELL_AFTER_FAILURES:
-        return None
-    match error:
-        case AdmissionDenied() | Invalid() | BadRequest():
-            text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
-            return EventMessage("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
-        case _:
-            return harvester_unavailable(error, service)
+    if isinstance(error, AdmissionDenied | Invalid | BadRequest):
+        text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
+        return EventMessage("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
+    if isinstance(error, Forbidden | Unauthorized) or failures >= REPORTED_FAILURES:
+        return harvester_unavailable(error, service)
+    return None
 
 
 def write_refused(error: CCMError, failures: int) -> EventMessage | None:
-    """Return what to tell of a Service that the guest does not let us write; None for what passes, and too early.
+    """Return the Warning for a Service that could not be patched; None if the error is transient, or too early.
 
-    ``failures`` is how often that was in a row.
+    ``failures`` is the number of failures in a row.
     """
     away = "failed calling webhook" in str(error)
     refused = away or isinstance(error, AdmissionDenied | Invalid | BadRequest | Forbidden)
-    if not refused or failures < TELL_AFTER_FAILURES:
+    if not refused or failures < REPORTED_FAILURES:
         return None
+    action = "Have the policy or webhook that refuses it allow this controller to patch services/status"
     if away:
-        remedy = "Check that the pods of that webhook run"
+        action = "Check that the pods of that webhook run"
     elif "cannot patch resource" in str(error):
-        remedy = "Grant the verb patch on services/status to the ClusterRole of this cloud controller manager"
-    else:
-        remedy = (
-            "Have the policy or webhook that refuses it allow this cloud controller manager to patch services/status"
-        )
+        action = "Grant the verb patch on services/status to the ClusterRole of this controller"
     text = (
-        "The API server of this cluster refuses what is to be written to this Service; until that is mended it gets no "
-        f"address and no change, and is not let go when it is deleted. {remedy}. It says: {error}"
+        "The API server of this cluster refuses the write to this Service. Until that is fixed, the Service gets no "
+        f"address and no change, and its deletion does not finish. {action}. It says: {error}"
     )
     return EventMessage("Warning", Reason.SYNC_FAILED, text, subject=gist(str(error)))
+
+
+def lasting_conflict(error: CCMError, failures: int) -> EventMessage | None:
+    """Return the Warning for a write that conflicts with those of another client every time; None if it is too early.
+
+    ``failures`` is the number of failures in a row.
+    """
+    text = (
+        f"Every write conflicts with a change by another client; the controller retries. The API server says: {error}"
+    )
+    return EventMessage("Warning", Reason.SYNC_FAILED, text) if failures >= LASTING_CONFLICT else None
 
 
 _REMEDIES: Final[tuple[tuple[str, str], ...]] = (

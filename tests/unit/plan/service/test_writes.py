@@ -16,7 +16,6 @@ from harvester_ccm.names import (
     LB_TOUCH,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.cleanup import before_deletion
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import (
     LoadBalancerChange,
@@ -24,16 +23,16 @@ from harvester_ccm.plan.service.load_balancer import (
     described,
     load_balancer_change,
 )
-from harvester_ccm.plan.service.pending import pending_cause
-from harvester_ccm.plan.service.steps import (
+from harvester_ccm.plan.service.messages import pending_cause
+from harvester_ccm.plan.service.removal import deletion_of
+from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
     ServiceChange,
-    same_ingress,
     service_patch,
 )
 from tests.unit.plan.service.plans import plan, situation_of
-from tests.worlds.builders import ADDRESS, CLUSTER, UID, allocated, load_balancer, marked, served, service
+from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
 
 DUAL = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
 INGRESS = {"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]}
@@ -131,8 +130,8 @@ STATUSES: dict[str, tuple[list[dict[str, Any]], bool]] = {
 
 @pytest.mark.parametrize(("ingress", "same"), STATUSES.values(), ids=STATUSES.keys())
 def test_same_status(ingress: list[dict[str, Any]], same: bool) -> None:
-    found = service(status={"ingress": ingress}).status.load_balancer.ingress
-    assert same_ingress(found, virtual_ip_ingress(ADDRESS, service())) is same
+    found = service(status={"ingress": ingress})
+    assert (service_patch(found, ServiceChange(ingress=virtual_ip_ingress(ADDRESS, service()))) == {}) is same
 
 
 MANAGED = ClusterIdentity("demo", "vms", "cluster-uid", management_network="infra/mgmt")
@@ -230,7 +229,7 @@ def test_a_refusal_before_the_question_does_not_answer_it() -> None:
     assert pending_cause(refused).reason == "no_such_pool"
     document: Any = changed_document(refused, LoadBalancerChange(ask_again=True))
     assert document["status"] == {"allocatedAddress": {}}
-    assert before_deletion(LOAD_BALANCERS.decode(msgspec.json.encode(document))) is None
+    assert deletion_of(LOAD_BALANCERS.decode(msgspec.json.encode(document))) is None
 
 
 def test_a_pool_is_named_in_the_place_of_an_address() -> None:
@@ -269,21 +268,19 @@ def test_a_load_balancer_that_is_written_says_whose_it_is(wish: str | None, befo
 @pytest.mark.parametrize(("before", "writes"), [(None, 0), ("mine", 0), ("shop/web of cluster old", 0)])
 def test_whose_it_is_is_no_reason_to_write(before: str | None, writes: int) -> None:
     made = plan(served(), allocated(spec={"description": before} if before else {}))
-    assert len([step for step in made.steps if isinstance(step, ChangeLoadBalancer)]) == writes
+    assert isinstance(made.write, ChangeLoadBalancer) is bool(writes)
 
 
 def test_a_description_that_is_asked_for_is_a_reason_to_write() -> None:
-    (change,) = [
-        step for step in plan(served(annotations={DESCRIPTION: "front"}), allocated()).steps
-        if isinstance(step, ChangeLoadBalancer)
-    ]  # fmt: skip
-    assert change.change == LoadBalancerChange(spec={"description": "front"})
+    made = plan(served(annotations={DESCRIPTION: "front"}), allocated())
+    assert made.write == ChangeLoadBalancer(LB_NAME, LoadBalancerChange(spec={"description": "front"}))
 
 
 @pytest.mark.parametrize(("wish", "text"), [({}, WHOSE), ({DESCRIPTION: "front"}, "front")])
 def test_a_new_load_balancer_says_whose_it_is(wish: dict[str, str], text: str) -> None:
-    asked = service(ours=True, annotations=wish)
-    (create,) = [step for step in plan(asked).steps if isinstance(step, CreateLoadBalancer)]
+    asked = service(ours=True, annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", **wish})
+    create = plan(asked).write
+    assert isinstance(create, CreateLoadBalancer)
     assert described(create.body, situation_of(asked))["spec"] == {
         "workloadType": "cluster",
         "ipam": "pool",

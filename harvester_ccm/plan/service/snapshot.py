@@ -27,6 +27,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.messages import NOT_PROCESSED, PendingCause, pending_cause
 from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
     allocated_addresses,
@@ -35,14 +36,13 @@ from harvester_ccm.plan.service.ownership import (
     service_key,
     service_uuid,
 )
-from harvester_ccm.plan.service.pending import NOT_PROCESSED, PendingCause, pending_cause
 from harvester_ccm.plan.service.request import (
     Request,
     network_devices,
     primary_reference,
     read_request,
 )
-from harvester_ccm.plan.service.selection import (
+from harvester_ccm.plan.service.scope import (
     Scope,
     is_served_by_us,
     primaries_of,
@@ -148,7 +148,9 @@ class Situation(Struct, frozen=True, dict=True):
     secondaries_of_primary: tuple[Service, ...] = ()
     """The Services that name the primary of this one, or this one itself where it names none; in the cache's order."""
     own_secondaries: tuple[Service, ...] = ()
-    """Services that name this very Service as their primary, or were last served as its secondaries."""
+    """Services that name this Service as their primary, or last had its address."""
+    secondary_in_progress: bool = False
+    """Whether one of these is being reconciled now."""
     node_addresses: tuple[str, ...] = ()
     """Of the nodes in the network that the Service asks for or, where none reports any there, in all networks."""
     network_devices: Mapping[str, str] | None = None

@@ -1,0 +1,69 @@
+"""Addresses that a Service shows without a load balancer of its own, and addresses that Harvester allocated twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
+from harvester_ccm.names import IP_POOL, REQUESTED_ADDRESS, Reason
+from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Annotations, Announcement
+from harvester_ccm.plan.service.ownership import service_key
+from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.writes import Desired, ServiceChange
+
+
+def record_of(situation: Situation) -> Annotations:
+    """Return the annotation that keeps a requested address which only kube-vip's annotation has."""
+    found = Announcement.of(situation.service)
+    is_recorded = situation.kept in {"", found.specified, found.requested}
+    return {} if is_recorded else {REQUESTED_ADDRESS: situation.kept}
+
+
+def not_allocated_note(situation: Situation) -> EventMessage | None:
+    """Return the Warning about the address of a Service that no load balancer has allocated, or None."""
+    address = situation.unbooked
+    if situation.kept:
+        text = (
+            f"Address {address} stays announced: the Service requests it, and Harvester has given it no other one. It "
+            "is not allocated in Harvester and may be given to another Service. To have it allocated, create an IP "
+            f"pool with that single address and name it in annotation {IP_POOL}"
+        )
+    else:
+        text = (
+            f"The Service still has address {address}, but no load balancer of Harvester: the address is not allocated "
+            "any more and may be given to another Service"
+        )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text) if address else None
+
+
+def plan_taken(situation: Situation) -> Desired | None:
+    """Return how a Service gives up an address that another load balancer has now; None if that is not the case."""
+    address = situation.unbooked
+    others = situation.booked_for_others(address) if address else ()
+    if not others:
+        return None
+    text = (
+        f"Address {address} is withdrawn: no load balancer of this Service has it any more, and Harvester has given "
+        f"it to {_names(others)}. The Service gets another one"
+    )
+    cause = EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
+    return Desired(Wait(WaitReason.OTHER, 1.0), cause, service=ServiceChange(annotations=WITHDRAWN, ingress=()))
+
+
+def allocated_twice(situation: Situation, current: LoadBalancer) -> EventMessage | None:
+    """Return the Warning if Harvester has allocated the address to another load balancer of the pool, too, or None."""
+    address, pool = current.allocated_ip, current.allocated_pool
+    others = tuple(one for one in situation.booked_for_others(address) if one.allocated_pool == pool)
+    if not address or not others:
+        return None
+    text = (
+        f"Harvester has allocated address {address} of IP pool {pool} twice: to {current.metadata.name} of this "
+        f"Service and to {_names(others)}. It is undefined which of them responds. status.allocated of the pool names "
+        "one of them: delete the other load balancer in Harvester, and it is created again with another address"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
+
+
+def _names(others: Iterable[LoadBalancer]) -> str:
+    return ", ".join(sorted(f"{one.metadata.name} (Service {service_key(one)})" for one in others)[:3])

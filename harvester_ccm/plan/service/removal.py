@@ -1,0 +1,212 @@
+"""The removal of a Service from Harvester: withdraw the address, delete the load balancer, clear the Service.
+
+Harvester allocates an address in the pool first, records it on the load balancer next and adds its finalizer last; a
+deletion in between loses the address for good. So a deletion waits for the finalizer, for a limited time. After a
+refusal Harvester may try again at any moment: before such a load balancer is deleted, its pool is blocked, and
+Harvester's next response shows that no earlier attempt is in progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    LB_ASKED_AGAIN,
+    LB_CONTROLLER_FINALIZER,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+    Reason,
+)
+from harvester_ccm.plan.service.kube_vip import (
+    NO_OWN_DEVICE,
+    RESTART,
+    Annotations,
+    Announcement,
+    release,
+    stays_up,
+    withdraw,
+)
+from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, network_of, searches_elsewhere
+from harvester_ccm.plan.service.messages import pending_cause, pool_of_last_attempt
+from harvester_ccm.plan.service.network_device import device_for
+from harvester_ccm.plan.service.ownership import allocated_addresses
+from harvester_ccm.plan.service.scope import of_other_class, primary_label, was_secondary
+from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.writes import (
+    ChangeLoadBalancer,
+    DeleteLoadBalancer,
+    Desired,
+    ServiceChange,
+    change_load_balancer,
+    delete_load_balancer,
+)
+
+DELETION_PATIENCE: Final = 300.0
+"""Seconds for which a deletion waits until Harvester has recorded the address."""
+REPORT_DELETION_AFTER: Final = 30.0
+"""Seconds after which an Event reports what a deletion waits for."""
+SHARING_RETRY: Final = 1.0
+"""Seconds after which a Service is planned again whose secondary is being reconciled."""
+_DELETING: Final = EventMessage("Normal", Reason.DELETING, "Deleting load balancer")
+_DELETED: Final = EventMessage("Normal", Reason.DELETED, "Deleted load balancer")
+
+
+def plan_removal(situation: Situation) -> Desired:
+    """Return the desired state of a Service that is being deleted or is not to be served any more."""
+    service, own = situation.service, situation.match.own
+    users = users_of_address(situation)
+    if users:
+        text = (
+            f"The address is still shared by {', '.join(users)}. The load balancer is deleted when those Services are "
+            "deleted or no longer name this one as their primary"
+        )
+        return Desired(Wait(WaitReason.SECONDARIES), _deletion_pending(text))
+    allocated, shown = allocated_addresses(own), Announcement.of(service)
+    # kube-vip may announce a Service of another class for its other controller.
+    announced_by_us = not of_other_class(service) or shown.withdrawn or not allocated.isdisjoint(_announced(shown))
+    deletion = plan_deletion(situation, own)
+    if deletion is None:
+        finished = _DELETED if service.metadata.has_finalizer(SERVICE_FINALIZER) else None
+        events = finished, _still_announced(situation, allocated)
+        return Desired(events=events, service=_released(situation, own, announced_by_us=announced_by_us))
+    withdrawn = ServiceChange(annotations=withdrawal(situation) if announced_by_us else {})
+    if situation.secondary_in_progress:
+        # The patch by which that Service begins to share the address may be on its way.
+        return Desired(Wait(WaitReason.SECONDARIES, SHARING_RETRY), service=withdrawn)
+    return Desired(deletion.outcome, deletion.cause, deletion.events, withdrawn, deletion.then)
+
+
+def plan_deletion(situation: Situation, own: tuple[LoadBalancer, ...]) -> Desired | None:
+    """Return the next step of the deletion of load balancers; None when all of them are deleted or being deleted."""
+    left = [one for one in own if not one.metadata.deleting]
+    if not left:
+        return None
+    forced = situation.waited >= DELETION_PATIENCE
+    writes = [delete_load_balancer(one) if forced else deletion_of(one) for one in left]
+    write = next((one for one in writes if one is not None), None)
+    if isinstance(write, DeleteLoadBalancer):
+        return Desired(Wait(WaitReason.BOOKING), events=(_DELETING,), then=write)
+    if situation.waited < REPORT_DELETION_AFTER:
+        return Desired(Wait(WaitReason.BOOKING, REPORT_DELETION_AFTER - situation.waited), then=write)
+    text = (
+        "Harvester has not finished recording the address of the load balancer; a deletion now would lose the address. "
+        "Check that harvester-load-balancer in namespace harvester-system runs. It is deleted in any case after "
+        f"{DELETION_PATIENCE:.0f} s"
+    )
+    outcome = Wait(WaitReason.BOOKING, DELETION_PATIENCE - situation.waited)
+    return Desired(outcome, _deletion_pending(text), then=write)
+
+
+def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
+    """Return the deletion of a load balancer, or the write that must precede it; None while Harvester must respond.
+
+    A deletion while Harvester allocates an address loses the address. After a refusal Harvester may allocate at any
+    moment. With the pool named in the status it allocates nothing more, fails to record what it is allocating just now,
+    and releases that on deletion; but a deletion that arrives before that allocation releases nothing. Harvester
+    processes one load balancer once at a time, so its response to the blocked pool shows that no allocation is in
+    progress. A pool that does not exist must not be named: Harvester would never remove its finalizer. If Harvester has
+    found no pool, it is made to search once more, since its answer may be older than the request.
+    """
+    if not load_balancer.metadata.has_finalizer(LB_CONTROLLER_FINALIZER):
+        return None
+    pool = pool_of_last_attempt(load_balancer)
+    is_asked = load_balancer.metadata.annotation(LB_ASKED_AGAIN) is not None
+    if load_balancer.allocated_ip or (load_balancer.is_closed and load_balancer.ready):
+        return delete_load_balancer(load_balancer)
+    if pool:
+        return change_load_balancer(load_balancer, LoadBalancerChange(closing_pool=pool))
+    if pending_cause(load_balancer).patience:
+        return None
+    if is_asked:
+        return delete_load_balancer(load_balancer)
+    search = LoadBalancerChange(annotations={LB_ASKED_AGAIN: "true"}, ask_again=True)
+    return change_load_balancer(load_balancer, search)
+
+
+def keep_or_remake(
+    situation: Situation, load_balancer: LoadBalancer, change: LoadBalancerChange
+) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
+    """Return the write that brings a load balancer to its desired state, which differs by ``change``.
+
+    A load balancer without an address in another pool or network than the Service requests now is deleted and created
+    again: Harvester forgets what it has allocated in one pool when another one is named.
+    """
+    elsewhere = searches_elsewhere(load_balancer, situation) and not situation.pending.patience
+    if elsewhere or load_balancer.is_closed:
+        return deletion_of(load_balancer)
+    return change_load_balancer(load_balancer, change)
+
+
+def users_of_address(situation: Situation) -> list[str]:
+    """Return the keys of the Services that still have the address of this one, which its load balancers hold."""
+    own = situation.match.own
+    held = {*situation.service.addresses, *allocated_addresses(own)}
+    label = primary_label(situation.service.metadata.key)
+    # kube-vip announces the address in its annotation, also if another client changed the status.
+    return sorted(
+        one.metadata.key
+        for one in situation.own_secondaries
+        if own
+        and one.metadata.label(PRIMARY_SERVICE_LABEL) == label
+        # A Service that is being removed has the finalizer until its address is withdrawn.
+        and (
+            one.metadata.has_finalizer(SERVICE_FINALIZER)
+            or (one.spec.type == "LoadBalancer" and not one.metadata.deleting)
+        )
+        and held & {*one.addresses, Announcement.of(one).address}
+    )
+
+
+def withdrawal(situation: Situation) -> Annotations:
+    """Return the annotations that end the announcement by kube-vip.
+
+    They are written first, so that the address is not allocated to another Service while it is still announced.
+    """
+    return withdraw(situation.service) if Announcement.of(situation.service).shown else {}
+
+
+def _released(situation: Situation, own: tuple[LoadBalancer, ...], *, announced_by_us: bool) -> ServiceChange:
+    """Return the last change: a Service that stays loses everything of this program and nothing of others."""
+    service = situation.service
+    annotations: Annotations = {}
+    labels: dict[str, str | None] = {}
+    if not service.metadata.deleting:
+        wanted = situation.request.network
+        network = network_of(own[0], wanted) if own else wanted
+        device = device_for(network, situation.network_devices).name
+        annotations = {**release(service, device=device, announced_by_us=announced_by_us)}
+        annotations |= NO_OWN_DEVICE if was_secondary(service) else {}
+        labels = {PRIMARY_SERVICE_LABEL: None}
+    ours = not of_other_class(service) or not allocated_addresses(own).isdisjoint(service.addresses)
+    served = service.metadata.has_finalizer(SERVICE_FINALIZER)
+    ingress = () if ours and served else None
+    return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=ingress)
+
+
+def _still_announced(situation: Situation, allocated: Iterable[str]) -> EventMessage | None:
+    """Return the Warning for an address that kube-vip does not withdraw: it ignores Services of another type.
+
+    ``allocated`` are the addresses that Harvester allocated: the API server empties the status with the type.
+    """
+    found = Announcement.of(situation.service)
+    if not stays_up(situation.service):
+        return None
+    addresses = {*allocated, *_announced(found)} - {"", DHCP_ADDRESS}
+    text = (
+        "kube-vip does not withdraw an address when a Service is no longer of type LoadBalancer: "
+        f"{', '.join(sorted(addresses)) or 'its address'} may stay up on node {found.node} until kube-vip restarts "
+        f"there, while Harvester may allocate it to another Service. {RESTART}"
+    )
+    return EventMessage("Warning", Reason.STILL_ANNOUNCED, text)
+
+
+def _announced(found: Announcement) -> set[str]:
+    return {*found.status, found.address or ""}
+
+
+def _deletion_pending(text: str) -> EventMessage:
+    return EventMessage("Warning", Reason.DELETION_PENDING, text)

@@ -1,0 +1,237 @@
+"""The plan for a Service: the desired state of the Service and of its load balancer, and the next write towards it.
+
+The other functions of this package return a ``Desired``. ``next_write`` compares it with the Service: the Service is
+patched first, then the load balancer is written, then a condition that has to change alone. The controller plans again
+after each write, so a plan has at most one.
+
+Annotations, labels, finalizers and status of a Service go through its ``status`` subresource in one patch, which the
+API server permits and every installed RBAC rule grants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from harvester_ccm.model.core import Ingress, Service, ServiceCondition
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome
+from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.plan.service import kube_vip
+from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange
+from harvester_ccm.plan.service.snapshot import Situation
+
+REPLACEMENT_WRITES: Final = 10
+"""Writes that must be left before a load balancer is replaced: a replacement takes five, and users repeat it."""
+WITHDRAWAL_WRITES: Final = 3
+"""Writes that must be left before an address is withdrawn: that one, the next announcement, and the touch after it."""
+
+
+class ServiceChange(Struct, frozen=True):
+    """Desired fields of the Service. None as a value of a map removes the key."""
+
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    finalizer: bool | None = None
+    """True: the Service has this program's finalizer; False: it does not; None: unchanged."""
+    ingress: tuple[Ingress, ...] | None = None
+    """The whole ``status.loadBalancer.ingress``; None: unchanged."""
+    condition: ServiceCondition | None = None
+    """The condition of this program; ``REMOVED``: the Service has none; None: unchanged."""
+
+
+REMOVED: Final = ServiceCondition(type=LOAD_BALANCER_READY)
+
+
+class ChangeService(Struct, frozen=True):
+    """Patch the Service in the guest cluster."""
+
+    change: ServiceChange
+    touch: bool = False
+    """Whether an EndpointSlice of the Service has to be touched afterwards, so that kube-vip announces the address."""
+
+
+class CreateLoadBalancer(Struct, frozen=True):
+    """Create the load balancer in Harvester, as soon as the creation gate admits it."""
+
+    name: str
+    body: Document
+
+
+class ChangeLoadBalancer(Struct, frozen=True):
+    """Replace the load balancer in Harvester by the changed object."""
+
+    name: str
+    change: LoadBalancerChange
+
+
+class DeleteLoadBalancer(Struct, frozen=True):
+    """Delete the load balancer in Harvester if it has this UID and version; not found counts as deleted."""
+
+    name: str
+    uid: str
+    version: str
+
+
+class TouchEndpoints(Struct, frozen=True):
+    """Patch an EndpointSlice of the Service, after which kube-vip reads the Service again."""
+
+
+LoadBalancerWrite = CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer
+Write = ChangeService | LoadBalancerWrite | TouchEndpoints
+
+
+class Desired(Struct, frozen=True):
+    """The desired state of one Service and its load balancer."""
+
+    outcome: Outcome = field(default_factory=Done)
+    """What the Service waits for, when the objects have this state."""
+    cause: EventMessage | None = None
+    """The Warning that says why the Service is not ready; its text is that of the condition."""
+    events: tuple[EventMessage | None, ...] = ()
+    """Further Events; None is no Event."""
+    service: ServiceChange = field(default_factory=ServiceChange)
+    then: LoadBalancerWrite | TouchEndpoints | None = None
+    """The write that follows when the Service has its desired state."""
+    check: Document | None = None
+    """A load balancer that Harvester must accept in a dry run before anything is written."""
+    touch: bool = False
+    """As in ``ChangeService``."""
+
+    def is_reached(self, service: Service) -> bool:
+        """Return whether nothing has to be written, apart from the condition."""
+        return self.then is None and not service_patch(service, self.service)
+
+    def tell(self, *events: EventMessage | None) -> Desired:
+        """Return the same state with these Events in front."""
+        return replace(self, events=(*events, *self.events))
+
+
+class ServicePlan(Struct, frozen=True):
+    """What is done for a Service now. The write is the next one; the Service is planned again after it."""
+
+    outcome: Outcome = field(default_factory=Done)
+    condition: ServiceCondition | None = None
+    """The condition of the Service when the plan is carried out; None: it has none."""
+    events: tuple[EventMessage, ...] = ()
+    """A Normal Event is emitted with the write, a Warning in any case."""
+    write: Write | None = None
+    then: Write | None = None
+    """The write that probably follows, for people."""
+    check: Document | None = None
+    """As in ``Desired``."""
+    writes_needed: int = 1
+    """Writes that the rate limiter must have left for the Service."""
+
+
+def next_write(desired: Desired, situation: Situation, condition: ServiceCondition | None) -> ServicePlan:
+    """Return the plan for the desired state; ``condition`` is what the Service has then, None if it has none."""
+    service, check, needed = situation.service, desired.check, 1
+    write: Write | None = desired.then
+    stated = replace(desired.service, condition=condition or REMOVED)
+    if service_patch(service, desired.service):
+        withdraws = kube_vip.withdraws(service, desired.service.annotations)
+        write = ChangeService(stated, touch=desired.touch or withdraws)
+        if not situation.scope.leaving:
+            needed = WITHDRAWAL_WRITES if withdraws else needed
+            needed = REPLACEMENT_WRITES if isinstance(desired.then, DeleteLoadBalancer) else needed
+    elif write is None:
+        check = None
+        # Any change of a Service can make kube-vip announce its address again, so a Service that the Go provider served
+        # gets its first condition with the next patch that it needs.
+        due = condition is None or condition.status == "False" or service.ready_condition is not None
+        alone = ServiceChange(condition=stated.condition)
+        write = ChangeService(alone) if due and service_patch(service, alone) else None
+    events = tuple(one for one in dict.fromkeys((*desired.events, desired.cause)) if one is not None)
+    then = desired.then if write is not desired.then else None
+    return ServicePlan(desired.outcome, condition, events, write, then, check, needed)
+
+
+def change_load_balancer(load_balancer: LoadBalancer, change: LoadBalancerChange) -> ChangeLoadBalancer | None:
+    """Return the write of a change, or None if it is empty."""
+    return None if change.empty else ChangeLoadBalancer(load_balancer.metadata.name, change)
+
+
+def delete_load_balancer(load_balancer: LoadBalancer) -> DeleteLoadBalancer:
+    """Return the deletion of a load balancer in its present version."""
+    meta = load_balancer.metadata
+    return DeleteLoadBalancer(meta.name, meta.uid, meta.resource_version)
+
+
+def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
+    """Return the strategic merge patch that makes the change; empty if nothing differs.
+
+    For maps it means the same as a JSON merge patch. Lists that belong to several controllers, conditions and
+    finalizers, are merged: the patch names only the entry of this program.
+    A change of finalizers carries the resource version, because a merge patch replaces the whole list and another
+    controller may have changed it since. So does a patch after which kube-vip ignores the Service: kube-vip would not
+    withdraw an address that another client has written since.
+    """
+    metadata: dict[str, object] = {}
+    annotations = _differing(service.metadata.annotations, change.annotations)
+    if kube_vip.has_ignored(annotations):
+        metadata["resourceVersion"] = service.metadata.resource_version
+    labels = _differing(service.metadata.labels, change.labels)
+    if annotations:
+        metadata["annotations"] = annotations
+    if labels:
+        metadata["labels"] = labels
+    finalizers = service.metadata.finalizers or ()
+    if change.finalizer is not None and change.finalizer != (SERVICE_FINALIZER in finalizers):
+        others = [name for name in finalizers if name != SERVICE_FINALIZER]
+        metadata["finalizers"] = [*others, SERVICE_FINALIZER] if change.finalizer else others
+        metadata["resourceVersion"] = service.metadata.resource_version
+    status: dict[str, object] = {}
+    if change.ingress is not None and not _same_ingress(service.status.load_balancer.ingress, change.ingress):
+        status["loadBalancer"] = {"ingress": [_ingress_document(i) for i in change.ingress] or None}
+    condition = _condition_patch(service.ready_condition, change.condition)
+    if condition is not None:
+        status["conditions"] = [condition]
+    return {part: content for part, content in (("metadata", metadata), ("status", status)) if content}
+
+
+def strategic(service: Service, patch: Mapping[str, object]) -> dict[str, object]:
+    """Return the patch as it is sent: only for the Service with this UID, and without the finalizers of others.
+
+    The Service of this name may be another one by now, or that of another cluster.
+    """
+    metadata = {"uid": service.metadata.uid, **cast("Document", patch.get("metadata") or {})}
+    if SERVICE_FINALIZER not in cast("list[str]", metadata.get("finalizers", [SERVICE_FINALIZER])):
+        # A strategic merge patch only adds the entries of the list.
+        metadata["$deleteFromPrimitiveList/finalizers"] = [SERVICE_FINALIZER]
+    return {**patch, "metadata": metadata}
+
+
+def _condition_patch(current: ServiceCondition | None, wanted: ServiceCondition | None) -> dict[str, object] | None:
+    """Return the entry of the list of conditions that makes the change; None if nothing differs."""
+    if wanted is None or wanted == REMOVED:
+        return {"$patch": "delete", "type": REMOVED.type} if wanted is not None and current is not None else None
+    if current is not None and current.status == wanted.status:
+        wanted = replace(wanted, last_transition_time=current.last_transition_time)
+    if current == wanted:
+        return None
+    document: dict[str, object] = msgspec.to_builtins(wanted)
+    return {key: value for key, value in document.items() if value != 0}
+
+
+def _same_ingress(current: tuple[Ingress, ...], wanted: tuple[Ingress, ...]) -> bool:
+    """Return whether two statuses are equal; an API server older than 1.29 does not store ``ipMode``."""
+    return len(current) == len(wanted) and all(
+        (a.ip, a.hostname, a.ports) == (b.ip, b.hostname, b.ports) and (a.ip_mode or "VIP") == (b.ip_mode or "VIP")
+        for a, b in zip(current, wanted, strict=True)
+    )
+
+
+def _differing(current: Mapping[str, str] | None, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {key: value for key, value in wanted.items() if (current or {}).get(key) != value}
+
+
+def _ingress_document(ingress: Ingress) -> dict[str, object]:
+    document: dict[str, object] = {"ip": ingress.ip, "ipMode": ingress.ip_mode}
+    if ingress.ports:
+        document["ports"] = [{"port": port.port, "protocol": port.protocol} for port in ingress.ports]
+    return document

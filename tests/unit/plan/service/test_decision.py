@@ -1,0 +1,523 @@
+"""Whole plans of a Service: the Events, the one write and what the Service waits for, in the order of its life."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from harvester_ccm.errors import Answer, NotFound
+from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import WaitReason
+from harvester_ccm.names import (
+    HEALTH_CHECK_PORT,
+    IP_POOL,
+    IPAM,
+    LB_ASKED_AGAIN,
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_REQUESTED_NETWORK,
+    LB_TOUCH,
+    NETWORK,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+)
+from tests.unit.plan.service.plans import outline, plan
+from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, allocated, marked, served, service
+
+EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
+SUPPRESSED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+WITHDRAWN = {KUBE_VIP_ADDRESSES: ""}
+SHOWN = f"{ADDRESS} VIP 80/TCP"
+VM = {WORKLOAD_TYPE: "vm"}
+SPEC: dict[str, Any] = {
+    "workloadType": "vm",
+    "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+    "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
+}
+waiting = service(ours=True, annotations=SUPPRESSED)
+hosted = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM})
+vmlb = allocated(spec=SPEC)
+primary = served("main", uid="main-uid")
+shares = {PRIMARY_SERVICE: "shop/main"}
+Row = tuple[Service, tuple[LoadBalancer, ...], dict[str, Any], list[str], object, WaitReason | None]
+"""The Service, its load balancers, other facts; the Events, the write, and the reason to wait."""
+
+ROWS: dict[str, Row] = {
+    "a new Service is suppressed first": (
+        service(),
+        (),
+        {},
+        ["Normal EnsuringLoadBalancer"],
+        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "finalizers": [SERVICE_FINALIZER]},
+        WaitReason.NOT_PROCESSED,
+    ),
+    "then its load balancer is created": (
+        waiting,
+        (),
+        {},
+        ["Normal EnsuringLoadBalancer"],
+        {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
+        WaitReason.NOT_PROCESSED,
+    ),
+    "kube-vip keeps the address that the user requests": (
+        service(spec={"loadBalancerIP": "10.0.0.7"}),
+        (),
+        {},
+        ["Normal EnsuringLoadBalancer"],
+        {"finalizers": [SERVICE_FINALIZER]},
+        WaitReason.NOT_PROCESSED,
+    ),
+    "an invalid ipam": (
+        service(annotations={IPAM: "static"}),
+        (),
+        {},
+        ["Warning InvalidAnnotation"],
+        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
+        WaitReason.NOT_SERVABLE,
+    ),
+    "IPv6 only": (
+        service(spec={"ipFamilies": ["IPv6"]}),
+        (),
+        {},
+        ["Warning SyncLoadBalancerFailed"],
+        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
+        WaitReason.NOT_SERVABLE,
+    ),
+    "no node ports yet for a VM load balancer": (
+        service(annotations=VM, ports=[{"port": 80}]),
+        (),
+        {},
+        [],
+        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
+        WaitReason.NODE_PORTS,
+    ),
+    "VMs not listed yet": (
+        service(annotations=VM),
+        (),
+        {"backends_known": False},
+        [],
+        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
+        WaitReason.MACHINES,
+    ),
+    "a VM load balancer": (
+        service(annotations={**VM, **SUPPRESSED}, ours=True),
+        (),
+        {},
+        ["Normal EnsuringLoadBalancer"],
+        {
+            "create": LB_NAME,
+            "workloadType": "vm",
+            "ipam": "pool",
+            "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+            "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
+        },
+        WaitReason.NOT_PROCESSED,
+    ),
+    "a health check": (
+        service(annotations={HEALTH_CHECK_PORT: "80", **SUPPRESSED}, ours=True),
+        (),
+        {},
+        ["Normal EnsuringLoadBalancer"],
+        {
+            "create": LB_NAME,
+            "workloadType": "vm",
+            "ipam": "pool",
+            "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+            "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
+            "healthCheck": {
+                "port": 30080,
+                "successThreshold": 1,
+                "failureThreshold": 3,
+                "periodSeconds": 5,
+                "timeoutSeconds": 3,
+            },
+        },
+        WaitReason.NOT_PROCESSED,
+    ),
+    "another Harvester": (
+        served(),
+        (),
+        {"our_harvester": False},
+        ["Warning HarvesterNotRecognised"],
+        None,
+        WaitReason.NEW_HARVESTER,
+    ),
+    "Harvester not read yet": (
+        service(),
+        (),
+        {"harvester_known": False},
+        [],
+        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
+        WaitReason.HARVESTER_UNAVAILABLE,
+    ),
+    "not processed yet": (waiting, (marked(),), {}, [], None, WaitReason.NOT_PROCESSED),
+    "not processed for long": (
+        waiting,
+        (marked(),),
+        {"waited": 30.0},
+        ["Warning AddressPending"],
+        None,
+        WaitReason.NOT_PROCESSED,
+    ),
+    "no free address": (
+        waiting,
+        (marked(message=EXHAUSTED),),
+        {},
+        ["Warning AddressPending"],
+        None,
+        WaitReason.POOL_EXHAUSTED,
+    ),
+    "another pool is requested meanwhile": (
+        service(ours=True, annotations={**SUPPRESSED, IP_POOL: "other"}),
+        (marked(message=EXHAUSTED),),
+        {},
+        ["Warning AddressPending"],
+        {"write": LB_NAME, "closing_pool": "lan"},
+        WaitReason.POOL_EXHAUSTED,
+    ),
+    "the blocked pool was confirmed": (
+        service(ours=True, annotations={**SUPPRESSED, IP_POOL: "other"}),
+        (marked(closed="lan", message="x"),),
+        {},
+        ["Warning AddressPending"],
+        {"delete": LB_NAME},
+        WaitReason.OTHER,
+    ),
+    "allocated": (
+        waiting,
+        (marked(ip=ADDRESS, pool="lan"),),
+        {},
+        ["Normal EnsuredLoadBalancer"],
+        {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
+        None,
+    ),
+    "the load balancer gets the address": (
+        served(),
+        (marked(ip=ADDRESS, pool="lan"),),
+        {},
+        [],
+        {"write": LB_NAME, "address": ADDRESS},
+        None,
+    ),
+    "ready": (served(), (allocated(),), {}, [], None, None),
+    "served by the Go provider": (served(condition=False), (allocated(),), {}, [], None, None),
+    "another address": (
+        served(),
+        (allocated(ip="10.0.0.9", address="10.0.0.9"),),
+        {},
+        ["Warning AddressChanged"],
+        {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
+        WaitReason.ENDPOINTS,
+    ),
+    "the withdrawn address is announced again after a touch": (
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, KUBE_VIP_HOST: "n1"}),
+        (allocated(),),
+        {},
+        [],
+        {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "touch": True},
+        WaitReason.ENDPOINTS,
+    ),
+    "the touch is due": (
+        served(annotations={KUBE_VIP_HOST: "n1"}),
+        (allocated(),),
+        {"touch_at": -1.0},
+        [],
+        "touch endpoints",
+        None,
+    ),
+    "the device is not known": (
+        service(ours=True, annotations={**SUPPRESSED, NETWORK: "lan"}),
+        (marked(ip=ADDRESS, pool="lan", annotations={LB_REQUESTED_NETWORK: "lan"}),),
+        {},
+        ["Warning NetworkDeviceUnknown"],
+        None,
+        WaitReason.NETWORK_DEVICE,
+    ),
+    "the device is published by nobody": (
+        service(ours=True, annotations={**SUPPRESSED, NETWORK: "lan"}),
+        (marked(ip=ADDRESS, pool="lan", annotations={LB_REQUESTED_NETWORK: "lan"}),),
+        {"cluster": replace(CLUSTER, publishes_devices=False)},
+        ["Warning NetworkDeviceUnknown", "Normal EnsuredLoadBalancer"],
+        {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
+        None,
+    ),
+    "DHCP is requested": (
+        service(ours=True, annotations={**SUPPRESSED, IPAM: "dhcp"}),
+        (marked(spec={"ipam": "dhcp"}, ip="0.0.0.0"),),
+        {},
+        [],
+        {"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_IGNORE: None}},
+        WaitReason.DHCP,
+    ),
+    "a lease": (
+        service(ours=True, address="10.0.8.1", annotations={KUBE_VIP_ADDRESSES: "0.0.0.0", IPAM: "dhcp"}),
+        (marked(spec={"ipam": "dhcp"}, ip="0.0.0.0"),),
+        {},
+        ["Normal EnsuredLoadBalancer"],
+        {"write": LB_NAME, "address": "10.0.8.1"},
+        None,
+    ),
+    "a VM load balancer with an address": (
+        service(ours=True, annotations={**SUPPRESSED, **VM}),
+        (vmlb,),
+        {},
+        ["Normal EnsuredLoadBalancer"],
+        {"ingress": [SHOWN]},
+        None,
+    ),
+    "served by Harvester": (hosted, (vmlb,), {}, [], None, None),
+    "other nodes": (
+        hosted,
+        (vmlb,),
+        {"backends": ("vm-3",)},
+        [],
+        {"write": LB_NAME, "spec": {"backendServerSelector": {"harvesterhci.io/vmName": ["vm-3"]}}},
+        None,
+    ),
+    "the recreated VM load balancer is touched": (
+        hosted,
+        (allocated(spec=SPEC, annotations={LB_TOUCH: "true"}),),
+        {"waited": 10.0},
+        ["Normal EnsuredLoadBalancer"],
+        {"write": LB_NAME, "annotations": {LB_TOUCH: None}},
+        None,
+    ),
+    "no node may get traffic": (
+        hosted,
+        (vmlb,),
+        {"backends": (), "no_backend_because": "none"},
+        ["Warning BackendsUnhealthy"],
+        {"write": LB_NAME, "spec": {"backendServerSelector": {"harvesterhci.io/vmName": ["no-node-of-this-cluster"]}}},
+        None,
+    ),
+    "a switch: dry run, pin and withdrawal": (
+        served(annotations=VM),
+        (allocated(),),
+        {},
+        ["Normal SwitchingLoadBalancer"],
+        {"annotations": {IP_POOL: "vlan100", KUBE_VIP_ADDRESSES: ""}, "touch": True},
+        WaitReason.SWITCHING,
+    ),
+    "a switch: deletion": (
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
+        (allocated(),),
+        {},
+        ["Normal SwitchingLoadBalancer"],
+        {"delete": LB_NAME},
+        WaitReason.SWITCHING,
+    ),
+    "a switch: the old one is going": (
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
+        (allocated(deleting=True),),
+        {},
+        [],
+        None,
+        WaitReason.OLD_LOAD_BALANCER,
+    ),
+    "a switch: creation": (
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
+        (),
+        {},
+        ["Normal EnsuringLoadBalancer"],
+        {
+            "create": LB_NAME,
+            "workloadType": "vm",
+            "ipam": "pool",
+            "ipPool": "vlan100",
+            "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+            "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
+        },
+        WaitReason.NOT_PROCESSED,
+    ),
+    "the load balancer vanished": (
+        served(),
+        (),
+        {},
+        ["Warning RecreatingLoadBalancer"],
+        {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
+        WaitReason.NOT_PROCESSED,
+    ),
+    "removal: withdrawal": (
+        served(deleting=True),
+        (allocated(),),
+        {},
+        ["Normal DeletingLoadBalancer"],
+        {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
+        WaitReason.BOOKING,
+    ),
+    "removal: deletion": (
+        served(deleting=True, annotations=WITHDRAWN),
+        (allocated(),),
+        {},
+        ["Normal DeletingLoadBalancer"],
+        {"delete": LB_NAME},
+        WaitReason.BOOKING,
+    ),
+    "removal: the end": (
+        served(deleting=True, annotations=WITHDRAWN),
+        (allocated(deleting=True),),
+        {},
+        ["Normal DeletedLoadBalancer"],
+        {"finalizers": [], "ingress": None},
+        None,
+    ),
+    "removal: Harvester has not responded": (
+        service(ours=True, deleting=True, annotations=SUPPRESSED),
+        (marked(),),
+        {},
+        [],
+        None,
+        WaitReason.BOOKING,
+    ),
+    "removal: the pool is blocked": (
+        service(ours=True, deleting=True, annotations=SUPPRESSED),
+        (marked(message=EXHAUSTED),),
+        {},
+        [],
+        {"write": LB_NAME, "closing_pool": "lan"},
+        WaitReason.BOOKING,
+    ),
+    "removal: one more search": (
+        service(ours=True, deleting=True, annotations=SUPPRESSED),
+        (marked(message="no matched IPPool"),),
+        {},
+        [],
+        {"write": LB_NAME, "annotations": {LB_ASKED_AGAIN: "true"}, "ask_again": True},
+        WaitReason.BOOKING,
+    ),
+    "removal: patience": (
+        service(ours=True, deleting=True, annotations=SUPPRESSED),
+        (marked(),),
+        {"waited": 300.0},
+        ["Normal DeletingLoadBalancer"],
+        {"delete": LB_NAME},
+        WaitReason.BOOKING,
+    ),
+    "removal: Harvester unreachable": (
+        service(ours=True, deleting=True),
+        (),
+        {"harvester_problem": NotFound(Answer(404, "NotFound", "no", "GET"))},
+        ["Warning HarvesterUnavailable"],
+        None,
+        WaitReason.HARVESTER_UNAVAILABLE,
+    ),
+    "removal: the type changed": (
+        served(kind="ClusterIP", annotations=WITHDRAWN),
+        (allocated(deleting=True),),
+        {},
+        ["Normal DeletedLoadBalancer"],
+        {"annotations": {KUBE_VIP_ADDRESSES: None}, "finalizers": [], "ingress": None},
+        None,
+    ),
+    "removal: secondaries": (
+        served(deleting=True),
+        (allocated(),),
+        {"own_secondaries": (served("b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web"}),)},
+        ["Warning DeletionPending"],
+        None,
+        WaitReason.SECONDARIES,
+    ),
+    "a secondary": (
+        service(ours=True, ports=[{"port": 443, "protocol": "TCP"}], annotations={**SUPPRESSED, **shares}),
+        (),
+        {"primary": primary, "primary_allocated": frozenset({ADDRESS})},
+        ["Normal EnsuredLoadBalancer"],
+        {
+            "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+            "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
+            "ingress": [SHOWN.replace("80", "443")],
+        },
+        None,
+    ),
+    "a secondary of none": (
+        service(annotations=shares),
+        (),
+        {},
+        ["Warning SharingRefused"],
+        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "finalizers": [SERVICE_FINALIZER]},
+        WaitReason.NOT_SHARABLE,
+    ),
+    "a port of the primary": (
+        service(annotations=shares),
+        (),
+        {
+            "primary": primary,
+            "primary_allocated": frozenset({ADDRESS}),
+            "secondaries_of_primary": (service(annotations=shares),),
+        },
+        ["Warning SharingRefused"],
+        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "finalizers": [SERVICE_FINALIZER]},
+        WaitReason.NOT_SHARABLE,
+    ),
+    "a former secondary": (
+        served(labels={PRIMARY_SERVICE_LABEL: "shop.main"}),
+        (),
+        {},
+        [],
+        {
+            "annotations": {KUBE_VIP_ADDRESSES: ""},
+            "labels": {PRIMARY_SERVICE_LABEL: None},
+            "ingress": None,
+            "touch": True,
+        },
+        WaitReason.LEAVING_PRIMARY,
+    ),
+    "the old load balancer is going": (waiting, (marked(deleting=True),), {}, [], None, WaitReason.OLD_LOAD_BALANCER),
+    "the name belongs to another cluster": (
+        service(),
+        (marked(annotations={LB_OWNER: "other"}),),
+        {},
+        ["Warning ForeignLoadBalancer"],
+        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
+        WaitReason.FOREIGN_LOAD_BALANCER,
+    ),
+    "a clone": (
+        served(),
+        (allocated(labels={LB_CLUSTER: "original"}),),
+        {},
+        ["Warning ForeignLoadBalancer"],
+        None,
+        WaitReason.FOREIGN_LOAD_BALANCER,
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "found", "more", "events", "write", "reason"), ROWS.values(), ids=ROWS.keys())
+def test_plan(
+    asked: Service,
+    found: tuple[LoadBalancer, ...],
+    more: dict[str, Any],
+    events: list[str],
+    write: object,
+    reason: WaitReason | None,
+) -> None:
+    made, next_write, outcome = outline(asked, *found, **more)
+    assert (made, next_write, getattr(outcome, "reason", None)) == (events, write, reason)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "said"),
+    [
+        (waiting, (marked(message=EXHAUSTED),), ("False", "PoolExhausted")),
+        (waiting, (marked(ip=ADDRESS, pool="lan"),), ("True", "EnsuredLoadBalancer")),
+        (service(annotations={IPAM: "static"}), (), ("False", "NotServable")),
+        (served(deleting=True, annotations=WITHDRAWN), (allocated(deleting=True),), None),
+        # Only with the next patch: a patch could make kube-vip announce the address again.
+        (served(condition=False), (allocated(),), ("True", "EnsuredLoadBalancer")),
+    ],
+)
+def test_condition(asked: Service, found: tuple[LoadBalancer, ...], said: tuple[str, str] | None) -> None:
+    condition = plan(asked, *found).condition
+    assert (condition and (condition.status, condition.reason)) == said
+
+
+def test_a_replacement_is_checked_by_a_dry_run_and_needs_ten_writes() -> None:
+    made = plan(served(annotations=VM), allocated())
+    assert made.check is not None
+    assert made.writes_needed == 10
