@@ -9,6 +9,7 @@ from pathlib import Path
 from devenv.ccm import CcmProcess
 from devenv.faults import Record
 from devenv.harvester.records import SLICES
+from devenv.kubevip import Transition
 from devenv.proxy import FaultProxy
 from devenv.restclient import wait_until
 from devenv.stage import Scene, Stage, until
@@ -81,6 +82,24 @@ async def retouched(stage: Stage, name: str, reason: str = Reason.INVALID_ANNOTA
     """Make the program look at a Service once more, by a change that means nothing, and wait until it has."""
     await stage.change_service(name, {"metadata": {"labels": {"touched": str(next(_numbers))}}})
     await caught_up(stage, reason)
+
+
+async def announced(stage: Stage, addresses: Mapping[str, set[str]]) -> None:
+    """Return once kube-vip announces exactly these addresses, each for the Services with these keys."""
+
+    async def as_expected() -> bool:
+        return stage.kube_vip.announced == addresses
+
+    await until(as_expected, within=60, what=f"announcement of {addresses}")
+
+
+async def transitions(stage: Stage, *expected: Transition) -> None:
+    """Return once these are all transitions of kube-vip since its start."""
+
+    async def as_expected() -> bool:
+        return stage.kube_vip.transitions == list(expected)
+
+    await until(as_expected, within=60, what=f"transitions {expected}")
 
 
 async def completed(stage: Stage, name: str) -> LoadBalancer:

@@ -44,7 +44,6 @@ async def test_address_waits_for_the_device_of_its_network(stage: Stage) -> None
     async with vlan_nodes(stage):
         await stage.served("web")
         await announced_on(stage, "enp2s0")
-        assert stage.kube_vip.device_of("default/web") == "enp2s0"
         assert await stage.told("web", Reason.DEVICE_CHANGED) == []
 
 
@@ -59,10 +58,11 @@ async def vlan_nodes(stage: Stage) -> AsyncIterator[None]:
 
 
 async def announced_on(stage: Stage, device: str) -> None:
-    """Return when kube-vip is told to announce the address on this device."""
+    """Return when kube-vip announces the address on this device."""
 
-    async def written() -> bool:
+    async def announced() -> bool:
         service = await stage.service("web")
-        return service is not None and service.metadata.annotation(KUBE_VIP_INTERFACE) == device
+        written = service is not None and service.metadata.annotation(KUBE_VIP_INTERFACE) == device
+        return written and stage.kube_vip.device_of("default/web") == device
 
-    await until(written, within=60, what=f"device {device} on the Service")
+    await until(announced, within=60, what=f"announcement on {device}")

@@ -12,7 +12,7 @@ from devenv.kubevip import Transition
 from devenv.restclient import Json
 from devenv.stage import Stage, until
 from harvester_ccm.names import IPAM, Reason
-from tests.e2e.observing import caught_up, completed, retouched, writes
+from tests.e2e.observing import caught_up, completed, retouched, transitions, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -39,7 +39,7 @@ async def test_pool_service_gets_its_address_in_kube_vips_shape(stage: Stage) ->
     assert (condition["type"], condition["status"]) == (f"{OURS}/LoadBalancerReady", "True")
     assert service["metadata"]["finalizers"] == [FINALIZER]
     assert service["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] == "127.77.0.2"
-    assert stage.kube_vip.transitions == [Transition("announce", "127.77.0.2", "default/web")]
+    await transitions(stage, Transition("announce", "127.77.0.2", "default/web"))
     assert [(told.type, told.reason, told.message) for told in await stage.told("web")] == [
         ("Normal", "EnsuringLoadBalancer", "Ensuring load balancer"),
         ("Normal", "EnsuredLoadBalancer", "Ensured load balancer, address 127.77.0.2"),
@@ -158,7 +158,7 @@ async def test_changed_ports_are_written_to_the_status_and_nowhere_else(stage: S
     await caught_up(stage)
     assert len(writes(stage.guest_proxy, "/services/web")) == 1
     assert (await completed(stage, "web")).metadata.resource_version == before.metadata.resource_version
-    assert stage.kube_vip.transitions == [Transition("announce", address, "default/web")]
+    await transitions(stage, Transition("announce", address, "default/web"))
 
 
 async def test_change_that_means_nothing_is_answered_by_no_write(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import IPAM, SERVICE_FINALIZER, Reason
-from tests.e2e.observing import caught_up, completed, give_endpoints, writes
+from tests.e2e.observing import announced, caught_up, completed, give_endpoints, transitions, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -95,7 +95,7 @@ async def test_address_is_withdrawn_before_the_load_balancer_is_deleted(stage: S
     await stage.served("web")
     await hold(stage, "web")
     await caught_up(stage)
-    assert "127.77.0.2" in stage.kube_vip.announced
+    await announced(stage, {"127.77.0.2": {"default/web"}})
     # Long enough to see that the deletion is asked for after the withdrawal, not beside it.
     deletion = stage.harvester_proxy.inject(Delay(0.5), method="DELETE", path=BALANCERS)
     stage.guest_proxy.forget()
@@ -118,10 +118,11 @@ async def test_address_is_withdrawn_before_the_load_balancer_is_deleted(stage: S
     assert service.addresses == ()
     await stage.nothing_left()
     assert announced_at_the_end == [False]
-    assert stage.kube_vip.transitions == [
+    await transitions(
+        stage,
         Transition("announce", "127.77.0.2", "default/web"),
         Transition("withdraw", "127.77.0.2", "default/web"),
-    ]
+    )
     await stage.change_service("web", {"metadata": {"finalizers": None}})
     await stage.gone("web")
 
@@ -159,4 +160,4 @@ async def test_load_balancer_that_is_gone_already_holds_nothing_up(stage: Stage)
     await stage.delete_service("wiki")
 
     await stage.gone("web", "wiki")
-    assert stage.kube_vip.announced == {}
+    await announced(stage, {})

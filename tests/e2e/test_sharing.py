@@ -17,7 +17,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from tests.e2e.observing import caught_up, give_endpoints, retouched, writes
+from tests.e2e.observing import announced, caught_up, give_endpoints, retouched, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -50,7 +50,7 @@ async def test_tcp_and_udp_of_one_number_share_an_address(stage: Stage) -> None:
 
     await has_address(stage, "127.77.0.2", "dns-udp", "dns-tcp")
     assert len(await stage.load_balancers()) == 1
-    assert stage.kube_vip.announced == {"127.77.0.2": {"default/dns-udp", "default/dns-tcp"}}
+    await announced(stage, {"127.77.0.2": {"default/dns-udp", "default/dns-tcp"}})
     document = await stage.service_document("dns-tcp")
     assert document["status"]["loadBalancer"]["ingress"] == [
         {"ip": "127.77.0.2", "ipMode": "VIP", "ports": [{"port": 53, "protocol": "TCP"}]},
@@ -92,10 +92,7 @@ async def test_primary_that_is_deleted_stays_while_its_address_is_used(stage: St
     assert other.addresses != ("127.77.0.2",)
     # kube-vip has let go of the old address and wants to see a change of the endpoints before it announces another.
 
-    async def announced() -> bool:
-        return set(stage.kube_vip.announced) == set(other.addresses)
-
-    await until(announced, within=60, what="announcement of the new address")
+    await announced(stage, {address: {"default/other-2"} for address in other.addresses})
 
     async def one_left() -> bool:
         return len(await stage.load_balancers()) == (await stage.harvester.counts()).booked == 1

@@ -56,11 +56,11 @@ async def answering(address: str, port: int, protocol: str = "TCP") -> set[str |
     return {await ask_once(protocol, address, port) for _ in range(6)}
 
 
-async def answer(address: str, nodes: set[str]) -> None:
-    """Return when exactly these nodes answer on port 8080, each time at the first try."""
+async def answer(address: str, nodes: set[str], port: int = 8080, protocol: str = "TCP") -> None:
+    """Return when exactly these nodes answer on the port, each time at the first try."""
 
     async def only_these() -> bool:
-        return await answering(address, 8080) == nodes
+        return await answering(address, port, protocol) == nodes
 
     await until(only_these, within=60, what=f"answers from {', '.join(sorted(nodes))}")
 
@@ -70,8 +70,7 @@ async def test_every_port_of_every_protocol_reaches_the_nodes(stage: Stage, node
     plain = await served(stage, nodes, "plain", [HTTP, DNS], **{WORKLOAD_TYPE: "vm"})
 
     await asyncio.gather(answer(checked, BOTH), answer(plain, BOTH))
-    assert await answering(plain, 5353, "UDP") == BOTH
-    assert await answering(checked, 5353, "UDP") == BOTH
+    await asyncio.gather(answer(plain, BOTH, 5353, "UDP"), answer(checked, BOTH, 5353, "UDP"))
 
     await nodes.remove(1)
     await asyncio.gather(answer(checked, {"node-2"}), answer(plain, {"node-2"}))
