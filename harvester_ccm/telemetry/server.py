@@ -4,7 +4,8 @@ It serves one request per connection. Probes open a new connection each time and
 and an idle connection cannot occupy memory. Before the client is known, three limits bound what it can cost: at most
 ``MAX_CONNECTIONS`` are open, a TLS handshake must end within ``HANDSHAKE_TIMEOUT_SECONDS``, and every connection is
 closed after ``CONNECTION_SECONDS``. A connection beyond the limit closes the oldest one, so that the kubelet's probe
-succeeds while another client opens thousands of silent connections.
+succeeds while another client opens thousands of silent connections. asyncio's own accept loop cannot do that, and the
+failed handshakes of 4,000 such connections occupy 170 MiB there until the next garbage collection.
 """
 
 from __future__ import annotations
