@@ -33,7 +33,6 @@ _LOAD_BALANCERS: Final = f"/apis/{LOAD_BALANCERS.group}/"
 """Path prefix of load balancers, in any API version."""
 _SHORT_NAMES: Final[Mapping[str, str]] = {name: alias for alias, name in CONTROLLER_ALIASES.items()}
 """The framework's metrics call controllers by other names than its flags."""
-_UPDATE_BUCKETS: Final = tuple(float(2**power) for power in range(15))
 _NODE_BUCKETS: Final = tuple(float(4**power) for power in range(6))
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 _PENDING_BUCKETS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)
@@ -78,11 +77,6 @@ class Metrics:
         )
         self.update_errors = counter(
             "service_controller_nodesync_error_total", "Updates of load balancers that failed."
-        )
-        self.update_seconds = histogram(
-            "service_controller_update_loadbalancer_host_latency_seconds",
-            "Time that Harvester took for an update of a load balancer.",
-            buckets=_UPDATE_BUCKETS,
         )
 
         self.node_init_seconds = histogram(
@@ -282,7 +276,6 @@ class Telemetry:
         metrics.request_seconds.labels(verb, cluster).observe(seconds)
         if verb == "PUT" and path.startswith(_LOAD_BALANCERS):
             metrics.updates.inc()
-            metrics.update_seconds.observe(seconds)
             if not 200 <= status < 300:
                 metrics.update_errors.inc()
 
