@@ -89,6 +89,7 @@ def test_shutdown_taint_follows_the_power_state(
         pytest.param(lost(taints=[SHUTDOWN]), "Paused", "taints ", id="paused"),
         pytest.param(lost(taints=[SHUTDOWN]), "Migrating", "taints ", id="migrating"),
         pytest.param(lost(taints=[SHUTDOWN]), "Stopped", "", id="tainted already"),
+        pytest.param(lost(taints=[SHUTDOWN]), "Starting", "", id="taint stays while the VM starts"),
         pytest.param(
             lost(taints=[SHUTDOWN, REINITIALIZE], ready="True"), "Stopped", "taints uninitialized", id="Ready"
         ),
