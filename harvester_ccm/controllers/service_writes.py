@@ -75,7 +75,7 @@ class ServiceWrites:
                 written = await self._balancers.replace(name, document)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
             case DeleteLoadBalancer(name=name, uid=uid, version=version):
-                if situation.scope.leaving and not service.metadata.deleting:
+                if situation.scope.leaving:
                     await self._confirm(service)
                 await self._balancers.delete(name, uid, version)
                 log.info("load balancer deleted", service=key, lb=name)
@@ -114,7 +114,7 @@ class ServiceWrites:
     async def _confirm(self, service: Service) -> None:
         """Check that the cached Service is current, before its load balancer is deleted. Raises Conflict if not.
 
-        No finalizer requests this deletion: the type or the class was changed, and may have been changed back since.
+        Its type or its class may have been changed back since, or the annotation that withdraws the address.
         """
         meta = service.metadata
         try:

@@ -178,13 +178,13 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
 
 
 def _is_suppressed(service: Service, address: str) -> bool:
-    """Return whether this program suppresses kube-vip, also if another client changed one of the two annotations.
+    """Return whether this program suppresses kube-vip, also if another client changed the address annotation.
 
     ``address`` is the one to announce: if kube-vip was told that already, a user has set ``ignore`` since then.
     """
     found = Announcement.of(service)
-    waits = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.address != address and not found.status
-    return found.suppressed or (waits and found.ignored)
+    managed = service.metadata.has_finalizer(SERVICE_FINALIZER)
+    return found.suppressed or (managed and found.ignored and found.address != address)
 
 
 def stays_silent(service: Service, address: str) -> bool:

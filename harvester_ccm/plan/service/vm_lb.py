@@ -65,7 +65,7 @@ def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> Desired:
         Done() if due is None else Wait(*due),
         unhealthy,
         events=(
-            _healthy_again(service, load_balancer),
+            _healthy_again(service, load_balancer) if unhealthy is None else None,
             not_as_requested(service, situation.request, load_balancer, address),
             restored(service, ""),
             _unknown_nodes(situation),
@@ -100,7 +100,8 @@ def _healthy_again(service: Service, load_balancer: LoadBalancer) -> EventMessag
     was_unhealthy = before is not None and before.reason == Reason.BACKENDS_UNHEALTHY
     if not was_unhealthy or ready is None or ready.status != "True":
         return None
-    text = f"Harvester sends traffic to the nodes again: {', '.join(sorted(load_balancer.backends)) or 'all'}"
+    backends = f": {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
+    text = f"Harvester sends traffic to the nodes again{backends}"
     return EventMessage("Normal", Reason.BACKENDS_HEALTHY, text)
 
 
