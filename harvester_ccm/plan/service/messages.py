@@ -37,7 +37,7 @@ CONTENTION_PATIENCE: Final = 180.0
 """Seconds for which Harvester's writes may conflict with others before an Event reports it; each retry may conflict."""
 UNAVAILABLE_PATIENCE: Final = 5.0
 """Seconds for which Harvester may be unreachable before waiting Services get an Event."""
-LASTING_CONFLICT: Final = 6
+LASTING_CONFLICT: Final = 8
 """Failures in a row, about a minute, after which a conflict is reported to the user."""
 REPORTED_FAILURES: Final = 2
 """Failures in a row after which a transient error is reported to the user."""
