@@ -1,0 +1,457 @@
+"""Sequences of events in the life of a Service that are easy to get wrong, each with the whole program in memory.
+
+Three more are beside related tests: a creation that gets no response (``test_creation_gate``), a deletion after the
+rate limit is reached (``test_write_limits``), and addresses that users requested under the Go provider
+(``test_addresses_not_booked``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from devenv.announcement import lacks_address
+from harvester_ccm.errors import CCMError, Conflict, Unreachable
+from harvester_ccm.kube_vip_names import (
+    ENDPOINTS_TOUCHED,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_LEASE,
+)
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    IPAM,
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_REQUESTED_NETWORK,
+    LB_SELECT_CLUSTER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    NETWORK,
+    PREFIX,
+    PRIMARY_SERVICE,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+)
+from harvester_ccm.plan.service.ownership import name_for
+from tests.program.test_new_harvester import with_machines, with_nodes
+from tests.worlds.builders import ADDRESS, CLUSTER, allocated, load_balancer, served, service
+from tests.worlds.clock import jumping_time, until
+from tests.worlds.memory_server import Call, Document, MemoryServer, refused
+from tests.worlds.program_world import Harvester, Program, by_name, guest_server
+
+KEY = "shop/web"
+AWAY = Unreachable("connection refused")
+GO: dict[str, Any] = {
+    "ours": True,
+    "address": "10.9.0.1",
+    "condition": False,
+    "annotations": {KUBE_VIP_ADDRESSES: "10.9.0.1", KUBE_VIP_HOST: "node-1"},
+}
+CONFLICT = refused(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
+
+
+class AllocatingHarvester(Harvester):
+    """Allocates addresses unless it is paused; one from DHCP is left to kube-vip, and one for VMs is in use at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paused = False
+
+    def _give_address(self, key: str) -> None:
+        if self.paused:
+            asyncio.get_running_loop().call_later(1.0, self._give_address, key)
+            return
+        super()._give_address(key)
+        found = self.of(LOAD_BALANCERS).get(key)
+        if found is not None and found["spec"]["ipam"] == "dhcp":
+            self.change(LOAD_BALANCERS, key, {"status": {"allocatedAddress": {"ip": DHCP_ADDRESS}}})
+        elif found is not None and found["spec"]["workloadType"] == "vm":
+            address = found["status"]["allocatedAddress"]["ip"]
+            self.change(LOAD_BALANCERS, key, {"status": {"address": address}})
+
+
+class World(Program):
+    """The program of one guest cluster with three nodes, on its Harvester."""
+
+    def __init__(self, *flags: str) -> None:
+        self.harvester = with_machines(AllocatingHarvester())
+        super().__init__(with_nodes(guest_server()), self.harvester, "demo", *flags)
+
+    @property
+    def balancer(self) -> Document | None:
+        """The only load balancer, if there is one."""
+        found = self.harvester.items(LOAD_BALANCERS)
+        assert len(found) <= 1
+        return found[0] if found else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no Service and no load balancer is left."""
+        return not self.guest.items(SERVICES) and not self.harvester.items(LOAD_BALANCERS)
+
+    def noted(self, name: str = "web") -> dict[str, str]:
+        """Return the annotations of a Service."""
+        return dict(self.service(name)["metadata"].get("annotations") or {})
+
+    def condition(self, name: str = "web") -> Document:
+        """Return the condition of a Service."""
+        (found,) = self.service(name)["status"]["conditions"]
+        return dict(found)
+
+    def change(self, name: str = "web", **patch: Any) -> None:
+        """Change a Service as another client."""
+        self.guest.change(SERVICES, f"shop/{name}", patch)
+
+    def cut(self) -> None:
+        """Make Harvester unreachable."""
+        self.harvester.fault = lambda _call: AWAY
+        self.harvester.break_watches(AWAY)
+
+    async def until_crash(self, writes: int) -> None:
+        """Run the program until it has sent this many writes; the response to the last one is lost."""
+        task = asyncio.create_task(self.run())
+        left = writes
+
+        def lost(call: Call) -> CCMError | None:
+            nonlocal left
+            left -= call.is_write and "/events" not in call.path
+            if left > 0:
+                return None
+            for server in (self.guest, self.harvester):
+                server.fault = lambda _call: AWAY
+            task.cancel()
+            return AWAY
+
+        self.guest.lost = self.harvester.lost = lost
+        await asyncio.wait([task], timeout=60)
+        for server in (self.guest, self.harvester):
+            server.fault, server.lost = None, lambda _call: None
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "at start"])
+@jumping_time
+async def test_new_service_delays_no_other_while_harvester_is_unreachable(*, running: bool) -> None:
+    world = World()
+    world.create("old")
+    async with world.live():
+        await asyncio.sleep(10)
+    before = world.service("old")
+    if not running:
+        world.cut()
+    async with world.live():
+        await asyncio.sleep(5)
+        world.cut()
+        world.create("web")
+        await asyncio.sleep(1)
+        assert not lacks_address(world.service("web")), "kube-vip waits for it, and for no other Service meanwhile"
+        await asyncio.sleep(600)
+        assert world.service("old") == before
+        assert world.told() == ["web: HarvesterUnavailable"]
+        world.harvester.fault = None
+        await asyncio.sleep(60)
+        assert world.address("web") == world.noted()[KUBE_VIP_ADDRESSES] != ""
+        assert KUBE_VIP_IGNORE not in world.noted()
+
+
+@pytest.mark.parametrize(
+    ("after", "cut"),
+    [(0.0, False), (0.0, True), (3.0, True)],
+    ids=["watch delayed", "connection lost", "loss noticed"],
+)
+@jumping_time
+async def test_service_deleted_after_a_creation_without_response_leaves_nothing(after: float, *, cut: bool) -> None:
+    world = World()
+
+    def lose(call: Call) -> CCMError | None:
+        if call.verb != "POST":
+            return None
+        world.harvester.lost = lambda _call: None
+        if cut:
+            world.cut()
+        asyncio.get_running_loop().call_later(after, world.guest.delete, SERVICES, KEY)
+        return Unreachable("no answer within 10 s")
+
+    async with world.live():
+        await asyncio.sleep(5)
+        world.harvester.lost, world.harvester.lagging = lose, True
+        world.create("web")
+        await asyncio.sleep(60)
+        assert world.balancer is not None
+        if after:
+            assert world.service("web")["metadata"]["finalizers"] == [SERVICE_FINALIZER]
+        world.harvester.fault = None
+        world.harvester.catch_up()
+        # Without a Service, the load balancer is an orphan.
+        await asyncio.sleep(120)
+        assert world.is_empty
+
+
+@jumping_time
+async def test_address_from_dhcp_is_followed() -> None:
+    world = World()
+    world.put(service(annotations={IPAM: "dhcp"}))
+
+    def lease(address: str) -> None:
+        annotations = {KUBE_VIP_HOST: "node-1", KUBE_VIP_LEASE: address}
+        world.change(metadata={"annotations": annotations})
+        world.change(status={"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}})
+
+    async with world.live():
+        await asyncio.sleep(5)
+        assert world.noted()[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
+        assert KUBE_VIP_IGNORE not in world.noted()
+        assert world.address("web") == ""
+        await asyncio.sleep(60)
+        assert (world.condition()["status"], world.told()) == ("False", ["web: AddressPending"])
+        for address in ("10.10.0.5", "10.10.0.6"):
+            lease(address)
+            await asyncio.sleep(5)
+            assert world.balancer is not None
+            assert world.balancer["status"]["address"] == world.address("web") == address
+            assert world.noted()[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
+            assert world.condition()["status"] == "True"
+        assert world.told() == ["web: AddressPending", "web: AddressChanged"]
+        written = len(world.guest.writes("services/"))
+    async with world.live():
+        await asyncio.sleep(60)
+        assert len(world.guest.writes("services/")) == written
+        world.guest.delete(SERVICES, KEY)
+        await asyncio.sleep(5)
+        assert world.is_empty
+
+
+@jumping_time
+async def test_deleted_primary_keeps_its_load_balancer_until_the_last_secondary_is_deleted() -> None:
+    world = World()
+    world.create("web")
+    for name, port in (("api", 443), ("db", 5432)):
+        shared = {PRIMARY_SERVICE: KEY}
+        world.put(service(name, uid=f"uid-of-{name}", ports=[{"port": port}], annotations=shared))
+    async with world.live():
+        await asyncio.sleep(10)
+        address = world.address("web")
+        assert world.address("api") == world.address("db") == address != ""
+        world.guest.delete(SERVICES, KEY)
+        await asyncio.sleep(60)
+        world.guest.delete(SERVICES, "shop/api")
+        await asyncio.sleep(60)
+        assert world.address("web") == world.address("db") == world.noted("db")[KUBE_VIP_ADDRESSES] == address
+        assert "web: DeletionPending" in world.told()
+        world.guest.delete(SERVICES, "shop/db")
+        await asyncio.sleep(10)
+        assert world.is_empty
+
+
+@pytest.mark.parametrize("writes", range(1, 9))
+@jumping_time
+async def test_switch_of_the_workload_type_survives_a_crash_after_each_write(writes: int) -> None:
+    world = World()
+    world.create("web")
+    async with world.live():
+        await asyncio.sleep(10)
+    address = world.address("web")
+    for workload_type in ("vm", "cluster"):
+        world.change(metadata={"annotations": {WORKLOAD_TYPE: workload_type}})
+        await world.until_crash(writes)
+        async with world.live():
+            await asyncio.sleep(60)
+        assert world.balancer is not None
+        assert world.balancer["spec"]["workloadType"] == workload_type
+        assert world.address("web") == world.balancer["status"]["address"] == address
+        announced = {key: world.noted().get(key) for key in (KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE)}
+        by_harvester = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+        by_kube_vip = {KUBE_VIP_ADDRESSES: address, KUBE_VIP_IGNORE: None}
+        assert announced == (by_harvester if workload_type == "vm" else by_kube_vip)
+        assert world.condition()["status"] == "True"
+
+
+@jumping_time
+async def test_service_whose_type_becomes_cluster_ip_keeps_nothing_of_this_program() -> None:
+    world = World()
+    world.create("web")
+    async with world.live():
+        await asyncio.sleep(10)
+        world.change(spec={"type": "ClusterIP"})
+        await asyncio.sleep(10)
+        assert world.balancer is None
+    found = world.service("web")
+    assert not any(found["metadata"][field] for field in ("annotations", "labels", "finalizers"))
+    assert not world.address("web")
+    assert not found["status"].get("conditions")
+
+
+@jumping_time
+async def test_load_balancer_stays_if_the_type_was_changed_back_and_the_cache_is_stale() -> None:
+    world = World()
+    world.create("web")
+
+    def change_back(call: Call) -> None:
+        if call.verb == "PATCH" and world.service("web")["spec"]["type"] == "ClusterIP":
+            world.guest.lagging = True
+            world.change(spec={"type": "LoadBalancer"})
+
+    async with world.live():
+        await asyncio.sleep(10)
+        before, address = world.balancer, world.address("web")
+        world.guest.lost = change_back
+        world.change(spec={"type": "ClusterIP"})
+        await asyncio.sleep(30)
+        assert "DELETE" not in {call.verb for call in world.harvester.calls}
+        world.guest.catch_up()
+        await asyncio.sleep(10)
+        assert world.balancer == before
+        assert world.address("web") == world.noted()[KUBE_VIP_ADDRESSES] == address
+
+
+@jumping_time
+async def test_deletion_waits_until_harvester_has_allocated_the_address() -> None:
+    world = World()
+    world.harvester.paused = True
+    async with world.live():
+        await asyncio.sleep(5)
+        world.create("web")
+        await asyncio.sleep(1)
+        world.guest.delete(SERVICES, KEY)
+        await asyncio.sleep(60)
+        assert [line.partition(" ")[0] for line in world.harvester.writes()] == ["POST"]
+        assert world.service("web")["metadata"]["finalizers"] == [SERVICE_FINALIZER]
+        assert set(world.told()) == {"web: DeletionPending"}
+        world.harvester.paused = False
+        await asyncio.sleep(5)
+        assert world.is_empty
+        assert [line.partition(" ")[0] for line in world.harvester.writes()] == ["POST", "DELETE"]
+
+
+@jumping_time
+async def test_restart_before_the_touch_of_the_endpoints_does_not_lose_it() -> None:
+    world = World()
+    world.create("web")
+    labels = {SERVICE_LABEL: "web"}
+    metadata = {"name": "web-1", "namespace": "shop", "labels": labels}
+    world.guest.put(ENDPOINT_SLICES, {"metadata": metadata, "endpoints": [{"addresses": ["10.1.0.1"]}]})
+    async with world.live():
+        await asyncio.sleep(10)
+        address = world.address("web")
+        # kube-vip announces the address; then another client changes the annotation.
+        world.change(metadata={"annotations": {KUBE_VIP_HOST: "node-1"}})
+        world.change(metadata={"annotations": {KUBE_VIP_ADDRESSES: "192.168.1.50"}})
+        await until(lambda: world.noted()[KUBE_VIP_ADDRESSES] == address)
+    assert touches(world.guest) == 0
+    async with world.live():
+        await asyncio.sleep(10)
+        assert touches(world.guest) == 1
+        assert world.condition()["status"] == "True"
+
+
+def touches(guest: MemoryServer) -> int:
+    """Return how often an EndpointSlice was touched."""
+    bodies = [call.body for call in guest.calls if call.verb == "PATCH" and "/endpointslices/" in call.path]
+    assert all(ENDPOINTS_TOUCHED in body["metadata"]["annotations"] for body in bodies)
+    return len(bodies)
+
+
+@jumping_time
+async def test_objects_of_the_go_provider_and_of_earlier_versions_are_adopted() -> None:
+    """Earlier versions of this program wrote annotations that have no reader any more."""
+    world = World()
+    go = service("go", uid="go", **GO)
+    balancer = load_balancer(
+        name_for(go, CLUSTER),
+        uid="go-lb",
+        labels={LB_CLUSTER: CLUSTER.name, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "go"},
+        annotations={LB_SELECT_CLUSTER: CLUSTER.name, LB_REQUESTED_NETWORK: ""},
+        ip="10.9.0.1",
+        pool="lan",
+        address="10.9.0.1",
+    )
+    earlier = {"announce-again": "due", "moving": '{"name": "x", "pool": "lan"}', "ignored-by-user": "true"}
+    world.put(go)
+    world.put(served(annotations={f"{PREFIX}{name}": value for name, value in earlier.items()}))
+    world.harvester.put(LOAD_BALANCERS, balancer)
+    world.harvester.put(LOAD_BALANCERS, allocated(annotations={f"{PREFIX}called": "2026-01-01T00:00:00Z"}))
+    uids = {one["metadata"]["uid"] for one in world.harvester.items(LOAD_BALANCERS)}
+    async with world.live():
+        await asyncio.sleep(3600)
+        assert (world.address("go"), world.address("web")) == ("10.9.0.1", ADDRESS)
+        assert world.guest.writes("services/") == []
+        adopted = by_name(world.harvester, LOAD_BALANCERS)
+        assert {one["metadata"]["uid"] for one in adopted.values()} == uids
+        assert all(one["metadata"]["annotations"][LB_OWNER] == CLUSTER.uid for one in adopted.values())
+        assert [line.partition(" ")[0] for line in world.harvester.writes()] == ["PUT"]
+        for name in ("go", "web"):
+            world.guest.delete(SERVICES, f"shop/{name}")
+        await asyncio.sleep(10)
+        assert world.is_empty
+
+
+@jumping_time
+async def test_write_of_a_former_leader_that_arrives_late_is_rejected() -> None:
+    world = World()
+    world.create("web")
+    late: list[Call] = []
+
+    def keep(call: Call) -> CCMError | None:
+        if call.verb != "PUT":
+            return None
+        late.append(call)
+        task.cancel()
+        return AWAY
+
+    world.harvester.fault = keep
+    task = asyncio.create_task(world.run())
+    await asyncio.wait([task])
+    world.harvester.fault = None
+    (call,) = late
+    async with world.live():
+        await asyncio.sleep(10)
+        before, address = world.balancer, world.address("web")
+        with pytest.raises(Conflict):
+            await world.harvester.serve(call.verb, call.path, call.body)
+        await asyncio.sleep(10)
+        assert world.balancer == before
+        assert world.address("web") == address != ""
+
+
+CONFLICTS = {"Service": ("guest", "PATCH", "/services/"), "load balancer": ("harvester", "PUT", "/loadbalancers/")}
+
+
+@pytest.mark.parametrize(("server", "verb", "path"), CONFLICTS.values(), ids=CONFLICTS.keys())
+@jumping_time
+async def test_write_that_conflicts_for_a_minute_is_reported(server: str, verb: str, path: str) -> None:
+    world = World()
+    concerned = getattr(world, server)
+    concerned.fault = lambda call: CONFLICT if call.verb == verb and path in call.path else None
+    world.create("web")
+    async with world.live():
+        await asyncio.sleep(45)
+        assert world.told() == []
+        await asyncio.sleep(45)
+        assert world.told() == ["web: SyncLoadBalancerFailed"]
+        assert str(CONFLICT) in world.warnings("web")[0]
+        await asyncio.sleep(600)
+        assert len(world.told()) == 1
+        concerned.fault = None
+        await asyncio.sleep(60)
+        assert world.address("web")
+        assert world.condition()["status"] == "True"
+
+
+@pytest.mark.parametrize("published", [True, False])
+@jumping_time
+async def test_address_waits_only_for_a_device_that_is_published(*, published: bool) -> None:
+    world = World(f"--disable-vmi-controller={not published}".lower())
+    world.put(service(annotations={NETWORK: "default/vlan7"}))
+    async with world.live():
+        await asyncio.sleep(60)
+        assert bool(world.address("web")) is not published
+        (text,) = world.warnings("web")
+        assert ("--disable-vmi-controller" in text) is not published
+        assert world.told() == ["web: NetworkDeviceUnknown"]
