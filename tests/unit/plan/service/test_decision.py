@@ -44,7 +44,9 @@ waiting = service(ours=True, annotations=SUPPRESSED)
 hosted = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM})
 vmlb = allocated(spec=SPEC)
 primary = served("main", uid="main-uid")
+other = service("main", uid="main-uid", ours=True, address="10.0.0.9")
 shares = {PRIMARY_SERVICE: "shop/main"}
+shared = {PRIMARY_SERVICE_LABEL: "shop.web"}
 Row = tuple[Service, tuple[LoadBalancer, ...], dict[str, Any], list[str], object, WaitReason | None]
 """The Service, its load balancers, other facts; the Events, the write, and the reason to wait."""
 
@@ -422,6 +424,66 @@ ROWS: dict[str, Row] = {
         ["Warning DeletionPending"],
         None,
         WaitReason.SECONDARIES,
+    ),
+    "removal: Harvester not read yet": (
+        service(ours=True, deleting=True, annotations=SUPPRESSED),
+        (),
+        {"harvester_known": False},
+        [],
+        None,
+        WaitReason.HARVESTER_UNAVAILABLE,
+    ),
+    "removal: kube-vip has to see the withdrawal": (
+        served(deleting=True, annotations={KUBE_VIP_IGNORE: "true"}),
+        (allocated(),),
+        {},
+        ["Normal DeletingLoadBalancer"],
+        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}, "touch": True},
+        WaitReason.BOOKING,
+    ),
+    "removal: a secondary that is being deleted, too": (
+        served(deleting=True),
+        (allocated(),),
+        {"own_secondaries": (served("b", deleting=True, labels=shared),)},
+        ["Warning DeletionPending"],
+        None,
+        WaitReason.SECONDARIES,
+    ),
+    "removal: a secondary without a status": (
+        served(deleting=True),
+        (allocated(),),
+        {"own_secondaries": (service("b", ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}, labels=shared),)},
+        ["Warning DeletionPending"],
+        None,
+        WaitReason.SECONDARIES,
+    ),
+    "a switch: secondaries announce the address": (
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
+        (allocated(),),
+        {"own_secondaries": (served("b", uid="b", labels=shared),)},
+        [],
+        None,
+        WaitReason.SECONDARIES,
+    ),
+    "a secondary with a load balancer: withdrawal": (
+        served(ports=[{"port": 443, "protocol": "TCP"}], annotations=shares),
+        (allocated(),),
+        {"primary": other, "primary_allocated": frozenset({"10.0.0.9"})},
+        ["Normal DeletingLoadBalancer"],
+        {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
+        WaitReason.BOOKING,
+    ),
+    "a secondary whose own address is shared": (
+        served(ports=[{"port": 443, "protocol": "TCP"}], annotations=shares),
+        (allocated(),),
+        {
+            "primary": other,
+            "primary_allocated": frozenset({"10.0.0.9"}),
+            "own_secondaries": (served("b", uid="b", labels=shared),),
+        },
+        ["Warning SharingRefused"],
+        None,
+        None,
     ),
     "a secondary": (
         service(ours=True, ports=[{"port": 443, "protocol": "TCP"}], annotations={**SUPPRESSED, **shares}),
