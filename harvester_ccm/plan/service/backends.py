@@ -1,4 +1,4 @@
-"""The nodes that may get traffic from a VM load balancer, and why others get none."""
+"""The nodes that may get traffic from a VM load balancer, and why others do not."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class Backends(Struct, frozen=True):
     names: tuple[str, ...] = ()
     """Of their VMs."""
     strangers: tuple[str, ...] = ()
-    """Names of nodes that get none because they are no VM that is known for certain."""
+    """Names of nodes without traffic because their VM is not known for certain."""
     known: bool = True
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
     none_because: str = ""
-    """Why no node may get traffic; says nothing where some may."""
+    """Why no node may get traffic; empty if some may."""
     networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """VM network to the addresses that nodes report there; no change of them calls for a change of anything."""
+    """VM network to the addresses that nodes report there; only used in an Event."""
     attached: frozenset[str] | None = None
-    """The VM networks that the nodes are in; None where that is not known of all. No more than a word in an Event."""
+    """The VM networks of the nodes; None if that is not known of all of them. Only used in an Event."""
 
     @property
     def chosen(self) -> tuple[object, ...]:
-        """What calls for a change of load balancers when it differs."""
+        """The fields whose change requires a write of load balancers."""
         return self.names, self.strangers, self.known, self.none_because
 
     @classmethod
     def of(cls, nodes: Iterable[Node], matches: NodeMatches) -> Self:
-        """Return the nodes that may get traffic, by what is known of their VMs."""
+        """Return the nodes that may get traffic; ``matches`` are their VMs."""
         nodes = tuple(nodes)
         strangers = sorted(n.metadata.name for n in nodes if takes_traffic(n) and n.metadata.name in matches.strangers)
         names = backend_names(nodes, matches.vm_names)
@@ -69,13 +69,13 @@ def takes_traffic(node: Node) -> bool:
 
 
 def why_no_backend(nodes: Collection[Node]) -> str:
-    """Return why none of these nodes gets traffic, in a sentence; it holds only when none does.
+    """Return why none of these nodes gets traffic.
 
     >>> why_no_backend([])
-    'This cluster has no Node yet, so nobody can get traffic'
+    'This cluster has no Node yet'
     """
     if not nodes:
-        return "This cluster has no Node yet, so nobody can get traffic"
+        return "This cluster has no Node yet"
     going = sum(1 for node in nodes if node.metadata.deleting)
     excluded = sum(1 for node in nodes if not node.metadata.deleting and not takes_traffic(node))
     unknown = len(nodes) - going - excluded

@@ -1,10 +1,9 @@
 """The LoadBalancer object of a Service, field by field, and the changes that an existing one needs.
 
-Written once, at creation: ``ipam`` and the pool selection annotations (Harvester's webhook overwrites namespace and
-project at every write, so comparing them later would write for ever). Fixed once there is an address: the pool and the
-network. Kept up to date: labels, the cluster annotation, the management network, the ownership marks,
-``status.address`` of cluster load balancers, and listeners, backends and health check of VM load balancers. Everything
-else is left as it was read.
+Set only at creation: ``ipam`` and the pool selection annotations (Harvester's webhook overwrites namespace and project
+with every write, so a comparison would never end). Fixed once there is an address: the pool and the network. Kept up to
+date: labels, the cluster annotation, the management network, the owner annotations, ``status.address`` of cluster load
+balancers, and listeners, backends and health check of VM load balancers. All other fields stay as they were read.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Document = dict[str, object]
 
 
 class LoadBalancerChange(Struct, frozen=True):
-    """Fields of an existing LoadBalancer that must be written; None in a map removes the key."""
+    """Fields of an existing LoadBalancer that change; None as a value of a map removes the key."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str | None] = field(default_factory=dict)
@@ -47,14 +46,14 @@ class LoadBalancerChange(Struct, frozen=True):
     address: str | None = None
     """New ``status.address``; None leaves it."""
     closing_pool: str = ""
-    """Pool to be named in the place of an address: Harvester books none any more then, and gives back what it has
-    booked there when the load balancer is deleted. What it said before is dropped: the next word is its answer."""
+    """Pool that is named in place of an address: Harvester then allocates nothing more, and releases what it has
+    allocated there with the load balancer. Its conditions are cleared, so that the next one is its response."""
     ask_again: bool = False
-    """Whether what Harvester said of an address is dropped, so that it looks for one once more."""
+    """Whether Harvester's conditions are cleared, so that it searches for an address once more."""
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has to be written."""
+        """Whether nothing changes."""
         return self == LoadBalancerChange()
 
 
@@ -63,9 +62,9 @@ def new_load_balancer(
 ) -> Document:
     """Return the object to create with this ``spec``.
 
-    It has the finalizer of Harvester's controller from the start. Otherwise that adds it in a write of its own, which
-    every other writer of the object may meet; that is a third of its writes, of which it has five a second. That
-    Harvester has recorded anything is not to be read from the finalizer then.
+    It has the finalizer of Harvester's controller from the start. Otherwise Harvester adds it with a separate write,
+    which may conflict with others and is a third of its writes, of which it has five a second. The finalizer does not
+    show that Harvester has recorded an address then.
     """
     network = network_annotation(service)
     annotations = {
@@ -90,14 +89,14 @@ def new_load_balancer(
 
 
 def _description(request: Request) -> Document:
-    """Return the field by which a load balancer has the description that its Service asks for."""
+    """Return the field with the description that the Service requests."""
     return {"description": request.description} if request.description else {}
 
 
 def described(document: Document, situation: Situation) -> Document:
-    """Return a load balancer as it is written, with a description that says whose it is.
+    """Return a load balancer as it is written, with a description that names its Service and cluster.
 
-    Harvester's pages show it in their lists. What somebody else wrote there stays, and it is no reason for a write.
+    Harvester's UI shows it in its lists. A description by another client stays, and this one is no reason for a write.
     """
     spec, whose = cast("Document", document["spec"]), f"{situation.service.metadata.key} of cluster "
     written = str(spec.get("description") or "")
@@ -107,9 +106,9 @@ def described(document: Document, situation: Situation) -> Document:
 
 
 def network_of(current: LoadBalancer, wanted: str) -> str:
-    """Return the network of a load balancer in normal form: the one it was made with is fixed once it has an address.
+    """Return the network of a load balancer in normal form; it is fixed once the load balancer has an address.
 
-    ``wanted`` is what the Service asks for now; it holds until then, and for a load balancer that does not say.
+    ``wanted`` is the one that the Service requests now: it applies until then, or if the load balancer names none.
     """
     made_with = current.metadata.annotation(LB_REQUESTED_NETWORK)
     return normal_network(made_with) if current.allocated_ip and made_with is not None else wanted
@@ -122,10 +121,10 @@ def load_balancer_change(
     address: str | None = None,
     spec: Mapping[str, object] | None = None,
 ) -> LoadBalancerChange:
-    """Return what differs between an existing load balancer and what the Service needs.
+    """Return the difference between an existing load balancer and its desired state.
 
-    ``address`` is the address in use, or None while it is not known (then the old one stays). ``spec`` holds the
-    fields that must have these values; None among them means absent.
+    ``address`` is the address in use, or None while it is not known (then the old one stays). ``spec`` has the desired
+    fields; None as a value means absent.
     """
     meta, service, cluster = current.metadata, situation.service, situation.cluster
     annotations = _kept_annotations(service, cluster)
@@ -142,9 +141,9 @@ def load_balancer_change(
 
 
 def searches_elsewhere(current: LoadBalancer, situation: Situation) -> bool:
-    """Return whether Harvester looks for an address in another pool or network than the Service asks for now.
+    """Return whether Harvester searches for an address in another pool or network than the Service requests now.
 
-    One made by a provider before 0.2.7 does not say which network was asked for.
+    A load balancer by the Go provider before 0.2.7 does not name the requested network.
     """
     request = situation.request
     if current.allocated_ip:
@@ -156,7 +155,7 @@ def searches_elsewhere(current: LoadBalancer, situation: Situation) -> bool:
 
 
 def _agrees(key: str, present: object, wanted: object) -> bool:
-    """Return whether a field has the wanted value; parts of it that only a newer Harvester knows do not count."""
+    """Return whether a field has the desired value, apart from parts that only a newer Harvester knows."""
     if isinstance(present, list) and isinstance(wanted, list):
         return len(present) == len(wanted) and all(map(_covers, present, wanted))
     return _covers(present, wanted) if key == "healthCheck" else present == wanted
@@ -169,7 +168,7 @@ def _covers(present: object, wanted: object) -> bool:
 
 
 def changed_document(current: LoadBalancer, change: LoadBalancerChange) -> Document:
-    """Return the whole object with the change made; unknown fields and the resource version stay."""
+    """Return the whole changed object; unknown fields and the resource version stay."""
     document = current.document()
     metadata = cast("Document", document["metadata"])
     labels = cast("Document", metadata.get("labels") or {})

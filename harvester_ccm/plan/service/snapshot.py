@@ -1,8 +1,8 @@
-"""What is known about one Service: observed once, in one way, for the running program, its commands and its tests.
+"""A snapshot of everything that the plan of one Service depends on.
 
-``observe`` reads a ``ServiceStore``: caches that follow the clusters, or complete lists. Whose load balancer there is,
-whether the Service is ours, and what it asks for are judged here, once; plans read the answers. ``ServiceState`` is
-what is remembered of a Service from one look to the next.
+``observe`` reads a ``ServiceStore``: the caches of the controllers, or the complete lists of a command. It decides once
+who owns the load balancers, whether the Service is managed and what it requests. ``ServiceState`` is the only state
+that is kept from one reconcile to the next.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from harvester_ccm.plan.service.scope import (
 )
 
 BY_PRIMARY: Final = "primary"
-"""Index of Services by the primary that they name, and by the one whose address they were last served with."""
+"""Index of Services by the primary that they name, and by the one whose address they last had."""
 BY_SERVICE: Final = "service"
-"""Index of load balancers by the key of the Service that their labels name, and by the UID of an earlier provider."""
+"""Index of load balancers by the Service that their labels name, and by its UID (Go provider before 0.2)."""
 BY_ADDRESS: Final = "address"
 """Index of load balancers by the address that Harvester has allocated, and of Services by those in their status."""
 
 
 class ServiceStore(Protocol):
-    """All that is known of Services and what they depend on."""
+    """Services and everything that they depend on."""
 
     @property
     def services(self) -> Lister[Service]:
@@ -77,7 +77,7 @@ class ServiceStore(Protocol):
         """The nodes that may get traffic."""
 
     def is_our_harvester(self, cluster: ClusterIdentity) -> bool | None:
-        """Return the same as ``selection.is_our_harvester``."""
+        """As ``scope.is_our_harvester``."""
 
 
 def service_index(load_balancer: LoadBalancer) -> Iterable[str]:
@@ -110,97 +110,94 @@ class ListedStore(Struct, frozen=True):
     our_harvester: bool | None = True
 
     def is_our_harvester(self, cluster: ClusterIdentity) -> bool | None:
-        """Return the same as ``selection.is_our_harvester``."""
+        """As ``scope.is_our_harvester``."""
         return self.our_harvester
 
 
 class ServiceState(Struct, gc=False):
-    """What is remembered of one Service between two looks; lost at a restart without harm. Times are of one clock."""
+    """The state of one Service that is kept between reconciles; it is lost at a restart without harm."""
 
     uid: str = ""
     """Of the Service; a new one of the same name starts anew."""
-    phase: str = ""
+    phase: tuple[object, ...] = ()
+    """As in the snapshot."""
     since: float = 0.0
-    """When the phase began."""
+    """When the phase began, in seconds of the monotonic clock."""
     touch_at: float | None = None
-    """When its endpoints are to be touched; None when they need not be."""
+    """When an EndpointSlice of the Service is touched; None if that is not necessary."""
 
 
 class Situation(Struct, frozen=True, dict=True):
-    """All that is known about one Service and what it depends on."""
+    """Everything that the plan of one Service depends on."""
 
     service: Service
     cluster: ClusterIdentity
     match: LoadBalancerMatch
-    """Whose the load balancers are that carry the Service's labels or name."""
+    """The load balancers with the Service's labels or name, and their owners."""
     scope: Scope
-    """Whether the Service is ours, and in what way."""
+    """Whether the Service is managed."""
     request: Request
-    """What it asks for."""
+    """Its annotations and fields."""
     backends: Backends
     """The nodes that may get traffic."""
     holders: tuple[LoadBalancer, ...] = ()
-    """The other ones that hold an address that the Service shows or that they hold for it."""
+    """Load balancers of other Services with an address of this one or of its load balancers."""
     primary: Service | None = None
     """The Service whose address this one shares, if it names one that exists."""
     primary_allocated: frozenset[str] | None = None
-    """Addresses that Harvester has allocated for that Service; None while that is not known."""
+    """Addresses of the primary's load balancers; None while these are not known."""
     secondaries_of_primary: tuple[Service, ...] = ()
-    """The Services that name the primary of this one, or this one itself where it names none; in the cache's order."""
+    """Services that name the same primary, or this one if it names none; in the order of the cache."""
     own_secondaries: tuple[Service, ...] = ()
     """Services that name this Service as their primary, or last had its address."""
     secondary_in_progress: bool = False
     """Whether one of these is being reconciled now."""
     node_addresses: tuple[str, ...] = ()
-    """Of the nodes in the network that the Service asks for or, where none reports any there, in all networks."""
+    """Of the nodes in the requested network or, if none reports an address there, in all networks."""
     network_devices: Mapping[str, str] | None = None
-    """Network to device in the nodes; None while there is none."""
+    """Network to device of the nodes; None if there is no mapping."""
     mapping_known: bool = True
-    """Whether that was looked up; before that, nothing is said about it."""
+    """Whether the mapping has been looked up."""
     harvester_known: bool = True
-    """Whether Harvester's load balancers have been listed; before that, none found means nothing."""
+    """Whether Harvester's load balancers have been listed; before that, the absence of one means nothing."""
     harvester_problem: CCMError | None = None
+    """Why they cannot be read now."""
     our_harvester: bool | None = True
-    """Whether a load balancer can be created in this Harvester, as of ``is_our_harvester``; True if there is one."""
+    """Whether a load balancer can be created in this Harvester; see ``scope.is_our_harvester``."""
     wall_time: str = ""
-    """The time of day, as the API writes it; of every other time it is only known how long ago it was."""
+    """The time in the format of the API, for the condition."""
     remembered: ServiceState = field(default_factory=ServiceState)
     now: float = 0.0
-    """The time of the look, by the clock of what is remembered."""
+    """The time of the snapshot, in seconds of the monotonic clock."""
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever done to serve the Service.
-
-        Our finalizer comes before all of that and stays as long as the Service is ours, also when somebody empties its
-        status, or we withdraw an address that another one got. What other annotations say may be its user's wish.
-        """
+        """Whether the Service was never managed: the finalizer is added first, and stays if the status is emptied."""
         return not self.service.addresses and not self.service.metadata.has_finalizer(SERVICE_FINALIZER)
 
     @property
     def waited(self) -> float:
-        """Seconds since the Service entered its present phase."""
+        """Seconds since the Service entered its phase."""
         return self.now - self.remembered.since
 
     @cached_property
     def pending(self) -> PendingCause:
-        """Why the Service has no address; asked for only while it has none."""
+        """Why the Service has no address; only meaningful while it has none."""
         return NOT_PROCESSED if self.match.lb is None else pending_cause(self.match.lb)
 
     @cached_property
     def unbooked(self) -> str:
-        """The address that the Service shows and no load balancer of its own holds; empty when there is none."""
+        """The address in the status that no load balancer of the Service has; empty if there is none."""
         shown = self.service.addresses[:1]
         held = allocated_addresses(self.match.own)
         return "" if held.intersection({*shown, DHCP_ADDRESS}) else "".join(shown)
 
     @cached_property
     def kept(self) -> str:
-        """That address, if the Service asks for it and Harvester has given it none; empty otherwise.
+        """That address, if the Service requests it and Harvester has allocated none; empty otherwise.
 
-        kube-vip announces it, and goes on until Harvester gives an address, as under the Go provider. What stands in
-        kube-vip's annotation is the user's word until our condition is on the Service. An address that another load
-        balancer holds is nobody's to ask for.
+        kube-vip announces it until Harvester allocates an address, as with the Go provider. kube-vip's annotation is
+        the user's until the Service has this program's condition. An address of another load balancer is no request.
         """
         address, found = self.unbooked, Announcement.of(self.service)
         asked = {found.specified, found.requested, found.address if self.service.ready_condition is None else ""}
@@ -209,38 +206,32 @@ class Situation(Struct, frozen=True, dict=True):
         return "" if self.booked_for_others(address) else address
 
     def booked_for_others(self, address: str) -> tuple[LoadBalancer, ...]:
-        """Return the load balancers of other Services that hold an address, by Harvester's word."""
+        """Return the load balancers of other Services to which Harvester has allocated an address."""
         return tuple(one for one in self.holders if one.allocated_ip == address and not one.metadata.deleting)
 
     @property
-    def phase(self) -> str:
-        """Words for the state that the Service is in; ``waited`` counts from their last change."""
-        words = ["leaving" if self.scope.leaving else "wanted"]
-        lb = self.match.lb
-        if lb is not None:
-            meta = lb.metadata
-            has = ("deleting", meta.deleting), ("allocated", bool(lb.allocated_ip)), ("announced", bool(lb.address))
-            words += [meta.uid, *(word for word, holds in has if holds)]
-            # A deletion has its own patience, in which Harvester may meet others as often as it likes.
-            words += ["contended"] if not self.scope.leaving and lb.contended else []
-            # A replacement waits anew for what Harvester may be booking.
-            words.append(f"as {self.request.workload_type} of {self.request.primary}")
-        elif self.request.primary is not None:
-            words += ["shares", *self._awaited_primary()]
-        return " ".join(words)
+    def phase(self) -> tuple[object, ...]:
+        """The facts whose change restarts the time that the Service waits."""
+        lb, request = self.match.lb, self.request
+        if lb is None:
+            return (self.scope.leaving, request.primary, *self._awaited_primary())
+        # Conflicts of Harvester's writes do not restart the patience of a deletion.
+        contended = not self.scope.leaving and lb.contended
+        state = lb.metadata.deleting, bool(lb.allocated_ip), bool(lb.address), contended
+        # A replacement waits anew until Harvester has recorded the address.
+        return (self.scope.leaving, lb.metadata.uid, *state, request.workload_type, request.primary)
 
-    def _awaited_primary(self) -> tuple[str, ...]:
-        """Return words for what is waited for of the primary: nobody waits for it before it can have an address."""
+    def _awaited_primary(self) -> tuple[object, ...]:
+        """Return the state of the primary; the time counts only while it can get an address."""
         primary = self.primary
         if primary is None or self.service.addresses:
             return ()
         asks = is_served_by_us(primary, self.cluster) and primary_reference(primary) is None
-        has = ("asks", asks), ("addressed", bool(primary.addresses))
-        return primary.metadata.uid, *(word for word, holds in has if holds)
+        return primary.metadata.uid, asks, bool(primary.addresses)
 
 
 def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> Situation:
-    """Return what is known about a Service now, but for what is remembered of it."""
+    """Return the snapshot of a Service, without its state and the time."""
     request = read_request(service)
     key, primary = service.metadata.key, request.primary
     named = store.services.get(primary) if primary else None
@@ -263,7 +254,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         node_addresses=_node_addresses(store, request.network),
         network_devices=network_devices(mapping),
         mapping_known=store.config_maps.synced or store.config_maps.problem is not None,
-        # One that cannot be decoded exists: nothing follows from its absence in the cache.
+        # A load balancer that cannot be decoded exists, although it is not in the cache.
         harvester_known=store.load_balancers.synced
         and f"{cluster.namespace}/{match.expected_name}" not in store.load_balancers.unread,
         harvester_problem=store.load_balancers.problem,
@@ -272,12 +263,12 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
 
 
 def _allocated(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> frozenset[str] | None:
-    """Return the addresses that Harvester has allocated for a Service; None while that is not known."""
+    """Return the addresses of the load balancers of a Service; None while these are not known."""
     return allocated_addresses(_candidates(store, service, cluster)) if store.load_balancers.synced else None
 
 
 def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:
-    """Return the load balancers that carry the Service's labels or UID, and the one that has its name."""
+    """Return the load balancers with the Service's labels, UID or name."""
     key, uid = service.metadata.key, service.metadata.uid
     found = store.load_balancers.by_index(BY_SERVICE, key)
     found += tuple(one for one in store.load_balancers.by_index(BY_SERVICE, uid) if service_key(one) != key)
@@ -286,7 +277,7 @@ def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity)
 
 
 def _node_addresses(store: ServiceStore, network: str) -> tuple[str, ...]:
-    """Return the addresses of nodes by which a pool for a network is judged, without those of load balancers."""
+    """Return the addresses of the nodes in a network, without those of load balancers."""
     networks = store.backends.networks if network else {}
     reported = networks.get(network) or [address for addresses in networks.values() for address in addresses]
     listed = store.services, store.load_balancers
@@ -294,24 +285,24 @@ def _node_addresses(store: ServiceStore, network: str) -> tuple[str, ...]:
 
 
 def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:
-    """Return the other load balancers that hold an address of the Service or of those that carry its labels."""
+    """Return the load balancers of other Services with an address of the Service or of its ``own`` ones."""
     addresses = {*service.addresses, *(one.allocated_ip for one in own)}
     found = (one for address in sorted(addresses) for one in store.load_balancers.by_index(BY_ADDRESS, address))
     return tuple(one for one in found if one not in own)
 
 
 class ServiceStates:
-    """What is remembered of all Services, by key. ``now`` is the time of a look, of a clock that only goes forward."""
+    """The states of all Services, by key."""
 
     def __init__(self) -> None:
         self._states: dict[str, ServiceState] = {}
 
     def follow(self, situation: Situation, now: float) -> ServiceState:
-        """Return the state of a Service as it is now."""
+        """Return the state of a Service at the monotonic time ``now``; a new UID starts anew."""
         meta = situation.service.metadata
         state = self._states.get(meta.key)
         if state is None or state.uid != meta.uid:
-            # An earlier process may have announced the address, and not have touched the endpoints.
+            # An earlier process may have announced the address without the touch of the endpoints that follows.
             said, told = situation.service.ready_condition, Announcement.of(situation.service).told
             touch_at = now if told and said is not None and said.status == "False" else None
             state = ServiceState(meta.uid, situation.phase, now, touch_at)
@@ -321,5 +312,5 @@ class ServiceStates:
         return state
 
     def forget(self, key: str) -> None:
-        """Drop what is remembered of a Service that is gone."""
+        """Drop the state of a deleted Service."""
         self._states.pop(key, None)
