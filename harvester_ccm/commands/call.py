@@ -44,11 +44,10 @@ OUTPUT: Final = flag(
 
 IN_THE_POD: Final = (
     "no flags are needed in the program's pod: kubectl -n kube-system exec deploy/harvester-cloud-provider -- "
-    f"{PROGRAM} ..., and none but those of kubectl to explain one Service: {PROGRAM} explain svc/NAME -n NAMESPACE"
+    f"{PROGRAM} ..."
 )
 WHAT_TO_DO: Final = f"{PROGRAM} preflight checks both clusters and says what to do"
 MISSING_RIGHTS: Final = f"{PROGRAM} preflight names all rights that are missing"
-NEEDS_LESS: Final = f"{PROGRAM} explain svc/NAME -n NAMESPACE needs no more than get on Services in that namespace"
 _OF_CLUSTER: Final = {"guest": "guest cluster: ", "harvester": "Harvester: "}
 """What stands in front of an error, so that nobody looks at the wrong one of two API servers."""
 
@@ -82,8 +81,8 @@ class Manual(Struct, frozen=True):
     """What --output may be."""
     words: tuple[str, ...] = ()
     """What the first argument may be, for shells that complete it."""
-    offline: Callable[[FlagValues], bool] = lambda _flags: False
-    """Whether a command line asks no cluster, so that no cloud-config is needed."""
+    offline: bool = False
+    """Whether the command connects to no cluster and needs no cloud-config."""
     rights: str = ""
     """What a command that asks Harvester alone has to do there. Neither the program's pod nor preflight are for it."""
 
@@ -115,7 +114,7 @@ def perform(invocation: Invocation, manual: Manual) -> int:
 
 def _settings(flags: FlagValues, environment: Mapping[str, str], manual: Manual) -> Settings:
     try:
-        return build_settings(flags, environment, offline=manual.offline(flags))
+        return build_settings(flags, environment, offline=manual.offline)
     except ConfigurationError as error:
         if flags["cloud-config"] is None and not manual.rights:
             error.add_note(IN_THE_POD)
@@ -152,8 +151,6 @@ def _hints(error: CCMError, manual: Manual) -> Iterator[str]:
     match error:
         case Forbidden() if manual.rights:
             yield f"the credential has to {manual.rights}"
-        case Forbidden(cluster="guest") if error.answer.request.partition("?")[0].endswith("/services"):
-            yield f"{MISSING_RIGHTS}; {NEEDS_LESS}"
         case Forbidden():
             yield MISSING_RIGHTS
         case _ if error.cluster and not manual.rights:

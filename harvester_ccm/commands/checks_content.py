@@ -10,9 +10,9 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.commands.admission import AdmissionVerdict, ask_admission
 from harvester_ccm.commands.checks_connection import BOTH, Check, Result
 from harvester_ccm.commands.clusters import Asked, ask
+from harvester_ccm.commands.dry_run import check_admission
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.rights import GUEST, HARVESTER, Collection, Reviewed
 from harvester_ccm.config import NodeSettings
@@ -135,20 +135,7 @@ async def webhook_check(client: ApiClient, guest: ClusterIdentity) -> Check:
     body = new_load_balancer(
         made_up, read_request(made_up), name, guest, spec={"workloadType": "cluster", "ipam": "pool"}
     )
-    admission, row = await ask_admission(client, body, guest.namespace), partial(Check, HARVESTER, "webhook")
-    match admission.verdict:
-        case AdmissionVerdict.ADMITTED:
-            return row(Result.OK, "a load balancer would be admitted (asked by a dry run, none was made)")
-        case AdmissionVerdict.NOT_ALLOWED:
-            return row(Result.SKIPPED, "not allowed to ask by a dry run, see the rights above")
-        case AdmissionVerdict.REFUSED:
-            return row(
-                Result.FAILED, f"{admission.who} would refuse a load balancer: {admission.says}", admission.advice
-            )
-        case AdmissionVerdict.WEBHOOK_AWAY:
-            text = f"does not answer, so no load balancer can be made or deleted: {admission.says}"
-            return row(Result.FAILED, text, admission.advice)
-    return row(Result.WARNING, f"what it would say to a load balancer is not known: {admission.says}")
+    return await check_admission(client, body, guest.namespace)
 
 
 def vm_check(inventory: Inventory, guest: ClusterIdentity) -> Check:

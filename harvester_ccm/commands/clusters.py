@@ -11,10 +11,10 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.access import both_credentials, guest_credentials
+from harvester_ccm.access import both_credentials
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError, Forbidden, NotFound, Unreachable
+from harvester_ccm.errors import CCMError, CredentialError, NotFound, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
@@ -102,56 +102,19 @@ async def open_clusters(settings: Settings, environment: Mapping[str, str]) -> A
         yield Clusters(one, other)
 
 
-@asynccontextmanager
-async def open_guest(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[ApiClient]:
-    """Open the guest cluster alone. Raises ConfigurationError for its file."""
-    try:
-        credentials = guest_credentials(settings.guest, environment)
-    except CredentialError as error:
-        raise ConfigurationError([f"guest cluster: {error}"]) from error
-    async with AskingClient(credentials, cluster="guest") as client:
-        yield client
+async def read_inventory(clusters: Clusters) -> Inventory:
+    """Return what the controller has in its caches. An error of Harvester is a problem in the inventory.
 
-
-async def read_inventory(clusters: Clusters, *, services: bool = True) -> Inventory:
-    """Return what the running program has in its caches.
-
-    Raises the error of the guest when Services or Nodes cannot be read; without ``services`` it is said what it means
-    that those may not be listed. What Harvester does not give is a problem in the inventory.
+    Raises the error of the guest cluster if Services or Nodes cannot be read.
     """
     guest, harvester = await asyncio.gather(read_guest(clusters.guest), read_harvester(clusters.harvester))
-    hidden = guest.problems.get(SERVICES.plural)
-    if not services and isinstance(hidden, Forbidden):
-        guest = guest.assuming(
-            "Services may not be listed: which of a VM's addresses are theirs is known from load balancers only "
-            f"({hidden})"
-        )
-        guest = replace(guest, problems={plural: one for plural, one in guest.problems.items() if one is not hidden})
     for resource in (SERVICES.plural, NODES.plural):
         if resource in guest.problems:
-            raise with_note(guest.problems[resource], harvester)
-    return with_assumptions(in_both(guest, harvester))
-
-
-def with_note(error: CCMError, harvester: Inventory) -> CCMError:
-    """Return the error of the guest with a note on Harvester where that cannot be read either."""
-    if harvester.harvester_away is not None:
-        error.add_note(f"Harvester: {harvester.harvester_away}")
-    return error
-
-
-def with_assumptions(inventory: Inventory) -> Inventory:
-    """Return an inventory that says what follows from what could not be read beside Services and Nodes."""
-    problems = inventory.problems
-    mapping, identity = problems.get(CONFIG_MAPS.plural), problems.get(NAMESPACES.plural)
-    if mapping is not None and not isinstance(mapping, NotFound):
-        name = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
-        inventory = inventory.assuming(f"ConfigMap {name} cannot be read: no device of a network is known ({mapping})")
-    if identity is not None:
-        inventory = inventory.assuming(
-            f"namespace {IDENTITY_NAMESPACE} cannot be read: load balancers are judged without owner marks ({identity})"
-        )
-    return inventory
+            error = guest.problems[resource]
+            if harvester.harvester_away is not None:
+                error.add_note(f"Harvester: {harvester.harvester_away}")
+            raise error
+    return in_both(guest, harvester)
 
 
 async def read_guest(client: ApiClient) -> Inventory:
@@ -165,6 +128,8 @@ async def read_guest(client: ApiClient) -> Inventory:
         _read(CONFIG_MAPS, mapping, problems),
         _read(NAMESPACES, identity, problems),
     )
+    if isinstance(problems.get(CONFIG_MAPS.plural), NotFound):
+        del problems[CONFIG_MAPS.plural]
     for error in problems.values():
         # Who does not answer in time says nothing, not even who it is.
         error.cluster = client.cluster
@@ -213,5 +178,4 @@ def in_both(guest: Inventory, harvester: Inventory) -> Inventory:
         config_maps=guest.config_maps,
         cluster_uid=guest.cluster_uid,
         problems={**guest.problems, **harvester.problems},
-        assumptions=(*guest.assumptions, *harvester.assumptions),
     )

@@ -75,5 +75,5 @@ MANUAL: Final = Manual(
     own=(),
     action=_complete,
     words=SHELLS,
-    offline=lambda _flags: True,
+    offline=True,
 )

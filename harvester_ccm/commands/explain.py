@@ -1,48 +1,71 @@
-"""``explain``: what a Service or a Node is, what would be done about it now and why. Reads only."""
+"""``explain``: the observed state of a Service or a Node, what is wrong with it, and the next writes. Only reads."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag, refuse
 from harvester_ccm.commands.explain_node import explain_node
 from harvester_ccm.commands.explain_service import explain_service
-from harvester_ccm.commands.targets import NODE, SERVICE, kind_of, read_target
 
 NAMESPACE: Final = flag(
     "namespace",
     "Namespace of the Service. Without it: the one in front of its name, else that of the kubeconfig's context.",
     shorthand="n",
 )
+_KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("service", "services", "svc"), "service"),
+    **dict.fromkeys(("node", "nodes", "no"), "node"),
+}
+"""The names of kubectl for a kind."""
 
 
 async def _explain(call: Call) -> int:
-    target = read_target(call.arguments, namespace=call.flags[NAMESPACE.name])
-    report = await (explain_service if target.kind == SERVICE else explain_node)(call, target)
-    call.output.answer(report.document(), text=report.text())
-    return report.exit_code
+    kind, namespace, name = read_target(call.arguments, call.flags[NAMESPACE.name])
+    if kind == "node":
+        document, code = await explain_node(call, name)
+    else:
+        document, code = await explain_service(call, namespace, name)
+    call.output.answer(document)
+    return code
+
+
+def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
+    """Return kind, namespace (empty for that of the kubeconfig) and name; ``namespace`` is the value of ``-n``.
+
+    Raises ConfigurationError if the words do not name one object.
+
+    >>> read_target(["svc/web"], "shop")
+    ('service', 'shop', 'web')
+    >>> read_target(["service", "shop/web"], "")
+    ('service', 'shop', 'web')
+    """
+    first, slash, rest = words[0].partition("/") if words else ("", "", "")
+    kind, names = _KINDS.get(first.lower(), ""), [rest, *words[1:]] if slash else list(words[1:])
+    if not kind or len(names) != 1:
+        raise refuse(f"expected svc/NAME -n NAMESPACE or node/NAME, got {' '.join(words) or 'nothing'}")
+    home, _, name = names[0].rpartition("/")
+    if not name or "/" in home or (kind == "node" and home) or (home and namespace and home != namespace):
+        raise refuse(f"{names[0]!r} is not the name of one {kind.capitalize()}")
+    return kind, home or namespace, name
 
 
 MANUAL: Final = Manual(
     usages=("explain svc/NAME [-n NAMESPACE] [flags]", "explain node/NAME [flags]"),
     examples=(
-        ("Why has Service web in namespace shop no address?", "explain svc/web -n shop"),
-        ("Which VM is Node w1, and where are its addresses from?", "explain node/w1"),
+        ("Why does Service web in namespace shop have no address?", "explain svc/web -n shop"),
+        ("Which VM is Node w1, and why does it have its addresses?", "explain node/w1"),
     ),
     meaning="""
-        Says what a Service or a Node is, what would be done about it now and why, and what it waits for. Nothing is
-        written. Give the flags of the running program: the same functions decide here. The command status names
-        the Services and Nodes that are not fine.
+        Prints the observed state of a Service or a Node, its condition, the Events that hold now, and the next writes
+        of the controller. Nothing is written. Use the flags of the controller: the same functions decide here. The
+        command status lists the Services and Nodes that are not ready.
 
-        To explain a Service of one's own, get on Services in its namespace is enough: without a cloud-config it is said
-        what the running program has said of it, and since when.
-
-        Exit codes: 0 all is well, 1 something is refused, a warning would be told or a cluster could not be asked, 2
-        the command line cannot be used.
+        Exit codes: 0 all is well, 1 the object is not ready, a Warning holds, or a cluster cannot be read, 2 the
+        command line cannot be used.
     """,
     own=(OUTPUT, NAMESPACE),
     action=_explain,
-    words=("svc", "service", NODE),
-    # A Service has something to say without Harvester, too.
-    offline=lambda flags: not flags.arguments or kind_of(flags.arguments[0]) != NODE,
+    words=("svc", "service", "node"),
 )

@@ -1,69 +1,142 @@
-"""``explain service``: what it is, which load balancer is its own and why, what would be done now, what it awaits."""
+"""``explain service``: its request, its load balancer, its condition, the Events that hold, and the next writes."""
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
-from harvester_ccm.commands.admission import ask_admission
-from harvester_ccm.commands.backend_report import backends_of
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import Call
-from harvester_ccm.commands.clusters import ask, open_clusters, open_guest
+from harvester_ccm.commands.checks_connection import Check, Result
+from harvester_ccm.commands.clusters import open_clusters, read_inventory
+from harvester_ccm.commands.diff import event, service_writes
+from harvester_ccm.commands.dry_run import check_admission
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.one_service import read_for, read_without_harvester
-from harvester_ccm.commands.service_report import ServiceReport, report_from_guest, report_service
-from harvester_ccm.commands.service_view import view_of
-from harvester_ccm.commands.targets import Target
+from harvester_ccm.commands.render import Document
+from harvester_ccm.commands.service_view import ServiceView, condition_after, view_of
 from harvester_ccm.errors import CCMError
-from harvester_ccm.model.core import ENDPOINT_SLICES, Service
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES
+from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import Done, WaitReason
+from harvester_ccm.names import VM_NAME
+from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.load_balancer import described
+from harvester_ccm.plan.service.messages import harvester_unavailable
+from harvester_ccm.plan.service.request import Request
+from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.writes import CreateLoadBalancer, ServicePlan
+from harvester_ccm.redaction import inert
 
 
-async def explain_service(call: Call, target: Target) -> ServiceReport:
-    """Return the explanation of a Service."""
-    if call.settings.harvester.cloud_config is None:
-        return await _from_guest(call, target)
-    return await _from_clusters(call, target)
-
-
-async def _from_guest(call: Call, target: Target) -> ServiceReport:
-    """Explain a Service without its load balancer: what the running program has said of it is all that is known."""
-    async with open_guest(call.settings, call.environment) as guest:
-        inventory = await read_without_harvester(guest, target.key_in(guest.namespace))
-        service = _named_service(inventory, target, guest.namespace)
-        return report_from_guest(service, view_of(call, inventory))
-
-
-async def _from_clusters(call: Call, target: Target) -> ServiceReport:
+async def explain_service(call: Call, namespace: str, name: str) -> tuple[Document, int]:
+    """Return the explanation of a Service, and the exit code. Raises CCMError if it cannot be read."""
     async with open_clusters(call.settings, call.environment) as clusters:
-        inventory = await read_for(clusters, target.key_in(clusters.guest.namespace))
-        service = _named_service(inventory, target, clusters.guest.namespace)
-        vms = inventory.problems.get(VIRTUAL_MACHINES.plural)
-        if vms is not None:
-            why = "" if inventory.harvester_away is not None else f" ({vms})"
-            inventory = inventory.assuming(f"the VMs cannot be read; nodes count under their own names{why}")
-        report = report_service(service, view_of(call, inventory))
-        if report.creation is not None:
-            admission = await ask_admission(clusters.harvester, report.creation, clusters.harvester.namespace)
-            return replace(report, admission=admission)
-        claimed = report.claimed
-        if claimed is None or claimed.load_balancer.spec.workload_type != "vm":
-            return report
-        # Their health is in an object that the running program does not read.
-        question = clusters.harvester.get(ENDPOINT_SLICES, claimed.name, namespace=clusters.harvester.namespace)
-        none_because = report.situation.backends.none_because
-        backends = backends_of(claimed.load_balancer, inventory.vmis, await ask(question), none_because)
-        return replace(report, backends=backends)
+        inventory = await read_inventory(clusters)
+        view = view_of(call, inventory)
+        situation = view.observe(_find(inventory, namespace or clusters.guest.namespace, name))
+        if view.skip_reason(situation):
+            return _skipped(situation, view), EXIT_OK
+        plan = plan_service(situation)
+        created = (one.body for one in (plan.write, plan.then) if isinstance(one, CreateLoadBalancer))
+        body = plan.check or next(created, None)
+        check = None
+        if body is not None:
+            check = await check_admission(clusters.harvester, described(body, situation), inventory.namespace)
+    return _explained(situation, plan, view, check)
 
 
-def _named_service(inventory: Inventory, target: Target, namespace: str) -> Service:
-    """Return a Service of the cluster; ``namespace`` is that of the kubeconfig. Raises CCMError when it is not there.
-
-    The error names the Services of that name in other namespaces.
-    """
-    key = target.key_in(namespace)
-    service = inventory.service(key)
+def _find(inventory: Inventory, namespace: str, name: str) -> Service:
+    key = f"{namespace}/{name}"
+    service = next((one for one in inventory.services if one.metadata.key == key), None)
     if service is None:
-        elsewhere = (one.metadata for one in inventory.services if one.metadata.name == target.name)
+        elsewhere = (one.metadata for one in inventory.services if one.metadata.name == name)
         there = " or ".join(sorted(f"-n {one.namespace}" for one in elsewhere))
         raise CCMError(f"there is no Service {key} in this cluster" + (f"; did you mean {there}?" if there else ""))
     return service
+
+
+def _skipped(situation: Situation, view: ServiceView) -> Document:
+    return {**_observed(situation), "skipReason": view.skip_reason(situation), "notes": list(view.inventory.notes)}
+
+
+def _explained(situation: Situation, plan: ServicePlan, view: ServiceView, check: Check | None) -> tuple[Document, int]:
+    outcome = plan.outcome
+    condition = condition_after(plan, situation) if plan.condition is not None else None
+    is_rejected = check is not None and check.result is Result.FAILED
+    has_warning = any(one.type == "Warning" for one in plan.events)
+    is_bad = condition is not None and condition.status == "False"
+    is_unread = not situation.harvester_known
+    document = {
+        **_observed(situation),
+        "condition": _condition(condition) if condition else None,
+        "problem": harvester_unavailable(situation.harvester_problem).message if is_unread and not is_bad else "",
+        # The message of an Event that says why the Service is not ready is that of the condition.
+        "events": [event(one) for one in plan.events if condition is None or inert(one.message) != condition.message],
+        "waitsFor": "" if isinstance(outcome, Done) else WaitReason(outcome.reason).meaning,
+        "dryRun": {"result": check.result.lower(), "detail": check.detail, "advice": check.advice} if check else None,
+        "nextWrites": service_writes(plan, situation),
+        "notes": list(view.inventory.notes),
+    }
+    failed = has_warning or is_bad or is_rejected or is_unread
+    return document, EXIT_PROBLEMS if failed else EXIT_OK
+
+
+def _condition(condition: ServiceCondition) -> Document:
+    return {
+        "ready": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "since": condition.last_transition_time,
+    }
+
+
+def _observed(situation: Situation) -> Document:
+    """Return the observed state: the Service, its request, and the load balancers with its labels or its name."""
+    service, match = situation.service, situation.match
+    spec, meta = service.spec, service.metadata
+    in_use = match.claims[0] if match.lb is not None else None
+    return {
+        "service": meta.key,
+        "type": spec.type,
+        "ports": [f"{one.port}/{one.protocol} (node port {one.node_port or 'none'})" for one in spec.ports],
+        "addresses": list(service.addresses),
+        "deleting": meta.deletion_timestamp,
+        "requested": _requested(situation.request) if situation.scope.ours else "",
+        "finalizers": list(meta.finalizers or ()),
+        "announcedBy": Announcement.of(service).node or "",
+        "expectedName": match.expected_name,
+        "loadBalancer": {**_load_balancer(in_use.load_balancer), "owner": in_use.because} if in_use else None,
+        "otherLoadBalancers": [
+            {"name": one.name, "ownership": str(one.owner), "reason": one.because}
+            for one in match.claims
+            if one is not in_use
+        ],
+    }
+
+
+def _requested(request: Request) -> str:
+    if request.primary:
+        return f"the address of Service {request.primary}"
+    pool = f"IP pool {request.ip_pool}" if request.ip_pool else "any matching IP pool"
+    parts = (
+        "DHCP" if request.ipam == "dhcp" else pool,
+        f"network {request.network}" if request.network else "",
+        f"address {request.address}" if request.address else "",
+        "VM load balancer" if request.wants_vm else "announced by kube-vip",
+        f"health check of node port {request.health_check.port}" if request.health_check else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _load_balancer(load_balancer: LoadBalancer) -> Document:
+    spec, ready, meta = load_balancer.spec, load_balancer.ready, load_balancer.metadata
+    message = f": {ready.message}" if ready and ready.message else ""
+    return {
+        "name": meta.name,
+        "workloadType": spec.workload_type,
+        "ipam": spec.ipam,
+        "pool": load_balancer.allocated_pool or spec.ip_pool,
+        "address": load_balancer.address or load_balancer.allocated_ip,
+        "ready": f"{ready.status}{message}" if ready else "Unknown: not reconciled by Harvester yet",
+        "deleting": meta.deletion_timestamp,
+        "vms": list((spec.backend_server_selector or {}).get(VM_NAME) or ()),
+        "backends": list(load_balancer.backends),
+    }

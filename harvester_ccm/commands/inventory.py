@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, CredentialError, Unauthorized, Unreachable
@@ -54,18 +53,8 @@ class Inventory(Struct, frozen=True):
     """VM name to what its guest agent says."""
     problems: Mapping[str, CCMError] = field(default_factory=dict)
     """Why a collection could not be read, by the plural of its resource."""
-    assumptions: tuple[str, ...] = ()
-    """What had to be supposed, in sentences."""
     taken: datetime = field(default_factory=partial(datetime.now, UTC))
     """The time when the objects were read, by which they are judged."""
-
-    def service(self, key: str) -> Service | None:
-        """Return the Service with this ``namespace/name``."""
-        return next((one for one in self.services if one.metadata.key == key), None)
-
-    def node(self, name: str) -> Node | None:
-        """Return the Node with this name."""
-        return next((one for one in self.nodes if one.metadata.name == name), None)
 
     @property
     def harvester_away(self) -> CCMError | None:
@@ -73,10 +62,13 @@ class Inventory(Struct, frozen=True):
         error = self.problems.get(LOAD_BALANCERS.plural)
         return error if isinstance(error, Unreachable | Unauthorized | CredentialError) else None
 
-    def assuming(self, *sentences: str) -> Inventory:
-        """Return the same with more assumptions; empty sentences do not count."""
-        added = tuple(sentence for sentence in sentences if sentence)
-        return replace(self, assumptions=(*self.assumptions, *added))
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be read, and why; without the reason for which Harvester as a whole cannot be read."""
+        away, plurals = str(self.problems.get(LOAD_BALANCERS.plural, "")), dict[str, list[str]]()
+        for plural, error in self.problems.items():
+            plurals.setdefault(str(error), []).append(plural)
+        return tuple(f"cannot read {', '.join(names)}: {text}" for text, names in plurals.items() if text != away)
 
     def node_store(self, settings: Settings) -> ListedNodes:
         """Return what is read of Nodes and VMs."""

@@ -20,7 +20,7 @@ class _Words(RegexHighlighter):
     highlights = (
         r"(?P<title>^ *(- )?[A-Z][\w ,'\-]{1,70}:)(?= |$)",
         r"(?P<title>^ *[A-Z][A-Z ]+(  [A-Z][A-Z ]+)+$)",
-        r"(?P<bad>\bFAILED\b|\bNOT READY\b|\bNOT READABLE\b|\bEXPIRED\b|^ *Problem:|^What is wrong.*:$|\bWarning\b)",
+        r"(?P<bad>\bFAILED\b|\bNOT READY\b|\bUNREADABLE\b|\bEXPIRED\b|^ *Problem:|^PROBLEMS.*$|\bWarning\b)",
         r"(?P<odd>(?<=  )(warning|pending)(?=  |$)|\bnot known\b)",
         r"(?P<good>(?<=  )(ok|ready)(?=  |$)|^READY\b|^All is well\b)",
         r"(?P<faint>(?<=  )skipped(?=  ).*$)",

@@ -1,7 +1,7 @@
 """How commands print: an answer is one document, shown to scripts as JSON or YAML and to people as indented text.
 
-In the text, a list of entries without lists of their own is a table, other lists have a dash before each entry, and
-what is empty in the answer itself is left out.
+In the text, a list of entries without lists of their own is a table, other entries have a dash in front, and empty
+values are left out.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ GAP: Final = 2
 """Blanks between two columns."""
 BELOW: Final = 4
 """Indentation of a cell that stands below its row."""
+VALUES: Final = 18
+"""Column at which the values of a mapping begin."""
 NARROWEST: Final = 60
 WIDEST: Final = 140
 
@@ -65,18 +67,12 @@ class Output:
         else:
             self._write(json.dumps(document, indent=2, ensure_ascii=False))
 
-    def answer(
-        self, document: Mapping[str, object], sentence: str = "", *, text: Mapping[str, object] | None = None
-    ) -> None:
-        """Print a document; people also read the sentence, which says what follows from it.
-
-        ``text`` is the document for people where scripts get one that is too long to read: with whole objects.
-        """
+    def answer(self, document: Mapping[str, object], sentence: str = "") -> None:
+        """Print a document; in the text the sentence follows."""
         if self.scripted:
             self.document(document)
             return
-        filled = {key: value for key, value in (text or document).items() if value not in (None, "", [], (), {})}
-        for line in rendered(filled, width=self.width):
+        for line in rendered(document, width=self.width):
             self.line(line)
         if sentence:
             self.line(f"\n{hanging(sentence, first='', width=self.width)}")
@@ -128,35 +124,40 @@ def yaml_text(document: Mapping[str, object]) -> str:
     return (text if text.replace("\n", "").isprintable() else str(dump(allow_unicode=False))).rstrip("\n")
 
 
-def rendered(value: object, *, width: int, indent: int = 0) -> Iterator[str]:
-    """Yield the lines that show a JSON value.
+def rendered(value: Mapping[str, object] | Sequence[object], *, width: int, indent: int = 0) -> Iterator[str]:
+    """Yield the lines that show a JSON value; empty values of a mapping are left out.
 
-    >>> print(*rendered({"name": "web", "ports": [80, 443], "owner": {"uid": None}}, width=80), sep="\\n")
-    Name: web
+    >>> print(*rendered({"name": "web", "ports": [80, 443], "owner": {"uid": "1", "kind": None}}, width=80), sep="\\n")
+    Name:             web
     Ports:
-      - 80
-      - 443
+      80
+      443
     Owner:
-      Uid: null
+      Uid:            1
     """
     margin = " " * indent
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            title = _words(key).capitalize() if key.isalpha() else key
-            if isinstance(one, Mapping | list | tuple) and one:
-                yield f"{margin}{title}:"
+        for key, one in _filled(value).items():
+            title = f"{margin}{_words(key).capitalize() if key.isalpha() else key}:"
+            if isinstance(one, Mapping | list | tuple):
+                yield title
                 yield from rendered(one, width=width, indent=indent + 2)
             else:
-                yield hanging(_scalar(one), first=f"{margin}{title}: ", width=width)
+                yield hanging(_scalar(one), first=f"{title} ".ljust(VALUES), width=width)
     elif _is_table(value):
         yield from table(_columns_of(cast("Sequence[Mapping[str, object]]", value)), width=width, indent=indent)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            first, *more = rendered(one, width=width, indent=indent + 2)
-            yield f"{margin}- {first[indent + 2 :]}"
-            yield from more
     else:
-        yield hanging(_scalar(value), first=margin, width=width)
+        for one in value:
+            if isinstance(one, Mapping):
+                first, *more = rendered(one, width=width, indent=indent + 2)
+                yield f"{margin}- {first[indent + 2 :]}"
+                yield from more
+            else:
+                yield hanging(_scalar(one), first=margin, width=width - 2).replace("\n", "\n  ")
+
+
+def _filled(document: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in document.items() if value not in (None, "", [], (), {})}
 
 
 def _words(key: str) -> str:

@@ -1,4 +1,4 @@
-"""How a command looks at Services: with the eyes of the running program after a start, at a point in time."""
+"""The state of Services at one point in time, as the controller observes it after a start."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.kube.clock import time_text
 from harvester_ccm.model.cluster import ClusterIdentity
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.model.outcome import Done, Wait, WaitReason
+from harvester_ccm.plan.service.scope import is_served
 from harvester_ccm.plan.service.snapshot import ListedStore, Situation, observe
+from harvester_ccm.plan.service.writes import ServicePlan
 
 
 class ServiceView(Struct, frozen=True, dict=True):
-    """What was read, and what the flags say."""
+    """The lists of both clusters, and the flags that concern Services."""
 
     inventory: Inventory
     cluster: ClusterIdentity
     serving: bool
-    """Whether the service controller is on."""
+    """Whether the service controller is enabled."""
 
     @cached_property
     def store(self) -> ListedStore:
@@ -31,19 +34,16 @@ class ServiceView(Struct, frozen=True, dict=True):
         return self.inventory.service_store(self.cluster)
 
     def observe(self, service: Service) -> Situation:
-        """Return what the running program would know about the Service right after its start."""
+        """Return what the controller would observe right after its start."""
         situation = observe(self.store, service, self.cluster)
         return replace(situation, now=self._waited(situation), wall_time=time_text(self.inventory.taken))
 
-    def left_alone(self, situation: Situation) -> str:
-        """Return why nothing is done about the Service; empty when it is served or being let go."""
+    def skip_reason(self, situation: Situation) -> str:
+        """Return why the controller ignores the Service; empty if it manages it."""
         return situation.scope.because if self.serving else f"{SERVICE_CONTROLLER} is switched off by --controllers"
 
     def _waited(self, situation: Situation) -> float:
-        """Return the seconds since the Service entered its phase: it left, its load balancer came to be, or it did.
-
-        They are the time of the look, too: the clock of what is remembered began with the phase.
-        """
+        """Return the seconds since the Service was created or deleted, or its load balancer was."""
         meta, lb = situation.service.metadata, situation.match.lb
         began = meta.creation_timestamp
         if situation.scope.leaving:
@@ -58,7 +58,26 @@ class ServiceView(Struct, frozen=True, dict=True):
 
 
 def view_of(call: Call, inventory: Inventory) -> ServiceView:
-    """Return the view that the flags give."""
+    """Return the view for the flags of a command."""
     settings = call.settings
     cluster = ClusterIdentity.of(settings, inventory.namespace, inventory.cluster_uid)
     return ServiceView(inventory, cluster, SERVICE_CONTROLLER in settings.controllers)
+
+
+def condition_after(plan: ServicePlan, situation: Situation) -> ServiceCondition:
+    """Return the condition that the Service has according to a plan, with the time since which it has it.
+
+    For a Service without a condition it is derived from what the plan waits for.
+    """
+    before, condition, outcome = situation.service.ready_condition, plan.condition, plan.outcome
+    if condition is not None:
+        has_status = before is not None and before.status == condition.status
+        return replace(condition, last_transition_time=before.last_transition_time if has_status and before else None)
+    if isinstance(outcome, Done) and is_served(situation.service):
+        return ServiceCondition(status="True")
+    reason = WaitReason.QUEUED if isinstance(outcome, Done) else WaitReason(outcome.reason)
+    if reason is WaitReason.NOT_PROCESSED and situation.match.lb is None:
+        # That is what it waits for after the creation.
+        reason = WaitReason.QUEUED
+    status = "True" if isinstance(outcome, Wait) and is_served(situation.service) else "False"
+    return ServiceCondition(status=status, message=f"waits for {reason.meaning}")

@@ -1,34 +1,26 @@
-"""The report of ``status``: one line per object, with what the plans say of it. Pure."""
+"""The status of both clusters as one document: problems first, then Services, Nodes and orphaned load balancers. Pure.
+
+``apiVersion`` changes when a field is removed or changes its meaning. Times are RFC 3339. No field contains a
+credential, and what users wrote is on one line.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec.structs import replace
 
-from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.service_view import ServiceView
-from harvester_ccm.commands.status_document import (
-    ORDER,
-    LeftOver,
-    NodeLine,
-    Notice,
-    Pool,
-    Server,
-    ServiceLine,
-    State,
-    Status,
-    is_wrong,
-)
+from harvester_ccm.commands.service_view import ServiceView, condition_after
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError, Unauthorized, renewal
-from harvester_ccm.model.harvester import IPPool, LoadBalancer
-from harvester_ccm.model.outcome import Done, EventMessage, Refused, Wait, WaitReason
-from harvester_ccm.names import NodeReason
+from harvester_ccm.model.core import Lease
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import NodeReason, Reason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, plan_node
 from harvester_ccm.plan.node.decision import observe as observe_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
@@ -37,220 +29,347 @@ from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
 from harvester_ccm.plan.service.ownership import made_for
-from harvester_ccm.plan.service.scope import is_served, may_be_ours
+from harvester_ccm.plan.service.scope import may_be_ours
 from harvester_ccm.plan.service.snapshot import Situation
-from harvester_ccm.plan.service.writes import ServicePlan
 from harvester_ccm.redaction import inert
 
+API_VERSION: Final = "harvester-ccm/v1"
 SOON: Final = timedelta(days=14)
-"""A token that expires within this time is worth a warning."""
-BY_HARVESTER: Final = "Harvester"
+"""A token that expires within this time is a problem."""
+STALE_LEASE: Final = 90.0
+"""Seconds without a renewal after which the Lease has no holder, even if two clocks differ by a minute."""
 
 
-def left_alone(settings: Settings) -> Iterator[str]:
-    """Yield what is shown nothing of because it is left to another program."""
-    for kind, controller in (("Services", SERVICE_CONTROLLER), ("Nodes", NODE_CONTROLLER)):
-        if controller not in settings.controllers:
-            yield f"{kind} are left alone: {controller} is switched off by --controllers"
+class State(StrEnum):
+    """State of an object."""
+
+    WARNING = "warning"
+    """Ready, and a Warning holds."""
+    PENDING = "pending"
+    """Not ready; ``reason`` and ``message`` say why."""
+    DELETING = "deleting"
+    READY = "ready"
+    OTHER = "other"
+    """Not managed by this controller; ``message`` says why."""
 
 
-def report(frame: Status, view: ServiceView, settings: Settings, pools: Iterable[IPPool] = ()) -> Status:
-    """Return the status: ``frame`` with the objects, what is wrong first; ``pools`` are those that could be read."""
-    inventory, left = view.inventory, tuple(_left_over(view)) if view.serving else ()
-    shown = (one for one in inventory.services if one.spec.type == "LoadBalancer" or may_be_ours(one, view.cluster))
-    situations = [view.observe(one) for one in shown] if view.serving else []
-    ours = {one.name for one in left} | {lb.metadata.name for one in situations for lb in one.match.own}
-    return msgspec.structs.replace(
-        frame,
-        services=tuple(sorted((line for one in situations for line in _service_lines(one)), key=rank)),
-        nodes=tuple(sorted(_node_lines(inventory, settings), key=rank)),
-        left_over=tuple(sorted(left, key=lambda one: one.name)),
-        pools=tuple(_pools((one for one in inventory.load_balancers if one.metadata.name in ours), pools)),
-    )
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of all parts of a status."""
 
 
-def rank(line: ServiceLine | NodeLine) -> tuple[bool, int, str]:
-    """Return the key by which lines are sorted: what is wrong comes first."""
-    return not is_wrong(line), ORDER.index(line.state), line.key if isinstance(line, ServiceLine) else line.name
+class Problem(Part, frozen=True, kw_only=True):
+    """What is wrong with an object, a server or the controller."""
+
+    object: str
+    """Kind and name."""
+    state: str = ""
+    since: str = ""
+    reason: str = ""
+    """Of the condition or the Event."""
+    message: str = ""
 
 
-def _service_lines(situation: Situation) -> Iterator[ServiceLine]:
-    """Yield what there is to see of a Service; nothing of one that is none of our business."""
-    service, scope = situation.service, situation.scope
-    if scope.ours:
-        yield _service_line(situation)
-    elif service.spec.type == "LoadBalancer" and not service.metadata.deleting:
-        meta = service.metadata
-        yield ServiceLine(
-            namespace=meta.namespace,
-            name=meta.name,
-            state=State.OTHER,
-            message=inert(scope.because),
-            addresses=service.addresses,
-            created=meta.creation_timestamp or "",
-        )
+class ServiceLine(Part, frozen=True, kw_only=True):
+    """A Service of type LoadBalancer, or one that is being deleted."""
+
+    namespace: str
+    name: str
+    state: State
+    reason: str = ""
+    """Of the condition ``LoadBalancerReady``."""
+    message: str = ""
+    since: str = ""
+    """Time since which the condition has its status."""
+    addresses: tuple[str, ...] = ()
+    workload_type: str = ""
+    """``cluster`` or ``vm``; empty with the address of another Service."""
+    ipam: str = ""
+    pool: str = ""
+    """Pool of the address, or the requested one."""
+    network: str = ""
+    primary: str = ""
+    """The Service whose address it shares."""
+    load_balancer: str = ""
+    """Name in Harvester."""
+    announced_by: str = ""
+    """The node on which kube-vip announces the address, or ``Harvester``."""
+    created: str = ""
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
 
 
-def _service_line(situation: Situation) -> ServiceLine:
-    service, request, lb = situation.service, situation.request, situation.match.lb
-    meta, plan = service.metadata, plan_service(situation)
-    said = _said(plan, situation)
-    warnings = tuple(notice(one) for one in dict.fromkeys(plan.events) if _warns(one))
-    shares = request.primary if lb is None else None
-    wished = "vm" if request.wants_vm else "cluster"
-    kind = lb.spec.workload_type if lb is not None else wished
-    booked = lb.allocated_pool or lb.spec.ip_pool if lb is not None else ""
-    by_harvester = lb is not None and kind == "vm" and bool(lb.address)
-    return ServiceLine(
-        namespace=meta.namespace,
-        name=meta.name,
-        state=State.WARNING if said.state is State.READY and warnings else said.state,
-        reason=said.reason,
-        message=inert(said.message),
-        since=said.since,
-        warnings=warnings,
-        addresses=service.addresses,
-        kind="shared" if shares else kind,
-        ipam="" if shares else (lb.spec.ipam if lb is not None else request.ipam or "pool"),
-        pool="" if shares else inert(booked or request.ip_pool or ""),
-        network=inert(request.network),
-        shares=inert(shares or ""),
-        load_balancer="" if shares else (lb.metadata.name if lb is not None else situation.match.expected_name),
-        announced_by=BY_HARVESTER if by_harvester else inert(Announcement.of(service).node or ""),
-        created=meta.creation_timestamp or "",
-    )
+class NodeLine(Part, frozen=True, kw_only=True):
+    """A Node and its VM."""
 
-
-class _Said(Struct, frozen=True):
-    """What a Service's condition says, or would if it had one."""
-
+    name: str
     state: State
     reason: str = ""
     message: str = ""
+    vm: str = ""
+    """``namespace/name`` in Harvester; empty if none is found."""
+    addresses: tuple[str, ...] = ()
+    """Its InternalIPs."""
+    ready: str = ""
+    """Status of the condition Ready."""
+
+
+class Orphan(Part, frozen=True, kw_only=True):
+    """A load balancer in Harvester without a Service."""
+
+    name: str
+    service: str
+    """``namespace/name`` of the Service that it was created for, or its UID."""
+    address: str = ""
+    message: str = ""
+
+
+class Server(Part, frozen=True, kw_only=True):
+    """One of the two API servers."""
+
+    cluster: str
+    """``guest`` or ``harvester``."""
+    url: str
+    problem: str = ""
+    """Why it cannot be read."""
+    token_expires: str = ""
+    """Empty for a token without an end, or one that is renewed."""
+    account: str = ""
+    """``namespace/name`` of the ServiceAccount of such a token."""
+
+
+class Leader(Part, frozen=True, kw_only=True):
+    """The holder of the Lease."""
+
+    identity: str = ""
+    """Empty if there is none."""
     since: str = ""
 
 
-def _said(plan: ServicePlan, situation: Situation) -> _Said:
-    """Return what the condition says after the plan; what it says nothing of is read from what the plan waits for."""
-    service, outcome = situation.service, plan.outcome
-    condition, before = plan.condition, service.ready_condition
-    kept = condition is not None and before is not None and before.status == condition.status
-    since = (before.last_transition_time or "") if kept and before is not None else ""
-    if situation.scope.leaving:
-        why = outcome.reason if isinstance(outcome, Wait | Refused) else ""
-        told = condition if condition is not None and condition.status == "False" else None
-        if told is not None:
-            return _Said(State.LEAVING, told.reason, told.message, since)
-        return _Said(State.LEAVING, message=f"waits for {WaitReason(why).meaning}" if why else "")
-    if condition is not None:
-        state = State.READY if condition.status == "True" else State.PENDING
-        return _Said(state, condition.reason, condition.message, since)
-    match outcome:
-        case Done() if is_served(service):
-            return _Said(State.READY)
-        case Wait(reason=reason) | Refused(reason=reason):
-            state = State.READY if is_served(service) and isinstance(outcome, Wait) else State.PENDING
-            if reason == WaitReason.NOT_PROCESSED and situation.match.lb is None:
-                # It is what is waited for once the load balancer has been created.
-                reason = WaitReason.QUEUED
-            return _Said(state, message=_waits_for(WaitReason(reason)))
-        case Done():
-            return _Said(State.PENDING, message=_waits_for(WaitReason.QUEUED))
+class Status(Part, frozen=True, kw_only=True):
+    """The whole status."""
+
+    api_version: str = API_VERSION
+    kind: str = "Status"
+    observed: str
+    """Time of the lists."""
+    cluster: str
+    """Value of --cluster-name."""
+    namespace: str
+    """In Harvester."""
+    leader: Leader | None = None
+    """None if it is unknown, or leader election is disabled."""
+    servers: tuple[Server, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    services: tuple[ServiceLine, ...] = ()
+    nodes: tuple[NodeLine, ...] = ()
+    orphans: tuple[Orphan, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What could not be read, and what the flags switch off."""
 
 
-def _waits_for(reason: WaitReason) -> str:
-    """Return what a Service waits for of which nothing was told yet; who should look at it may not be there."""
-    hint = "; if that stays, look at its Events, and whether the program runs and leads"
-    return f"waits for {reason.meaning}{hint if reason is WaitReason.QUEUED else ''}"
-
-
-def _node_lines(inventory: Inventory, settings: Settings) -> Iterator[NodeLine]:
-    if NODE_CONTROLLER in settings.controllers:
+def report(frame: Status, view: ServiceView, settings: Settings, *, namespace: str = "") -> Status:
+    """Return ``frame`` with its objects and their problems; only Services of ``namespace`` if one is given."""
+    inventory, problems = view.inventory, list(frame.problems)
+    services: list[ServiceLine] = []
+    nodes: list[NodeLine] = []
+    orphans: list[Orphan] = []
+    for one in inventory.services if view.serving else ():
+        listed = one.spec.type == "LoadBalancer" or may_be_ours(one, view.cluster)
+        if listed and namespace in ("", one.metadata.namespace):
+            services += _service(view.observe(one), problems)
+    if view.serving and not namespace:
+        orphans = sorted(_orphans(view), key=lambda one: one.name)
+    if NODE_CONTROLLER in settings.controllers and not namespace:
         store = inventory.node_store(settings)
-        virtual_ips = store.virtual_ips
         for node in inventory.nodes:
-            yield _node_line(observe_node(store, node, virtual_ips=virtual_ips, settings=settings.nodes))
+            seen = observe_node(store, node, virtual_ips=store.virtual_ips, settings=settings.nodes)
+            nodes.append(_node(seen, problems))
+    for orphan in orphans:
+        message = f"Service {orphan.service} does not exist. {orphan.message}"
+        problems.append(Problem(object=f"LoadBalancer {orphan.name}", state="orphaned", message=message))
+    states = list(State)
+    return replace(
+        frame,
+        problems=tuple(_without_repetition(problems)),
+        services=tuple(sorted(services, key=lambda one: (states.index(one.state), one.key))),
+        nodes=tuple(sorted(nodes, key=lambda one: (states.index(one.state), one.name))),
+        orphans=tuple(orphans),
+        notes=tuple(map(inert, (*settings.warnings, *_switched_off(settings), *inventory.notes))),
+    )
 
 
-def _node_line(view: NodeView) -> NodeLine:
-    """Return what there is to see of a Node."""
+def _switched_off(settings: Settings) -> Iterator[str]:
+    for kind, controller in (("Services", SERVICE_CONTROLLER), ("Nodes", NODE_CONTROLLER)):
+        if controller not in settings.controllers:
+            yield f"{kind} are not managed: {controller} is switched off by --controllers"
+
+
+def _without_repetition(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Yield the problems; that Harvester cannot be read is explained only once."""
+    away = ""
+    for one in problems:
+        if one.object == "Harvester" and one.reason == Reason.HARVESTER_UNAVAILABLE:
+            away = one.message
+        elif away and one.reason == Reason.HARVESTER_UNAVAILABLE:
+            rest = one.message.removeprefix(away)
+            one = replace(one, message=f"see Harvester{rest}" if rest != one.message else "see Harvester")  # noqa: PLW2901
+        yield one
+
+
+def _service(situation: Situation, problems: list[Problem]) -> Iterator[ServiceLine]:
+    """Yield the line of a Service, and add what is wrong with it to ``problems``; none for one of another controller.
+
+    A ClusterIP Service, for example, is listed only while this controller removes its load balancer.
+    """
+    service, scope = situation.service, situation.scope
+    meta, created = service.metadata, service.metadata.creation_timestamp or ""
+    line = ServiceLine(
+        namespace=meta.namespace, name=meta.name, state=State.OTHER, addresses=service.addresses, created=created
+    )
+    if not scope.ours:
+        if service.spec.type == "LoadBalancer" and not meta.deleting:
+            yield replace(line, message=inert(scope.because))
+        return
+    plan = plan_service(situation)
+    condition = condition_after(plan, situation)
+    state = State.READY if condition.status == "True" else State.PENDING
+    warnings = [one for one in dict.fromkeys(plan.events) if one.type == "Warning"]
+    state = State.WARNING if warnings and state is State.READY else state
+    state = State.DELETING if scope.leaving else state
+    since = condition.last_transition_time or ""
+    row = Problem(object=f"Service {line.key}", state=state, since=since or created)
+    # The condition has the message of the Event, and a more precise reason.
+    others = [one for one in warnings if inert(one.message) != condition.message]
+    if state is State.PENDING or (state is State.DELETING and len(others) < len(warnings)):
+        problems.append(replace(row, reason=condition.reason, message=inert(condition.message)))
+    problems += (replace(row, reason=str(one.reason), message=inert(one.message)) for one in others)
+    yield replace(
+        _with_load_balancer(line, situation),
+        state=state,
+        reason=condition.reason,
+        message=inert(condition.message),
+        since=since,
+    )
+
+
+def _with_load_balancer(line: ServiceLine, situation: Situation) -> ServiceLine:
+    """Return the line with the load balancer of the Service, or with the requested one."""
+    service, request, lb = situation.service, situation.request, situation.match.lb
+    network, node = inert(request.network), inert(Announcement.of(service).node or "")
+    if lb is None and request.primary:
+        return replace(line, network=network, primary=inert(request.primary), announced_by=node)
+    if lb is None:
+        return replace(
+            line,
+            network=network,
+            workload_type="vm" if request.wants_vm else "cluster",
+            ipam=request.ipam or "pool",
+            pool=inert(request.ip_pool),
+            load_balancer=situation.match.expected_name,
+            announced_by=node,
+        )
+    return replace(
+        line,
+        network=network,
+        workload_type=lb.spec.workload_type,
+        ipam=lb.spec.ipam,
+        pool=inert(lb.allocated_pool or lb.spec.ip_pool),
+        load_balancer=lb.metadata.name,
+        announced_by="Harvester" if lb.spec.workload_type == "vm" and lb.address else node,
+    )
+
+
+def _node(view: NodeView, problems: list[Problem]) -> NodeLine:
+    """Return the line of a Node, and add what is wrong with it to ``problems``."""
     node, match, plan = view.node, view.match, plan_node(view)
-    addresses = tuple(one.address for one in node.status.addresses if one.type == "InternalIP")
-    told = [one for one in plan.events if _warns(one)]
-    if match.vm is None and match.problem is not None and not match.unmanaged and match.problem not in told:
-        # Said of no Node that is well; that its VM is not found has to be seen here nevertheless. That Harvester is
-        # away is said of the whole.
-        told += [match.problem] if match.problem.reason is not NodeReason.HARVESTER_UNAVAILABLE else []
-    state, said = _node_state(view, plan)
+    warnings = [one for one in plan.events if one.type == "Warning"]
+    lost = match.problem
+    if match.vm is None and lost is not None and lost.reason is not NodeReason.HARVESTER_UNAVAILABLE:
+        # No Event reports it for a Node that works.
+        warnings += [lost] if lost not in warnings else []
+    state, cause, text = _node_state(view, plan)
+    if state is State.READY and warnings:
+        state = State.WARNING
+    if state is not State.OTHER:
+        row = Problem(object=f"Node {node.metadata.name}", state=state, since=node.metadata.creation_timestamp or "")
+        if state is State.PENDING and cause not in warnings:
+            problems.append(replace(row, reason=str(cause.reason) if cause else "", message=text))
+        problems += (replace(row, reason=str(one.reason), message=inert(one.message)) for one in warnings)
     return NodeLine(
         name=node.metadata.name,
-        state=State.WARNING if state is State.READY and told else state,
-        reason=said.reason,
-        message=said.message,
-        warnings=() if state is State.OTHER else tuple(map(notice, told)),
+        state=state,
+        reason=str(cause.reason) if cause else "",
+        message=text,
         vm=match.vm.object.metadata.key if match.vm else "",
-        addresses=addresses,
+        addresses=tuple(one.address for one in node.status.addresses if one.type == "InternalIP"),
         ready=node.ready,
     )
 
 
-def _node_state(view: NodeView, plan: NodePlan) -> tuple[State, Notice]:
-    match, problem = view.match, view.match.problem
+def _node_state(view: NodeView, plan: NodePlan) -> tuple[State, EventMessage | None, str]:
+    """Return the state of a Node, the Event that says why, and the message."""
+    match, is_new = view.match, bool(uninitialized_taints(view.node))
     if match.unmanaged:
-        return State.OTHER, notice(problem) if problem else Notice(reason="", message="")
-    if plan.skip_reason and (view.node.metadata.deleting or uninitialized_taints(view.node)):
-        state = State.LEAVING if view.node.metadata.deleting else State.PENDING
-        return state, Notice(reason="", message=inert(plan.skip_reason))
+        return State.OTHER, match.problem, inert(match.problem.message) if match.problem else ""
+    if view.node.metadata.deleting:
+        return State.DELETING, None, inert(plan.skip_reason)
     if plan.waiting is not None:
-        return State.PENDING, notice(plan.waiting)
-    if uninitialized_taints(view.node):
-        return State.PENDING, Notice(reason="", message="is about to be initialised")
-    return State.READY, Notice(reason="", message="")
+        return State.PENDING, plan.waiting, inert(plan.waiting.message)
+    if is_new:
+        return State.PENDING, None, inert(plan.skip_reason) or "will be initialized"
+    return State.READY, None, ""
 
 
-def _left_over(view: ServiceView) -> Iterator[LeftOver]:
+def _orphans(view: ServiceView) -> Iterator[Orphan]:
     """Yield the load balancers of this cluster that have no Service."""
-    inventory, store = view.inventory, view.store
-    for one in inventory.load_balancers:
+    store = view.store
+    for one in view.inventory.load_balancers:
         if is_orphan(one, service_of(one, store.services), view.cluster):
-            yield LeftOver(
+            yield Orphan(
                 name=one.metadata.name,
                 service=inert(made_for(one)),
                 address=inert(one.address or one.allocated_ip),
-                pool=inert(one.allocated_pool),
                 message=inert(deletion_obstacle(one, store.services, store.load_balancers) or ORPHANED),
             )
 
 
-def _pools(load_balancers: Iterable[LoadBalancer], read: Iterable[IPPool]) -> Iterator[Pool]:
-    """Yield the pools in which these load balancers have an address, and those that could be read."""
-    used = Counter(inert(one.allocated_pool) for one in load_balancers if one.allocated_pool and one.allocated_ip)
-    status = {inert(one.metadata.name): one.status for one in read}
-    for name in sorted({*used, *status}):
-        free = {"available": status[name].available, "total": status[name].total} if name in status else {}
-        yield Pool(name=name, addresses=used[name], **free)
+def harvester_error(problems: Mapping[str, CCMError]) -> CCMError | None:
+    """Return why a collection of Harvester cannot be read."""
+    found = (problems.get(one.plural) for one in (LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES))
+    return next((one for one in found if one is not None), None)
 
 
-def problems_of_servers(harvester: CCMError | None, servers: Iterable[Server], now: datetime) -> Iterator[str]:
-    """Yield what is wrong with the servers, in the words of the Events; ``harvester`` is why that cannot be read."""
+def server_problems(harvester: CCMError | None, servers: Iterable[Server], now: datetime) -> Iterator[Problem]:
+    """Yield what is wrong with the servers; ``harvester`` is why Harvester cannot be read."""
     if harvester is not None:
-        yield inert(harvester_unavailable(harvester).message)
-    refused = "harvester" if isinstance(harvester, Unauthorized) else ""
+        message = inert(harvester_unavailable(harvester).message)
+        yield Problem(object="Harvester", reason=str(Reason.HARVESTER_UNAVAILABLE), message=message)
+    rejected = "harvester" if isinstance(harvester, Unauthorized) else ""
     for server in servers:
-        if not server.token_expires or server.cluster == refused:
+        if not server.token_expires or server.cluster == rejected:
             continue
-        end, day = datetime.fromisoformat(server.token_expires), server.token_expires[:10]
-        remedy = renewal(server.cluster, server.account)
-        if end <= now:
-            yield f"The token for {server.cluster} expired on {day}. {remedy}"
-        elif end - now < SOON:
-            yield f"The token for {server.cluster} ends on {day}, until then it works. {remedy}"
+        end, remedy = datetime.fromisoformat(server.token_expires), renewal(server.cluster, server.account)
+        if end - now < SOON:
+            verb, reason = ("expired", "TokenExpired") if end <= now else ("expires", "TokenExpires")
+            message = f"The token for {server.cluster} {verb} on {server.token_expires[:10]}. {remedy}"
+            yield Problem(object=server.cluster.capitalize(), reason=reason, message=message)
 
 
-def _warns(event: EventMessage) -> bool:
-    return event.type == "Warning"
-
-
-def notice(event: EventMessage) -> Notice:
-    """Return what an Event says."""
-    return Notice(reason=str(event.reason), message=inert(event.message))
+def lease_problems(lease: Lease | None, now: datetime) -> Iterator[Problem]:
+    """Yield what the Lease says of a controller that does not run."""
+    remedy = "Check the pods of the controller and their log"
+    if lease is None:
+        return
+    if not lease.spec.holder_identity:
+        yield Problem(object="Lease", reason="NoLeader", message=f"No replica of the controller leads. {remedy}")
+        return
+    try:
+        age = (now - datetime.fromisoformat(lease.spec.renew_time or "")).total_seconds()
+    except (ValueError, TypeError):
+        return
+    if age >= STALE_LEASE:
+        message = f"The Lease was renewed {age:.0f} s ago, by the clock of this machine. {remedy}"
+        yield Problem(object="Lease", reason="NoLeader", message=message)

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder, read_note
+from harvester_ccm.model.meta import Model, Object, Resource, decoder, read_note
 from harvester_ccm.names import LOAD_BALANCER_READY, NAD_MAPPING_KEY, PROVIDER_NAME
 
 
@@ -175,17 +175,11 @@ class Namespace(Object, frozen=True, kw_only=True):
 
 
 class Endpoint(Model, frozen=True, kw_only=True):
-    """One backend of a Service; of a VM load balancer in Harvester, with the result of its health check."""
-
-    addresses: tuple[str, ...] = ()
-    conditions: dict[str, bool | None] | None = None
-    """Without ``ready`` it is."""
-    target_ref: ObjectMeta | None = None
-    """Name and UID of the pod, or of the VMI, behind it."""
+    """One backend of a Service, of which only the existence matters."""
 
 
 class EndpointSlice(Object, frozen=True, kw_only=True):
-    """Some of the backends of a Service, or those of a VM load balancer, whose name Harvester gives it."""
+    """Some of the backends of a Service."""
 
     endpoints: tuple[Endpoint, ...] | None = None
 

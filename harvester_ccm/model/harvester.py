@@ -308,24 +308,8 @@ class GuestOSInfo(Model, frozen=True, kw_only=True):
     hostname: str = ""
 
 
-class IPPoolStatus(Model, frozen=True, kw_only=True):
-    """``status`` of an IP pool."""
-
-    total: int = 0
-    available: int = 0
-
-
-class IPPool(Object, frozen=True, kw_only=True):
-    """A pool of addresses; which the usual credential may not read."""
-
-    status: IPPoolStatus = IPPoolStatus()
-
-
 LOAD_BALANCERS: Final = Resource(
     "loadbalancer.harvesterhci.io", "v1beta1", "loadbalancers", "LoadBalancer", decode_load_balancer
-)
-IP_POOLS: Final = Resource(
-    LOAD_BALANCERS.group, LOAD_BALANCERS.version, "ippools", "IPPool", decoder(IPPool), namespaced=False
 )
 VIRTUAL_MACHINES: Final = Resource(
     "kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine), strangers=True

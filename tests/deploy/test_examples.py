@@ -11,7 +11,6 @@ import yaml
 from devenv.helm import CHART, RELEASE, render_chart
 from devenv.restclient import Json
 from harvester_ccm import __version__
-from harvester_ccm.model.core import ENDPOINT_SLICES
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 IMAGE = f"harvester/harvester-ccm:v{__version__}-ccm"
@@ -128,10 +127,3 @@ def test_objects_made_by_hand_are_what_harvester_knows() -> None:
     (listener,) = balancer["spec"]["listeners"]
     assert balancer["spec"]["healthCheck"]["port"] == listener["backendPort"]
     assert {scope["guestCluster"] for scope in pool["spec"]["selector"]["scope"]} == {"CLUSTER-NAME"}
-
-
-def test_right_for_looking_is_the_one_that_is_asked_for() -> None:
-    (rule,) = one("harvester/explain-rights.yaml", "Role")["rules"]
-    assert rule["apiGroups"] == [ENDPOINT_SLICES.group]
-    assert rule["resources"] == [ENDPOINT_SLICES.plural]
-    assert rule["verbs"] == ["get"]

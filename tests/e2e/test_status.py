@@ -49,7 +49,7 @@ async def test_status_in_the_pod_needs_no_flags(
 
     document = await until(status, within=PATIENCE, what="one Service that is served and one that is not")
     assert document["leader"]["identity"]
-    assert document["assumptions"] == []
+    assert document["notes"] == []
     bad = document["services"][0]
     assert bad["name"] == "bad"
     assert "nope" in bad["message"]

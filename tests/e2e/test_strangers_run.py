@@ -24,7 +24,7 @@ CAUSES = {
     name: words.split("…")
     for name, words in re.findall(r"^\| `([\w-]+)` \| [^|]+ \| `([^`]+)` \|", PAGE.read_text(), re.MULTILINE)
 }
-"""What the page promises that the first command says of each fault, under ``What is wrong``."""
+"""What the page promises that the first command says of each fault, under ``PROBLEMS``."""
 
 
 class Stranger:
@@ -89,7 +89,7 @@ async def test_stranger_finds_five_faults(tmp_path: Path) -> None:
                 await stranger.type(fault)
                 first = await stranger.read_until("harvester-ccm explain")
             look, closer = commands_in(first, "harvester-ccm")
-            seen = (await stranger.paste(look)).partition("What is wrong")[2].partition("\n\n")[0]
+            seen = (await stranger.paste(look)).partition("PROBLEMS")[2].partition("\n\n")[0]
             said_of_it = " ".join(seen.split())
             assert all(words.strip() in said_of_it for words in CAUSES[fault]), f"{fault}: {said_of_it}"
             assert look.split()[1:] == ["status"]

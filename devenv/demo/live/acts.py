@@ -193,7 +193,7 @@ def _all_served(show: Show, *names: str) -> bool:
 
 
 async def _explain(show: Show, name: str) -> list[str]:
-    """Return what the command says of a Service, up to what would be done about it."""
+    """Return what the command prints of a Service, up to the next writes."""
     scene = show.stage.scene
     flags = {
         "cloud-config": scene.cloud_config,
@@ -209,9 +209,9 @@ async def _explain(show: Show, name: str) -> list[str]:
     )
     output, _ = await process.communicate()
     lines = output.decode().splitlines()
-    if not any(line.startswith("Problem:") for line in lines):
-        raise Disappointment(f"explain names no problem of Service {name}: {output.decode()}")
-    return lines[: next((at for at, line in enumerate(lines) if line.startswith("What would be done")), len(lines))]
+    if not any(line.startswith("Condition:") for line in lines):
+        raise Disappointment(f"explain shows no condition of Service {name}: {output.decode()}")
+    return lines[: next((at for at, line in enumerate(lines) if line.startswith("Next writes:")), len(lines))]
 
 
 def _bars(seconds: float, *, going_on: bool = False) -> list[Text]:

@@ -13,7 +13,7 @@ LAN, STORAGE = "default/lan", "default/storage"
 NAMED = f"named by annotation {PROVIDED_NODE_IP}"
 
 
-def addresses(document: Json) -> list[tuple[str, str | None, str]]:
+def addresses(document: Json) -> list[tuple[str, str, str]]:
     return [(one["address"], one["type"], one["reason"]) for one in document["addresses"]]
 
 
@@ -31,12 +31,12 @@ def test_every_address_has_a_reason(run: Runner, serve: ClusterServer) -> None:
         ("10.0.0.9", "ExternalIP", "another address of interface nic-0"),
         ("fd00::5", "InternalIP", "first IPv6 address of the interface"),
         ("w1", "Hostname", "name of the Node"),
-        ("fe80::1", None, "link-local"),
-        ("bad", None, "not an IP address"),
-        ("10.0.0.100", None, "virtual IP of Service shop/web"),
-        ("10.9.0.5", None, "on interface nic-1, and not on nic-0"),
+        ("fe80::1", "dropped", "link-local"),
+        ("bad", "dropped", "not an IP address"),
+        ("10.0.0.100", "dropped", "virtual IP of Service shop/web"),
+        ("10.9.0.5", "dropped", "on interface nic-1, and not on nic-0"),
     ]
-    assert document["machine"]["foundBy"] == "name"
+    assert document["vm"]["foundBy"] == "name"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_every_address_has_a_reason(run: Runner, serve: ClusterServer) -> None:
             {},
             [
                 ("10.0.0.9", "InternalIP", "first IPv4 address of the interface"),
-                ("10.0.0.5", None, "excluded by --node-exclude-ip-ranges"),
+                ("10.0.0.5", "dropped", "excluded by --node-exclude-ip-ranges"),
             ],
         ),
         (
@@ -71,7 +71,7 @@ def test_every_address_has_a_reason(run: Runner, serve: ClusterServer) -> None:
             {ADDITIONAL_INTERNAL_IPS: '["10.0.0.9"]'},
             [
                 ("10.0.0.5", "InternalIP", "first IPv4 address of the interface"),
-                ("10.0.0.9", None, f"named by annotation {ADDITIONAL_INTERNAL_IPS}"),
+                ("10.0.0.9", "dropped", f"named by annotation {ADDITIONAL_INTERNAL_IPS}"),
             ],
         ),
         (
@@ -79,8 +79,8 @@ def test_every_address_has_a_reason(run: Runner, serve: ClusterServer) -> None:
             {},
             [
                 ("10.9.0.5", "InternalIP", "first IPv4 address of the interface"),
-                ("10.0.0.5", None, "on interface nic-0, and not on nic-1"),
-                ("10.0.0.9", None, "on interface nic-0, and not on nic-1"),
+                ("10.0.0.5", "dropped", "on interface nic-0, and not on nic-1"),
+                ("10.0.0.9", "dropped", "on interface nic-0, and not on nic-1"),
             ],
         ),
     ],
@@ -90,7 +90,7 @@ def test_rules(
     serve: ClusterServer,
     words: tuple[str, ...],
     annotations: dict[str, str],
-    expected: list[tuple[str, str | None, str]],
+    expected: list[tuple[str, str, str]],
 ) -> None:
     vmi = objects.instance("w1", ("eth0", LAN, ["10.0.0.5", "10.0.0.9"]), ("eth1", STORAGE, ["10.9.0.5"]))
     document = explain(run, serve(objects.node(annotations=annotations), objects.machine(), vmi), *words)
@@ -113,12 +113,14 @@ def test_next_write(run: Runner, serve: ClusterServer) -> None:
     node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}, {"type": "Hostname", "address": "w1"}]
     addressed = run("explain", "node/w1", *serve(node, objects.machine(), vmi), "--output=json")
     assert (new.code, addressed.code) == (0, 0)
-    (first,) = new.document["steps"]
-    assert [one["type"] for one in first["body"]["status"]["addresses"]] == ["InternalIP", "Hostname"]
-    second, event = addressed.document["steps"]
-    assert (second["verb"], second["kind"], second["name"]) == ("patch", "Node", "w1")
-    assert second["body"]["spec"] == {"providerID": "harvester://uid-of-vm-w1", "taints": None}
-    assert event["event"]["reason"] == "Synced"
+    (first,) = new.document["nextWrites"]
+    assert first["request"] == "patch Node w1"
+    (line,) = first["diff"]
+    assert line.startswith('+ status.addresses: [{"type": "InternalIP", "address": "10.0.0.5"}')
+    (second,) = addressed.document["nextWrites"]
+    assert '+ spec.providerID: "harvester://uid-of-vm-w1"' in second["diff"]
+    assert any(line.startswith("- spec.taints: ") for line in second["diff"])
+    assert [one["reason"] for one in addressed.document["events"]] == ["Synced"]
 
 
 def test_what_a_node_waits_for(run: Runner, serve: ClusterServer) -> None:
@@ -127,9 +129,9 @@ def test_what_a_node_waits_for(run: Runner, serve: ClusterServer) -> None:
     flags = serve(objects.node(), objects.machine(), silent)
     result = run("explain", "node/w1", *flags, "--output=json")
     assert result.code == 1
-    assert result.document["waitsFor"]["reason"] == "NoAddress"
-    text = run("explain", "node/w1", *flags)
-    assert "It waits: VM vms/w1 has no address yet" in text.out or "NoAddress: VM vms/w1 has no" in text.out
+    (event,) = result.document["events"]
+    assert event["reason"] == "NoAddress"
+    assert "Warning  NoAddress  VM vms/w1 has no" in run("explain", "node/w1", *flags).out
 
 
 def test_a_node_without_a_vm(run: Runner, serve: ClusterServer) -> None:
@@ -143,4 +145,4 @@ def test_nodes_that_are_left_as_they_are(run: Runner, serve: ClusterServer) -> N
     flags = serve(objects.node(), objects.machine(), vmi)
     document = explain(run, flags, "--controllers=-cloud-node-controller,-cloud-node-lifecycle-controller")
     assert document["skipReason"] == "cloud-node-controller is switched off by --controllers"
-    assert document["steps"] == []
+    assert document["nextWrites"] == []

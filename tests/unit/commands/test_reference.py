@@ -9,7 +9,7 @@ import pytest
 
 from harvester_ccm.commands import COMMANDS, cleanup, completion, explain, preflight, status
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
-from harvester_ccm.commands.status_document import API_VERSION, Part
+from harvester_ccm.commands.status_report import API_VERSION, Part
 from harvester_ccm.flags import build_settings, parse_command_line
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Runner

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from typing import Any
 
 import pytest
 import yaml
@@ -48,7 +49,7 @@ ANSWER = {
         {"name": "long-name", "workloadType": "cluster", "pool": "lan", "uid": ""},
     ],
     "reasons": ["word " * 20, "two"],
-    "steps": [{"patch": {"metadata": {"labels": {}, "finalizers": None}}}, {"event": {"message": "m"}}],
+    "steps": [{"request": "patch", "diff": ["+ a"]}, {"request": "delete", "diff": []}],
     "written": False,
 }
 
@@ -57,23 +58,21 @@ def test_an_answer_for_people() -> None:
     stream = io.StringIO()
     Output(stream, width=60).answer(ANSWER, "Add --yes.")
     assert stream.getvalue().splitlines() == [
-        "Cluster: demo",
+        "Cluster:          demo",
         "Load balancers:",
         "  NAME       WORKLOAD TYPE  POOL",
         "  a          vm             -",
         "  long-name  cluster        lan",
         "Reasons:",
-        "  - word word word word word word word word word word word",
+        "  word word word word word word word word word word word",
         "    word word word word word word word word word",
-        "  - two",
+        "  two",
         "Steps:",
-        "  - Patch:",
-        "      Metadata:",
-        "        Labels: {}",
-        "        Finalizers: null",
-        "  - Event:",
-        "      Message: m",
-        "Written: false",
+        "  - Request:      patch",
+        "    Diff:",
+        "      + a",
+        "  - Request:      delete",
+        "Written:          false",
         "",
         "Add --yes.",
     ]
@@ -129,20 +128,23 @@ def test_yaml_reads_back_as_it_was_and_shows_nothing_odd(odd: str) -> None:
 @pytest.mark.parametrize(
     ("value", "lines"),
     [
-        ({"a": "one\ntwo"}, ["A: one\\ntwo"]),
-        ({"a": "", "b": True, "c": 7}, ['A: ""', "B: true", "C: 7"]),
-        ([{"a": "1"}, {"b": "2"}], ["- A: 1", "- B: 2"]),
-        ([{"a": "1", "b": [2]}, {"a": "3", "b": [4]}], ["- A: 1", "  B:", "    - 2", "- A: 3", "  B:", "    - 4"]),
-        ([{"a": "1", "b": {"c": 2}}], ["- A: 1", "  B:", "    C: 2"]),
+        ({"a": "one\ntwo"}, ["A:                one\\ntwo"]),
+        ({"a": "", "b": True, "c": 7}, ["B:                true", "C:                7"]),
+        ([{"a": "1"}, {"b": "2"}], ["- A:              1", "- B:              2"]),
+        (
+            [{"a": "1", "b": [2]}, {"a": "3", "b": [4]}],
+            ["- A:              1", "  B:", "    2", "- A:              3", "  B:", "    4"],
+        ),
+        ([{"a": "1", "b": {"c": 2}}], ["- A:              1", "  B:", "    C:            2"]),
         ([{"a": "1", "b": 2, "c": None}, {"a": "", "b": 3, "c": ""}], ["A  B", "1  2", "-  3"]),
-        (["one\ntwo"], ["- one\\ntwo"]),
+        (["one\ntwo"], ["one\\ntwo"]),
     ],
 )
-def test_what_is_a_table_and_what_is_a_list(value: object, lines: list[str]) -> None:
+def test_what_is_a_table_and_what_is_a_list(value: Any, lines: list[str]) -> None:
     assert list(rendered(value, width=80)) == lines
 
 
 def test_nothing_follows_an_answer_without_a_sentence() -> None:
     stream = io.StringIO()
     Output(stream, width=80).answer({"a": "1", "b": ""})
-    assert stream.getvalue() == "A: 1\n"
+    assert stream.getvalue() == "A:                1\n"

@@ -10,22 +10,19 @@ import pytest
 
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.service_view import ServiceView
-from harvester_ccm.commands.status_document import (
+from harvester_ccm.commands.status_report import (
     NodeLine,
-    Pool,
     Server,
     ServiceLine,
     State,
     Status,
-    is_wrong,
+    report,
+    server_problems,
 )
-from harvester_ccm.commands.status_report import problems_of_servers, rank, report
 from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import Unreachable, renewal
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.model.harvester import IPPool, IPPoolStatus
-from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.messages import harvester_unavailable
@@ -41,12 +38,12 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 FRAME = Status(observed="2026-11-21T08:00:00Z", cluster="demo", namespace="vms")
 
 
-def seen(*flags: str, pools: tuple[IPPool, ...] = (), **contents: Any) -> Status:
+def seen(*flags: str, **contents: Any) -> Status:
     """Return the status of an inventory."""
     settings = build_settings(parse_command_line((*FLAGS, *flags)), {})
     inventory = Inventory(namespace=node_objects.CLUSTER.namespace, **contents)
     view = ServiceView(inventory, CLUSTER, SERVICE_CONTROLLER in settings.controllers)
-    return report(FRAME, view, settings, pools)
+    return report(FRAME, view, settings)
 
 
 def service_in(status: Status) -> ServiceLine:
@@ -55,7 +52,6 @@ def service_in(status: Status) -> ServiceLine:
 
 
 def node_in(status: Status) -> NodeLine:
-    assert status.nodes is not None
     (line,) = status.nodes
     return line
 
@@ -64,15 +60,13 @@ def test_a_served_service() -> None:
     one = served(annotations={"kube-vip.io/vipHost": "w1"}, created="2026-11-21T07:00:00Z")
     status = seen(services=(one,), load_balancers=(allocated(),))
     line = service_in(status)
-    assert (line.key, line.state, is_wrong(line), line.warnings) == ("shop/web", State.READY, False, ())
-    assert (line.addresses, line.kind, line.ipam, line.pool) == ((ADDRESS,), "cluster", "pool", "vlan100")
+    assert (line.key, line.state, status.problems) == ("shop/web", State.READY, ())
+    assert (line.addresses, line.workload_type, line.ipam, line.pool) == ((ADDRESS,), "cluster", "pool", "vlan100")
     assert (line.announced_by, line.created, line.load_balancer) == (
         "w1",
         one.metadata.creation_timestamp,
         "demo-shop-web-df804e86",
     )
-    assert status.pools == (Pool(name="vlan100", addresses=1),)
-    assert not status.wrong
 
 
 @pytest.mark.parametrize(
@@ -89,15 +83,15 @@ def test_a_served_service() -> None:
 )
 def test_a_pending_service_says_what_its_event_and_its_condition_say(message: str, reason: str, says: str) -> None:
     one, balancer = service(ours=True, annotations={IP_POOL: "nope"}), marked(message=message, spec={"ipPool": "nope"})
-    line = service_in(seen(services=(one,), load_balancers=(balancer,)))
-    assert (line.state, line.reason, is_wrong(line)) == (State.PENDING, reason, True)
+    status = seen(services=(one,), load_balancers=(balancer,))
+    line, (problem,) = service_in(status), status.problems
+    assert (line.state, line.reason) == (State.PENDING, reason)
     assert says in line.message
     plan = plan_of(one, load_balancers=(balancer,))
-    told = [event.message for event in plan.events if event.type == "Warning"]
+    assert [event.message for event in plan.events if event.type == "Warning"] == [line.message]
     assert isinstance(plan.write, ChangeService)
-    written = plan.condition
-    assert [notice.message for notice in line.warnings] == told
-    assert (line.message, line.reason) == (written.message, written.reason)
+    assert (line.message, line.reason) == (plan.condition.message, plan.condition.reason)
+    assert (problem.object, problem.reason, problem.message) == ("Service shop/web", line.reason, line.message)
 
 
 def plan_of(one: Service, **contents: Any) -> Any:
@@ -119,11 +113,6 @@ def test_what_no_plan_can_know_is_taken_from_the_condition() -> None:
     assert (line.state, line.reason, line.since) == (State.PENDING, "SyncLoadBalancerFailed", "2026-11-21T07:30:00Z")
 
 
-def test_who_only_looks_says_where_a_service_without_a_word_is_told_of() -> None:
-    line = service_in(seen(services=(service(),)))
-    assert line.message.endswith("look at its Events, and whether the program runs and leads")
-
-
 def replace_status(one: Service, **status: Any) -> Service:
     return SERVICES.decode(msgspec.json.encode({**msgspec.to_builtins(one), "status": status}))
 
@@ -136,12 +125,9 @@ def test_a_new_service_says_what_it_waits_for() -> None:
 
 def test_a_served_service_with_a_wrong_annotation() -> None:
     one = served(annotations={"cloudprovider.harvesterhci.io/ipamm": "dhcp"})
-    line = service_in(seen(services=(one,), load_balancers=(allocated(),)))
-    assert (line.state, is_wrong(line), [notice.reason for notice in line.warnings]) == (
-        State.WARNING,
-        True,
-        ["SettingsIgnored"],
-    )
+    status = seen(services=(one,), load_balancers=(allocated(),))
+    assert service_in(status).state is State.WARNING
+    assert [problem.reason for problem in status.problems] == ["SettingsIgnored"]
 
 
 def test_an_outage_of_harvester_makes_no_served_service_wrong() -> None:
@@ -152,8 +138,8 @@ def test_an_outage_of_harvester_makes_no_served_service_wrong() -> None:
 
 
 def test_a_service_that_is_let_go() -> None:
-    line = service_in(seen(services=(served(deleting=True),), load_balancers=(allocated(deleting=True),)))
-    assert (line.state, is_wrong(line)) == (State.LEAVING, False)
+    status = seen(services=(served(deleting=True),), load_balancers=(allocated(deleting=True),))
+    assert (service_in(status).state, status.problems) == (State.DELETING, ())
 
 
 @pytest.mark.parametrize(
@@ -167,20 +153,14 @@ def test_a_service_that_is_let_go() -> None:
 def test_a_service_of_somebody_else(one: Service, shown: bool) -> None:
     status = seen(services=(one,))
     assert [line.state for line in status.services] == ([State.OTHER] if shown else [])
-    assert not status.wrong
+    assert status.problems == ()
 
 
 def test_an_address_that_is_shared() -> None:
     primary, secondary = served(), service("api", uid="2", annotations={PRIMARY_SERVICE: "shop/web"})
     lines = {line.name: line for line in seen(services=(primary, secondary), load_balancers=(allocated(),)).services}
     line = lines["api"]
-    assert (line.kind, line.shares, line.pool, line.load_balancer) == ("shared", "shop/web", "", "")
-
-
-def test_a_load_balancer_that_is_not_there_yet_is_not_waited_for() -> None:
-    line = service_in(seen(services=(service(),)))
-    assert line.state is State.PENDING
-    assert line.message.startswith("waits for its turn to be looked at; if that stays, ")
+    assert (line.workload_type, line.primary, line.pool, line.load_balancer) == ("", "shop/web", "", "")
 
 
 def test_a_vm_load_balancer_is_announced_by_harvester() -> None:
@@ -190,7 +170,7 @@ def test_a_vm_load_balancer_is_announced_by_harvester() -> None:
 
 @pytest.mark.parametrize(("annotations", "kind"), [({}, "cluster"), ({HEALTH_CHECK_PORT: "80"}, "vm")])
 def test_the_kind_is_the_wish_while_no_load_balancer_is_known(annotations: dict[str, str], kind: str) -> None:
-    assert service_in(seen(services=(served(annotations=annotations),))).kind == kind
+    assert service_in(seen(services=(served(annotations=annotations),))).workload_type == kind
 
 
 @pytest.mark.parametrize(
@@ -198,14 +178,14 @@ def test_the_kind_is_the_wish_while_no_load_balancer_is_known(annotations: dict[
     [
         ("", None),
         ("2027-01-21T00:00:00Z", None),
-        ("2026-11-30T00:00:00Z", "The token for harvester ends on 2026-11-30, until then it works. "),
+        ("2026-11-30T00:00:00Z", "The token for harvester expires on 2026-11-30. "),
         ("2026-11-20T00:00:00Z", "The token for harvester expired on 2026-11-20. "),
     ],
 )
 def test_a_token_that_ends_soon_or_has_ended(expires: str, says: str | None) -> None:
     server = Server(cluster="harvester", url="https://h", token_expires=expires, account="default/demo")
     said = [f"{says}{renewal('harvester', 'default/demo')}"] if says else []
-    assert list(problems_of_servers(None, [server], NOW)) == said
+    assert [problem.message for problem in server_problems(None, [server], NOW)] == said
 
 
 def test_the_end_of_a_token_is_not_told_twice() -> None:
@@ -213,7 +193,7 @@ def test_the_end_of_a_token_is_not_told_twice() -> None:
         Server(cluster=name, url="https://h", token_expires="2026-11-20T00:00:00Z") for name in ("guest", "harvester")
     ]
     refusal = refused(401, "Unauthorized", "Unauthorized")
-    told, other = problems_of_servers(refusal, servers, NOW)
+    told, other = (problem.message for problem in server_problems(refusal, servers, NOW))
     assert told == harvester_unavailable(refusal).message
     assert other.startswith("The token for guest expired on 2026-11-20. Get a new kubeconfig")
 
@@ -231,29 +211,31 @@ def test_what_others_wrote_cannot_move_a_cursor_and_shows_no_credential() -> Non
 )
 def test_a_load_balancer_without_a_service(flags: tuple[str, ...], message: str) -> None:
     status = seen(*flags, load_balancers=(allocated(),))
-    assert status.left_over is not None
-    (line,) = status.left_over
-    assert (line.service, line.address, line.pool) == ("shop/web", ADDRESS, "vlan100")
+    (line,), (problem,) = status.orphans, status.problems
+    assert (line.service, line.address) == ("shop/web", ADDRESS)
     assert line.message.startswith(message)
-    assert status.wrong
+    assert problem.message.startswith("Service shop/web does not exist. ")
 
 
 def test_a_load_balancer_of_another_cluster_is_no_business_of_ours() -> None:
     other = allocated(annotations={LB_OWNER: "another"})
-    assert seen(load_balancers=(other, load_balancer("theirs"))).left_over == ()
+    assert seen(load_balancers=(other, load_balancer("theirs"))).orphans == ()
 
 
 def test_nodes() -> None:
     mine = node_objects.node("w1", provider_id="harvester://uid-w1", addresses=[("InternalIP", "10.0.0.5")])
     vmi = node_objects.instance("w1", ips=["10.0.0.5"])
-    line = node_in(seen(nodes=(mine,), vms=(node_objects.vm("w1"),), vmis=(vmi,)))
-    assert (line.state, line.vm, line.addresses, is_wrong(line)) == (State.READY, "prod/w1", ("10.0.0.5",), False)
+    status = seen(nodes=(mine,), vms=(node_objects.vm("w1"),), vmis=(vmi,))
+    line = node_in(status)
+    assert (line.state, line.vm, line.addresses) == (State.READY, "prod/w1", ("10.0.0.5",))
+    assert status.problems == ()
 
 
 def test_a_node_without_vm_is_wrong_also_where_no_event_says_so() -> None:
     node = node_objects.node("w1", addresses=[("InternalIP", "10.0.0.5")])
-    line = node_in(seen(nodes=(node,)))
-    assert (line.state, line.vm, [notice.reason for notice in line.warnings]) == (State.WARNING, "", ["VMNotFound"])
+    status = seen(nodes=(node,))
+    assert (node_in(status).state, node_in(status).vm) == (State.WARNING, "")
+    assert [problem.reason for problem in status.problems] == ["VMNotFound"]
 
 
 def test_a_node_that_waits() -> None:
@@ -270,56 +252,13 @@ def test_what_is_switched_off_is_not_shown() -> None:
         "load_balancers": (allocated(),),
     }
     only_nodes = seen("--controllers=cloud-node-controller", **contents)
-    assert (only_nodes.services, only_nodes.left_over, len(only_nodes.nodes or ())) == ((), (), 1)
+    assert (only_nodes.services, only_nodes.orphans, len(only_nodes.nodes)) == ((), (), 1)
     only_services = seen("--controllers=service-lb-controller", **contents)
     assert (len(only_services.services), only_services.nodes) == (1, ())
-
-
-def test_what_is_wrong_comes_first() -> None:
-    lines = [
-        ServiceLine(namespace="a", name="ready", state=State.READY),
-        ServiceLine(namespace="b", name="pending", state=State.PENDING),
-        ServiceLine(namespace="a", name="warned", state=State.WARNING),
-        ServiceLine(namespace="a", name="other", state=State.OTHER),
-        ServiceLine(namespace="a", name="pending", state=State.PENDING),
-        ServiceLine(namespace="a", name="leaving", state=State.LEAVING),
-    ]
-    keys = [one.key for one in sorted(lines, key=rank)]
-    assert keys == ["a/warned", "a/pending", "b/pending", "a/leaving", "a/ready", "a/other"]
-
-
-def test_pools_that_can_be_read_say_how_full_they_are() -> None:
-    pools = (
-        IPPool(metadata=ObjectMeta(name="vlan100"), status=IPPoolStatus(total=5, available=3)),
-        IPPool(metadata=ObjectMeta(name="spare"), status=IPPoolStatus(total=1, available=1)),
-    )
-    status = seen(services=(served(),), load_balancers=(allocated(),), pools=pools)
-    assert status.pools == (
-        Pool(name="spare", addresses=0, available=1, total=1),
-        Pool(name="vlan100", addresses=1, available=3, total=5),
-    )
-
-
-@pytest.mark.parametrize(
-    ("shown", "booked", "addresses"),
-    [
-        (service(), allocated(), 1),
-        (served(annotations={IP_POOL: "vlan100"}), marked(), 0),
-        (served(), marked(closed="vlan100"), 0),
-        (served("other", uid="other"), marked(closed="vlan100"), 0),
-        (served("other", uid="other"), allocated(), 1),
-        (served(), allocated(annotations={LB_OWNER: "another"}), 0),
-    ],
-    ids=["not shown yet", "shown, and not booked", "closed", "left over and closed", "left over", "another cluster's"],
-)
-def test_pools_count_the_load_balancers_that_have_an_address(shown: Any, booked: Any, addresses: int) -> None:
-    pool = IPPool(metadata=ObjectMeta(name="vlan100"))
-    (line,) = seen(services=(shown,), load_balancers=(booked,), pools=(pool,)).pools
-    assert line.addresses == addresses
 
 
 def test_the_document_is_versioned() -> None:
     status = seen(services=(served(),), load_balancers=(allocated(),), nodes=(node_objects.node(),))
     written = msgspec.json.encode(status)
     assert b'"apiVersion":"harvester-ccm/v1","kind":"Status"' in written
-    assert b'"leftOver":[]' in written
+    assert b'"orphans":[]' in written

@@ -24,7 +24,6 @@ SECONDS = 120.0
 """Time for a process that needs one or two."""
 ORDERS: dict[str, int] = {
     "status": 1,
-    "status -o wide": 1,
     "preflight": 0,
     "explain svc/web -n shop": 1,
     "explain node/w1": 0,
@@ -36,7 +35,7 @@ ORDERS: dict[str, int] = {
     "version": 0,
 }
 """Words of a command, and its exit code on these clusters."""
-AS_WIDE_AS_IT_IS = ("status -o wide", "completion bash")
+AS_WIDE_AS_IT_IS = ("completion bash",)
 """Those whose lines are not broken."""
 PIPED = (
     "status",
@@ -117,9 +116,9 @@ def test_every_command_on_a_terminal(shown: dict[str, str], look: str) -> None:
     assert list(parts) == list(ORDERS)
     assert ("\x1b[" in text) is colours
     if colours:
-        assert "\x1b[1mService:\x1b[0m shop/web" in text
+        assert "\x1b[1mService:\x1b[0m          shop/web" in text
         assert "\x1b[1;32mREADY\x1b[0m\x1b[1m:" in text
-        assert "\x1b[1;31mWhat is wrong (4):\x1b[0m" in text
+        assert "\x1b[1;31mPROBLEMS (4)\x1b[0m" in text
         assert "shop/web  \x1b[33mpending\x1b[0m  pool dmz" in text
         # The title of a column is no verdict.
         assert "32mREADY\x1b[0m" not in text.partition("NODE  STATE")[2].partition("\n")[0]
