@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.commands.rights import GUEST, HARVESTER, who_am_i
@@ -62,18 +62,15 @@ class Check(Struct, frozen=True):
     detail: str
     advice: str = ""
     """What to do; empty when nothing is."""
-    facts: Mapping[str, object] = field(default_factory=dict)
-    """More for scripts."""
 
     def document(self) -> dict[str, object]:
-        """Return the check for scripts."""
+        """Return the check as printed with ``-o json``."""
         return {
             "where": self.where,
             "check": self.name,
             "result": self.result.lower(),
             "detail": self.detail,
             "advice": self.advice or None,
-            **self.facts,
         }
 
 

@@ -104,11 +104,7 @@ def api_check(served_here: Served, where: str) -> Check:
 
 def rights_check(where: str, collection: Collection, reviewed: Sequence[Reviewed], *, grantee: str) -> Check:
     """Return the check of the rights on one kind of object; ``grantee`` says where to grant what is missing."""
-    verbs = {
-        right.verb: {"allowed": asked.answer, "required": right.required, "loss": right.loss}
-        for right, asked in reviewed
-    }
-    row = partial(Check, where, collection.title, facts={"verbs": verbs})
+    verbs, row = [right.verb for right, _ in reviewed], partial(Check, where, collection.title)
     unknown = next((asked.error for _, asked in reviewed if asked.error is not None), None)
     missing = [right for right, asked in reviewed if asked.answer is False]
     if missing:

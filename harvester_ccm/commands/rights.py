@@ -1,16 +1,13 @@
-"""Every right that the running program uses, what is lost without it, and what a server says that a credential has.
+"""The permissions that the controller uses, the effect of each missing one, and which of them a credential has.
 
-A verb stands here when a controller sends it; ``tests/apiserver/test_commands_preflight.py`` takes each away in turn.
-
-The API server is asked what it grants in each namespace at once (SelfSubjectRulesReview). What the rules of that answer
-do not grant, or all of it where the server says that they are incomplete (another authorizer than RBAC has a say), is
-asked verb by verb (SelfSubjectAccessReview), so nothing counts as missing that a request would be allowed.
+A verb is listed if a controller sends it; ``tests/apiserver/test_commands_preflight.py`` removes each one in turn.
+Each is checked with a SelfSubjectAccessReview, which considers every authorizer of the API server.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -18,9 +15,8 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
-from harvester_ccm.errors import Unreachable
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.reviews import ACCESS_REVIEWS, RULES_REVIEWS, SUBJECT_REVIEWS, ResourceRule, ask_review
+from harvester_ccm.kube.reviews import ACCESS_REVIEWS, SUBJECT_REVIEWS, ask_review
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Resource
@@ -30,9 +26,6 @@ GUEST: Final = "guest"
 HARVESTER: Final = "harvester"
 
 POLLED: Final = "changes are noticed late: the list is read again every minute"
-NO_NAMESPACE: Final = ":none"
-"""No namespace can have this name, so the rules for it are those that count in all namespaces and outside of them."""
-ANY: Final = "*"
 
 ORPHANS: Final = "orphans"
 """Load balancers without a Service are deleted."""
@@ -203,54 +196,23 @@ def collections_of(cluster: str, settings: Settings) -> tuple[Collection, ...]:
     return tuple(one for one in used if one.rights)
 
 
-def grants(rule: ResourceRule, collection: Collection, right: Right) -> bool:
-    """Return whether a rule allows this, by the rules of RBAC."""
-    of_every_kind = f"*/{collection.subresource}" if collection.subresource else ANY
-    return (
-        _has(rule.verbs, right.verb, ANY)
-        and _has(rule.api_groups, collection.group, ANY)
-        and _has(rule.resources, collection.title, of_every_kind, ANY)
-        and (not rule.resource_names or (right.named and collection.name in rule.resource_names))
-    )
-
-
-def _has(granted: Sequence[str] | None, *wanted: str) -> bool:
-    return any(one in wanted for one in granted or ())
-
-
 Reviewed = tuple[Right, Asked[bool]]
 
 
 async def review(client: ApiClient, collections: Iterable[Collection], namespace: str) -> dict[str, list[Reviewed]]:
     """Return for each collection, by title, which of its rights are granted; ``namespace`` is that of Harvester."""
-    placed = [(one, namespace or one.namespace) for one in collections]
-    homes = list(dict.fromkeys(home for _, home in placed))
-    rules = dict(zip(homes, await asyncio.gather(*(ask(_rules(client, home)) for home in homes)), strict=True))
-
-    async def reviewed(one: Collection, right: Right, home: str) -> Reviewed:
-        known = rules[home]
-        if any(grants(rule, one, right) for rule in known.answer or ()):
-            return right, Asked(answer=True)
-        if isinstance(known.error, Unreachable):
-            # A server that is silent is not asked again and again.
-            return right, Asked(error=known.error)
-        return right, await ask(_access(client, one, right, home))
-
-    answers = await asyncio.gather(*(reviewed(one, right, home) for one, home in placed for right in one.rights))
-    in_order = iter(answers)
-    return {one.title: [next(in_order) for _ in one.rights] for one, _ in placed}
-
-
-async def _rules(client: ApiClient, namespace: str) -> tuple[ResourceRule, ...]:
-    """Return all rules that count in a namespace; none where the server does not know them all."""
-    status = await ask_review(client, RULES_REVIEWS, {"namespace": namespace or NO_NAMESPACE})
-    return () if status.incomplete else status.resource_rules or ()
+    placed = [(one, right) for one in collections for right in one.rights]
+    answers = await asyncio.gather(*(ask(_access(client, one, right, namespace)) for one, right in placed))
+    found: dict[str, list[Reviewed]] = {}
+    for (one, right), answer in zip(placed, answers, strict=True):
+        found.setdefault(one.title, []).append((right, answer))
+    return found
 
 
 async def _access(client: ApiClient, collection: Collection, right: Right, namespace: str) -> bool:
     """Return whether one verb is allowed."""
     attributes = {
-        "namespace": namespace,
+        "namespace": namespace or collection.namespace,
         "verb": right.verb,
         "group": collection.group,
         "resource": collection.resource,

@@ -21,16 +21,6 @@ class User(Model, frozen=True, kw_only=True):
     extra: dict[str, tuple[str, ...]] | None = None
 
 
-class ResourceRule(Model, frozen=True, kw_only=True):
-    """Verbs on resources, as RBAC grants them; ``*`` stands for all."""
-
-    verbs: tuple[str, ...] | None = None
-    api_groups: tuple[str, ...] | None = None
-    resources: tuple[str, ...] | None = None
-    resource_names: tuple[str, ...] | None = None
-    """Empty: objects of any name."""
-
-
 class ReviewStatus(Model, frozen=True, kw_only=True):
     """``status`` of any review; each kind fills fields of its own."""
 
@@ -40,9 +30,6 @@ class ReviewStatus(Model, frozen=True, kw_only=True):
     user_info: User = User()
     """Of the credential that asks."""
     allowed: bool = False
-    resource_rules: tuple[ResourceRule, ...] | None = None
-    incomplete: bool = False
-    """Whether there may be more rules than these."""
 
 
 class Review(Model, frozen=True, kw_only=True):
@@ -57,7 +44,6 @@ def _kind(group: str, kind: str) -> Resource[Review]:
 
 TOKEN_REVIEWS: Final = _kind("authentication.k8s.io", "TokenReview")
 SUBJECT_ACCESS_REVIEWS: Final = _kind("authorization.k8s.io", "SubjectAccessReview")
-RULES_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectRulesReview")
 ACCESS_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectAccessReview")
 SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
 """Served since Kubernetes 1.28."""

@@ -244,7 +244,7 @@ async def test_a_node_whose_vm_is_gone(field: Field, joined: Callable[..., Machi
 async def test_preflight_writes_nothing(field: Field) -> None:
     result = await field.run("preflight", "--output=json")
     assert result.err == ""
-    assert {path.rpartition("/")[2] for _, path in field.writes()} == {"selfsubjectrulesreviews", "selfsubjectreviews"}
+    assert {path.rpartition("/")[2] for _, path in field.writes()} == {"selfsubjectaccessreviews", "selfsubjectreviews"}
 
 
 async def test_servers_that_answer_no_question_but_one_do_not_hold_preflight_up(

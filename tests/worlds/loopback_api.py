@@ -22,7 +22,6 @@ import yaml
 Json = dict[str, Any]
 
 TOKEN = "token-of-a-test"
-EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 
 
 @dataclass
@@ -54,7 +53,7 @@ class LoopbackApi:
         if path.removeprefix("/apis/") in self.groups:
             return 200, {"versions": [{"version": one} for one in self.groups[path.removeprefix("/apis/")]]}
         if method == "POST":
-            review = {"userInfo": {"username": "tester"}, "resourceRules": [EVERYTHING], "allowed": True}
+            review = {"userInfo": {"username": "tester"}, "allowed": True}
             return 201, {**body, "status": review}
         return self._read(path)
 
