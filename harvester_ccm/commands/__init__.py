@@ -1,7 +1,7 @@
-"""Commands for people and scripts: look before and after, explain what the program does and why, tidy up.
+"""Commands that show, check and clean up both clusters.
 
-They take the flags of the program, read the clusters with its credentials and call its plan functions, so they say
-what the running program would do. Each is loaded only when it is called; the running program loads none.
+They take the flags of the controller, list the clusters with its credentials and call its plan functions. A module is
+loaded only when its command runs; the controller loads none.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final
 from msgspec import Struct
 
 EXIT_OK: Final = 0
-"""All is right, or there is nothing to do."""
+"""All is well, or there is nothing to do."""
 EXIT_PROBLEMS: Final = 1
-"""Something was found that somebody has to see to, or a cluster could not be asked."""
+"""There is a problem, or a cluster cannot be read."""
 EXIT_USAGE: Final = 2
-"""The command line or a file on it cannot be used; nothing was done."""
+"""The command line, or a file that it names, cannot be used; nothing was done."""
 
 
 class Invocation(Struct, frozen=True):
@@ -45,10 +45,10 @@ class Command(Struct, frozen=True):
 
 
 _SUMMARIES: Final = {
-    "status": "Show the whole at one look: Services, Nodes, both clusters, what is wrong first.",
-    "preflight": "Check both clusters as the running program would, and say what to do about faults.",
-    "explain": "Say what a Service or a Node is, what would be done about it now and why.",
-    "cleanup": "List or delete the load balancers of a guest cluster that is gone.",
+    "status": "Show problems, Services, Nodes and both clusters in one view.",
+    "preflight": "Check both clusters as the controller uses them, with a remedy for each failure.",
+    "explain": "Show the state of a Service or a Node, its Events and the next writes.",
+    "cleanup": "List or delete the load balancers of a guest cluster that no longer exists.",
     "completion": "Print the script that completes command lines in bash, zsh or fish.",
 }
 

@@ -14,7 +14,7 @@ import structlog
 from msgspec import Struct
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocation
-from harvester_ccm.commands.beside import running_flags, with_defaults
+from harvester_ccm.commands.local_process import running_flags, with_defaults
 from harvester_ccm.commands.render import Form, Output
 from harvester_ccm.config import LogFormat, LoggingSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, Forbidden, Unauthorized

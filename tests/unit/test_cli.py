@@ -204,7 +204,7 @@ def test_help(app: App, capsys: pytest.CaptureFixture[str], program: str, name: 
     assert call(word, "--version", program=program) == 0
     output = capsys.readouterr()
     assert output.out.startswith(f"usage: {name} [command] [flags]\n")
-    assert "\n  explain               Say what a Service or a Node is" in output.out
+    assert "\n  explain               Show the state of a Service or a Node" in output.out
     assert (output.err, app.seen) == ("", [])
 
 
