@@ -67,3 +67,21 @@ async def test_a_deleted_service_waits_for_the_list() -> None:
         await asyncio.sleep(120)
         assert "shop/web" not in program.guest.of(SERVICES)
         assert served_names(harvester) == []
+
+
+@jumping_time
+async def test_a_load_balancer_that_cannot_be_decoded_counts_as_present() -> None:
+    async with restarted("web") as (program, harvester):
+        ((key, before),) = harvester.of(LOAD_BALANCERS).items()
+        harvester.change(LOAD_BALANCERS, key, {"spec": {"ipam": ["pool"]}})
+        harvester.fault = None
+        await asyncio.sleep(120)
+        address = before["status"]["allocatedAddress"]["ip"]
+        assert program.address("web") == address
+        program.guest.delete(SERVICES, "shop/web")
+        await asyncio.sleep(120)
+        assert program.service("web")["metadata"]["finalizers"] == [SERVICE_FINALIZER]
+        harvester.change(LOAD_BALANCERS, key, {"spec": before["spec"]})
+        await asyncio.sleep(120)
+        assert "shop/web" not in program.guest.of(SERVICES)
+        assert served_names(harvester) == []

@@ -32,6 +32,7 @@ from harvester_ccm.names import (
     LB_SELECT_CLUSTER,
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
+    LB_TOUCH,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
@@ -54,6 +55,8 @@ GO: dict[str, Any] = {
     "annotations": {KUBE_VIP_ADDRESSES: "10.9.0.1", KUBE_VIP_HOST: "node-1"},
 }
 CONFLICT = refused(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
+
+REJECTED = refused(400, "", 'admission webhook "validator" denied the request: no')
 
 
 class AllocatingHarvester(Harvester):
@@ -271,6 +274,26 @@ async def test_switch_of_the_workload_type_survives_a_crash_after_each_write(wri
         by_kube_vip = {KUBE_VIP_ADDRESSES: address, KUBE_VIP_IGNORE: None}
         assert announced == (by_harvester if workload_type == "vm" else by_kube_vip)
         assert world.condition()["status"] == "True"
+    # Harvester may collect parts of a recreated VM load balancer, which is therefore written once more.
+    created = [call.body for call in world.harvester.calls if call.verb == "POST"]
+    assert all((LB_TOUCH in one["metadata"]["annotations"]) is (one["spec"]["workloadType"] == "vm") for one in created)
+    (balancer,) = world.harvester.items(LOAD_BALANCERS)
+    assert LB_TOUCH not in balancer["metadata"]["annotations"]
+
+
+@jumping_time
+async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing() -> None:
+    world = World()
+    world.create("web")
+    async with world.live():
+        await asyncio.sleep(10)
+        before, address = world.balancer, world.address("web")
+        world.harvester.fault = lambda call: REJECTED if call.verb == "POST" else None
+        world.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(600)
+        assert world.balancer == before
+        assert world.address("web") == world.noted()[KUBE_VIP_ADDRESSES] == address
+        assert world.told() == ["web: SyncLoadBalancerFailed"]
 
 
 @jumping_time
@@ -327,7 +350,9 @@ async def test_deletion_waits_until_harvester_has_allocated_the_address() -> Non
         world.harvester.paused = False
         await asyncio.sleep(5)
         assert world.is_empty
-        assert [line.partition(" ")[0] for line in world.harvester.writes()] == ["POST", "DELETE"]
+        created, deleted = (call for call in world.harvester.calls if call.is_write)
+        assert (created.verb, deleted.verb) == ("POST", "DELETE")
+        assert set(deleted.body["preconditions"]) == {"uid", "resourceVersion"}
 
 
 @jumping_time

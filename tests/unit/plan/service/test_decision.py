@@ -24,6 +24,7 @@ from harvester_ccm.names import (
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
@@ -249,6 +250,57 @@ ROWS: dict[str, Row] = {
         {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
         None,
     ),
+    "Harvester not read yet, and an address is requested": (
+        service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}),
+        (),
+        {"harvester_known": False},
+        [],
+        {"annotations": {KUBE_VIP_ADDRESSES: "", REQUESTED_ADDRESS: "10.0.0.7"}, "touch": True},
+        WaitReason.HARVESTER_UNAVAILABLE,
+    ),
+    "the label of a former primary": (
+        served(labels={PRIMARY_SERVICE_LABEL: "shop.main"}),
+        (allocated(),),
+        {},
+        [],
+        {"labels": {PRIMARY_SERVICE_LABEL: None}},
+        None,
+    ),
+    "a user has kube-vip ignore the Service": (
+        served(annotations={KUBE_VIP_IGNORE: "true"}),
+        (allocated(),),
+        {},
+        [],
+        None,
+        None,
+    ),
+    "kube-vip has to withdraw what Harvester announces": (
+        served(annotations=VM),
+        (vmlb,),
+        {},
+        [],
+        {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
+        None,
+    ),
+    "a secondary while the load balancer of its primary is replaced": (
+        served(ports=[{"port": 443}], annotations=shares, labels={PRIMARY_SERVICE_LABEL: "shop.main"}),
+        (),
+        {
+            "primary": service("main", uid="main-uid", ours=True, address=ADDRESS, annotations=WITHDRAWN),
+            "primary_allocated": frozenset(),
+        },
+        [],
+        {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
+        WaitReason.PRIMARY,
+    ),
+    "a duplicate for which Harvester allocates an address": (
+        served(),
+        (allocated(), marked(name="demo-shop-web-old", uid="old")),
+        {},
+        [],
+        None,
+        None,
+    ),
     "DHCP is requested": (
         service(ours=True, annotations={**SUPPRESSED, IPAM: "dhcp"}),
         (marked(spec={"ipam": "dhcp"}, ip="0.0.0.0"),),
@@ -271,6 +323,14 @@ ROWS: dict[str, Row] = {
         {},
         ["Normal EnsuredLoadBalancer"],
         {"ingress": [SHOWN]},
+        None,
+    ),
+    "both annotations are restored": (
+        service(ours=True, annotations=VM),
+        (vmlb,),
+        {},
+        ["Normal EnsuredLoadBalancer"],
+        {"annotations": SUPPRESSED, "ingress": [SHOWN]},
         None,
     ),
     "served by Harvester": (hosted, (vmlb,), {}, [], None, None),
@@ -583,3 +643,7 @@ def test_a_replacement_is_checked_by_a_dry_run_and_needs_ten_writes() -> None:
     made = plan(served(annotations=VM), allocated())
     assert made.check is not None
     assert made.writes_needed == 10
+
+
+def test_a_withdrawal_needs_the_writes_of_the_next_announcement() -> None:
+    assert plan(served(), allocated(ip="10.0.0.9", address="10.0.0.9")).writes_needed == 3
