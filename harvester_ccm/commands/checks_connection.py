@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -20,13 +20,10 @@ from harvester_ccm.commands.status_report import SOON
 from harvester_ccm.errors import (
     ApiError,
     CCMError,
-    ConnectionRefused,
     CredentialError,
     Forbidden,
-    HostUnknown,
     NotServed,
     NotTrusted,
-    OutOfTime,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
@@ -169,25 +166,11 @@ def _server_checks(credentials: Credentials, where: str, asked: Asked[Version]) 
     named = text if server in text else f"{server}: {text}"
     row, tls = partial(Check, where, "server"), partial(Check, where, "TLS")
     match asked.error:
-        case UnexpectedAnswer():
-            advice = "Check the address, and what stands in between: a proxy or a login page"
-            return [row(Result.FAILED, named, advice)]
-        case OutOfTime():
-            advice = (
-                "Compare the clocks of this machine and of the server; where they agree, the certificate has run out "
-                "and has to be renewed there"
-            )
-            return [row(Result.OK, f"{server} answers"), tls(Result.FAILED, text, advice)]
-        case NotTrusted():
-            advice = (
-                "The certificate of this server does not fit certificate-authority-data or the host name in "
-                f"{credentials.origin}. Check that the address leads to the right cluster; then take over the "
-                "authority of that cluster, or name the certificate's host in tls-server-name"
-            )
-            return [row(Result.OK, f"{server} answers"), tls(Result.FAILED, text, advice)]
-        case Unreachable():
-            advice = _UNREACHED.get(type(asked.error), _UNREACHED[Unreachable])
-            if credentials.proxy is not None:
+        case NotTrusted() as error:
+            return [row(Result.OK, f"{server} answers"), tls(Result.FAILED, text, _remedy(error, where))]
+        case Unreachable() as error:
+            advice = _remedy(error, where)
+            if credentials.proxy is not None and not isinstance(error, UnexpectedAnswer):
                 advice = "The connection goes through a proxy (proxy-url or HTTPS_PROXY); check it, and NO_PROXY"
             return [row(Result.FAILED, named, advice)]
         case ApiError(answer=answer) if not isinstance(asked.error, Unauthorized | Forbidden):
@@ -197,13 +180,14 @@ def _server_checks(credentials: Credentials, where: str, asked: Asked[Version]) 
     return [row(Result.OK, f"{server} answers{version}"), tls(*_tls_verdict(credentials))]
 
 
-_UNREACHED: Final[Mapping[type[Unreachable], str]] = {
-    HostUnknown: "Check the name in the kubeconfig and the DNS servers of the nodes, or put an IP address in its place",
-    ConnectionRefused: "The host is there and nobody listens on that port. Check address and port, and that the API "
-    "server runs",
-    Unreachable: "Check the address, firewalls and routes from the nodes to this server",
-}
-"""What to do about a server that gives no answer."""
+def _remedy(error: Unreachable, where: str) -> str:
+    """Return the remedy that the Events name for Harvester, or that for the guest cluster."""
+    if where == HARVESTER:
+        return error.remedy
+    return (
+        "Check address, certificate-authority-data and tls-server-name in the kubeconfig, the clocks, and what is "
+        "between the nodes and this server: routes, firewalls, proxies"
+    )
 
 
 def _tls_verdict(credentials: Credentials) -> tuple[Result, str, str]:
