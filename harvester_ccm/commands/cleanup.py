@@ -42,7 +42,7 @@ CLUSTER_UID: Final = flag(
     "Only load balancers with this owner mark: the UID of the kube-system namespace of the cluster that is gone.",
 )
 YES: Final = switch("yes", "Do it; without it, it is only shown what would be done.")
-FORCE: Final = switch("force", "Do it in spite of the doubts that are listed; together with --yes.")
+FORCE: Final = switch("force", "Do it in spite of the warnings that are listed; together with --yes.")
 
 GONE_SECONDS: Final = 30.0
 """Time that Harvester gets to let the next load balancer go; as long as one goes after the other, it is waited for."""
@@ -66,7 +66,7 @@ class Leftovers(Struct, frozen=True):
     cluster: str
     namespace: str
     load_balancers: tuple[LoadBalancer, ...]
-    doubts: tuple[str, ...]
+    warnings: tuple[str, ...]
     """Why nothing is deleted without --force."""
     unsafe: tuple[str, ...]
     """Names of those that are not deleted at all, because Harvester is booking their addresses."""
@@ -76,9 +76,9 @@ class CleanupResult(Struct):
     """What became of them."""
 
     deleted: list[str] = field(default_factory=list)
-    """Names of those that are gone."""
-    going: list[str] = field(default_factory=list)
-    """Names of those that Harvester has not let go yet."""
+    """Names of the deleted ones."""
+    deleting: list[str] = field(default_factory=list)
+    """Names of those that still have Harvester's finalizer."""
     failed: dict[str, str] = field(default_factory=dict)
     """Name to the reason why it was not deleted."""
 
@@ -95,11 +95,11 @@ async def _clean_up(call: Call) -> int:
     async with AskingClient(credentials, cluster="harvester") as harvester:
         namespace = call.flags[HARVESTER_NAMESPACE.name] or harvester.namespace
         leftovers = await _look(harvester, name, namespace, uid=call.flags[CLUSTER_UID.name])
-        allowed = call.flags[FORCE.name] or not leftovers.doubts
+        allowed = call.flags[FORCE.name] or not leftovers.warnings
         told = call.flags[YES.name]
         result = await delete_leftovers(harvester, leftovers) if allowed and told else CleanupResult()
     call.output.answer(_document(leftovers, result), _sentence(leftovers, result, allowed=allowed, told=told))
-    left = result.going or result.failed or (leftovers.load_balancers and not allowed)
+    left = result.deleting or result.failed or (leftovers.load_balancers and not allowed)
     return EXIT_PROBLEMS if left else EXIT_OK
 
 
@@ -117,13 +117,13 @@ def judge_leftovers(
     cluster: str, namespace: str, load_balancers: tuple[LoadBalancer, ...], vms: Sequence[VirtualMachine] | None
 ) -> Leftovers:
     """Return what is left over, and why not to delete it; ``vms`` None means that they could not be read."""
-    doubts = tuple(_doubts(cluster, namespace, load_balancers, vms))
+    warnings = tuple(_warnings(cluster, namespace, load_balancers, vms))
     alive = (one for one in load_balancers if not one.metadata.deleting)
     unsafe = (one for one in alive if deletion_of(one) is None)
-    return Leftovers(cluster, namespace, load_balancers, doubts, tuple(one.metadata.name for one in unsafe))
+    return Leftovers(cluster, namespace, load_balancers, warnings, tuple(one.metadata.name for one in unsafe))
 
 
-def _doubts(
+def _warnings(
     cluster: str, namespace: str, load_balancers: Iterable[LoadBalancer], vms: Sequence[VirtualMachine] | None
 ) -> Iterator[str]:
     if cluster == DEFAULT_CLUSTER_NAME:
@@ -160,8 +160,8 @@ async def delete_leftovers(harvester: ApiClient, leftovers: Leftovers) -> Cleanu
             result.failed[meta.name] = str(error)
         else:
             asked[meta.name] = meta.uid
-    result.going = await _await_end(harvester, leftovers.namespace, asked)
-    result.deleted += [name for name in asked if name not in result.going]
+    result.deleting = await _await_end(harvester, leftovers.namespace, asked)
+    result.deleted += [name for name in asked if name not in result.deleting]
     return result
 
 
@@ -214,9 +214,9 @@ def _document(leftovers: Leftovers, result: CleanupResult) -> Document:
         "cluster": leftovers.cluster,
         "namespace": leftovers.namespace,
         "loadBalancers": [_entry(one) for one in leftovers.load_balancers],
-        "doubts": list(leftovers.doubts),
+        "warnings": list(leftovers.warnings),
         "deleted": result.deleted,
-        "going": result.going,
+        "deleting": result.deleting,
         "failed": [{"name": name, "reason": why} for name, why in result.failed.items()],
     }
 
@@ -237,11 +237,11 @@ def _sentence(leftovers: Leftovers, result: CleanupResult, *, allowed: bool, tol
     if not leftovers.load_balancers:
         return f"No load balancer of cluster {leftovers.cluster!r} in namespace {leftovers.namespace} of Harvester."
     if not allowed:
-        return "Nothing is deleted without --force, because of the doubts."
+        return "Nothing is deleted without --force, because of the warnings."
     if not told:
         return "Nothing was deleted; add --yes to delete them."
-    if result.going:
-        return "Those that are going were asked to, and are still there; Harvester's controller has to let them go."
+    if result.deleting:
+        return "Harvester has not removed its finalizer from those that are being deleted."
     return ""
 
 
@@ -256,7 +256,7 @@ MANUAL: Final = Manual(
         addresses can be used again. For clusters that no longer exist: the running program deletes its own.
         --cloud-config is any kubeconfig for Harvester that may {RIGHTS}.
 
-        Exit codes: 0 listed, deleted, or none found, 1 doubts or a failure left some in place, 2 the command line
+        Exit codes: 0 listed, deleted, or none found, 1 warnings or a failure left some in place, 2 the command line
         cannot be used.
     """,
     own=(CLUSTER, CLUSTER_UID, HARVESTER_NAMESPACE, YES, FORCE, OUTPUT),

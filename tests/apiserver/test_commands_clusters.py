@@ -324,8 +324,8 @@ async def test_cleanup_leaves_a_cluster_that_lives(field: Field, joined: Callabl
     joined(f"{field.vm_namespace}-alive", "10.0.0.9")
     refused = await field.run("cleanup", "--cluster=demo", "--yes")
     assert refused.code == 1
-    assert "Nothing is deleted without --force, because of the doubts." in refused.out
-    assert "Doubts:\n  VMs of a cluster of this name exist" in refused.out
+    assert "Nothing is deleted without --force, because of the warnings." in refused.out
+    assert "Warnings:\n  VMs of a cluster of this name exist" in refused.out
     assert field.writes() == []
 
 

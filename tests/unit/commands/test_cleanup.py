@@ -1,4 +1,4 @@
-"""``cleanup``: what it finds doubtful, how long it waits for Harvester, and what it does with what has changed."""
+"""``cleanup``: its warnings, how long it waits for Harvester, and what it does with what has changed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_it_waits_as_long_as_one_goes_after_the_other(released: int, left: int) 
         controller = asyncio.create_task(lets_go(server, number=released, pause=5.0))
         result = await delete_leftovers(client_of(server), listed(server))
         await controller
-        assert (len(result.deleted), len(result.going), result.failed) == (NUMBER - left, left, {})
+        assert (len(result.deleted), len(result.deleting), result.failed) == (NUMBER - left, left, {})
         assert sum(call.verb == "GET" for call in server.calls) < 300, "it looks twice a second"
 
     run()
@@ -80,7 +80,7 @@ async def test_one_that_was_taken_over_since_it_was_listed_stays(change: dict[st
     server = MemoryServer()
     server.put(LOAD_BALANCERS, objects.balancer(name="lb", address="10.0.0.7"))
     result = await cleaned_up_after(server, {"metadata": change})
-    assert (result.deleted, result.going, list(result.failed)) == ([], [], ["lb"])
+    assert (result.deleted, result.deleting, list(result.failed)) == ([], [], ["lb"])
     assert "taken over" in result.failed["lb"]
     assert not server.get(LOAD_BALANCERS, KEY)["metadata"].get("deletionTimestamp")
 
@@ -90,7 +90,7 @@ async def test_one_that_harvester_has_written_since_is_deleted_as_it_is_now() ->
     server = MemoryServer()
     server.put(LOAD_BALANCERS, objects.balancer(name="lb", address="10.0.0.7"))
     result = await cleaned_up_after(server, {"status": {"conditions": []}})
-    assert (result.deleted, result.going, result.failed) == (["lb"], [], {})
+    assert (result.deleted, result.deleting, result.failed) == (["lb"], [], {})
     sent = [call.body["preconditions"] for call in server.calls if call.verb == "DELETE"]
     assert [set(one) for one in sent] == [{"uid", "resourceVersion"}] * 2
     assert sent[0] != sent[1]
@@ -103,7 +103,7 @@ async def test_one_that_is_gone_since_it_was_listed_needs_nothing() -> None:
     found = listed(server)
     server.remove(LOAD_BALANCERS, KEY)
     result = await delete_leftovers(client_of(server), found)
-    assert (result.deleted, result.going, result.failed) == (["lb"], [], {})
+    assert (result.deleted, result.deleting, result.failed) == (["lb"], [], {})
 
 
 @jumping_time
@@ -111,7 +111,7 @@ async def test_one_whose_address_is_being_booked_is_left_alone() -> None:
     server = MemoryServer()
     server.put(LOAD_BALANCERS, objects.balancer(name="lb"))
     result = await delete_leftovers(client_of(server), listed(server))
-    assert (result.deleted, result.going, list(result.failed)) == ([], [], ["lb"])
+    assert (result.deleted, result.deleting, list(result.failed)) == ([], [], ["lb"])
     assert not server.writes()
 
 
@@ -127,7 +127,7 @@ async def test_one_that_was_refused_an_address_goes_when_harvester_has_answered_
     await asyncio.sleep(5.0)
     await lets_go(server, number=1, pause=1.0)
     result = await deleting
-    assert (result.deleted, result.going, result.failed) == (["lb"], [], {})
+    assert (result.deleted, result.deleting, result.failed) == (["lb"], [], {})
     assert [one.partition(" ")[0] for one in server.writes()] == ["PUT", "DELETE"]
 
 
@@ -136,7 +136,7 @@ async def test_harvester_gets_ten_seconds_to_answer() -> None:
     server = MemoryServer()
     server.put(LOAD_BALANCERS, objects.balancer(name="lb", message="no matching IP pool with requirement"))
     result = await delete_leftovers(client_of(server), listed(server))
-    assert (result.deleted, result.going, list(result.failed)) == ([], [], ["lb"])
+    assert (result.deleted, result.deleting, list(result.failed)) == ([], [], ["lb"])
     assert "has not finished booking its address" in result.failed["lb"]
     assert sum(call.verb == "GET" for call in server.calls) < 30, "it looks twice a second"
 
@@ -148,7 +148,7 @@ def machine(name: str, cluster: str = "") -> VirtualMachine:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "machines", "marks", "doubts"),
+    ("cluster", "machines", "marks", "warnings"),
     [
         ("demo", [], ["a"], []),
         ("demo", [machine("x", "other")], ["a", ""], []),
@@ -169,15 +169,15 @@ def machine(name: str, cluster: str = "") -> VirtualMachine:
         ),
     ],
 )
-def test_what_is_doubtful_about_deleting(
-    cluster: str, machines: list[VirtualMachine] | None, marks: list[str], doubts: list[str]
+def test_warnings_against_a_deletion(
+    cluster: str, machines: list[VirtualMachine] | None, marks: list[str], warnings: list[str]
 ) -> None:
     documents = [
         objects.balancer(cluster, name=f"lb-{number}", annotations={LB_OWNER: mark} if mark else {})
         for number, mark in enumerate(marks)
     ]
     balancers = tuple(LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in documents)
-    assert list(judge_leftovers(cluster, objects.VMS, balancers, machines).doubts) == doubts
+    assert list(judge_leftovers(cluster, objects.VMS, balancers, machines).warnings) == warnings
 
 
 @pytest.mark.parametrize(
@@ -209,5 +209,5 @@ def test_what_is_being_booked_is_not_deleted(changes: Json, unsafe: bool) -> Non
         document["metadata"]["deletionTimestamp"] = changes["deleted"]
     (one,) = balancers = (LOAD_BALANCERS.decode(msgspec.json.encode(document)),)
     leftovers = judge_leftovers("demo", objects.VMS, balancers, [])
-    assert leftovers.doubts == ()
+    assert leftovers.warnings == ()
     assert list(leftovers.unsafe) == ([one.metadata.name] if unsafe else [])
