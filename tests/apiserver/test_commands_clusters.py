@@ -287,6 +287,8 @@ async def test_cleanup_after_a_cluster_that_is_gone(field: Field, emulator: Harv
     assert "demo-a" in listed.out
     assert "other-c" not in listed.out
     assert "Nothing was deleted; add --yes to delete them." in listed.out
+    of_another = await field.run("cleanup", "--cluster=demo", "--cluster-uid=another", "--yes")
+    assert "No load balancer of cluster 'demo'" in of_another.out
     assert field.writes() == []
     done = await field.run("cleanup", "--cluster=demo", "--yes", "--output=json")
     assert done.code == 0

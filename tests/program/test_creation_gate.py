@@ -220,13 +220,15 @@ async def test_one_that_is_not_answered_for_gets_no_more_time_by_nodes_that_come
         assert all(map(scene.program.address, names(3)[1:])), scene.balancers()
 
 
+@pytest.mark.parametrize("leads_in", [0.0, 1.0], ids=["at once", "when the caches are filled"])
 @jumping_time
-async def test_one_that_was_asked_for_before_the_program_began_has_its_turn_still() -> None:
+async def test_one_that_was_asked_for_before_the_program_began_has_its_turn_still(leads_in: float) -> None:
     harvester = PacedHarvester(8.0)
     async with Scene(8.0, harvester) as scene:
         scene.program.create("web-000")
         await wait_for(lambda: harvester.unanswered, 5, what="the first load balancer")
     guest = scene.program.guest
+    guest.delay = lambda call: leads_in if call.path.endswith("/namespaces/kube-system") else 0.002
     scene.program.create("web-001")
     async with Scene(8.0, harvester, guest) as scene:
         await scene.served("web-000", "web-001", within=30)

@@ -75,6 +75,17 @@ async def test_occasional_change_by_another_controller_is_reverted_at_once_witho
         assert arena.events("web", Reason.FIELD_CONFLICT) == []
 
 
+@jumping_time
+async def test_warning_is_emitted_although_the_next_write_waits() -> None:
+    arena = Arena()
+    async with arena.at_rest(), conflicting(arena, OTHER_ANNOTATION):
+        await asyncio.sleep(10)
+        assert len(arena.events("web", Reason.FIELD_CONFLICT)) == 1
+        arena.guest.change(SERVICES, SERVICE, {"metadata": {"annotations": {IPAM: "static"}}})
+        await asyncio.sleep(1)
+        assert len(arena.events("web", Reason.INVALID_ANNOTATION)) == 1
+
+
 @pytest.mark.parametrize("conflict", [OTHER_STATUS, OTHER_ANNOTATION], ids=["status", "annotation"])
 def test_deleted_service_never_waits_for_the_rate_limit(conflict: FieldConflict) -> None:
     @jumping_time

@@ -48,6 +48,16 @@ primary = served("main", uid="main-uid")
 other = service("main", uid="main-uid", ours=True, address="10.0.0.9")
 shares = {PRIMARY_SERVICE: "shop/main"}
 shared = {PRIMARY_SERVICE_LABEL: "shop.web"}
+dns = service(ours=True, ports=[{"port": 80, "protocol": "UDP"}], annotations={**SUPPRESSED, **shares})
+older = service(ours=True, ports=[{"port": 443}], created="2026-01-01T00:00:00Z", annotations={**SUPPRESSED, **shares})
+newer = served(
+    "b",
+    uid="b",
+    ports=[{"port": 443}],
+    created="2026-02-01T00:00:00Z",
+    annotations=shares,
+    labels={PRIMARY_SERVICE_LABEL: "shop.main"},
+)
 Row = tuple[Service, tuple[LoadBalancer, ...], dict[str, Any], list[str], object, WaitReason | None]
 """The Service, its load balancers, other facts; the Events, the write, and the reason to wait."""
 
@@ -374,6 +384,14 @@ ROWS: dict[str, Row] = {
         {"delete": LB_NAME},
         WaitReason.SWITCHING,
     ),
+    "a switch: Harvester allocates the address": (
+        service(ours=True, annotations={**SUPPRESSED, **VM}),
+        (marked(),),
+        {},
+        [],
+        None,
+        WaitReason.BOOKING,
+    ),
     "a switch: the old one is going": (
         service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
         (allocated(deleting=True),),
@@ -563,6 +581,26 @@ ROWS: dict[str, Row] = {
         {},
         ["Warning SharingRefused"],
         {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "finalizers": [SERVICE_FINALIZER]},
+        WaitReason.NOT_SHARABLE,
+    ),
+    "a port of the primary in another protocol": (
+        dns,
+        (),
+        {"primary": primary, "primary_allocated": frozenset({ADDRESS}), "secondaries_of_primary": (dns,)},
+        ["Normal EnsuredLoadBalancer"],
+        {
+            "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+            "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
+            "ingress": [SHOWN.replace("TCP", "UDP")],
+        },
+        None,
+    ),
+    "a port of a newer secondary that has the address": (
+        older,
+        (),
+        {"primary": primary, "primary_allocated": frozenset({ADDRESS}), "secondaries_of_primary": (older, newer)},
+        ["Warning SharingRefused"],
+        None,
         WaitReason.NOT_SHARABLE,
     ),
     "a port of the primary": (
