@@ -184,11 +184,12 @@ def test_what_harvester_said_stays_unless_it_has_to_look_for_an_address_elsewher
 
 
 def test_a_put_keeps_what_this_program_does_not_know() -> None:
-    known = load_balancer(
+    known: Any = load_balancer(
         labels={"team": "a"},
         annotations={"note": "b", LB_TOUCH: "true"},
         spec={"description": "mine", "fromTheFuture": {"x": [1]}, "healthCheck": {"port": 1}},
     ).document()
+    known["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "owner"}]
     status = {"allocatedAddress": {"ip": ADDRESS, "ipPool": "lan"}, "fromTheFuture": "x"}
     found = LOAD_BALANCERS.decode(msgspec.json.encode({**known, "status": status}))
     change = LoadBalancerChange(
