@@ -13,7 +13,7 @@ from harvester_ccm.commands.render import Document
 from harvester_ccm.model.core import ServiceCondition
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.service.load_balancer import changed_document, described
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     ChangeService,
@@ -28,9 +28,9 @@ from harvester_ccm.plan.service.writes import (
 _PRECONDITIONS: Final = frozenset({"metadata.uid", "metadata.resourceVersion"})
 
 
-def service_writes(plan: ServicePlan, situation: Situation) -> list[Document]:
+def service_writes(plan: ServicePlan, snapshot: ServiceSnapshot) -> list[Document]:
     """Return the next write for a Service, and the one that probably follows."""
-    return [_described(one, situation) for one in (plan.write, plan.then) if one is not None]
+    return [_described(one, snapshot) for one in (plan.write, plan.then) if one is not None]
 
 
 def write(request: str, lines: Iterable[str] = ()) -> Document:
@@ -69,8 +69,8 @@ def diff(
                 yield f"+ {name}: {_json(new)}"
 
 
-def _described(planned: Write, situation: Situation) -> Document:
-    service = situation.service
+def _described(planned: Write, snapshot: ServiceSnapshot) -> Document:
+    service = snapshot.service
     match planned:
         case ChangeService(change=change):
             before = plain(service)
@@ -82,9 +82,9 @@ def _described(planned: Write, situation: Situation) -> Document:
                 cast("Document", before["status"])["conditions"] = _ready(service.ready_condition)
             return write(f"patch Service {service.metadata.key}", diff(before, patch))
         case CreateLoadBalancer(name=name, body=body):
-            return write(f"create LoadBalancer {name}", diff({}, described(body, situation)))
+            return write(f"create LoadBalancer {name}", diff({}, described(body, snapshot)))
         case ChangeLoadBalancer(name=name, change=change):
-            current = next(one.load_balancer for one in situation.match.claims if one.name == name)
+            current = next(one.load_balancer for one in snapshot.match.claims if one.name == name)
             after = changed_document(current, change)
             return write(f"update LoadBalancer {name}", diff(current.document(), after, complete=True))
         case DeleteLoadBalancer(name=name):

@@ -21,7 +21,7 @@ from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.load_balancer import described
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.request import Request
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import CreateLoadBalancer, ServicePlan
 from harvester_ccm.redaction import inert
 
@@ -31,16 +31,16 @@ async def explain_service(call: Call, namespace: str, name: str) -> tuple[Docume
     async with open_clusters(call.settings, call.environment) as clusters:
         inventory = await read_inventory(clusters)
         view = view_of(call, inventory)
-        situation = view.observe(_find(inventory, namespace or clusters.guest.namespace, name))
-        if view.skip_reason(situation):
-            return _skipped(situation, view), EXIT_OK
-        plan = plan_service(situation)
+        snapshot = view.observe(_find(inventory, namespace or clusters.guest.namespace, name))
+        if view.skip_reason(snapshot):
+            return _skipped(snapshot, view), EXIT_OK
+        plan = plan_service(snapshot)
         created = (one.body for one in (plan.write, plan.then) if isinstance(one, CreateLoadBalancer))
         body = plan.check or next(created, None)
         check = None
         if body is not None:
-            check = await check_admission(clusters.harvester, described(body, situation), inventory.namespace)
-    return _explained(situation, plan, view, check)
+            check = await check_admission(clusters.harvester, described(body, snapshot), inventory.namespace)
+    return _explained(snapshot, plan, view, check)
 
 
 def _find(inventory: Inventory, namespace: str, name: str) -> Service:
@@ -53,26 +53,28 @@ def _find(inventory: Inventory, namespace: str, name: str) -> Service:
     return service
 
 
-def _skipped(situation: Situation, view: ServiceView) -> Document:
-    return {**_observed(situation), "skipReason": view.skip_reason(situation), "notes": list(view.inventory.notes)}
+def _skipped(snapshot: ServiceSnapshot, view: ServiceView) -> Document:
+    return {**_observed(snapshot), "skipReason": view.skip_reason(snapshot), "notes": list(view.inventory.notes)}
 
 
-def _explained(situation: Situation, plan: ServicePlan, view: ServiceView, check: Check | None) -> tuple[Document, int]:
+def _explained(
+    snapshot: ServiceSnapshot, plan: ServicePlan, view: ServiceView, check: Check | None
+) -> tuple[Document, int]:
     outcome = plan.outcome
-    condition = condition_after(plan, situation) if plan.condition is not None else None
+    condition = condition_after(plan, snapshot) if plan.condition is not None else None
     is_rejected = check is not None and check.result is Result.FAILED
     has_warning = any(one.type == "Warning" for one in plan.events)
     is_bad = condition is not None and condition.status == "False"
-    is_unread = not situation.harvester_known
+    is_unread = not snapshot.harvester_known
     document = {
-        **_observed(situation),
+        **_observed(snapshot),
         "condition": _condition(condition) if condition else None,
-        "problem": harvester_unavailable(situation.harvester_problem).message if is_unread and not is_bad else "",
+        "problem": harvester_unavailable(snapshot.harvester_problem).message if is_unread and not is_bad else "",
         # The message of an Event that says why the Service is not ready is that of the condition.
         "events": [event(one) for one in plan.events if condition is None or inert(one.message) != condition.message],
         "waitsFor": "" if isinstance(outcome, Done) else WaitReason(outcome.reason).meaning,
         "dryRun": {"result": check.result.lower(), "detail": check.detail, "advice": check.advice} if check else None,
-        "nextWrites": service_writes(plan, situation),
+        "nextWrites": service_writes(plan, snapshot),
         "notes": list(view.inventory.notes),
     }
     failed = has_warning or is_bad or is_rejected or is_unread
@@ -88,9 +90,9 @@ def _condition(condition: ServiceCondition) -> Document:
     }
 
 
-def _observed(situation: Situation) -> Document:
+def _observed(snapshot: ServiceSnapshot) -> Document:
     """Return the observed state: the Service, its request, and the load balancers with its labels or its name."""
-    service, match = situation.service, situation.match
+    service, match = snapshot.service, snapshot.match
     spec, meta = service.spec, service.metadata
     in_use = match.claims[0] if match.lb is not None else None
     return {
@@ -99,7 +101,7 @@ def _observed(situation: Situation) -> Document:
         "ports": [f"{one.port}/{one.protocol} (node port {one.node_port or 'none'})" for one in spec.ports],
         "addresses": list(service.addresses),
         "deleting": meta.deletion_timestamp,
-        "requested": _requested(situation.request) if situation.scope.ours else "",
+        "requested": _requested(snapshot.request) if snapshot.scope.ours else "",
         "finalizers": list(meta.finalizers or ()),
         "announcedBy": Announcement.of(service).node or "",
         "expectedName": match.expected_name,

@@ -16,7 +16,7 @@ from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.model.outcome import Done, Wait, WaitReason
 from harvester_ccm.plan.service.scope import is_served
-from harvester_ccm.plan.service.snapshot import ListedStore, Situation, observe
+from harvester_ccm.plan.service.snapshot import ListedStore, ServiceSnapshot, observe
 from harvester_ccm.plan.service.writes import ServicePlan
 
 
@@ -33,20 +33,20 @@ class ServiceView(Struct, frozen=True, dict=True):
         """Services and what they depend on, with indexes."""
         return self.inventory.service_store(self.cluster)
 
-    def observe(self, service: Service) -> Situation:
+    def observe(self, service: Service) -> ServiceSnapshot:
         """Return what the controller would observe right after its start."""
-        situation = observe(self.store, service, self.cluster)
-        return replace(situation, now=self._waited(situation), wall_time=time_text(self.inventory.taken))
+        snapshot = observe(self.store, service, self.cluster)
+        return replace(snapshot, now=self._waited(snapshot), wall_time=time_text(self.inventory.taken))
 
-    def skip_reason(self, situation: Situation) -> str:
+    def skip_reason(self, snapshot: ServiceSnapshot) -> str:
         """Return why the controller ignores the Service; empty if it manages it."""
-        return situation.scope.because if self.serving else f"{SERVICE_CONTROLLER} is switched off by --controllers"
+        return snapshot.scope.because if self.serving else f"{SERVICE_CONTROLLER} is switched off by --controllers"
 
-    def _waited(self, situation: Situation) -> float:
+    def _waited(self, snapshot: ServiceSnapshot) -> float:
         """Return the seconds since the Service was created or deleted, or its load balancer was."""
-        meta, lb = situation.service.metadata, situation.match.lb
+        meta, lb = snapshot.service.metadata, snapshot.match.lb
         began = meta.creation_timestamp
-        if situation.scope.leaving:
+        if snapshot.scope.leaving:
             began = meta.deletion_timestamp
         elif lb is not None:
             began = lb.metadata.deletion_timestamp or lb.metadata.creation_timestamp
@@ -64,20 +64,20 @@ def view_of(call: Call, inventory: Inventory) -> ServiceView:
     return ServiceView(inventory, cluster, SERVICE_CONTROLLER in settings.controllers)
 
 
-def condition_after(plan: ServicePlan, situation: Situation) -> ServiceCondition:
+def condition_after(plan: ServicePlan, snapshot: ServiceSnapshot) -> ServiceCondition:
     """Return the condition that the Service has according to a plan, with the time since which it has it.
 
     For a Service without a condition it is derived from what the plan waits for.
     """
-    before, condition, outcome = situation.service.ready_condition, plan.condition, plan.outcome
+    before, condition, outcome = snapshot.service.ready_condition, plan.condition, plan.outcome
     if condition is not None:
         has_status = before is not None and before.status == condition.status
         return replace(condition, last_transition_time=before.last_transition_time if has_status and before else None)
-    if isinstance(outcome, Done) and is_served(situation.service):
+    if isinstance(outcome, Done) and is_served(snapshot.service):
         return ServiceCondition(status="True")
     reason = WaitReason.QUEUED if isinstance(outcome, Done) else WaitReason(outcome.reason)
-    if reason is WaitReason.NOT_PROCESSED and situation.match.lb is None:
+    if reason is WaitReason.NOT_PROCESSED and snapshot.match.lb is None:
         # That is what it waits for after the creation.
         reason = WaitReason.QUEUED
-    status = "True" if isinstance(outcome, Wait) and is_served(situation.service) else "False"
+    status = "True" if isinstance(outcome, Wait) and is_served(snapshot.service) else "False"
     return ServiceCondition(status=status, message=f"waits for {reason.meaning}")

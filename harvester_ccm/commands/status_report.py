@@ -30,7 +30,7 @@ from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
 from harvester_ccm.plan.service.ownership import made_for
 from harvester_ccm.plan.service.scope import may_be_ours
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.redaction import inert
 
 API_VERSION: Final = "harvester-ccm/v1"
@@ -219,12 +219,12 @@ def _without_repetition(problems: Iterable[Problem]) -> Iterator[Problem]:
         yield one
 
 
-def _service(situation: Situation, problems: list[Problem]) -> Iterator[ServiceLine]:
+def _service(snapshot: ServiceSnapshot, problems: list[Problem]) -> Iterator[ServiceLine]:
     """Yield the line of a Service, and add what is wrong with it to ``problems``; none for one of another controller.
 
     A ClusterIP Service, for example, is listed only while this controller removes its load balancer.
     """
-    service, scope = situation.service, situation.scope
+    service, scope = snapshot.service, snapshot.scope
     meta, created = service.metadata, service.metadata.creation_timestamp or ""
     line = ServiceLine(
         namespace=meta.namespace, name=meta.name, state=State.OTHER, addresses=service.addresses, created=created
@@ -233,8 +233,8 @@ def _service(situation: Situation, problems: list[Problem]) -> Iterator[ServiceL
         if service.spec.type == "LoadBalancer" and not meta.deleting:
             yield replace(line, message=inert(scope.because))
         return
-    plan = plan_service(situation)
-    condition = condition_after(plan, situation)
+    plan = plan_service(snapshot)
+    condition = condition_after(plan, snapshot)
     state = State.READY if condition.status == "True" else State.PENDING
     warnings = [one for one in dict.fromkeys(plan.events) if one.type == "Warning"]
     state = State.WARNING if warnings and state is State.READY else state
@@ -247,7 +247,7 @@ def _service(situation: Situation, problems: list[Problem]) -> Iterator[ServiceL
         problems.append(replace(row, reason=condition.reason, message=inert(condition.message)))
     problems += (replace(row, reason=str(one.reason), message=inert(one.message)) for one in others)
     yield replace(
-        _with_load_balancer(line, situation),
+        _with_load_balancer(line, snapshot),
         state=state,
         reason=condition.reason,
         message=inert(condition.message),
@@ -255,9 +255,9 @@ def _service(situation: Situation, problems: list[Problem]) -> Iterator[ServiceL
     )
 
 
-def _with_load_balancer(line: ServiceLine, situation: Situation) -> ServiceLine:
+def _with_load_balancer(line: ServiceLine, snapshot: ServiceSnapshot) -> ServiceLine:
     """Return the line with the load balancer of the Service, or with the requested one."""
-    service, request, lb = situation.service, situation.request, situation.match.lb
+    service, request, lb = snapshot.service, snapshot.request, snapshot.match.lb
     network, node = inert(request.network), inert(Announcement.of(service).node or "")
     if lb is None and request.primary:
         return replace(line, network=network, primary=inert(request.primary), announced_by=node)
@@ -268,7 +268,7 @@ def _with_load_balancer(line: ServiceLine, situation: Situation) -> ServiceLine:
             workload_type="vm" if request.wants_vm else "cluster",
             ipam=request.ipam or "pool",
             pool=inert(request.ip_pool),
-            load_balancer=situation.match.expected_name,
+            load_balancer=snapshot.match.expected_name,
             announced_by=node,
         )
     return replace(

@@ -45,9 +45,9 @@ from harvester_ccm.plan.service.scope import (
 from harvester_ccm.plan.service.snapshot import (
     BY_ADDRESS,
     BY_PRIMARY,
+    ServiceSnapshot,
     ServiceState,
     ServiceStates,
-    Situation,
     observe,
 )
 from harvester_ccm.plan.service.writes import (
@@ -168,70 +168,70 @@ class ServiceController:
         if service is None:
             self._states.forget(key)
             return Done(), None
-        situation = observe(self._caches, service, self.cluster)
-        if not (situation.scope.ours or situation.scope.note or service.ready_condition):
+        snapshot = observe(self._caches, service, self.cluster)
+        if not (snapshot.scope.ours or snapshot.scope.note or service.ready_condition):
             return Done(), None
         now = loop_time()
-        state = self._states.follow(situation, now)
-        in_progress = any(self.queue.is_active(one.metadata.key) for one in situation.own_secondaries)
-        situation = replace(
-            situation, remembered=state, now=now, wall_time=self.clock(), secondary_in_progress=in_progress
+        state = self._states.follow(snapshot, now)
+        in_progress = any(self.queue.is_active(one.metadata.key) for one in snapshot.own_secondaries)
+        snapshot = replace(
+            snapshot, remembered=state, now=now, wall_time=self.clock(), secondary_in_progress=in_progress
         )
-        plan = plan_service(situation)
+        plan = plan_service(snapshot)
         if isinstance(plan.write, CreateLoadBalancer) and not self._gate.admit(key):
-            plan = plan_queued(plan, situation)
-        delay = self._writes.delay(plan, situation)
+            plan = plan_queued(plan, snapshot)
+        delay = self._writes.delay(plan, snapshot)
         for event in plan.events:
             # A Normal Event reports the write.
             if event.type == "Warning" or not delay:
-                self._emit(situation, event)
+                self._emit(snapshot, event)
         if plan.write is None or delay:
             return Wait(WaitReason.THROTTLED, delay) if delay else plan.outcome, None
         if plan.write == written:
             raise WriteReverted(f"the last write to Service {key} had no effect")
-        await self._send(plan, plan.write, situation, state)
+        await self._send(plan, plan.write, snapshot, state)
         return None, plan.write
 
-    async def _send(self, plan: ServicePlan, write: Write, situation: Situation, state: ServiceState) -> None:
+    async def _send(self, plan: ServicePlan, write: Write, snapshot: ServiceSnapshot, state: ServiceState) -> None:
         """Send the write of a plan, after its dry run. Raises CCMError, which the user is told."""
         if isinstance(write, TouchEndpoints):
-            state.touch_at = None if await self._writes.touch(situation) else loop_time() + TOUCH_RETRY
+            state.touch_at = None if await self._writes.touch(snapshot) else loop_time() + TOUCH_RETRY
             if state.touch_at is not None:
-                self._emit(situation, not_announced(situation.service))
+                self._emit(snapshot, not_announced(snapshot.service))
             return
         if plan.check is not None:
             try:
-                await self._writes.check(plan.check, situation)
+                await self._writes.check(plan.check, snapshot)
             except CCMError as error:
                 # The Service keeps the load balancer that it has.
-                self._report(error, write, situation)
+                self._report(error, write, snapshot)
                 raise
         try:
-            await self._writes.send(write, situation)
+            await self._writes.send(write, snapshot)
         except CCMError as error:
-            event = self._report(error, write, situation)
+            event = self._report(error, write, snapshot)
             if event is not None:
-                await self._writes.report(condition_for(event, situation), situation)
+                await self._writes.report(condition_for(event, snapshot), snapshot)
             raise
         finally:
             # Also after an error: the patch may have been applied although its response was lost.
             if isinstance(write, ChangeService) and write.touch:
                 state.touch_at = loop_time() + TOUCH_ENDPOINTS_AFTER
 
-    def _report(self, error: CCMError, write: Write, situation: Situation) -> EventMessage | None:
+    def _report(self, error: CCMError, write: Write, snapshot: ServiceSnapshot) -> EventMessage | None:
         """Emit and return the Event about a write that failed; None if it is too early for one."""
-        failures = self.queue.failures(situation.service.metadata.key) + 1
+        failures = self.queue.failures(snapshot.service.metadata.key) + 1
         if isinstance(error, Conflict):
             event = lasting_conflict(error, failures)
         elif isinstance(write, ChangeService):
             event = write_refused(error, failures)
         else:
-            event = failure_event(error, failures, situation.service)
+            event = failure_event(error, failures, snapshot.service)
         if event is not None:
-            self._emit(situation, event)
-            lost = not_allocated_note(situation) if isinstance(write, CreateLoadBalancer) else None
+            self._emit(snapshot, event)
+            lost = not_allocated_note(snapshot) if isinstance(write, CreateLoadBalancer) else None
             if lost is not None:
-                self._emit(situation, lost)
+                self._emit(snapshot, lost)
         return event
 
     def _managed_keys(self) -> list[str]:
@@ -242,8 +242,8 @@ class ServiceController:
         if may_be_ours(service, self.cluster):
             self.queue.enqueue(service.metadata.key)
 
-    def _emit(self, situation: Situation, event: EventMessage) -> None:
-        self._recorder.emit(SERVICES, situation.service, event, component=COMPONENT)
+    def _emit(self, snapshot: ServiceSnapshot, event: EventMessage) -> None:
+        self._recorder.emit(SERVICES, snapshot.service, event, component=COMPONENT)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if not self._services.synced:

@@ -17,7 +17,7 @@ from harvester_ccm.kube.rate_limiter import WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service, ServiceCondition
 from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch
 from harvester_ccm.plan.service.load_balancer import Document, changed_document, described
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     ChangeService,
@@ -51,9 +51,9 @@ class ServiceWrites:
         self._recorder = recorder
         self._limiter = WriteRateLimiter()
 
-    def delay(self, plan: ServicePlan, situation: Situation) -> float:
+    def delay(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> float:
         """Return the seconds until the write of a plan can be sent; emit the Event for the limit if it is reached."""
-        service, meta = situation.service, situation.service.metadata
+        service, meta = snapshot.service, snapshot.service.metadata
         if plan.write is None:
             return 0.0
         delay = self._limiter.delay(meta.uid, writes=plan.writes_needed, terminating=meta.deleting)
@@ -61,41 +61,41 @@ class ServiceWrites:
             self._recorder.emit(SERVICES, service, SERVICE_CONFLICT, component=COMPONENT)
         return delay
 
-    async def send(self, write: Write, situation: Situation) -> None:
+    async def send(self, write: Write, snapshot: ServiceSnapshot) -> None:
         """Send the request of a write. Raises CCMError."""
-        service, key = situation.service, situation.service.metadata.key
+        service, key = snapshot.service, snapshot.service.metadata.key
         match write:
             case ChangeService(change=change):
                 await self._patch(service, service_patch(service, change))
             case CreateLoadBalancer(name=name, body=body):
-                await self._balancers.create(name, described(body, situation))
+                await self._balancers.create(name, described(body, snapshot))
                 log.info("load balancer created", service=key, lb=name)
             case ChangeLoadBalancer(name=name, change=difference) if load_balancer := self._balancers.get(name):
-                document = described(changed_document(load_balancer, difference), situation)
+                document = described(changed_document(load_balancer, difference), snapshot)
                 written = await self._balancers.replace(name, document)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
             case DeleteLoadBalancer(name=name, uid=uid, version=version):
-                if situation.scope.leaving:
+                if snapshot.scope.leaving:
                     await self._confirm(service)
                 await self._balancers.delete(name, uid, version)
                 log.info("load balancer deleted", service=key, lb=name)
         self._limiter.record(service.metadata.uid)
 
-    async def check(self, body: Document, situation: Situation) -> None:
+    async def check(self, body: Document, snapshot: ServiceSnapshot) -> None:
         """Send a load balancer as a dry run. Raises the error by which Harvester refuses it."""
-        await self._balancers.check(described(body, situation))
+        await self._balancers.check(described(body, snapshot))
 
-    async def report(self, condition: ServiceCondition | None, situation: Situation) -> None:
+    async def report(self, condition: ServiceCondition | None, snapshot: ServiceSnapshot) -> None:
         """Update the condition of a Service on a best-effort basis; errors are ignored."""
-        meta, change = situation.service.metadata, ServiceChange(condition=condition)
-        due = service_patch(situation.service, change) and not self._limiter.delay(meta.uid, terminating=meta.deleting)
+        meta, change = snapshot.service.metadata, ServiceChange(condition=condition)
+        due = service_patch(snapshot.service, change) and not self._limiter.delay(meta.uid, terminating=meta.deleting)
         if due:
             with suppress(CCMError):
-                await self.send(ChangeService(change), situation)
+                await self.send(ChangeService(change), snapshot)
 
-    async def touch(self, situation: Situation) -> bool:
+    async def touch(self, snapshot: ServiceSnapshot) -> bool:
         """Patch an EndpointSlice of a Service, if one has endpoints; return False if that is not permitted."""
-        service = situation.service
+        service = snapshot.service
         meta, body = service.metadata, {"metadata": {"annotations": touch(service)}}
         namespace, selector = meta.namespace, {"labelSelector": f"{SERVICE_LABEL}={meta.name}"}
         try:

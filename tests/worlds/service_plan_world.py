@@ -24,7 +24,7 @@ from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.request import primary_reference
-from harvester_ccm.plan.service.snapshot import ServiceStates, Situation, observe
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceStates, observe
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     ChangeService,
@@ -82,7 +82,7 @@ class ServicePlanWorld:
         """Return the load balancer as the program sees it."""
         return LOAD_BALANCERS.decode(msgspec.json.encode(self.load_balancers[name]))
 
-    def situation(self, key: str) -> Situation:
+    def snapshot(self, key: str) -> ServiceSnapshot:
         """Return what is known about a Service, but for what is remembered."""
         balancers = map(self.balancer, self.load_balancers)
         store = listed_store(map(self.service, self.services), balancers, Backends(self.backends))
@@ -90,11 +90,11 @@ class ServicePlanWorld:
 
     def plan(self, key: str) -> ServicePlan:
         """Return what the program would do for the Service now."""
-        situation = self.situation(key)
-        if not situation.scope.ours:
+        snapshot = self.snapshot(key)
+        if not snapshot.scope.ours:
             return ServicePlan()
-        state = self.states.follow(situation, self.now)
-        return plan_service(replace(situation, remembered=state, now=self.now))
+        state = self.states.follow(snapshot, self.now)
+        return plan_service(replace(snapshot, remembered=state, now=self.now))
 
     def restart(self) -> None:
         """Forget what the program remembers, and begin as it does."""

@@ -43,7 +43,7 @@ from harvester_ccm.plan.service.messages import NO_DHCP_ANSWER, UNAVAILABLE_PATI
 from harvester_ccm.plan.service.network_device import NO_DEVICE, Device, device_for
 from harvester_ccm.plan.service.removal import keep_or_remake
 from harvester_ccm.plan.service.request import Request, asked_in, normal_network
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import Desired, ServiceChange, TouchEndpoints, change_load_balancer
 
 DHCP_PATIENCE: Final = 30.0
@@ -58,108 +58,108 @@ POINT_TO_POINT: Final = 31
 """Length of the prefix from which on a subnet has no room for load balancers beside nodes."""
 
 
-def plan_cluster(situation: Situation, load_balancer: LoadBalancer) -> Desired:
+def plan_cluster(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
     """Return the desired state of a Service whose cluster load balancer exists."""
-    service, address = situation.service, load_balancer.allocated_ip
+    service, address = snapshot.service, load_balancer.allocated_ip
     if not address:
-        return _plan_pending(situation, load_balancer)
-    network = network_of(load_balancer, situation.request.network)
+        return _plan_pending(snapshot, load_balancer)
+    network = network_of(load_balancer, snapshot.request.network)
     device = NO_DEVICE
     if network:
         device = device_for(
             network,
-            situation.network_devices,
-            read=situation.mapping_known,
-            published=situation.cluster.publishes_devices,
-            attached=situation.backends.attached,
+            snapshot.network_devices,
+            read=snapshot.mapping_known,
+            published=snapshot.cluster.publishes_devices,
+            attached=snapshot.backends.attached,
         )
     if awaits_device(service, address, device):
-        return _plan_without_device(situation, load_balancer, device)
+        return _plan_without_device(snapshot, load_balancer, device)
     plan = _plan_dhcp if address == DHCP_ADDRESS else _plan_pool
-    return announced_again(plan(situation, load_balancer, device), situation, address)
+    return announced_again(plan(snapshot, load_balancer, device), snapshot, address)
 
 
-def _plan_pending(situation: Situation, load_balancer: LoadBalancer) -> Desired:
+def _plan_pending(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
     """Return the desired state while Harvester has not allocated an address."""
     # The address may come in the time that Harvester usually takes.
-    is_late = situation.waited >= situation.pending.patience
-    annotations = suppress(situation.service, keep_request=not is_late)
-    change = load_balancer_change(load_balancer, situation)
+    is_late = snapshot.waited >= snapshot.pending.patience
+    annotations = suppress(snapshot.service, keep_request=not is_late)
+    change = load_balancer_change(load_balancer, snapshot)
     return replace(
-        wait_for_address(situation),
-        service=without_address(situation, annotations),
-        then=keep_or_remake(situation, load_balancer, change),
+        wait_for_address(snapshot),
+        service=without_address(snapshot, annotations),
+        then=keep_or_remake(snapshot, load_balancer, change),
     )
 
 
-def without_address(situation: Situation, annotations: Annotations) -> ServiceChange:
+def without_address(snapshot: ServiceSnapshot, annotations: Annotations) -> ServiceChange:
     """Return the change for a Service without an address from Harvester, with these annotations."""
-    if situation.kept:
-        return ServiceChange(annotations={**annotations, **record_of(situation)}, finalizer=True)
-    if situation.pending.reason not in NO_ADDRESS:
+    if snapshot.kept:
+        return ServiceChange(annotations={**annotations, **record_of(snapshot)}, finalizer=True)
+    if snapshot.pending.reason not in NO_ADDRESS:
         return ServiceChange(annotations=annotations, finalizer=True)
     # An address in the status belongs to another Service, or may at any moment. A host name there is a user's.
-    shown = () if situation.service.addresses else None
+    shown = () if snapshot.service.addresses else None
     return ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=shown)
 
 
-def wait_for_address(situation: Situation) -> Desired:
+def wait_for_address(snapshot: ServiceSnapshot) -> Desired:
     """Return what a Service without an address from Harvester waits for, with the Warning when it is due."""
-    cause = situation.pending
-    if situation.harvester_problem is not None and situation.waited >= UNAVAILABLE_PATIENCE:
-        return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE), harvester_unavailable(situation.harvester_problem))
-    if situation.waited < cause.patience:
-        return Desired(Wait(cause.reason, cause.patience - situation.waited))
+    cause = snapshot.pending
+    if snapshot.harvester_problem is not None and snapshot.waited >= UNAVAILABLE_PATIENCE:
+        return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE), harvester_unavailable(snapshot.harvester_problem))
+    if snapshot.waited < cause.patience:
+        return Desired(Wait(cause.reason, cause.patience - snapshot.waited))
     # If there is certainly no address, one that the Service does not request is withdrawn.
-    shown = not_allocated_note(situation) if situation.kept or cause.reason not in NO_ADDRESS else None
+    shown = not_allocated_note(snapshot) if snapshot.kept or cause.reason not in NO_ADDRESS else None
     return Desired(Wait(cause.reason), cause.note, events=(shown,))
 
 
-def _plan_without_device(situation: Situation, load_balancer: LoadBalancer, device: Device) -> Desired:
+def _plan_without_device(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: Device) -> Desired:
     """Return the desired state until the device is known: kube-vip would announce on another device, permanently."""
-    service, address = situation.service, load_balancer.allocated_ip
+    service, address = snapshot.service, load_balancer.allocated_ip
     annotations = withdraw(service) if service.addresses else suppress(service)
     return Desired(
         Wait(WaitReason.NETWORK_DEVICE),
         device_note(service, address, device, waits=True),
         service=ServiceChange(annotations=annotations, finalizer=True),
-        then=change_load_balancer(load_balancer, load_balancer_change(load_balancer, situation)),
+        then=change_load_balancer(load_balancer, load_balancer_change(load_balancer, snapshot)),
     )
 
 
-def _plan_pool(situation: Situation, load_balancer: LoadBalancer, device: Device) -> Desired:
-    service, address = situation.service, load_balancer.allocated_ip
+def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: Device) -> Desired:
+    service, address = snapshot.service, load_balancer.allocated_ip
     return Desired(
         events=(
             device_note(service, address, device),
-            not_as_requested(service, situation.request, load_balancer, address),
-            out_of_reach(situation.request, load_balancer, situation.node_addresses),
+            not_as_requested(service, snapshot.request, load_balancer, address),
+            out_of_reach(snapshot.request, load_balancer, snapshot.node_addresses),
             restored(service, address),
-            address_event(situation, load_balancer, address),
+            address_event(snapshot, load_balancer, address),
         ),
         service=ServiceChange(
             annotations=announce(service, address, device=device.name),
             finalizer=True,
             ingress=virtual_ip_ingress(address, service),
         ),
-        then=change_load_balancer(load_balancer, load_balancer_change(load_balancer, situation, address=address)),
+        then=change_load_balancer(load_balancer, load_balancer_change(load_balancer, snapshot, address=address)),
     )
 
 
-def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device) -> Desired:
+def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: Device) -> Desired:
     """Have kube-vip request a lease, which it writes to the status; the load balancer gets a copy of the address."""
-    service = situation.service
-    lease = lease_of(service, touched=situation.remembered.touch_at is None)
-    change = load_balancer_change(load_balancer, situation, address=lease)
+    service = snapshot.service
+    lease = lease_of(service, touched=snapshot.remembered.touch_at is None)
+    change = load_balancer_change(load_balancer, snapshot, address=lease)
     outcome, cause = Done() if lease else Wait(WaitReason.DHCP), None if lease else NO_DHCP_ANSWER
-    if not lease and situation.waited < DHCP_PATIENCE:
-        outcome, cause = Wait(WaitReason.DHCP, DHCP_PATIENCE - situation.waited), None
+    if not lease and snapshot.waited < DHCP_PATIENCE:
+        outcome, cause = Wait(WaitReason.DHCP, DHCP_PATIENCE - snapshot.waited), None
     return Desired(
         outcome,
         cause,
         events=(
             device_note(service, DHCP_ADDRESS, device),
-            not_as_requested(service, situation.request, load_balancer, lease),
+            not_as_requested(service, snapshot.request, load_balancer, lease),
             _lease_event(load_balancer.address, lease) if change.address is not None else None,
         ),
         service=ServiceChange(
@@ -172,9 +172,9 @@ def _plan_dhcp(situation: Situation, load_balancer: LoadBalancer, device: Device
     )
 
 
-def announced_again(desired: Desired, situation: Situation, address: str) -> Desired:
+def announced_again(desired: Desired, snapshot: ServiceSnapshot, address: str) -> Desired:
     """Return a plan that announces an address, with the touch of the endpoints without which kube-vip stays silent."""
-    service, touch_at = situation.service, situation.remembered.touch_at
+    service, touch_at = snapshot.service, snapshot.remembered.touch_at
     told = Announcement.of(service).told
     if stays_silent(service, address) or (touch_at is not None and told != address):
         if told not in {"", address}:
@@ -184,14 +184,14 @@ def announced_again(desired: Desired, situation: Situation, address: str) -> Des
         return replace(desired, outcome=Wait(WaitReason.ENDPOINTS, TOUCH_ENDPOINTS_AFTER), touch=True)
     if touch_at is None:
         return desired
-    if touch_at > situation.now:
-        return replace(desired, outcome=Wait(WaitReason.ENDPOINTS, touch_at - situation.now))
+    if touch_at > snapshot.now:
+        return replace(desired, outcome=Wait(WaitReason.ENDPOINTS, touch_at - snapshot.now))
     return replace(desired, then=desired.then or TouchEndpoints())
 
 
-def address_event(situation: Situation, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
+def address_event(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
     """Return the Event about a new address, a changed one, or one that another load balancer has got again."""
-    service, kind = situation.service, load_balancer.spec.workload_type
+    service, kind = snapshot.service, load_balancer.spec.workload_type
     before = service.addresses
     if before and before != (address,):
         text = f"The address changed from {before[0]} to {address}"

@@ -16,7 +16,7 @@ from harvester_ccm.plan.service.messages import CONTROLLER_PATIENCE
 from harvester_ccm.plan.service.removal import plan_deletion
 from harvester_ccm.plan.service.request import ignored_settings, unsupported
 from harvester_ccm.plan.service.scope import is_served
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.vm_lb import wanted_spec
 from harvester_ccm.plan.service.writes import (
     CreateLoadBalancer,
@@ -39,17 +39,17 @@ CREATION_QUEUED: Final = EventMessage(
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 
 
-def plan_creation(situation: Situation) -> Desired:
+def plan_creation(snapshot: ServiceSnapshot) -> Desired:
     """Return the desired state of a Service that has no load balancer."""
-    service, request = situation.service, situation.request
+    service, request = snapshot.service, snapshot.request
     vm = request.wants_vm
-    refusal = unsupported(service, vm=vm, new=situation.is_new)
+    refusal = unsupported(service, vm=vm, new=snapshot.is_new)
     if refusal is not None or request.ipam is None:
         # The first problem is that of the annotation ipam.
-        return Desired(Refused(WaitReason.NOT_SERVABLE), refusal or request.problems[0], service=_given_up(situation))
-    body = _new_load_balancer(situation, vm=vm)
+        return Desired(Refused(WaitReason.NOT_SERVABLE), refusal or request.problems[0], service=_given_up(snapshot))
+    body = _new_load_balancer(snapshot, vm=vm)
     if body is None:
-        reason = WaitReason.NODE_PORTS if not wanted_spec(situation) else WaitReason.MACHINES
+        reason = WaitReason.NODE_PORTS if not wanted_spec(snapshot) else WaitReason.MACHINES
         return Desired(Wait(reason), service=ServiceChange(annotations=suppress(service)))
     switches = _is_switching(service, vm=vm)
     if switches and request.ipam == "dhcp":
@@ -57,10 +57,10 @@ def plan_creation(situation: Situation) -> Desired:
         return Desired(Wait(WaitReason.SWITCHING), service=ServiceChange(ingress=()))
     # kube-vip may have announced the address that the user requests.
     lost = not switches and is_served(service) and service.addresses[0] != request.address
-    name = situation.match.expected_name
+    name = snapshot.match.expected_name
     annotations = delegate(service) if vm else suppress(service, keep_request=True)
-    if situation.kept and not vm:
-        annotations |= record_of(situation)
+    if snapshot.kept and not vm:
+        annotations |= record_of(snapshot)
     # ``ignore`` is set only after kube-vip has seen the withdrawal.
     prepared = ServiceChange() if switches and vm else ServiceChange(annotations=annotations, finalizer=True)
     return Desired(
@@ -71,17 +71,17 @@ def plan_creation(situation: Situation) -> Desired:
     )
 
 
-def _new_load_balancer(situation: Situation, *, vm: bool) -> Document | None:
+def _new_load_balancer(snapshot: ServiceSnapshot, *, vm: bool) -> Document | None:
     """Return the load balancer as it is created; None while the backends or node ports of one for VMs are not known."""
-    service, request = situation.service, situation.request
+    service, request = snapshot.service, snapshot.request
     pool = request.ip_pool if request.ipam == "pool" else ""
     spec: Document = {"workloadType": "vm" if vm else "cluster", "ipam": request.ipam, "ipPool": pool}
     if vm:
-        fields = wanted_spec(situation)
-        if not fields or not situation.backends.known:
+        fields = wanted_spec(snapshot)
+        if not fields or not snapshot.backends.known:
             return None
         spec.update(fields)
-    body = new_load_balancer(service, request, situation.match.expected_name, situation.cluster, spec=spec)
+    body = new_load_balancer(service, request, snapshot.match.expected_name, snapshot.cluster, spec=spec)
     if vm:
         # Harvester may still collect the parts of an earlier load balancer of this name, and those of this one, too.
         metadata = cast("dict[str, Document]", body["metadata"])
@@ -95,15 +95,15 @@ def _is_switching(service: Service, *, vm: bool) -> bool:
     return found.withdrawn and found.ignored != vm and is_served(service)
 
 
-def plan_harvester_mismatch(situation: Situation) -> Desired:
+def plan_harvester_mismatch(snapshot: ServiceSnapshot) -> Desired:
     """Return the plan for a Service without a load balancer if this is not known to be the Harvester of the cluster.
 
     A Service that has an address keeps it: it is announced, and allocated in the Harvester of the cluster.
     """
-    suppressed = ServiceChange(annotations=suppress(situation.service))
-    if situation.our_harvester is None:
+    suppressed = ServiceChange(annotations=suppress(snapshot.service))
+    if snapshot.our_harvester is None:
         return Desired(Wait(WaitReason.MACHINES, 1.0), service=suppressed)
-    cause = EventMessage("Warning", Reason.NOT_RECOGNISED, harvester_mismatch(situation.cluster))
+    cause = EventMessage("Warning", Reason.NOT_RECOGNISED, harvester_mismatch(snapshot.cluster))
     return Desired(Refused(WaitReason.NEW_HARVESTER), cause, service=suppressed)
 
 
@@ -117,10 +117,10 @@ def harvester_mismatch(cluster: ClusterIdentity) -> str:
     )
 
 
-def _given_up(situation: Situation) -> ServiceChange:
+def _given_up(snapshot: ServiceSnapshot) -> ServiceChange:
     """Return the change for a Service that cannot have a load balancer: the address of an earlier one is withdrawn."""
-    service = situation.service
-    if situation.kept:
+    service = snapshot.service
+    if snapshot.kept:
         return ServiceChange()
     # What kube-vip shows of a withdrawn Service is the address of an earlier load balancer.
     if service.addresses and (is_served(service) or Announcement.of(service).withdrawn):
@@ -137,17 +137,17 @@ def _recreating(service: Service, name: str) -> EventMessage:
     return EventMessage("Warning", Reason.RECREATING, text)
 
 
-def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: str) -> Desired | None:
+def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wanted: str) -> Desired | None:
     """Return how a load balancer is replaced by one of the ``wanted`` workload type; None if it cannot be created.
 
     Nothing is withdrawn before Harvester has accepted the new one in a dry run. One patch pins the IP pool, so that
     Harvester allocates the same address again, and withdraws the address.
     """
-    service, request = situation.service, situation.request
-    body = _new_load_balancer(situation, vm=wanted == "vm")
+    service, request = snapshot.service, snapshot.request
+    body = _new_load_balancer(snapshot, vm=wanted == "vm")
     if body is None or request.primary is not None or request.ipam is None:
         return None
-    deletion = plan_deletion(situation, (load_balancer,))
+    deletion = plan_deletion(snapshot, (load_balancer,))
     if deletion is None or not isinstance(deletion.then, DeleteLoadBalancer):
         return deletion
     pool = load_balancer.allocated_pool if load_balancer.spec.ipam == "pool" else ""
@@ -156,7 +156,7 @@ def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: 
     prepared = ServiceChange(annotations={**pinned, **withdrawn}, finalizer=True)
     # A Service that is withdrawn already has no address to keep.
     check = body if wanted != "vm" or service_patch(service, prepared) else None
-    if _announced_by_secondaries(situation, load_balancer):
+    if _announced_by_secondaries(snapshot, load_balancer):
         # They withdraw the address when they see that this Service has.
         return Desired(Wait(WaitReason.SECONDARIES, 5.0), service=prepared, check=check)
     text = (
@@ -172,7 +172,7 @@ def plan_replacement(situation: Situation, load_balancer: LoadBalancer, wanted: 
     )
 
 
-def _announced_by_secondaries(situation: Situation, load_balancer: LoadBalancer) -> bool:
-    held = {*situation.service.addresses, load_balancer.allocated_ip, load_balancer.address}
-    announced = (one for one in map(Announcement.of, situation.own_secondaries) if one.shown and not one.ignored)
+def _announced_by_secondaries(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
+    held = {*snapshot.service.addresses, load_balancer.allocated_ip, load_balancer.address}
+    announced = (one for one in map(Announcement.of, snapshot.own_secondaries) if one.shown and not one.ignored)
     return any(held.intersection(one.status) for one in announced)

@@ -9,21 +9,21 @@ from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.names import IP_POOL, REQUESTED_ADDRESS, Reason
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Annotations, Announcement
 from harvester_ccm.plan.service.ownership import service_key
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import Desired, ServiceChange
 
 
-def record_of(situation: Situation) -> Annotations:
+def record_of(snapshot: ServiceSnapshot) -> Annotations:
     """Return the annotation that keeps a requested address which only kube-vip's annotation has."""
-    found = Announcement.of(situation.service)
-    is_recorded = situation.kept in {"", found.specified, found.requested}
-    return {} if is_recorded else {REQUESTED_ADDRESS: situation.kept}
+    found = Announcement.of(snapshot.service)
+    is_recorded = snapshot.kept in {"", found.specified, found.requested}
+    return {} if is_recorded else {REQUESTED_ADDRESS: snapshot.kept}
 
 
-def not_allocated_note(situation: Situation) -> EventMessage | None:
+def not_allocated_note(snapshot: ServiceSnapshot) -> EventMessage | None:
     """Return the Warning about the address of a Service that no load balancer has allocated, or None."""
-    address = situation.unbooked
-    if situation.kept:
+    address = snapshot.unbooked
+    if snapshot.kept:
         text = (
             f"Address {address} stays announced: the Service requests it, and Harvester has given it no other one. It "
             "is not allocated in Harvester and may be given to another Service. To have it allocated, create an IP "
@@ -37,10 +37,10 @@ def not_allocated_note(situation: Situation) -> EventMessage | None:
     return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text) if address else None
 
 
-def plan_taken(situation: Situation) -> Desired | None:
+def plan_taken(snapshot: ServiceSnapshot) -> Desired | None:
     """Return how a Service gives up an address that another load balancer has now; None if that is not the case."""
-    address = situation.unbooked
-    others = situation.booked_for_others(address) if address else ()
+    address = snapshot.unbooked
+    others = snapshot.booked_for_others(address) if address else ()
     if not others:
         return None
     text = (
@@ -51,10 +51,10 @@ def plan_taken(situation: Situation) -> Desired | None:
     return Desired(Wait(WaitReason.OTHER, 1.0), cause, service=ServiceChange(annotations=WITHDRAWN, ingress=()))
 
 
-def allocated_twice(situation: Situation, current: LoadBalancer) -> EventMessage | None:
+def allocated_twice(snapshot: ServiceSnapshot, current: LoadBalancer) -> EventMessage | None:
     """Return the Warning if Harvester has allocated the address to another load balancer of the pool, too, or None."""
     address, pool = current.allocated_ip, current.allocated_pool
-    others = tuple(one for one in situation.booked_for_others(address) if one.allocated_pool == pool)
+    others = tuple(one for one in snapshot.booked_for_others(address) if one.allocated_pool == pool)
     if not address or not others:
         return None
     text = (

@@ -32,7 +32,7 @@ from harvester_ccm.names import (
     LB_SERVICE_UID,
 )
 from harvester_ccm.plan.service.request import Request, network_annotation, normal_network
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 Document = dict[str, object]
 
@@ -93,16 +93,16 @@ def _description(request: Request) -> Document:
     return {"description": request.description} if request.description else {}
 
 
-def described(document: Document, situation: Situation) -> Document:
+def described(document: Document, snapshot: ServiceSnapshot) -> Document:
     """Return a load balancer as it is written, with a description that names its Service and cluster.
 
     Harvester's UI shows it in its lists. A description by another client stays, and this one is no reason for a write.
     """
-    spec, whose = cast("Document", document["spec"]), f"{situation.service.metadata.key} of cluster "
+    spec, whose = cast("Document", document["spec"]), f"{snapshot.service.metadata.key} of cluster "
     written = str(spec.get("description") or "")
-    if situation.request.description or (written and not written.startswith(whose)):
+    if snapshot.request.description or (written and not written.startswith(whose)):
         return document
-    return {**document, "spec": {**spec, "description": f"{whose}{situation.cluster.name}"}}
+    return {**document, "spec": {**spec, "description": f"{whose}{snapshot.cluster.name}"}}
 
 
 def network_of(current: LoadBalancer, wanted: str) -> str:
@@ -116,7 +116,7 @@ def network_of(current: LoadBalancer, wanted: str) -> str:
 
 def load_balancer_change(
     current: LoadBalancer,
-    situation: Situation,
+    snapshot: ServiceSnapshot,
     *,
     address: str | None = None,
     spec: Mapping[str, object] | None = None,
@@ -126,11 +126,11 @@ def load_balancer_change(
     ``address`` is the address in use, or None while it is not known (then the old one stays). ``spec`` has the desired
     fields; None as a value means absent.
     """
-    meta, service, cluster = current.metadata, situation.service, situation.cluster
+    meta, service, cluster = current.metadata, snapshot.service, snapshot.cluster
     annotations = _kept_annotations(service, cluster)
-    if not searches_elsewhere(current, situation):
+    if not searches_elsewhere(current, snapshot):
         annotations[LB_ASKED_AGAIN] = None
-    wanted = {**_description(situation.request), **(spec or {})}
+    wanted = {**_description(snapshot.request), **(spec or {})}
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}
     return LoadBalancerChange(
         labels={k: v for k, v in load_balancer_labels(service, cluster).items() if meta.label(k) != v},
@@ -140,12 +140,12 @@ def load_balancer_change(
     )
 
 
-def searches_elsewhere(current: LoadBalancer, situation: Situation) -> bool:
+def searches_elsewhere(current: LoadBalancer, snapshot: ServiceSnapshot) -> bool:
     """Return whether Harvester searches for an address in another pool or network than the Service requests now.
 
     A load balancer by the Go provider before 0.2.7 does not name the requested network.
     """
-    request = situation.request
+    request = snapshot.request
     if current.allocated_ip:
         return False
     pool = request.ip_pool if current.spec.ipam == "pool" else current.spec.ip_pool

@@ -35,7 +35,7 @@ from harvester_ccm.plan.service.messages import pending_cause, pool_of_last_atte
 from harvester_ccm.plan.service.network_device import device_for
 from harvester_ccm.plan.service.ownership import allocated_addresses
 from harvester_ccm.plan.service.scope import of_other_class, primary_label, was_secondary
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     DeleteLoadBalancer,
@@ -55,10 +55,10 @@ _DELETING: Final = EventMessage("Normal", Reason.DELETING, "Deleting load balanc
 _DELETED: Final = EventMessage("Normal", Reason.DELETED, "Deleted load balancer")
 
 
-def plan_removal(situation: Situation) -> Desired:
+def plan_removal(snapshot: ServiceSnapshot) -> Desired:
     """Return the desired state of a Service that is being deleted or is not to be served any more."""
-    service, own = situation.service, situation.match.own
-    users = users_of_address(situation)
+    service, own = snapshot.service, snapshot.match.own
+    users = users_of_address(snapshot)
     if users:
         text = (
             f"The address is still shared by {', '.join(users)}. The load balancer is deleted when those Services are "
@@ -68,36 +68,36 @@ def plan_removal(situation: Situation) -> Desired:
     allocated, shown = allocated_addresses(own), Announcement.of(service)
     # kube-vip may announce a Service of another class for its other controller.
     announced_by_us = not of_other_class(service) or shown.withdrawn or not allocated.isdisjoint(_announced(shown))
-    deletion = plan_deletion(situation, own)
+    deletion = plan_deletion(snapshot, own)
     if deletion is None:
         finished = _DELETED if service.metadata.has_finalizer(SERVICE_FINALIZER) else None
-        events = finished, _still_announced(situation, allocated)
-        return Desired(events=events, service=_released(situation, own, announced_by_us=announced_by_us))
-    withdrawn = ServiceChange(annotations=withdrawal(situation) if announced_by_us else {})
-    if situation.secondary_in_progress:
+        events = finished, _still_announced(snapshot, allocated)
+        return Desired(events=events, service=_released(snapshot, own, announced_by_us=announced_by_us))
+    withdrawn = ServiceChange(annotations=withdrawal(snapshot) if announced_by_us else {})
+    if snapshot.secondary_in_progress:
         # The patch by which that Service begins to share the address may be on its way.
         return Desired(Wait(WaitReason.SECONDARIES, SHARING_RETRY), service=withdrawn)
     return Desired(deletion.outcome, deletion.cause, deletion.events, withdrawn, deletion.then)
 
 
-def plan_deletion(situation: Situation, own: tuple[LoadBalancer, ...]) -> Desired | None:
+def plan_deletion(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...]) -> Desired | None:
     """Return the next step of the deletion of load balancers; None when all of them are deleted or being deleted."""
     left = [one for one in own if not one.metadata.deleting]
     if not left:
         return None
-    forced = situation.waited >= DELETION_PATIENCE
+    forced = snapshot.waited >= DELETION_PATIENCE
     writes = [delete_load_balancer(one) if forced else deletion_of(one) for one in left]
     write = next((one for one in writes if one is not None), None)
     if isinstance(write, DeleteLoadBalancer):
         return Desired(Wait(WaitReason.BOOKING), events=(_DELETING,), then=write)
-    if situation.waited < REPORT_DELETION_AFTER:
-        return Desired(Wait(WaitReason.BOOKING, REPORT_DELETION_AFTER - situation.waited), then=write)
+    if snapshot.waited < REPORT_DELETION_AFTER:
+        return Desired(Wait(WaitReason.BOOKING, REPORT_DELETION_AFTER - snapshot.waited), then=write)
     text = (
         "Harvester has not finished recording the address of the load balancer; a deletion now would lose the address. "
         "Check that harvester-load-balancer in namespace harvester-system runs. It is deleted in any case after "
         f"{DELETION_PATIENCE:.0f} s"
     )
-    outcome = Wait(WaitReason.BOOKING, DELETION_PATIENCE - situation.waited)
+    outcome = Wait(WaitReason.BOOKING, DELETION_PATIENCE - snapshot.waited)
     return Desired(outcome, _deletion_pending(text), then=write)
 
 
@@ -128,28 +128,28 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
 
 
 def keep_or_remake(
-    situation: Situation, load_balancer: LoadBalancer, change: LoadBalancerChange
+    snapshot: ServiceSnapshot, load_balancer: LoadBalancer, change: LoadBalancerChange
 ) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
     """Return the write that brings a load balancer to its desired state, which differs by ``change``.
 
     A load balancer without an address in another pool or network than the Service requests now is deleted and created
     again: Harvester forgets what it has allocated in one pool when another one is named.
     """
-    elsewhere = searches_elsewhere(load_balancer, situation) and not situation.pending.patience
+    elsewhere = searches_elsewhere(load_balancer, snapshot) and not snapshot.pending.patience
     if elsewhere or load_balancer.is_closed:
         return deletion_of(load_balancer)
     return change_load_balancer(load_balancer, change)
 
 
-def users_of_address(situation: Situation) -> list[str]:
+def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
     """Return the keys of the Services that still have the address of this one, which its load balancers hold."""
-    own = situation.match.own
-    held = {*situation.service.addresses, *allocated_addresses(own)}
-    label = primary_label(situation.service.metadata.key)
+    own = snapshot.match.own
+    held = {*snapshot.service.addresses, *allocated_addresses(own)}
+    label = primary_label(snapshot.service.metadata.key)
     # kube-vip announces the address in its annotation, also if another client changed the status.
     return sorted(
         one.metadata.key
-        for one in situation.own_secondaries
+        for one in snapshot.own_secondaries
         if own
         and one.metadata.label(PRIMARY_SERVICE_LABEL) == label
         # A Service that is being removed has the finalizer until its address is withdrawn.
@@ -161,23 +161,23 @@ def users_of_address(situation: Situation) -> list[str]:
     )
 
 
-def withdrawal(situation: Situation) -> Annotations:
+def withdrawal(snapshot: ServiceSnapshot) -> Annotations:
     """Return the annotations that end the announcement by kube-vip.
 
     They are written first, so that the address is not allocated to another Service while it is still announced.
     """
-    return withdraw(situation.service) if Announcement.of(situation.service).shown else {}
+    return withdraw(snapshot.service) if Announcement.of(snapshot.service).shown else {}
 
 
-def _released(situation: Situation, own: tuple[LoadBalancer, ...], *, announced_by_us: bool) -> ServiceChange:
+def _released(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...], *, announced_by_us: bool) -> ServiceChange:
     """Return the last change: a Service that stays loses everything of this program and nothing of others."""
-    service = situation.service
+    service = snapshot.service
     annotations: Annotations = {}
     labels: dict[str, str | None] = {}
     if not service.metadata.deleting:
-        wanted = situation.request.network
+        wanted = snapshot.request.network
         network = network_of(own[0], wanted) if own else wanted
-        device = device_for(network, situation.network_devices).name
+        device = device_for(network, snapshot.network_devices).name
         annotations = {**release(service, device=device, announced_by_us=announced_by_us)}
         annotations |= NO_OWN_DEVICE if was_secondary(service) else {}
         labels = {PRIMARY_SERVICE_LABEL: None}
@@ -187,13 +187,13 @@ def _released(situation: Situation, own: tuple[LoadBalancer, ...], *, announced_
     return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=ingress)
 
 
-def _still_announced(situation: Situation, allocated: Iterable[str]) -> EventMessage | None:
+def _still_announced(snapshot: ServiceSnapshot, allocated: Iterable[str]) -> EventMessage | None:
     """Return the Warning for an address that kube-vip does not withdraw: it ignores Services of another type.
 
     ``allocated`` are the addresses that Harvester allocated: the API server empties the status with the type.
     """
-    found = Announcement.of(situation.service)
-    if not stays_up(situation.service):
+    found = Announcement.of(snapshot.service)
+    if not stays_up(snapshot.service):
         return None
     addresses = {*allocated, *_announced(found)} - {"", DHCP_ADDRESS}
     text = (

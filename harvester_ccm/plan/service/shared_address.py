@@ -47,7 +47,7 @@ from harvester_ccm.plan.service.request import (
     unsupported,
 )
 from harvester_ccm.plan.service.scope import is_served_by_us, primary_label, was_secondary
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import Desired, ServiceChange
 
 PRIMARY_PATIENCE: Final = 60.0
@@ -67,16 +67,16 @@ class Sharing(Struct, frozen=True):
     """Whether the Service may have such an address at all."""
 
 
-def plan_secondary(situation: Situation, keep: Desired | None) -> Desired:
+def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
     """Return the desired state of a Service that names a primary.
 
     ``keep`` is that with its own load balancer, if it has one: it stays until the other address can be used.
     """
-    service, primary, own = situation.service, situation.primary, situation.match.own
-    sharing = _share_now(situation)
+    service, primary, own = snapshot.service, snapshot.primary, snapshot.match.own
+    sharing = _share_now(snapshot)
     if primary is None or not sharing.address:
-        return keep.tell(sharing.refusal) if keep else _plan_without_address(situation, sharing)
-    users = users_of_address(situation)
+        return keep.tell(sharing.refusal) if keep else _plan_without_address(snapshot, sharing)
+    users = users_of_address(snapshot)
     if users:
         refusal = _refusal(
             f"This Service keeps its own, because {', '.join(users)} shares it. Name {primary.metadata.key} as primary "
@@ -84,17 +84,17 @@ def plan_secondary(situation: Situation, keep: Desired | None) -> Desired:
         )
         return keep.tell(refusal) if keep else Desired(Wait(WaitReason.SECONDARIES), refusal)
     found = Announcement.of(primary)
-    ignored = ignored_settings(service, situation.request, vm=found.ignored, primary=primary)
+    ignored = ignored_settings(service, snapshot.request, vm=found.ignored, primary=primary)
     device = None if found.ignored else device_note(service, sharing.address, Device(found.device or ""))
-    events = ignored, device, situation.request.unknown
-    deletion = plan_deletion(situation, own)
+    events = ignored, device, snapshot.request.unknown
+    deletion = plan_deletion(snapshot, own)
     if deletion is not None:
         changes = Announcement.of(service).address != sharing.address
-        withdrawn = ServiceChange(annotations=withdrawal(situation) if changes else {})
+        withdrawn = ServiceChange(annotations=withdrawal(snapshot) if changes else {})
         return replace(deletion, events=(*events, *deletion.events), service=withdrawn)
     ensured = None if service.addresses == (sharing.address,) else _ensured(service, primary, sharing.address)
     desired = Desired(events=(*events, ensured), service=_attached(service, primary, sharing.address))
-    return desired if found.ignored or found.withdrawn else announced_again(desired, situation, sharing.address)
+    return desired if found.ignored or found.withdrawn else announced_again(desired, snapshot, sharing.address)
 
 
 def plan_leaving(service: Service) -> Desired:
@@ -104,11 +104,11 @@ def plan_leaving(service: Service) -> Desired:
     return Desired(Wait(WaitReason.LEAVING_PRIMARY), service=change)
 
 
-def _plan_without_address(situation: Situation, sharing: Sharing) -> Desired:
+def _plan_without_address(snapshot: ServiceSnapshot, sharing: Sharing) -> Desired:
     """Return the desired state while the address may not be shared or does not exist."""
-    service, primary = situation.service, situation.primary
-    outcome, cause = _waiting(situation, sharing)
-    if (was_secondary(service) or service.addresses) and (sharing.clashes or not _is_held_for(situation)):
+    service, primary = snapshot.service, snapshot.primary
+    outcome, cause = _waiting(snapshot, sharing)
+    if (was_secondary(service) or service.addresses) and (sharing.clashes or not _is_held_for(snapshot)):
         return replace(plan_leaving(service), outcome=outcome, cause=cause)
     # While the primary's load balancer is being replaced no Service may announce the address.
     withdrawn = service.addresses and primary is not None and Announcement.of(primary).withdrawn
@@ -118,9 +118,9 @@ def _plan_without_address(situation: Situation, sharing: Sharing) -> Desired:
     return Desired(outcome, cause, service=ServiceChange(annotations=annotations, finalizer=finalizer))
 
 
-def _waiting(situation: Situation, sharing: Sharing) -> tuple[Outcome, EventMessage | None]:
+def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> tuple[Outcome, EventMessage | None]:
     """Return what a Service without an address to share waits for, and the Warning about it."""
-    service, primary, refusal = situation.service, situation.primary, sharing.refusal
+    service, primary, refusal = snapshot.service, snapshot.primary, sharing.refusal
     if not sharing.servable:
         return Refused(WaitReason.NOT_SERVABLE), refusal
     if refusal is not None:
@@ -129,8 +129,8 @@ def _waiting(situation: Situation, sharing: Sharing) -> tuple[Outcome, EventMess
         return Refused(WaitReason.NOT_SHARABLE) if is_invalid else Wait(WaitReason.NOT_SHARABLE), refusal
     if primary is None or service.addresses:
         return Wait(WaitReason.PRIMARY), None
-    if situation.waited < PRIMARY_PATIENCE:
-        return Wait(WaitReason.PRIMARY, PRIMARY_PATIENCE - situation.waited), None
+    if snapshot.waited < PRIMARY_PATIENCE:
+        return Wait(WaitReason.PRIMARY, PRIMARY_PATIENCE - snapshot.waited), None
     text = (
         f"Service {primary.metadata.key}, whose address this Service shares, has none from Harvester yet: see its "
         "Events. To have an address of its own, remove annotation "
@@ -139,13 +139,13 @@ def _waiting(situation: Situation, sharing: Sharing) -> tuple[Outcome, EventMess
     return Wait(WaitReason.PRIMARY), EventMessage("Warning", Reason.ADDRESS_PENDING, text)
 
 
-def _is_held_for(situation: Situation) -> bool:
+def _is_held_for(snapshot: ServiceSnapshot) -> bool:
     """Return whether the address that the Service has is still that of the primary whose address it last had.
 
     It is if a load balancer of the primary has it. While there is none, the primary must be a Service that gets the
     address again: it shows no other one, and no other load balancer has this one.
     """
-    service, primary, allocated = situation.service, situation.primary, situation.primary_allocated
+    service, primary, allocated = snapshot.service, snapshot.primary, snapshot.primary_allocated
     if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
         return False
     if allocated and not allocated.isdisjoint(service.addresses):
@@ -153,8 +153,8 @@ def _is_held_for(situation: Situation) -> bool:
     # With an address from DHCP, Harvester names none: it is the one that the primary shows.
     if primary.addresses[:1] not in ((), service.addresses[:1]) or (allocated and DHCP_ADDRESS not in allocated):
         return False
-    gets_it_again = allocated is None or is_served_by_us(primary, situation.cluster)
-    is_free = not any(map(situation.booked_for_others, service.addresses))
+    gets_it_again = allocated is None or is_served_by_us(primary, snapshot.cluster)
+    is_free = not any(map(snapshot.booked_for_others, service.addresses))
     return is_free and gets_it_again and primary.metadata.has_finalizer(SERVICE_FINALIZER)
 
 
@@ -180,16 +180,16 @@ def _ensured(service: Service, primary: Service, address: str) -> EventMessage:
     return EventMessage("Normal", Reason.ENSURED, text)
 
 
-def _share_now(situation: Situation) -> Sharing:
+def _share_now(snapshot: ServiceSnapshot) -> Sharing:
     """Return whether the Service may share the address, and have it now.
 
     The address must be from Harvester: kube-vip may announce for the primary the address that its user requested.
     """
-    service, primary, allocated = situation.service, situation.primary, situation.primary_allocated
-    refusal = unsupported(service, vm=False, new=situation.is_new)
+    service, primary, allocated = snapshot.service, snapshot.primary, snapshot.primary_allocated
+    refusal = unsupported(service, vm=False, new=snapshot.is_new)
     if refusal is not None:
         return Sharing(refusal=refusal, servable=False)
-    sharing = share(service, primary, situation.secondaries_of_primary, situation.cluster)
+    sharing = share(service, primary, snapshot.secondaries_of_primary, snapshot.cluster)
     if primary is None or (allocated is not None and allocated.isdisjoint({sharing.address, DHCP_ADDRESS})):
         return replace(sharing, address="", refusal=sharing.refusal or _not_allocated(service, primary))
     if not sharing.address:

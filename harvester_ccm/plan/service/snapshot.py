@@ -127,7 +127,7 @@ class ServiceState(Struct, gc=False):
     """When an EndpointSlice of the Service is touched; None if that is not necessary."""
 
 
-class Situation(Struct, frozen=True, dict=True):
+class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Everything that the plan of one Service depends on."""
 
     service: Service
@@ -230,7 +230,7 @@ class Situation(Struct, frozen=True, dict=True):
         return primary.metadata.uid, asks, bool(primary.addresses)
 
 
-def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> Situation:
+def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> ServiceSnapshot:
     """Return the snapshot of a Service, without its state and the time."""
     request = read_request(service)
     key, primary = service.metadata.key, request.primary
@@ -239,7 +239,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
     shares_with = store.services.by_index(BY_PRIMARY, primary or key)
-    return Situation(
+    return ServiceSnapshot(
         service=service,
         cluster=cluster,
         match=match,
@@ -297,17 +297,17 @@ class ServiceStates:
     def __init__(self) -> None:
         self._states: dict[str, ServiceState] = {}
 
-    def follow(self, situation: Situation, now: float) -> ServiceState:
+    def follow(self, snapshot: ServiceSnapshot, now: float) -> ServiceState:
         """Return the state of a Service at the monotonic time ``now``; a new UID starts anew."""
-        meta = situation.service.metadata
+        meta = snapshot.service.metadata
         state = self._states.get(meta.key)
         if state is None or state.uid != meta.uid:
             # An earlier process may have announced the address without the touch of the endpoints that follows.
-            said, told = situation.service.ready_condition, Announcement.of(situation.service).told
+            said, told = snapshot.service.ready_condition, Announcement.of(snapshot.service).told
             touch_at = now if told and said is not None and said.status == "False" else None
-            state = ServiceState(meta.uid, situation.phase, now, touch_at)
-        if state.phase != situation.phase:
-            state = replace(state, phase=situation.phase, since=now)
+            state = ServiceState(meta.uid, snapshot.phase, now, touch_at)
+        if state.phase != snapshot.phase:
+            state = replace(state, phase=snapshot.phase, since=now)
         self._states[meta.key] = state
         return state
 

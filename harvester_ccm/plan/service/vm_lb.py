@@ -21,7 +21,7 @@ from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChang
 from harvester_ccm.plan.service.messages import backend_note
 from harvester_ccm.plan.service.removal import keep_or_remake
 from harvester_ccm.plan.service.shared_address import approved
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import Desired, ServiceChange
 
 TOUCH_AFTER: Final = 10.0
@@ -31,13 +31,13 @@ FIRST_CHECKS: Final = 10.0
 """Seconds that a new load balancer gets for its first health checks, in addition to their own period."""
 
 
-def wanted_spec(situation: Situation) -> Document:
+def wanted_spec(snapshot: ServiceSnapshot) -> Document:
     """Return the fields of ``spec`` that follow Service, secondaries and nodes; empty without node ports."""
-    service = situation.service
-    front = listeners(service, approved(service, situation.secondaries_of_primary, situation.cluster))
+    service = snapshot.service
+    front = listeners(service, approved(service, snapshot.secondaries_of_primary, snapshot.cluster))
     if not front:
         return {}
-    backends, check = situation.backends, situation.request.health_check
+    backends, check = snapshot.backends, snapshot.request.health_check
     spec: Document = {
         "listeners": msgspec.to_builtins([*front]),
         "backendServerSelector": {VM_NAME: [*backends.names] or [NO_BACKEND]},
@@ -48,17 +48,17 @@ def wanted_spec(situation: Situation) -> Document:
     return spec
 
 
-def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> Desired:
+def plan_vm(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
     """Return the desired state of a Service whose VM load balancer exists."""
-    service, address = situation.service, load_balancer.address
-    change = load_balancer_change(load_balancer, situation, spec=wanted_spec(situation))
+    service, address = snapshot.service, load_balancer.address
+    change = load_balancer_change(load_balancer, snapshot, spec=wanted_spec(snapshot))
     if not address:
-        then = keep_or_remake(situation, load_balancer, change)
-        pending = wait_for_address(situation).tell(_unknown_nodes(situation))
-        return msgspec.structs.replace(pending, service=without_address(situation, delegate(service)), then=then)
+        then = keep_or_remake(snapshot, load_balancer, change)
+        pending = wait_for_address(snapshot).tell(_unknown_nodes(snapshot))
+        return msgspec.structs.replace(pending, service=without_address(snapshot, delegate(service)), then=then)
     # Only a load balancer that had an address has parts that Harvester may collect.
-    change, touch_in = _touch(load_balancer, change, situation.waited)
-    unhealthy, check_in = _health(situation, load_balancer)
+    change, touch_in = _touch(load_balancer, change, snapshot.waited)
+    unhealthy, check_in = _health(snapshot, load_balancer)
     waits = [(WaitReason.TOUCH, touch_in), (WaitReason.BACKENDS, check_in)]
     due = min(((reason, seconds) for reason, seconds in waits if seconds is not None), key=lambda w: w[1], default=None)
     return Desired(
@@ -66,31 +66,31 @@ def plan_vm(situation: Situation, load_balancer: LoadBalancer) -> Desired:
         unhealthy,
         events=(
             _healthy_again(service, load_balancer) if unhealthy is None else None,
-            not_as_requested(service, situation.request, load_balancer, address),
+            not_as_requested(service, snapshot.request, load_balancer, address),
             restored(service, ""),
-            _unknown_nodes(situation),
-            address_event(situation, load_balancer, address),
+            _unknown_nodes(snapshot),
+            address_event(snapshot, load_balancer, address),
         ),
         service=ServiceChange(
             annotations=delegate(service), finalizer=True, ingress=virtual_ip_ingress(address, service)
         ),
-        then=keep_or_remake(situation, load_balancer, change),
+        then=keep_or_remake(snapshot, load_balancer, change),
     )
 
 
-def _health(situation: Situation, load_balancer: LoadBalancer) -> tuple[EventMessage | None, float | None]:
+def _health(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> tuple[EventMessage | None, float | None]:
     """Return the Warning about the backends, and the seconds until the first health checks are over.
 
     A load balancer is not called unhealthy before its first checks are over, nor after a restart of this program.
     """
     # While the VMs of the nodes are not known, some may get traffic.
-    if situation.backends.known and not situation.backends.names:
-        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, situation.backends.none_because), None
+    if snapshot.backends.known and not snapshot.backends.names:
+        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, snapshot.backends.none_because), None
     note, check = backend_note(load_balancer), load_balancer.spec.health_check
     if note is None:
         return None, None
     first = check.success_threshold * check.period_seconds + check.timeout_seconds if check and check.port else 0
-    left = first + FIRST_CHECKS - situation.waited
+    left = first + FIRST_CHECKS - snapshot.waited
     return (None, left) if left > 0 else (note, None)
 
 
@@ -105,9 +105,9 @@ def _healthy_again(service: Service, load_balancer: LoadBalancer) -> EventMessag
     return EventMessage("Normal", Reason.BACKENDS_HEALTHY, text)
 
 
-def _unknown_nodes(situation: Situation) -> EventMessage | None:
+def _unknown_nodes(snapshot: ServiceSnapshot) -> EventMessage | None:
     """Return the Warning about nodes without traffic because their VM is not known for certain."""
-    names, backends = situation.backends.strangers, situation.backends
+    names, backends = snapshot.backends.strangers, snapshot.backends
     if not names or not backends.known:
         return None
     text = (

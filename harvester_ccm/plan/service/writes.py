@@ -23,7 +23,7 @@ from harvester_ccm.model.outcome import Done, EventMessage, Outcome
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange
-from harvester_ccm.plan.service.snapshot import Situation
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 REPLACEMENT_WRITES: Final = 10
 """Writes that must be left before a load balancer is replaced: a replacement takes five, and users repeat it."""
@@ -128,15 +128,15 @@ class ServicePlan(Struct, frozen=True):
     """Writes that the rate limiter must have left for the Service."""
 
 
-def next_write(desired: Desired, situation: Situation, condition: ServiceCondition | None) -> ServicePlan:
+def next_write(desired: Desired, snapshot: ServiceSnapshot, condition: ServiceCondition | None) -> ServicePlan:
     """Return the plan for the desired state; ``condition`` is what the Service has then, None if it has none."""
-    service, check, needed = situation.service, desired.check, 1
+    service, check, needed = snapshot.service, desired.check, 1
     write: Write | None = desired.then
     stated = replace(desired.service, condition=condition or REMOVED)
     if service_patch(service, desired.service):
         withdraws = kube_vip.withdraws(service, desired.service.annotations)
         write = ChangeService(stated, touch=desired.touch or withdraws)
-        if not situation.scope.leaving:
+        if not snapshot.scope.leaving:
             needed = WITHDRAWAL_WRITES if withdraws else needed
             needed = REPLACEMENT_WRITES if isinstance(desired.then, DeleteLoadBalancer) else needed
     elif write is None:

@@ -1,4 +1,4 @@
-"""The explanations rest on what the running program does: same situation, same verdicts, same words."""
+"""The explanations rest on what the running program does: same snapshot, same verdicts, same words."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.ownership import match_load_balancer
 from harvester_ccm.plan.service.scope import scope_of
-from harvester_ccm.plan.service.snapshot import ServiceState, Situation, observe
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     ChangeService,
@@ -37,17 +37,17 @@ OF_BACKENDS = {
     "stranger_nodes": "strangers",
     "attached_networks": "attached",
 }
-"""What tests say of a situation's backends, by the fields of those."""
+"""What tests say of a snapshot's backends, by the fields of those."""
 REMEMBERED = ("touch_at",)
 """What they say of what is remembered, besides how long ago something was."""
 AGO = {"waited": "since"}
 """Seconds that they give, by the times that those were at."""
 
 
-def situation_of(
+def snapshot_of(
     service: Service, *load_balancers: LoadBalancer, cluster: ClusterIdentity = CLUSTER, **more: Any
-) -> Situation:
-    """Return what is known of a Service with these load balancers; ``more`` are further fields of the situation."""
+) -> ServiceSnapshot:
+    """Return what is known of a Service with these load balancers; ``more`` are further fields of the snapshot."""
     store = listed_store([service], load_balancers, Backends())
     seen = observe(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
@@ -61,9 +61,9 @@ def situation_of(
 
 
 def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> ServicePlan:
-    """Return the plan for a Service in ``CLUSTER``; ``more`` are further fields of the situation."""
+    """Return the plan for a Service in ``CLUSTER``; ``more`` are further fields of the snapshot."""
     known: Document = {"backends": ("vm-1", "vm-2"), **more}
-    made = plan_service(situation_of(service, *load_balancers, **known))
+    made = plan_service(snapshot_of(service, *load_balancers, **known))
     assert isinstance(getattr(made.outcome, "reason", WaitReason.OTHER), WaitReason), made.outcome
     return made
 

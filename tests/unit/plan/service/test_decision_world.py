@@ -258,7 +258,7 @@ def check_rest(world: ServicePlanWorld) -> None:
         _check_owner(world, world.service(owner))
     _check_ports(world)
     for key in world.services:
-        _check_service(world, world.service(key), has_balancer=bool(world.situation(key).match.claims))
+        _check_service(world, world.service(key), has_balancer=bool(world.snapshot(key).match.claims))
 
 
 def _check_ports(world: ServicePlanWorld) -> None:
@@ -287,14 +287,14 @@ def _check_service(world: ServicePlanWorld, service: Service, *, has_balancer: b
         assert has_balancer or not service.metadata.finalizers, f"{key} is held for nothing"
         assert has_balancer or not announced, f"{key} announces {announced}"
         return
-    situation = world.situation(key)
+    snapshot = world.snapshot(key)
     if primary_reference(service) is not None:
-        sharing = share(service, situation.primary, situation.secondaries_of_primary, situation.cluster)
+        sharing = share(service, snapshot.primary, snapshot.secondaries_of_primary, snapshot.cluster)
         if sharing.address and not has_balancer:
             assert service.addresses == (sharing.address,)
         return
     assert has_balancer, f"{key} has no load balancer"
-    balancer = situation.match.claims[0].load_balancer
+    balancer = snapshot.match.claims[0].load_balancer
     wanted = service.metadata.annotation(WORKLOAD_TYPE)
     assert wanted in {None, balancer.spec.workload_type}
     if balancer.allocated_ip:

@@ -31,7 +31,7 @@ from harvester_ccm.plan.service.writes import (
     ServiceChange,
     service_patch,
 )
-from tests.unit.plan.service.plans import plan, situation_of
+from tests.unit.plan.service.plans import plan, snapshot_of
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
 
 DUAL = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
@@ -171,7 +171,7 @@ DIFFERENCES: dict[str, tuple[Any, ClusterIdentity, dict[str, Any], LoadBalancerC
 
 @pytest.mark.parametrize(("found", "cluster", "more", "change"), DIFFERENCES.values(), ids=DIFFERENCES.keys())
 def test_difference(found: Any, cluster: ClusterIdentity, more: dict[str, Any], change: LoadBalancerChange) -> None:
-    made = load_balancer_change(found, situation_of(service(), cluster=cluster), **more)
+    made = load_balancer_change(found, snapshot_of(service(), cluster=cluster), **more)
     assert made == change
     assert made.empty is (change == LoadBalancerChange())
 
@@ -255,11 +255,11 @@ DESCRIPTIONS: dict[str, tuple[str | None, str | None, str]] = {
 def test_a_load_balancer_that_is_written_says_whose_it_is(wish: str | None, before: str | None, after: str) -> None:
     asked = served(annotations={DESCRIPTION: wish} if wish else {})
     found = allocated(spec={"description": before} if before else {})
-    more = load_balancer_change(found, situation_of(asked), address="10.0.0.1")
-    written: Any = described(changed_document(found, more), situation_of(asked))
+    more = load_balancer_change(found, snapshot_of(asked), address="10.0.0.1")
+    written: Any = described(changed_document(found, more), snapshot_of(asked))
     assert written["spec"]["description"] == after
     again = LOAD_BALANCERS.decode(msgspec.json.encode(written))
-    assert load_balancer_change(again, situation_of(asked), address="10.0.0.1") == LoadBalancerChange()
+    assert load_balancer_change(again, snapshot_of(asked), address="10.0.0.1") == LoadBalancerChange()
 
 
 @pytest.mark.parametrize(("before", "writes"), [(None, 0), ("mine", 0), ("shop/web of cluster old", 0)])
@@ -278,7 +278,7 @@ def test_a_new_load_balancer_says_whose_it_is(wish: dict[str, str], text: str) -
     asked = service(ours=True, annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", **wish})
     create = plan(asked).write
     assert isinstance(create, CreateLoadBalancer)
-    assert described(create.body, situation_of(asked))["spec"] == {
+    assert described(create.body, snapshot_of(asked))["spec"] == {
         "workloadType": "cluster",
         "ipam": "pool",
         "description": text,
