@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import structlog
 
-from harvester_ccm.errors import AlreadyExists, BadRequest, Conflict, NotFound, NotServed
+from harvester_ccm.errors import AlreadyExists, Answer, BadRequest, Conflict, NotFound, NotServed
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
@@ -58,6 +58,15 @@ class BalancerWrites:
         except BadRequest as error:
             if "dry run" not in str(error):
                 raise
+
+    async def confirm_absence(self, name: str) -> None:
+        """Check that no load balancer of this name exists that the cache lacks. Raises Conflict if one does."""
+        if self.get(name) is not None:
+            return
+        with suppress(NotFound):
+            found = await self._harvester.get(LOAD_BALANCERS, name, namespace=self._namespace)
+            self._cache.observe(found)
+            raise Conflict(Answer(409, "Conflict", "the cached load balancers are not current", f"GET {name}"))
 
     async def create(self, name: str, body: Document) -> None:
         """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""

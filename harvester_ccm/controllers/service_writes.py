@@ -17,6 +17,7 @@ from harvester_ccm.kube.rate_limiter import WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service, ServiceCondition
 from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch
 from harvester_ccm.plan.service.load_balancer import Document, changed_document, described
+from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
@@ -66,6 +67,9 @@ class ServiceWrites:
         service, key = snapshot.service, snapshot.service.metadata.key
         match write:
             case ChangeService(change=change):
+                if change.finalizer is False and not (snapshot.match.own or was_secondary(service)):
+                    # The list may lack a load balancer whose creation got no response.
+                    await self._balancers.confirm_absence(snapshot.match.expected_name)
                 await self._patch(service, service_patch(service, change))
             case CreateLoadBalancer(name=name, body=body):
                 await self._balancers.create(name, described(body, snapshot))

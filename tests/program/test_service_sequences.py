@@ -198,6 +198,32 @@ async def test_service_deleted_after_a_creation_without_response_leaves_nothing(
 
 
 @jumping_time
+async def test_service_keeps_its_finalizer_while_a_load_balancer_exists_that_the_cache_lacks() -> None:
+    world = World("--orphan-lbs=report")
+
+    def lose(call: Call) -> CCMError | None:
+        if call.verb != "POST":
+            return None
+        world.harvester.lost = lambda _call: None
+        # Packets are dropped: the watch is not known to be dead for 150 s.
+        world.harvester.hanging = True
+        return Unreachable("no answer within 10 s")
+
+    async with world.live():
+        await asyncio.sleep(5)
+        world.harvester.lost, world.harvester.lagging = lose, True
+        world.create("web")
+        await asyncio.sleep(5)
+        world.guest.delete(SERVICES, KEY)
+        await asyncio.sleep(20)
+        assert KEY in world.guest.of(SERVICES)
+        world.harvester.hanging = False
+        world.harvester.catch_up()
+        await asyncio.sleep(300)
+        assert world.is_empty, "without the deletion of orphans"
+
+
+@jumping_time
 async def test_address_from_dhcp_is_followed() -> None:
     world = World()
     world.put(service(annotations={IPAM: "dhcp"}))

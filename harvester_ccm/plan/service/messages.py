@@ -342,22 +342,6 @@ _REMEDIES: Final[tuple[tuple[str, str], ...]] = (
         r"duplicate backend port",
         "Two ports of the Service have the same node port; let Kubernetes choose another for one of them.",
     ),
-    (r"listener (backend )?port \S+ must", "A port of the Service is out of range; use 1 to 65535."),
-    (
-        r"healthcheck port \d+ is not in listener",
-        (
-            "The health check port is no port of the Service; correct annotation "
-            "cloudprovider.harvesterhci.io/healthcheck-port."
-        ),
-    ),
-    (
-        r"can only be a TCP backend port",
-        "Only TCP ports can be checked; name a TCP port in annotation cloudprovider.harvesterhci.io/healthcheck-port.",
-    ),
-    (
-        r"healthcheck \w+ should > 0",
-        "Thresholds and times of a health check start at 1; correct cloudprovider.harvesterhci.io/healthcheck-*.",
-    ),
     (
         r"can't change the (IPAM|WorkloadType)",
         "That is fixed once a load balancer exists; delete the Service and create it anew.",
@@ -365,11 +349,6 @@ _REMEDIES: Final[tuple[tuple[str, str], ...]] = (
     (
         r"metadata\.name: Invalid value|metadata\.labels: Invalid value|a valid label must",
         "The name of the cluster cannot be used in Harvester; --cluster-name takes lower-case letters, digits, dashes.",
-    ),
-    (r"Unsupported value", "A value is not one that Harvester knows."),
-    (
-        r"get namespace \S+ failed|list vmis with",
-        "Harvester could not look up what it needs to decide; this is tried again.",
     ),
 )
 
