@@ -140,5 +140,5 @@ class OrphanCollector:
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         for item in filter(None, (new, old)):
-            if self._services.get(service_key(item)) is None:
+            if self._is_orphan(item, service_of(item, self._services)):
                 self.queue.enqueue(item.metadata.key)
