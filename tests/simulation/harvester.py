@@ -114,6 +114,17 @@ class _Queue:
                 self.due.append(key)
 
 
+def _search_of(balancer: Document) -> Document:
+    """Return the fields of a load balancer that decide in which pool Harvester allocates an address."""
+    annotations, status = balancer["metadata"].get("annotations") or {}, balancer.get("status") or {}
+    return {
+        "spec": {key: balancer["spec"].get(key) for key in ("ipam", "ipPool")},
+        "annotations": {key: value for key, value in annotations.items() if "loadbalancer.harvesterhci.io/" in key},
+        "allocated": status.get("allocatedAddress") or {},
+        "conditions": status.get("conditions") or [],
+    }
+
+
 @dataclass
 class _Booking:
     """An allocation that is in the pool and not yet in the status of its load balancer."""
@@ -125,8 +136,10 @@ class _Booking:
     """Whether the attempt began on a copy of the load balancer that is older than Harvester's own last write."""
     is_outdated: bool
     """Whether somebody had written the load balancer since the copy on which it began."""
+    search: Document
+    """What the load balancer asked for then, see ``_search_of``."""
     is_interrupted: bool = False
-    """Whether Harvester's controllers stopped before they could write the status, and nobody has written it since."""
+    """Whether Harvester's controllers stopped before they could write the status, and nobody has changed the search."""
 
 
 class HarvesterControllers:
@@ -196,7 +209,7 @@ class HarvesterControllers:
 
     def _changed(self, collection: str, kind: str, document: Document) -> None:
         if collection == name_of(LOAD_BALANCERS) and not self._is_writing:
-            self._note_other_writer(key_of(document))
+            self._note_other_writer(document)
         if collection == name_of(LOAD_BALANCERS) and kind == "DELETED":
             self._note_second_pools(document)
         if collection in self._caches and self.running:
@@ -284,7 +297,8 @@ class HarvesterControllers:
                 is_overtaken, version = self._copies[owner]
                 is_outdated = 0 < version < _version(balancer)
                 pool = written["metadata"]["name"]
-                self._unrecorded[address, owner] = _Booking(uid, pool, is_overtaken, is_outdated)
+                search = _search_of(balancer) if balancer else {}
+                self._unrecorded[address, owner] = _Booking(uid, pool, is_overtaken, is_outdated, search)
         self._note_forgotten(key_of(written) if write.resource is LOAD_BALANCERS else "")
 
     def _note_forgotten(self, written: str) -> None:
@@ -304,10 +318,13 @@ class HarvesterControllers:
             elif (recorded and booking.is_overtaken) or (owner == written and booking.is_interrupted):
                 self.forgotten.add((address, owner))
 
-    def _note_other_writer(self, owner: str) -> None:
-        """Note that somebody else has written a load balancer: what Harvester says next may be because of that."""
-        for (_, key), booking in self._unrecorded.items():
-            booking.is_interrupted &= key != owner
+    def _note_other_writer(self, balancer: Document) -> None:
+        """Note that another client has written a load balancer: the next allocation may follow from that.
+
+        A write of listeners or health checks has no influence on it.
+        """
+        for (_, owner), booking in self._unrecorded.items():
+            booking.is_interrupted &= owner != key_of(balancer) or _search_of(balancer) == booking.search
 
     def _note_second_pools(self, deleted: Document) -> None:
         """Note what was booked on an outdated copy in another pool than the deleted load balancer names.
