@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""Delay before the next attempt of a failed request."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ from harvester_ccm.errors import CCMError
 
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
-"""Pauses in seconds between two tries of a request that nothing can go on without."""
+"""First and longest delay in seconds."""
 _DOUBLINGS: Final = 64
-"""No pause grows any more after so many failures; more would be too large for a float."""
-
-
-def backoff(failures: int, *, first: float, longest: float, growth: float = 2.0) -> float:
-    """Return the pause in seconds after the n-th failure in a row: growing from ``first``, a little random, capped."""
-    return min(longest, first * (growth ** min(failures - 1, _DOUBLINGS) + random.random()))
+"""Number of failures after which the delay is constant; a larger exponent would overflow a float."""
 
 
 def pause_after(
-    error: Exception | None,
+    error: BaseException | None,
     failures: int,
     *,
     first: float = FIRST_PAUSE,
     longest: float = LONGEST_PAUSE,
     growth: float = 2.0,
 ) -> float:
-    """Return the seconds to wait after a failure: what the server asked for, or a growing random time."""
+    """Return the delay in seconds after the n-th failure in a row.
+
+    It is the server's Retry-After, or else grows exponentially from ``first`` to ``longest``, with jitter.
+    """
     if isinstance(error, CCMError) and error.retry_after is not None:
         return error.retry_after
-    return backoff(failures, first=first, longest=longest, growth=growth)
+    return min(longest, first * (growth ** min(failures - 1, _DOUBLINGS) + random.random()))

@@ -16,9 +16,9 @@ from typing import Final
 
 import structlog
 from msgspec import Struct
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
 from harvester_ccm.errors import CCMError, ServerError, Throttled, Unreachable
-from harvester_ccm.kube.backoff import backoff
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time, wall_time
 from harvester_ccm.kube.rate_limiter import TokenBucket
@@ -159,24 +159,19 @@ class EventRecorder:
     async def _write_next(self, *, tries: int) -> None:
         if self._current is None:
             self._current = await self._queue.get()
-        event = self._current
-        for number in range(1, tries + 1):
-            try:
-                await self._write(event)
-                break
-            except (Unreachable, ServerError, Throttled) as error:
-                if number == tries:
-                    self._drop(event, error)
-                else:
-                    await asyncio.sleep(backoff(number, first=self._first_pause, longest=LONGEST_PAUSE))
-            except CCMError as error:
-                self._drop(event, error)
-                break
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type((Unreachable, ServerError, Throttled)),
+            stop=stop_after_attempt(tries),
+            wait=wait_exponential_jitter(multiplier=self._first_pause, max=LONGEST_PAUSE, jitter=self._first_pause),
+            reraise=True,
+        )
+        try:
+            await retrying(self._write, self._current)
+        except CCMError as error:
+            self.dropped += 1
+            reason = self._current.reason
+            log.debug("event not written", reason=reason, error=str(error), request_id=error.request_id)
         self._current = None
-
-    def _drop(self, event: _QueuedEvent, error: CCMError) -> None:
-        self.dropped += 1
-        log.debug("event not written", reason=event.reason, error=str(error), request_id=error.request_id)
 
     async def _write(self, event: _QueuedEvent) -> None:
         reference, now = event.reference, wall_time()

@@ -7,10 +7,10 @@ start and again before each deletion that no finalizer requested.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import structlog
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.backoff import pause_after
@@ -36,22 +36,20 @@ class GuestIdentity:
 
     async def learn(self) -> str:
         """Read the UID, retrying until the API server responds; empty if reading the namespace is forbidden."""
-        failures = 0
-        while True:
-            try:
-                self.uid = await self._read()
-            except Forbidden:
-                log.warning(
-                    "kube-system namespace not readable, load balancers get no owner annotation and orphans are kept; "
-                    "grant get on namespaces kube-system to the service account and restart"
-                )
-            except CCMError as error:
-                failures += 1
-                if failures == 1:
-                    log.warning("kube-system namespace not read", error=str(error), request_id=error.request_id)
-                await asyncio.sleep(pause_after(error, failures))
-                continue
-            return self.uid
+        async for attempt in AsyncRetrying(retry=retry_if_exception_type(CCMError), wait=_pause):
+            with attempt:
+                try:
+                    self.uid = await self._read()
+                except Forbidden:
+                    log.warning(
+                        "kube-system namespace not readable, load balancers get no owner annotation and orphans are "
+                        "kept; grant get on namespaces kube-system to the service account and restart"
+                    )
+                except CCMError as error:
+                    if attempt.retry_state.attempt_number == 1:
+                        log.warning("kube-system namespace not read", error=str(error), request_id=error.request_id)
+                    raise
+        return self.uid
 
     async def confirm(self) -> None:
         """Raise ClusterReplaced if the API server belongs to another cluster now, or the error of the request.
@@ -69,3 +67,9 @@ class GuestIdentity:
 
     async def _read(self) -> str:
         return (await self.client.get(NAMESPACES, IDENTITY_NAMESPACE)).metadata.uid
+
+
+def _pause(attempts: RetryCallState) -> float:
+    """Return the seconds until the next attempt."""
+    error = attempts.outcome.exception() if attempts.outcome is not None else None
+    return pause_after(error, attempts.attempt_number)

@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 import structlog
 from msgspec import Struct
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -127,22 +128,17 @@ class LeaderElector:
 
     async def release(self) -> None:
         """Give the Lease up if this process holds it. On an error it expires instead."""
+        retrying = AsyncRetrying(retry=retry_if_exception_type(Conflict), stop=stop_after_attempt(2), reraise=True)
         try:
-            if self.taking and not self.leading:
-                await self._read()
-            if not self.leading:
-                return
-            try:
-                await self._give_up()
-            except Conflict:
-                # A renewal whose response was lost changed it.
-                await self._read()
-                await self._give_up()
+            async for attempt in retrying:
+                with attempt:
+                    # After a request whose response was lost, the Lease differs from the last response.
+                    if self.taking or attempt.retry_state.attempt_number > 1:
+                        await self._read()
+                    await self._give_up()
         except CCMError as error:
             if self.leading:
                 log.warning("lease not released", error=str(error))
-        else:
-            log.info("lease released", identity=self.identity)
 
     async def _give_up(self) -> None:
         if self._observed is None or not self.leading:
@@ -159,6 +155,7 @@ class LeaderElector:
             }
         )
         self._stopped()
+        log.info("lease released", identity=self.identity)
 
     def _stopped(self) -> None:
         log.info("stopped leading", identity=self.identity)
