@@ -21,7 +21,7 @@ import structlog
 
 from harvester_ccm import __version__
 from harvester_ccm.access import both_credentials, credential_reloaders
-from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, ClusterIdentity, Settings
 from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.lb_api import follow_load_balancers
@@ -33,15 +33,14 @@ from harvester_ccm.controllers.service import ServiceCaches, ServiceController
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
 from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.identity import ClusterReplaced, GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader, warn_of_weaknesses
 from harvester_ccm.kube.workqueue import WorkQueue
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason

@@ -1,7 +1,7 @@
 """Catalogue of every name that users, Harvester, kube-vip and Rancher share with us.
 
 Each annotation, label, taint, finalizer and Event reason stands here once, with its meaning; the reference page is
-generated from this catalogue. What kube-vip reads and writes is in ``kube_vip_names``. Changing a value breaks running
+generated from this catalogue. Changing a value breaks running
 clusters.
 """
 
@@ -134,6 +134,35 @@ LOAD_BALANCER_READY: Final = catalogued(
 SERVICE_FINALIZER: Final = catalogued(
     "service.kubernetes.io/load-balancer-cleanup", "Service", "finalizer", "written", value="",
     meaning="Holds a deleted Service until its load balancer is deleted in Harvester.",
+)  # fmt: skip
+
+# kube-vip's; only ``plan.service.kube_vip`` reads and writes them.
+KUBE_VIP_ADDRESSES: Final = catalogued(
+    "kube-vip.io/loadbalancerIPs", "Service", "annotation", "both", value="address, `0.0.0.0` or empty",
+    meaning="What kube-vip announces: the address, one from DHCP (`0.0.0.0`), or nothing (empty) while the Service "
+    "waits.",
+)  # fmt: skip
+KUBE_VIP_INTERFACE: Final = catalogued(
+    "kube-vip.io/serviceInterface", "Service", "annotation", "both", value="network device",
+    meaning="Device in the nodes on which kube-vip announces the address of a Service with a network.",
+)  # fmt: skip
+KUBE_VIP_IGNORE: Final = catalogued(
+    "kube-vip.io/ignore", "Service", "annotation", "written", value="`true`",
+    meaning="Tells kube-vip in this cluster to leave a Service alone that waits for an address, or whose address "
+    "Harvester announces.",
+)  # fmt: skip
+KUBE_VIP_HOST: Final = catalogued(
+    "kube-vip.io/vipHost", "Service", "annotation", "read", writer="kube-vip", value="node name",
+    meaning="The node that announces the address.",
+)  # fmt: skip
+KUBE_VIP_LEASE: Final = catalogued(
+    "kube-vip.io/requestedIP", "Service", "annotation", "read", writer="kube-vip", value="address",
+    meaning="The address that kube-vip has leased from DHCP.",
+)  # fmt: skip
+
+ENDPOINTS_TOUCHED: Final = catalogued(
+    PREFIX + "touched", "EndpointSlice", "annotation", "written", value="version of the Service",
+    meaning="Written to have kube-vip look at the Service again; says nothing else.",
 )  # fmt: skip
 
 # What we write on a Harvester LoadBalancer.

@@ -1,4 +1,4 @@
-"""Write docs/reference/annotations.md from the catalogue in ``harvester_ccm/names.py`` and ``kube_vip_names.py``.
+"""Write docs/reference/annotations.md from the catalogue in ``harvester_ccm/names.py``.
 
 ``python scripts/generate_reference.py`` writes the page, ``--check`` only says whether it is as it should be.
 """
@@ -12,9 +12,9 @@ from enum import StrEnum
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from harvester_ccm import kube_vip_names, names
+from harvester_ccm import names
 
-SOURCES = " and ".join(f"`{module.__name__.replace('.', '/')}.py`" for module in (names, kube_vip_names))
+SOURCES = f"`{names.__name__.replace('.', '/')}.py`"
 """The catalogue is complete when both are imported."""
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "annotations.md"
 KIND_ORDER = ("annotation", "label", "taint", "finalizer", "condition")

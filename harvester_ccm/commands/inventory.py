@@ -8,9 +8,8 @@ from functools import cached_property, partial
 
 from msgspec import Struct, field
 
-from harvester_ccm.config import Settings
+from harvester_ccm.config import ClusterIdentity, Settings
 from harvester_ccm.errors import CCMError, CredentialError, Unauthorized, Unreachable
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import NODES, SERVICES, ConfigMap, Node, Service
 from harvester_ccm.model.harvester import (
     INSTANCES,

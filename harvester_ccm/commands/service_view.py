@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.config import SERVICE_CONTROLLER
-from harvester_ccm.kube.clock import time_text
-from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.config import SERVICE_CONTROLLER, ClusterIdentity
+from harvester_ccm.kube.flowcontrol import time_text
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.model.outcome import Done, Wait, WaitReason
 from harvester_ccm.plan.service.scope import is_served

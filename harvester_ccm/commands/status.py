@@ -25,7 +25,7 @@ from harvester_ccm.commands.status_view import status_lines
 from harvester_ccm.config import LeaderElectionSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.clock import loop_time, time_text
+from harvester_ccm.kube.flowcontrol import loop_time, time_text
 from harvester_ccm.kube.tokens import FixedToken, token_account, token_end
 from harvester_ccm.model.core import LEASES, Lease
 from harvester_ccm.redaction import inert, redact_text

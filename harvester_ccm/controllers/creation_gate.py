@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.plan.service.messages import is_in_progress
 from harvester_ccm.plan.service.ownership import seems_ours

@@ -14,10 +14,9 @@ from harvester_ccm.controllers.field_conflict import MAPPING_CONFLICT
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.flowcontrol import WriteRateLimiter, loop_time
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.rate_limiter import WriteRateLimiter
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from harvester_ccm.model.outcome import Done, Outcome, Wait

@@ -20,10 +20,9 @@ from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid
-from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.object_state import ObjectStates
-from harvester_ccm.kube.workqueue import WorkQueue
+from harvester_ccm.kube.flowcontrol import loop_time
+from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait

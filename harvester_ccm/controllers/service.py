@@ -14,17 +14,17 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.controllers.creation_gate import CreationGate
 from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.controllers.service_writes import COMPONENT, ServiceWrites
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Conflict, WriteReverted
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.clock import loop_time, wall_time
 from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.flowcontrol import loop_time, wall_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.workqueue import WorkQueue
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason

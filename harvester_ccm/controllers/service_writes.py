@@ -12,8 +12,8 @@ from harvester_ccm.controllers.lb_api import BalancerWrites
 from harvester_ccm.errors import AdmissionDenied, Answer, CCMError, Conflict, Forbidden, Invalid, NotFound
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.flowcontrol import WriteRateLimiter
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.rate_limiter import WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service, ServiceCondition
 from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch
 from harvester_ccm.plan.service.load_balancer import Document, changed_document, described

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer

@@ -40,7 +40,6 @@ from harvester_ccm.errors import (
     error_from_response,
     is_of_something_else,
 )
-from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.collection import (
     Page,
     Unread,
@@ -54,6 +53,7 @@ from harvester_ccm.kube.collection import (
 )
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.session import connection_fault, open_session
 from harvester_ccm.kube.tokens import token_account, why_refused
 from harvester_ccm.model.meta import Resource

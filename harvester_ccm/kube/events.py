@@ -20,8 +20,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from harvester_ccm.errors import CCMError, ServerError, Throttled, Unreachable
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.clock import loop_time, wall_time
-from harvester_ccm.kube.rate_limiter import TokenBucket
+from harvester_ccm.kube.flowcontrol import TokenBucket, loop_time, wall_time
 from harvester_ccm.model.core import EVENTS
 from harvester_ccm.model.meta import ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage, EventType

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Coroutine
 
 from harvester_ccm.errors import CCMError
-from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.flowcontrol import loop_time
 
 
 class NotLeading(CCMError):

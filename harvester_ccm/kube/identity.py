@@ -13,8 +13,8 @@ import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from harvester_ccm.errors import CCMError, Forbidden
-from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.flowcontrol import pause_after
 from harvester_ccm.model.core import NAMESPACES
 
 IDENTITY_NAMESPACE: Final = "kube-system"

@@ -16,14 +16,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from enum import IntEnum
 from itertools import count
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import structlog
 from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, Conflict, gist
-from harvester_ccm.kube.backoff import pause_after
+from harvester_ccm.kube.flowcontrol import pause_after
 from harvester_ccm.kube.identity import ClusterReplaced
+from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Outcome, Refused, Wait
 
 BACKOFF_SECONDS: Final = 0.5
@@ -37,6 +38,8 @@ RESYNC_SECONDS: Final = 600.0
 """Interval between two resyncs; shorter than the time for which the recorder drops a repeated Event."""
 RESYNC_JITTER: Final = 0.2
 """Share of the interval by which it varies, so that the queues of a process do not resync at the same time."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -258,3 +261,24 @@ class WorkQueue:
                 request_id=getattr(error, "request_id", ""),
             )
         self.enqueue_after(key, delay)
+
+
+class ObjectStates(Generic[T]):
+    """State by object key and UID: an object that is recreated under the same name starts with new state."""
+
+    def __init__(self, new: Callable[[], T]) -> None:
+        """``new`` returns the initial state of an object."""
+        self._new = new
+        self._states: dict[str, tuple[str, T]] = {}
+
+    def of(self, item: Object) -> T:
+        """Return the state of an object; created on first use."""
+        key, uid = item.metadata.key, item.metadata.uid
+        known = self._states.get(key)
+        if known is None or known[0] != uid:
+            known = self._states[key] = (uid, self._new())
+        return known[1]
+
+    def forget(self, key: str) -> None:
+        """Drop the state of the object with this key."""
+        self._states.pop(key, None)

@@ -6,9 +6,11 @@ it, so a change is a PUT of the whole object, and fields that this program does 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder
@@ -306,6 +308,21 @@ class GuestOSInfo(Model, frozen=True, kw_only=True):
     """Answer of the guest agent; the host name may be a full domain name."""
 
     hostname: str = ""
+
+
+class NodeMatches(Struct, frozen=True):
+    """The VMs of all Nodes."""
+
+    vm_names: Mapping[str, str] = field(default_factory=dict)
+    """Name of a Node to the name of its VM in our Harvester namespace."""
+    strangers: frozenset[str] = frozenset()
+    """Names of initialised Nodes that are no VM there, or not certainly one."""
+    networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """VM network, ``namespace/name``, to the addresses that the VMs of Nodes report there, virtual ones among them."""
+    attached: frozenset[str] | None = None
+    """The VM networks that the VMs of Nodes have an interface in; None unless that is known of every Node's."""
+    known: bool = True
+    """Whether VMs have been read as far as they may be; before that nothing follows from what is missing here."""
 
 
 LOAD_BALANCERS: Final = Resource(

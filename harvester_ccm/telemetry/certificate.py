@@ -16,8 +16,8 @@ import structlog
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError, CredentialError
-from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.credential_files import fingerprint, load_certificate, read_bytes
+from harvester_ccm.kube.flowcontrol import loop_time
 
 CHECK_INTERVAL_SECONDS: Final = 10.0
 """Minimum interval between two checks for changed files."""

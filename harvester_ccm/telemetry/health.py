@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from harvester_ccm.errors import CredentialError, Forbidden, Unauthorized
-from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.informer import SILENCE_SECONDS, Informer
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.telemetry.metrics import Metrics, Queue

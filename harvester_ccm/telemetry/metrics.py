@@ -21,7 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from harvester_ccm.config import CONTROLLER_ALIASES
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.tokens import TokenSource, token_end

@@ -9,8 +9,8 @@ from typing import Final
 
 from prometheus_client import Gauge
 
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import WaitReason

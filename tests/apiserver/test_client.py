@@ -38,9 +38,9 @@ from harvester_ccm.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
-from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.flowcontrol import pause_after
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, SERVICES
 from harvester_ccm.model.meta import Object, Resource, decoder

@@ -9,8 +9,8 @@ import pytest
 
 from devenv.guestnodes import GuestNodes
 from devenv.stage import Stage, until
-from harvester_ccm.kube_vip_names import KUBE_VIP_INTERFACE
 from harvester_ccm.names import (
+    KUBE_VIP_INTERFACE,
     NETWORK,
     Reason,
 )

@@ -8,10 +8,9 @@ from devenv.faults import Delay
 from devenv.kubevip import Transition
 from devenv.stage import Stage, until
 from devenv.watch import Document
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import IPAM, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, SERVICE_FINALIZER, Reason
 from tests.e2e.observing import announced, caught_up, completed, give_endpoints, transitions, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]

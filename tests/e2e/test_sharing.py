@@ -10,8 +10,8 @@ import pytest
 
 from devenv.stage import Stage, until
 from harvester_ccm.errors import NotFound
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,

@@ -10,9 +10,10 @@ from devenv.demo.requests import ask
 from devenv.guestnodes import GuestNodes
 from devenv.kubevip import Transition
 from devenv.stage import Stage, until
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
     LB_SERVICE_NAME,
     LB_TOUCH,
     WORKLOAD_TYPE,

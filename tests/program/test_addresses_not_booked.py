@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
     LB_CONTROLLER_FINALIZER,
     NETWORK,
     PRIMARY_SERVICE,

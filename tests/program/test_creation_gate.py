@@ -12,7 +12,7 @@ import pytest
 
 from harvester_ccm.controllers.creation_gate import RESPONSE_SECONDS
 from harvester_ccm.errors import CCMError, Unreachable
-from harvester_ccm.kube.backoff import LONGEST_PAUSE
+from harvester_ccm.kube.flowcontrol import LONGEST_PAUSE
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (

@@ -6,9 +6,8 @@ import asyncio
 
 from harvester_ccm.kube.events import BURST, REFILL_SECONDS, REPEAT_SECONDS
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import NODES, SERVICES
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, IPAM, Reason
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, IPAM, KUBE_VIP_ADDRESSES, Reason
 from tests.worlds.clock import jumping_time
 from tests.worlds.conflicts import NODE, SERVICE, STRIPPED_ANNOTATION, Arena
 

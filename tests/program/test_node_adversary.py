@@ -14,8 +14,7 @@ from typing import Any, Final
 import pytest
 
 from devenv.harvester.machines import Machine
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
-from harvester_ccm.names import PROVIDED_NODE_IP, SERVICE_FINALIZER, SHUTDOWN_TAINT, ZONE
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, PROVIDED_NODE_IP, SERVICE_FINALIZER, SHUTDOWN_TAINT, ZONE
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call
 from tests.worlds.node_objects import DEFAULTS

@@ -9,8 +9,7 @@ from typing import Final
 import pytest
 
 from devenv.harvester.machines import Machine
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
-from harvester_ccm.names import MACHINE_RECORD
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, MACHINE_RECORD
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
 from tests.worlds.node_objects import DEFAULTS

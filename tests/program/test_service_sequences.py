@@ -14,18 +14,16 @@ import pytest
 
 from devenv.announcement import lacks_address
 from harvester_ccm.errors import CCMError, Conflict, Unreachable
-from harvester_ccm.kube_vip_names import (
-    ENDPOINTS_TOUCHED,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HOST,
-    KUBE_VIP_IGNORE,
-    KUBE_VIP_LEASE,
-)
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     DHCP_ADDRESS,
+    ENDPOINTS_TOUCHED,
     IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_LEASE,
     LB_CLUSTER,
     LB_OWNER,
     LB_REQUESTED_NETWORK,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Self
 
 import harvester_ccm.app
-import harvester_ccm.kube.clock
 import harvester_ccm.kube.events
+import harvester_ccm.kube.flowcontrol
 import harvester_ccm.kube.lease
 from tests.simulation.loop import PROCESS, SeededLoop
 
@@ -44,7 +44,7 @@ def of_schedule(loop: SeededLoop, seed: str) -> Iterator[None]:
     state = random.getstate()
     random.seed(f"{seed} program")
     replaced: list[tuple[Any, str, Any]] = [
-        (harvester_ccm.kube.clock, "datetime", Clock),
+        (harvester_ccm.kube.flowcontrol, "datetime", Clock),
         (harvester_ccm.kube.events, "time", Moment),
         (harvester_ccm.kube.lease, "datetime", Clock),
         (harvester_ccm.app, "uuid", Names),

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
-from harvester_ccm.names import HEALTH_CHECK_PORT, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE
+from harvester_ccm.names import HEALTH_CHECK_PORT, IPAM, KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, WORKLOAD_TYPE
 from tests.simulation.acts import Act, Story
 
 ONE_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 80, "protocol": "TCP", "nodePort": 30000}]

@@ -9,8 +9,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
-from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE
+from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, IPAM, KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, WORKLOAD_TYPE
 from tests.simulation.acts import LAN, LATE, SERVICES, Act, Story, ports_of
 from tests.simulation.machines import MACHINES
 from tests.simulation.network import ERRORS

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
-from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.lister import Listed
 from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
     LB_CLUSTER,
     LB_CONTROLLER_FINALIZER,
     LB_OWNER,

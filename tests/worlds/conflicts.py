@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from devenv.harvester.machines import Machine, instance_document, machine_document
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
     LB_SELECT_CLUSTER,
     LB_SERVICE_NAME,
     NAD_MAPPING_KEY,

@@ -15,10 +15,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.names import DHCP_ADDRESS, LB_CONTROLLER_FINALIZER
+from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LB_CONTROLLER_FINALIZER
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress

@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.lister import Lister

@@ -8,7 +8,7 @@ from typing import Final, Self
 from msgspec import Struct, field
 
 from harvester_ccm.model.core import Node
-from harvester_ccm.model.matches import NodeMatches
+from harvester_ccm.model.harvester import NodeMatches
 from harvester_ccm.names import EXCLUDE_NODE_LABEL
 
 NO_BACKEND: Final = "no-node-of-this-cluster"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason

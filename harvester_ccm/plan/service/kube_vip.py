@@ -21,17 +21,21 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from harvester_ccm.kube_vip_names import (
+from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
     ENDPOINTS_TOUCHED,
+    IP_POOL,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
     KUBE_VIP_LEASE,
+    REQUESTED_ADDRESS,
+    SERVICE_FINALIZER,
+    Reason,
 )
-from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service
-from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import DHCP_ADDRESS, IP_POOL, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
 from harvester_ccm.netip import ipv4_text
 from harvester_ccm.plan.service.network_device import Device
 

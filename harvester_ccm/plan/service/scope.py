@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import Forbidden
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node, Service, parse_provider_id
 from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
 from harvester_ccm.model.lister import Lister

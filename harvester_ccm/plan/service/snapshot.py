@@ -14,8 +14,8 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import CCMError
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import ConfigMap, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.lister import Listed, Lister

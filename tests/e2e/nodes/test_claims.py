@@ -6,8 +6,8 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from devenv.stage import Stage
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from harvester_ccm.model.core import SERVICES
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from tests.e2e.nodes.cluster import Cluster
 from tests.e2e.observing import writes
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, SERVICE_FINALIZER
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, KUBE_VIP_ADDRESSES, PROVIDED_NODE_IP, SERVICE_FINALIZER
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
     LB_CLUSTER,
     LB_OWNER,
     LB_REQUESTED_NETWORK,

@@ -6,6 +6,7 @@ import msgspec
 
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.flags import build_settings, parse_command_line
@@ -14,7 +15,6 @@ from harvester_ccm.kube.collection import Page
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.tokens import FixedToken
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import (
     INSTANCES,

@@ -17,11 +17,12 @@ from harvester_ccm.errors import (
     WriteReverted,
     error_from_answer,
 )
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, Wait
 from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
     LB_OWNER,
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,

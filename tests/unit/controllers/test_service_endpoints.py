@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from harvester_ccm.errors import Answer, ServerError, Unreachable
-from harvester_ccm.kube_vip_names import (
-    ENDPOINTS_TOUCHED,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HOST,
-)
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Done, Wait, WaitReason
-from harvester_ccm.names import LOAD_BALANCER_READY, WORKLOAD_TYPE
+from harvester_ccm.names import (
+    ENDPOINTS_TOUCHED,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    LOAD_BALANCER_READY,
+    WORKLOAD_TYPE,
+)
 from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
 from tests.worlds.builders import ADDRESS, allocated, served
 from tests.worlds.clock import jumping_time

@@ -7,12 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from harvester_ccm.kube_vip_names import (
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HOST,
-    KUBE_VIP_IGNORE,
-    KUBE_VIP_INTERFACE,
-)
 from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
 from harvester_ccm.model.harvester import (
     INSTANCES,
@@ -21,6 +15,10 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.model.outcome import Wait, WaitReason
 from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
     LB_REQUESTED_NETWORK,
     NAD_MAPPING_KEY,
     NAD_MAPPING_NAME,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from harvester_ccm.controllers.virtual_addresses import LINGER_SECONDS
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.model.core import SERVICES
+from harvester_ccm.names import KUBE_VIP_ADDRESSES
 from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.node_world import BALANCER, NAMESPACE, NodeWorld

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harvester_ccm.errors import UnexpectedAnswer
-from harvester_ccm.kube.backoff import pause_after
+from harvester_ccm.kube.flowcontrol import pause_after
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from harvester_ccm.kube.rate_limiter import WRITE_BURST, WRITE_INTERVAL_SECONDS, WriteRateLimiter
+from harvester_ccm.kube.flowcontrol import WRITE_BURST, WRITE_INTERVAL_SECONDS, WriteRateLimiter
 from tests.worlds.clock import jumping_time
 
 

@@ -9,8 +9,8 @@ import pytest
 from harvester_ccm.errors import Answer, NotServed, UnexpectedAnswer
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.reviews import served_versions
 from harvester_ccm.kube.tokens import FixedToken
-from harvester_ccm.kube.versions import served_versions
 
 GROUP = b'{"versions": [{"version": "v1"}, {"version": "v1beta1"}]}'
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import Unreachable
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.lister import Listed

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Outcome, WaitReason

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harvester_ccm.model.core import NODES, ConfigMap, Node
-from harvester_ccm.model.matches import NodeMatches
+from harvester_ccm.model.harvester import NodeMatches
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.plan.service.backends import Backends, backend_names, takes_traffic
 from harvester_ccm.plan.service.request import network_devices

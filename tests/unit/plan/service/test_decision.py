@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.errors import Answer, NotFound
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import WaitReason
@@ -16,6 +15,9 @@ from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IP_POOL,
     IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
     LB_ASKED_AGAIN,
     LB_CLUSTER,
     LB_OWNER,

@@ -6,12 +6,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
     LB_CONTROLLER_FINALIZER,
     LB_OWNER,
     LB_SERVICE_NAME,

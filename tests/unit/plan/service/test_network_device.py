@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE
 from harvester_ccm.model.outcome import Done, Wait
-from harvester_ccm.names import LB_REQUESTED_NETWORK, NETWORK, Reason
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
+    LB_REQUESTED_NETWORK,
+    NETWORK,
+    Reason,
+)
 from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.network_device import Device, device_for
 from tests.unit.plan.service.plans import outline, plan, said

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import Unreachable
-from harvester_ccm.model.cluster import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.lister import Listed

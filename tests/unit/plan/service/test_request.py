@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES
 from harvester_ccm.names import (
     CATALOGUE,
     HEALTH_CHECK_FAILURE_THRESHOLD,
@@ -18,6 +17,7 @@ from harvester_ccm.names import (
     HEALTH_CHECK_TIMEOUT,
     IP_POOL,
     IPAM,
+    KUBE_VIP_ADDRESSES,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,

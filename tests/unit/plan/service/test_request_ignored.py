@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.outcome import Done, Refused, WaitReason
 from harvester_ccm.names import (
     DESCRIPTION,
@@ -14,6 +13,8 @@ from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IP_POOL,
     IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
     LB_REQUESTED_NETWORK,
     LB_SELECT_NETWORK,
     NETWORK,

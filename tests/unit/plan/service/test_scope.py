@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.errors import Unreachable
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
 from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
 from harvester_ccm.model.lister import Listed
 from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
     LB_OWNER,
     LOAD_BALANCER_CLASS,
     PRIMARY_SERVICE_LABEL,

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from harvester_ccm.kube_vip_names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE
-from harvester_ccm.model.cluster import ClusterIdentity
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     DESCRIPTION,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
     LB_SERVICE_UID,
     LB_TOUCH,
     SERVICE_FINALIZER,

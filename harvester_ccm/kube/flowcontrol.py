@@ -1,4 +1,4 @@
-"""Token buckets, and the limit on writes that concern one object.
+"""When to send: the clock, backoff after failures, token buckets, and the limit on writes that concern one object.
 
 Two controllers that insist on different values of one field write forever, each as fast as the API server responds. One
 limit per object covers every write that this controller sends on its behalf: to the Service and its load balancer, or
@@ -8,18 +8,58 @@ operation never waits, and afterwards one write per interval keeps the object co
 
 from __future__ import annotations
 
+import asyncio
+import random
+from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.errors import CCMError
 
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 30.0
+"""First and longest delay in seconds after failures of a request."""
+_DOUBLINGS: Final = 64
+"""Number of failures after which the delay is constant; a larger exponent would overflow a float."""
 WRITE_BURST: Final = 20
 """Maximum number of writes for one object without a pause; a Service takes four from its creation to its address."""
 WRITE_INTERVAL_SECONDS: Final = 30.0
 """Time between two writes for an object whose burst is used up."""
 _PRUNE_ABOVE: Final = 1024
 """Number of tracked objects above which unused buckets are removed."""
+
+
+def loop_time() -> float:
+    """Return the monotonic time of the running event loop, in seconds. Tests advance it."""
+    return asyncio.get_running_loop().time()
+
+
+def wall_time() -> str:
+    """Return the wall time in the format of the Kubernetes API."""
+    return time_text(datetime.now(UTC))
+
+
+def time_text(time: datetime) -> str:
+    """Return a time in the format of the Kubernetes API, such as ``2026-01-31T12:00:00Z``."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def pause_after(
+    error: BaseException | None,
+    failures: int,
+    *,
+    first: float = FIRST_PAUSE,
+    longest: float = LONGEST_PAUSE,
+    growth: float = 2.0,
+) -> float:
+    """Return the delay in seconds after the n-th failure in a row.
+
+    It is the server's Retry-After, or else grows exponentially from ``first`` to ``longest``, with jitter.
+    """
+    if isinstance(error, CCMError) and error.retry_after is not None:
+        return error.retry_after
+    return min(longest, first * (growth ** min(failures - 1, _DOUBLINGS) + random.random()))
 
 
 class TokenBucket(Struct, gc=False):
