@@ -92,7 +92,7 @@ generate: $(READY) ## write everything that is made from code or from the chart
 dist: $(READY) ## Python package in dist/: source archive and wheel, with the man page
 	@$(BIN)/python -m devenv.package dist
 
-IMAGE ?= harvester/harvester-ccm:dev
+IMAGE ?= localhost/harvester-ccm:dev
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # docker or podman; without an engine buildah, whose images runc or crun runs.
 ENGINE ?= docker

@@ -17,7 +17,9 @@ from devenv.helm import CHART, render_chart
 
 MANIFESTS = CHART.parent.parent / "manifests"
 CLUSTER_NAME = "CLUSTER-NAME"
-"""What people replace. No cluster can be called so: it is no DNS label."""
+"""Placeholder. Not a DNS label, so not the name of any cluster."""
+IMAGE = "registry.example.org/harvester-ccm"
+"""Placeholder for the name of the image in all examples and pages; the domain cannot be registered."""
 
 _SECRET = "kubectl -n kube-system create secret generic cloud-config --from-file=cloud-config=FILE"  # noqa: S105
 _HELM_LABELS = ("helm.sh/chart", "app.kubernetes.io/managed-by")
@@ -61,8 +63,8 @@ def render_manifest(profile: str) -> str:
     head = [f"harvester-ccm and kube-vip for {profile}. Made from the chart by devenv.manifests: do not edit.", ""]
     head += _STEPS[profile]
     head += [
-        f"Replace {CLUSTER_NAME} by the name that the cluster has in Harvester:",
-        f"sed s/{CLUSTER_NAME}/my-cluster/ {profile}.yaml | kubectl apply -f -",
+        "Set the name that the cluster has in Harvester, and the name of your image:",
+        f"sed 's#{CLUSTER_NAME}#my-cluster#; s#{IMAGE}#IMAGE#' {profile}.yaml | kubectl apply -f -",
     ]
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
     return comment + "".join(f"---\n{_dump(document)}" for document in objects)

@@ -158,7 +158,7 @@ require
 trap clean_up EXIT
 work=$(mktemp -d)
 if [[ -z ${IMAGE:-} ]]; then
-  IMAGE=harvester/harvester-ccm:kind
+  IMAGE=localhost/harvester-ccm:kind
   if [[ -z $DRY ]]; then
     say "building $IMAGE"
     # Without attestations: kind imports every platform of an image, and they would be one that nobody has.

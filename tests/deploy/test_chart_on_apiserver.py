@@ -13,7 +13,7 @@ import yaml
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
 from devenv.helm import CHART, NAMESPACE, RELEASE, RUNS_FOR_A_MOMENT, run_helm
-from devenv.manifests import CLUSTER_NAME, MANIFESTS, profiles
+from devenv.manifests import CLUSTER_NAME, IMAGE, MANIFESTS, profiles
 from devenv.process import DevenvError
 from devenv.restclient import Json, RestClient
 from harvester_ccm import __version__
@@ -31,6 +31,8 @@ DAEMON_SET = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/kube-vip"
 TEST_POD = "harvester-cloud-provider-preflight"
 UNCHECKED = "--disable-openapi-validation"
 """Comparing a chart with the description of the API is half of what Helm does: upgrades of published charts do it."""
+OURS = f"image.repository={IMAGE}"
+NAMED = "global.cattle.clusterName=prod"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -94,7 +96,9 @@ def test_upgrade_from_a_published_chart_keeps_every_object(
 
     with pytest.raises(DevenvError, match=r"is the Go provider's.*Upgrade with --reset-then-reuse-values"):
         install(release, CHART, options=["--reuse-values"])
-    install(release, CHART, options=["--reset-then-reuse-values"])  # compared with the description, too
+    with pytest.raises(DevenvError, match=r"image\.repository is not set"):
+        install(release, CHART, options=["--reset-then-reuse-values"])
+    install(release, CHART, OURS, options=["--reset-then-reuse-values"])  # compared with the description, too
 
     after = {path: release.admin.request("GET", path) for path in before}
     for path, old in before.items():
@@ -104,7 +108,7 @@ def test_upgrade_from_a_published_chart_keeps_every_object(
     restarted = after[DAEMON_SET]["metadata"]["generation"] != before[DAEMON_SET]["metadata"]["generation"]
     assert restarted is (generation is not NEWEST)
     pod = after[DEPLOYMENT]["spec"]["template"]["spec"]
-    assert pod["containers"][0]["image"] == f"harvester/harvester-ccm:v{__version__}-ccm"
+    assert pod["containers"][0]["image"] == f"{IMAGE}:v{__version__}-ccm"
     assert pod["containers"][0]["args"] == ["--cloud-config=/etc/kubernetes/cloud-config", "--cluster-name=prod"]
     assert after[DEPLOYMENT]["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
     assert pod["tolerations"][0]["operator"] == "Exists"
@@ -118,16 +122,16 @@ def test_upgrade_from_a_published_chart_keeps_every_object(
 def test_values_that_name_the_go_image_are_taken_out_in_the_same_upgrade(release: ControlPlane, tmp_path: Path) -> None:
     mirror = "image.repository=reg.example.org/rancher/harvester-cloud-provider"
     install(release, write_published_chart(tmp_path, GENERATIONS[1]), mirror, "image.tag=v0.1.5")
-    with pytest.raises(DevenvError, match=r"--set image\.repository=null"):
+    with pytest.raises(DevenvError, match=r"set image\.repository to your image .* and image\.tag to null"):
         install(release, CHART, options=["--reset-then-reuse-values"])
-    install(release, CHART, "image.repository=null", "image.tag=null", options=["--reset-then-reuse-values", UNCHECKED])
+    install(release, CHART, OURS, "image.tag=null", options=["--reset-then-reuse-values", UNCHECKED])
     pod = release.admin.request("GET", DEPLOYMENT)["spec"]["template"]["spec"]
-    assert pod["containers"][0]["image"] == f"harvester/harvester-ccm:v{__version__}-ccm"
+    assert pod["containers"][0]["image"] == f"{IMAGE}:v{__version__}-ccm"
 
 
 def test_changed_secret_rolls_the_pod_at_the_next_upgrade(release: ControlPlane) -> None:
     def checksum() -> str:
-        install(release, CHART, "cloudConfig.secretName=harvester-kubeconfig")
+        install(release, CHART, OURS, NAMED, "cloudConfig.secretName=harvester-kubeconfig")
         template = release.admin.request("GET", DEPLOYMENT)["spec"]["template"]
         found: str = template["metadata"]["annotations"]["checksum/cloud-config"]
         return found
@@ -144,13 +148,15 @@ def test_changed_secret_rolls_the_pod_at_the_next_upgrade(release: ControlPlane)
     assert len({without, first, checksum()}) == 3
 
 
-def test_notes_warn_of_what_will_not_work(release: ControlPlane) -> None:
-    notes = install(release, CHART, "cloudConfig.secretName=absent", "kube-vip.enabled=false", "replicaCount=2")
-    assert 'this cluster is called "kubernetes"' in notes
-    assert "--from-file=cloud-config=FILE" in notes
-    assert "kube-vip is off" in notes
-    assert "the chart does not know them: replicaCount" in notes
-    assert "WARNING" not in install(release, CHART, "global.cattle.clusterName=prod", "cloudConfigPath=/x")
+def test_installation_without_a_cluster_name_fails_and_an_upgrade_continues(
+    release: ControlPlane, tmp_path: Path
+) -> None:
+    with pytest.raises(DevenvError, match=r"global\.cattle\.clusterName is not set"):
+        install(release, CHART, OURS)
+    install(release, write_published_chart(tmp_path), "cloudConfig.secretname=typo")
+    install(release, CHART, OURS, options=["--reset-then-reuse-values", UNCHECKED])
+    pod = release.admin.request("GET", DEPLOYMENT)["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"] == ["--cloud-config=/etc/kubernetes/cloud-config"]
 
 
 def rights(settings: Settings) -> Iterator[str]:
@@ -205,7 +211,7 @@ def attributes(asked: str) -> Json:
 
 
 def test_rights_are_exactly_those_the_program_needs(release: ControlPlane) -> None:
-    install(release, CHART)
+    install(release, CHART, OURS, NAMED)
     account = RestClient.from_kubeconfig(
         release.kubeconfig_for_service_account(NAMESPACE, "harvester-cloud-provider", context_namespace=NAMESPACE)
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import yaml
 
 from devenv.helm import CHART, KUBERNETES, NAMESPACE, RELEASE, render_chart, run_helm
-from devenv.manifests import CLUSTER_NAME, MANIFESTS, profiles, render_manifest
+from devenv.manifests import CLUSTER_NAME, IMAGE, MANIFESTS, profiles, render_manifest
 from devenv.process import DevenvError
 from devenv.restclient import Json
 from harvester_ccm import __version__
@@ -83,6 +82,7 @@ def test_static_manifests_are_current(profile: str) -> None:
     text = (MANIFESTS / f"{profile}.yaml").read_text()
     assert text == render_manifest(profile), "run python -m devenv.manifests"
     assert f"--cluster-name={CLUSTER_NAME}" in text
+    assert f"image: {IMAGE}:v{__version__}-ccm" in text
 
 
 def test_names_and_selectors_are_those_of_the_published_chart() -> None:
@@ -104,14 +104,15 @@ def test_names_and_selectors_are_those_of_the_published_chart() -> None:
 def test_arguments_keep_their_order() -> None:
     expected = ["--cloud-config=/etc/kubernetes/cloud-config", "--cluster-name=prod", "--v=4"]
     assert arguments(render(case="marketplace")) == expected
-    assert arguments(render()) == expected[:1]
+    assert arguments(render()) == expected[:2]
     several = arguments(render("managementNetwork=a/b", "extraArgs={--v=2,--management-network=c/d}", case="rke2"))
     assert several == [*expected[:2], "--management-network=a/b", "--v=2", "--management-network=c/d"]
 
 
 def test_cleared_globals_render() -> None:
-    assert arguments(render("global=null")) == arguments(render())
-    assert arguments(render("global.cattle=null")) == arguments(render())
+    name = "extraArgs={--cluster-name=prod}"
+    assert arguments(render("global=null", name)) == arguments(render())
+    assert arguments(render("global.cattle=null", name)) == arguments(render())
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,7 @@ def test_flags_are_taken_in_every_form_that_the_program_reads() -> None:
     args = ["-v=5", "-v", "five", "--secure-port", "1030x", " --leader-elect=false ", "--controllers=-a,*"]
     escaped = ",".join(arg.replace(",", "\\,") for arg in args)
     objects = render(f"extraArgs={{{escaped}}}")
-    assert arguments(objects)[1:] == [arg.strip() for arg in args]
+    assert arguments(objects)[2:] == [arg.strip() for arg in args]
     assert pod(objects)["containers"][0]["ports"][0]["containerPort"] == "1030x"
 
 
@@ -256,7 +257,7 @@ def test_values_of_the_published_chart_are_taken() -> None:
             "deploymentAnnotations.number=7",
         )
     )
-    assert spec["containers"][0]["args"][1:] == [
+    assert spec["containers"][0]["args"][2:] == [
         "--node-ip-cidr=192.0.2.7, 2001:db8::/64",
         "--controllers=*,-node-route-controller",
     ]
@@ -270,7 +271,6 @@ def test_annotations_are_text() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        ("image.tag=v0.2.7",),
         ("image.repository=rancher/harvester-cloud-provider",),
         ("image.repository=rancher/harvester-cloud-provider", "image.tag=v0.2.9-rc1"),
         ("image.repository=reg.example.org:5000/rancher/harvester-cloud-provider", "image.tag=v0.1.0"),
@@ -289,8 +289,8 @@ def test_mirror_under_the_name_of_the_go_provider_is_taken(tag: str) -> None:
     assert pod(objects)["containers"][0]["image"].endswith(f"/harvester-cloud-provider:{tag}")
 
 
-def test_tags_are_never_those_of_the_go_provider() -> None:
-    assert pod(render())["containers"][0]["image"] == f"harvester/harvester-ccm:v{__version__}-ccm"
+def test_tag_is_never_one_of_the_go_provider() -> None:
+    assert pod(render())["containers"][0]["image"] == f"{IMAGE}:v{__version__}-ccm"
 
 
 @pytest.mark.parametrize("generation", GENERATIONS, ids=lambda one: one.chart)
@@ -312,7 +312,7 @@ def test_published_charts_are_upgraded_in_place(generation: Generation, tmp_path
 @pytest.mark.parametrize(
     "values",
     [
-        *(["metrics", "podDisruptionBudget", "serviceAccount", "rbac", "image"], ["image.repository", "image.tag"]),
+        ["metrics", "podDisruptionBudget", "serviceAccount", "rbac", "image.tag"],
         ["metrics.serviceMonitor", "podDisruptionBudget.enabled", "podDisruptionBudget.maxUnavailable"],
         ["serviceAccount.create", "rbac.create", "rbac.nodeDeletion", "rbac.endpointSlices", "image.pullPolicy"],
         ["logLevel", "strategy", "extraArgs", "dnsPolicy", "podLabels"],
@@ -456,67 +456,68 @@ def test_helm_test_is_preflight_with_what_the_program_has() -> None:
     assert "app.kubernetes.io/name" not in test["metadata"]["labels"], "or the Deployment's Services select it"
 
 
-@pytest.fixture(scope="module")
-def chart_that_shows_notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The chart with its notes in an object: without a cluster Helm prints none."""
-    chart = tmp_path_factory.mktemp("notes") / "chart"
-    shutil.copytree(CHART, chart)
-    notes = chart / "templates" / "NOTES.txt"
-    text = f'{{{{- define "notes" }}}}{notes.read_text()}{{{{ end -}}}}\nnotes: {{{{ include "notes" . | quote }}}}\n'
-    (chart / "templates" / "notes.yaml").write_text(text)
-    notes.unlink()
-    return chart
-
-
-def notes_of(chart: Path, *settings: str) -> str:
-    arguments = [word for setting in settings for word in ("--set", setting)]
-    shown = run_helm("template", RELEASE, chart, *KUBERNETES, *arguments, "--show-only", "templates/notes.yaml")
-    notes: str = yaml.safe_load(shown)["notes"]
-    return notes
-
-
-WITHOUT_EFFECT = {
-    "clusterName=q": "clusterName (write global.cattle.clusterName)",  # as before 0.1.12
-    "global.clusterName=q": "global.clusterName (write global.cattle.clusterName)",
+UNKNOWN = {
+    "cloudConfig.secretname=s": "cloudConfig.secretname",
     "image.registry=reg.example.org": "image.registry",
-    "kube-vip.image.pullpolicy=Always": "kube-vip.image.pullpolicy",
-    "kube-vip.serviceAccount.name=q": "kube-vip.serviceAccount.name",  # of kube-vip's own chart
-    "metrics.enabled=false": "metrics.enabled",  # no is not nothing
+    "metrics.enabled=false": "metrics.enabled",
     "metrics.serviceMonitor.enable=true": "metrics.serviceMonitor.enable",
-    "replicaCount=2": "replicaCount (write replicasCount)",  # as other charts spell it
+    "replicaCount=2": "replicaCount (write replicasCount)",
 }
-
-
-def test_values_without_effect_are_told(chart_that_shows_notes: Path) -> None:
-    notes = notes_of(chart_that_shows_notes, "global.cattle.clusterName=prod", *WITHOUT_EFFECT)
-    told = ", ".join(WITHOUT_EFFECT.values())
-    assert notes.splitlines()[-1] == f"WARNING: these values have no effect, the chart does not know them: {told}"
-
-
-OF_OTHERS = (
+KNOWN = (
     "global.rke2DataDir=/data",
     "global.cattle.url=https://rancher.example.org",
+    "global.cattle.windows.enabled=true",
     "kube-vip.env.vip_cidr=32",
     "kube-vip.extraArgs.log=5",
+    "kube-vip.serviceAccount.name=q",
     "probes.liveness.initialDelaySeconds=5",
     "metrics.serviceMonitor.labels.release=prometheus",
-    "global.cattle.windows.enabled=true",
     "clusterName=",
-    "kube-vip.fullnameOverride=",
-    "kube-vip.serviceAccount.create=true,kube-vip.serviceAccount.name=",
 )
-"""RKE2 and Rancher add keys, some maps hold whatever somebody needs, and published charts had more defaults."""
+"""Keys of RKE2, Rancher and older charts, maps with free keys, and an empty value."""
 
 
-def test_values_of_others_are_not_told(chart_that_shows_notes: Path) -> None:
-    assert "WARNING" not in notes_of(chart_that_shows_notes, "global.cattle.clusterName=prod", *OF_OTHERS)
+def test_new_installation_fails_on_unknown_values_and_an_upgrade_continues() -> None:
+    with pytest.raises(DevenvError, match=re.escape(f"no effect: {', '.join(UNKNOWN.values())}")):
+        render(*UNKNOWN)
+    assert "--cluster-name=prod" in upgraded(*UNKNOWN)
+    assert "--cluster-name=prod" in arguments(render(*KNOWN))
+
+
+@pytest.mark.parametrize("name", ["global=null", "global.cattle.clusterName="])
+def test_new_installation_fails_without_a_cluster_name_and_an_upgrade_continues(name: str) -> None:
+    with pytest.raises(DevenvError, match=r"global\.cattle\.clusterName is not set"):
+        render(name)
+    assert "--cluster-name" not in upgraded(name)
+    assert "--cluster-name=kubernetes" in arguments(render("global.cattle.clusterName=kubernetes"))
+
+
+def upgraded(*settings: str) -> str:
+    words = [word for setting in settings for word in ("--set", setting)]
+    values = HERE / "values" / "default.yaml"
+    return run_helm("template", RELEASE, CHART, *KUBERNETES, "--is-upgrade", "--values", values, *words)
+
+
+def test_image_has_no_default() -> None:
+    """A name that the project does not own could be registered by a third party."""
+    with pytest.raises(DevenvError, match=r"image\.repository is not set.*make image"):
+        render("image.repository=")
+    with pytest.raises(DevenvError, match=r"image\.repository is not set"):
+        upgraded("image=null")
+
+
+def test_notes_have_no_warning() -> None:
+    """Nothing shows them under a HelmChart object, Argo CD or Rancher."""
+    notes = (CHART / "templates" / "NOTES.txt").read_text()
+    assert " if " not in notes
+    assert not re.search("warn|note:", notes, re.IGNORECASE)
 
 
 FREE = re.compile(
     r"global|.*\.(env|labels|tlsConfig|securityContext|updateStrategy|affinity)|probes\..*|metrics\..*\.authorization"
 )
 """Maps that may hold anything, beside those that are empty by default and those at the top."""
-CLOSED = ("image", "cloudConfig", "serviceAccount", "rbac", "probes", "podDisruptionBudget", "metrics", "kube-vip")
+CLOSED = ("image", "cloudConfig", "serviceAccount", "rbac", "probes", "podDisruptionBudget", "metrics")
 
 
 def paths(values: Json, before: str = "") -> Iterator[str]:
@@ -527,15 +528,12 @@ def paths(values: Json, before: str = "") -> Iterator[str]:
             yield from paths(value, f"{path}.")
 
 
-def test_notes_know_every_value() -> None:
+def test_every_value_is_known() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    of_kube_vip = yaml.safe_load((CHART / "charts" / "kube-vip" / "values.yaml").read_text())
-    text = (CHART / "templates" / "_unknown.tpl").read_text()
+    text = (CHART / "templates" / "_checks.tpl").read_text()
     listed = re.search(r'define "hccm.knownValues" -}}(.*?){{- end', text, re.DOTALL)
     assert listed is not None
-    expected = {*paths(values), *paths(of_kube_vip, "kube-vip."), "kube-vip.global"}
-    expected |= {"kube-vip.serviceAccount", "kube-vip.serviceAccount.create"}
-    assert set(listed[1].split()) == expected
+    assert set(listed[1].split()) == {*paths(values), "clusterName"}
 
 
 @pytest.mark.parametrize("name", ["clusterName", "global.clusterName"])
@@ -546,7 +544,7 @@ def test_cluster_gets_no_other_name_than_the_one_that_was_meant(name: str) -> No
         match=r"keeps that name with global\.cattle\.clusterName=kubernetes\. "
         r".* write global\.cattle\.clusterName=prod\. .* formerClusterNames=\{kubernetes\}",
     ):
-        render(f"{name}=prod")
+        render(f"{name}=prod", "global.cattle.clusterName=")
     assert "--cluster-name=stage" in arguments(render(f"{name}=prod", "global.cattle.clusterName=stage"))
     assert "--cluster-name=stage" in arguments(render(f"{name}=prod", "extraArgs={--cluster-name=stage}"))
-    assert not any("cluster-name" in word for word in arguments(render(f"{name}=kubernetes"))), "it has that name"
+    assert "--cluster-name" not in upgraded(f"{name}=kubernetes", "global.cattle.clusterName="), "it has that name"

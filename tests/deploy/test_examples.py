@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
-import pytest
 import yaml
 
-from devenv.helm import CHART, RELEASE, render_chart
+from devenv.helm import CHART, KUBERNETES, RELEASE, run_helm
+from devenv.manifests import IMAGE as REPOSITORY
 from devenv.restclient import Json
 from harvester_ccm import __version__
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-IMAGE = f"harvester/harvester-ccm:v{__version__}-ccm"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+IMAGE = f"{REPOSITORY}:v{__version__}-ccm"
 
 
 def documents(name: str) -> list[Json]:
@@ -25,11 +30,12 @@ def one(name: str, kind: str) -> Json:
     return found
 
 
-def rendered(values: str, directory: Path) -> Json:
+def rendered(values: str, directory: Path, chart: Path = CHART) -> Json:
     """The pod of the Deployment that the chart makes of the values."""
     file = directory / "values.yaml"
     file.write_text(values)
-    objects = [document for document in yaml.safe_load_all(render_chart(values=[file])) if document]
+    text = run_helm("template", RELEASE, chart, "--namespace", "kube-system", *KUBERNETES, "--values", file)
+    objects = [document for document in yaml.safe_load_all(text) if document]
     (deployment,) = [document for document in objects if document["kind"] == "Deployment"]
     assert deployment["metadata"]["name"] == RELEASE
     pod: Json = deployment["spec"]["template"]["spec"]
@@ -42,49 +48,46 @@ def source(pod: Json) -> Json:
     return dict(volume)
 
 
-def test_image_in_helm_chart_config(tmp_path: Path) -> None:
-    config = one("rke2/image-helmchartconfig.yaml", "HelmChartConfig")
-    assert config["metadata"] == {"name": RELEASE, "namespace": "kube-system"}
-    pod = rendered(config["spec"]["valuesContent"], tmp_path)
-    assert pod["containers"][0]["image"] == IMAGE
-    assert "--cluster-name=CLUSTER-NAME" in pod["containers"][0]["args"]
-
-
 def test_image_in_chart_values(tmp_path: Path) -> None:
     (fragment,) = documents("rke2/image-chartvalues.yaml")
-    values = yaml.safe_dump(fragment["chartValues"][RELEASE])
-    assert rendered(values, tmp_path)["containers"][0]["image"] == IMAGE
+    values = fragment["chartValues"][RELEASE] | {"global": {"cattle": {"clusterName": "prod"}}}
+    assert rendered(yaml.safe_dump(values), tmp_path)["containers"][0]["image"] == IMAGE
 
 
-@pytest.mark.parametrize("name", ["rke2/helmchart.yaml", "k3s/helmchart.yaml"])
-def test_helm_chart_object(name: str, tmp_path: Path) -> None:
-    chart = one(name, "HelmChart")
-    spec = chart["spec"]
-    released = yaml.safe_load((CHART / "Chart.yaml").read_text())
+def test_commands_of_the_page_write_a_complete_manifest(tmp_path: Path) -> None:
+    """The Secret and the chart of the HelmChart object are complete, and the chart renders with its values."""
+    page = (ROOT / "docs" / "installation" / "rke2.md").read_text()
+    (commands,) = re.findall(r"```sh\n(chart=.*?)```", page, re.DOTALL)
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "cloud-config").write_text("kubeconfig")
+    settings = {"IMAGE": "reg.example.com/team/ccm", "CLUSTER": "prod"}
+    subprocess.run(["sh", "-euc", commands], check=True, cwd=tmp_path, env=os.environ | settings)
+
+    secret, chart = yaml.safe_load_all((tmp_path / "out" / "harvester-ccm.yaml").read_text())
+    assert base64.b64decode(secret["data"]["cloud-config"]) == b"kubeconfig"
     assert chart["metadata"] == {"name": RELEASE, "namespace": "kube-system"}
-    assert (spec["chart"], spec["version"]) == (released["name"], released["version"])
-    assert spec["bootstrap"] is True
-    assert spec["targetNamespace"] == "kube-system"
-    pod = rendered(spec["valuesContent"], tmp_path)
-    assert "--cluster-name=CLUSTER-NAME" in pod["containers"][0]["args"]
+    spec = chart["spec"]
+    assert (spec["bootstrap"], spec["targetNamespace"]) == (True, "kube-system")
+    archive = tmp_path / "chart.tgz"
+    archive.write_bytes(base64.b64decode(spec["chartContent"]))
+    pod = rendered(spec["valuesContent"], tmp_path, chart=archive)
+    assert pod["containers"][0]["image"] == f"reg.example.com/team/ccm:v{__version__}-ccm"
+    assert "--cluster-name=prod" in pod["containers"][0]["args"]
+    volume = source(pod)["secret"]
+    assert volume["secretName"] == secret["metadata"]["name"]
+    assert {item["key"] for item in volume["items"]} == set(secret["data"])
 
 
-def test_credential_of_own_chart_on_rke2(tmp_path: Path) -> None:
-    secret = one("rke2/helmchart.yaml", "Secret")
-    volume = source(rendered(one("rke2/helmchart.yaml", "HelmChart")["spec"]["valuesContent"], tmp_path))
-    assert volume["secret"]["secretName"] == secret["metadata"]["name"]
-    assert {item["key"] for item in volume["secret"]["items"]} == set(secret["stringData"])
-
-
-@pytest.mark.parametrize(("name", "whole"), [("k3s/helmchart.yaml", False), ("rke1/values.yaml", True)])
-def test_credential_written_by_cloud_init(name: str, whole: bool, tmp_path: Path) -> None:
-    values = (DEPLOY / name).read_text() if whole else one(name, "HelmChart")["spec"]["valuesContent"]
-    assert source(rendered(values, tmp_path))["hostPath"]["path"] == "/etc/kubernetes/cloud-config"
+def test_credential_that_rke1_writes(tmp_path: Path) -> None:
+    values = yaml.safe_load((DEPLOY / "rke1" / "values.yaml").read_text())
+    values["global"] = {"cattle": {"clusterName": "prod"}}
+    assert source(rendered(yaml.safe_dump(values), tmp_path))["hostPath"]["path"] == "/etc/kubernetes/cloud-config"
 
 
 def test_plan_of_terraform_names_the_image() -> None:
     """No parser of such plans is here; what changes with a release is the image."""
-    plan = (DEPLOY.parent / "docs" / "install" / "terraform.md").read_text()
+    plan = (ROOT / "docs" / "installation" / "terraform.md").read_text()
     assert re.findall(r'(?:repository|tag) += "(.*)"', plan) == IMAGE.split(":")
 
 
@@ -101,17 +104,6 @@ def test_k3s_runs_no_cloud_controller_of_its_own() -> None:
 def test_rke2_with_own_chart_installs_no_other() -> None:
     (config,) = documents("rke2/config.yaml")
     assert config == {"cloud-provider-name": "external", "disable-cloud-controller": True}
-
-
-def test_registry_stands_in_for_the_one_that_images_come_from() -> None:
-    (config,) = documents("rke2/registries.yaml")
-    assert list(config["mirrors"]) == ["*"]
-
-
-def test_package_names_the_released_chart() -> None:
-    (package,) = documents("rke2/package.yaml")
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
-    assert package["url"].endswith(f"/{RELEASE}-{version}.tgz")
 
 
 def test_other_fragments() -> None:

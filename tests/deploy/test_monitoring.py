@@ -144,7 +144,8 @@ def test_what_was_asked_for_is_watched() -> None:
 
 def test_the_chart_makes_objects_of_them() -> None:
     switches = ["metrics.prometheusRule.enabled=true", "metrics.dashboard.enabled=true"]
-    objects = [one for one in yaml.safe_load_all(render_chart(settings=switches)) if one]
+    values = Path(__file__).parent / "values" / "default.yaml"
+    objects = [one for one in yaml.safe_load_all(render_chart(values=[values], settings=switches)) if one]
     (rule,) = (one for one in objects if one["kind"] == "PrometheusRule")
     (dashboard,) = (one for one in objects if one["kind"] == "ConfigMap")
 

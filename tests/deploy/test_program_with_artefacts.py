@@ -17,6 +17,7 @@ from devenv.apiserver import ControlPlane
 from devenv.binaries import require
 from devenv.harvester.machines import Machine, instance_document, machine_document
 from devenv.helm import CHART, NAMESPACE, RELEASE, RUNS_FOR_A_MOMENT, run_helm
+from devenv.manifests import IMAGE
 from devenv.process import ChildProcess
 from devenv.restclient import Json, wait_until
 from devenv.stage import until
@@ -58,9 +59,9 @@ def chart(request: pytest.FixtureRequest) -> str:
 def release(guest: ControlPlane, chart: str, tmp_path: Path) -> Iterator[ControlPlane]:
     generation = CHARTS[chart]
     path = write_published_chart(tmp_path, generation) if generation else CHART
-    values = ["--set", "global.cattle.clusterName=prod"]
+    values = ["--set", "global.cattle.clusterName=prod", "--set", f"image.repository={IMAGE}"]
     if generation:  # All that an operator changes there.
-        values += ["--set", "image.repository=harvester/harvester-ccm", "--set", f"image.tag=v{__version__}-ccm"]
+        values += ["--set", f"image.tag=v{__version__}-ccm"]
     values.append("--disable-openapi-validation")  # half of what the installation takes, and no test here is about it
     run_helm("install", RELEASE, path, "--namespace", NAMESPACE, *values, kubeconfig=guest.admin_kubeconfig)
     yield guest

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from devenv.helm import CHART, VERSION, helm_program
+from devenv.manifests import IMAGE
 from harvester_ccm import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -56,28 +57,36 @@ def run(text: str, environment: Mapping[str, str], directory: Path = ROOT) -> su
 
 
 @pytest.mark.parametrize(
-    ("image", "tag", "message"),
+    ("image", "chart", "tag", "message"),
     [
-        pytest.param("harvester/harvester-ccm", TAG, "", id="the same"),
-        pytest.param("docker.io/harvester/harvester-ccm", TAG, "", id="default registry written out"),
-        pytest.param("", TAG, "set the repository variable IMAGE; the chart names harvester/harvester-ccm", id="none"),
+        pytest.param("me/ccm", "me/ccm", TAG, "", id="the same"),
+        pytest.param("docker.io/me/ccm", "me/ccm", TAG, "", id="default registry written out"),
+        pytest.param("", "me/ccm", TAG, "set the repository variable IMAGE; the chart names me/ccm", id="none"),
         pytest.param(
             "ghcr.io/me/ccm",
+            '""',
             TAG,
-            "the variable IMAGE is ghcr.io/me/ccm, but the chart names harvester/harvester-ccm: set image.repository "
-            "in its values and run make generate",
-            id="another name",
+            'the variable IMAGE is ghcr.io/me/ccm, but the chart names "": set image.repository there and in '
+            "deploy/manifests/values, and run make generate",
+            id="no name in the chart",
         ),
         pytest.param(
-            "harvester/harvester-ccm",
+            "me/ccm",
+            "me/ccm",
             "v99.0.0",
-            "deploy/manifests/k3s.yaml does not name harvester/harvester-ccm:v99.0.0-ccm: run make generate",
+            "deploy/manifests/k3s.yaml does not name me/ccm:v99.0.0-ccm: run make generate",
             id="another version",
         ),
     ],
 )
-def test_published_image_is_the_one_that_is_installed(image: str, tag: str, message: str) -> None:
-    done = run(script(), {"IMAGE": image, "GITHUB_REF_NAME": tag})
+def test_published_image_is_the_one_that_is_installed(
+    image: str, chart: str, tag: str, message: str, checkout: Path
+) -> None:
+    values = checkout / "deploy" / "charts" / "harvester-cloud-provider" / "values.yaml"
+    values.write_text(values.read_text().replace('\n  repository: ""\n', f"\n  repository: {chart}\n", 1))
+    for manifest in (checkout / "deploy" / "manifests").glob("*.yaml"):
+        manifest.write_text(manifest.read_text().replace(IMAGE, chart))
+    done = run(script(), {"IMAGE": image, "GITHUB_REF_NAME": tag}, checkout)
     assert (done.returncode, done.stdout.strip()) == (1 if message else 0, message), done.stderr
 
 

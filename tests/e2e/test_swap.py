@@ -15,6 +15,7 @@ import pytest
 
 from devenv.harvester import FAST
 from devenv.helm import CHART, NAMESPACE, RELEASE, run_helm
+from devenv.manifests import IMAGE
 from devenv.stage import VM_NAMESPACE, Scene, Stage, until
 from devenv.watch import Document, annotations_of, documents
 from harvester_ccm.model.core import LEASES, SERVICES
@@ -224,7 +225,8 @@ async def test_swap_from_the_go_provider_and_back(stage: Stage) -> None:
     transitions = list(stage.kube_vip.transitions)
     assert (len(before), len(services_before)) == (len(PRIMARIES), len(NAMES)) == (10, 11)
 
-    await asyncio.to_thread(helm, stage.scene, "upgrade", RELEASE, CHART, "--set", "global.cattle.clusterName=demo")
+    values = f"global.cattle.clusterName=demo,image.repository={IMAGE}"
+    await asyncio.to_thread(helm, stage.scene, "upgrade", RELEASE, CHART, "--set", values)
     run = stage.run(proxied=True)
     await stage.logged(run, "became leader", within=60)
     await caught_up(stage)

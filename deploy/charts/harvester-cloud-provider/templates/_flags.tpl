@@ -4,10 +4,6 @@
 {{- with (((.Values.global).cattle).clusterName) }}
 - {{ printf "--cluster-name=%v" . | quote }}
 {{- end }}
-{{- $misplaced := .Values.clusterName | default (.Values.global).clusterName }}
-{{- if and $misplaced (ne (toString $misplaced) "kubernetes") (not (include "hccm.clusterName" .)) }}
-{{- fail (printf "clusterName is no value of this chart, nor of those from 0.1.12 on: a cluster that had one of these is called \"kubernetes\" in Harvester and keeps that name with global.cattle.clusterName=kubernetes. A new cluster, or one with an older chart: write global.cattle.clusterName=%v. To rename one from kubernetes: that and formerClusterNames={kubernetes}" $misplaced) }}
-{{- end }}
 {{- with .Values.formerClusterNames }}
 - {{ printf "--former-cluster-name=%s" (join "," .) | quote }}
 {{- end }}

@@ -7,21 +7,18 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The image. A release of the Go provider is refused: values that still name it come from its chart, and the rights
-here are not those that it needs. Its tags are vX.Y.Z; the ones of this program end in -ccm, so neither stands for the
-other in a registry that has both under one name. */}}
+{{/* The image. Values that name a release of the Go provider come from its chart: fail, because the ClusterRole of this
+chart is too narrow for it. The Go provider's tags are vX.Y.Z, the tags of harvester-ccm end in -ccm. */}}
 {{- define "hccm.image" -}}
-{{- $ours := "harvester/harvester-ccm" -}}
 {{- $image := .Values.image | default dict -}}
-{{- $repository := $image.repository | default $ours -}}
 {{- $tag := toString ($image.tag | default "") -}}
-{{- if not $image.digest -}}
-{{- $named := eq (base $repository) "harvester-cloud-provider" -}}
-{{- if or (and $named (empty $tag)) (and (or $named (eq $repository $ours)) (regexMatch "^(v[0-9]+\\.[0-9]+\\.[0-9]+(-rc[0-9.]*)?|.*-head)$" $tag)) -}}
-{{- fail (printf "image %s%s is the Go provider's, but this chart is for harvester-ccm. Upgrade with --reset-then-reuse-values, not with --reuse-values, and take image.repository and image.tag out of your values (--set image.repository=null --set image.tag=null). Where your registry has harvester-ccm under that name, set image.tag to its tag there (those of harvester-ccm end in -ccm) or image.digest" $repository (empty $tag | ternary " without image.tag" (printf ":%s" $tag))) -}}
+{{- if not $image.repository -}}
+{{- fail (printf "image.repository is not set. No image of harvester-ccm is published yet: build and push one (make image), then set image.repository to its name, and image.tag if its tag is not %s-ccm" .Chart.AppVersion) -}}
 {{- end -}}
+{{- if and (not $image.digest) (eq (base $image.repository) "harvester-cloud-provider") (regexMatch "^(|v[0-9]+\\.[0-9]+\\.[0-9]+(-rc[0-9.]*)?|.*-head)$" $tag) -}}
+{{- fail (printf "image %s%s is the Go provider's, but this chart is for harvester-ccm. Upgrade with --reset-then-reuse-values, not with --reuse-values, and set image.repository to your image of harvester-ccm and image.tag to null. If your registry has harvester-ccm under the Go provider's name, set image.tag to its tag there (those of harvester-ccm end in -ccm) or set image.digest" $image.repository (empty $tag | ternary " without image.tag" (printf ":%s" $tag))) -}}
 {{- end -}}
-{{- include "hccm.registry" . }}{{ $repository }}:{{ $tag | default (printf "%s-ccm" .Chart.AppVersion) }}
+{{- include "hccm.registry" . }}{{ $image.repository }}:{{ $tag | default (printf "%s-ccm" .Chart.AppVersion) }}
 {{- with $image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
