@@ -24,12 +24,11 @@ from harvester_ccm.access import both_credentials, credential_reloaders
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, ClusterIdentity, Settings
 from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
-from harvester_ccm.controllers.lb_api import follow_load_balancers
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.orphans import OrphanCollector
-from harvester_ccm.controllers.service import ServiceCaches, ServiceController
+from harvester_ccm.controllers.service import ServiceCaches, ServiceController, follow_load_balancers
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.kube.client import ApiClient
@@ -45,7 +44,7 @@ from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.create import harvester_mismatch
+from harvester_ccm.plan.service.messages import harvester_mismatch
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_service
 from harvester_ccm.telemetry.auth import AccessReviewer

@@ -277,6 +277,13 @@ class Conflict(ApiError):
     """
 
 
+class StaleCache(Conflict):
+    """Raised when a live read shows that a cached object is not current."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(Answer(409, "Conflict", "the cached object is not current", f"GET {key}"))
+
+
 class Gone(ApiError):
     """Raised on 410: the resource version asked for is too old; list again."""
 

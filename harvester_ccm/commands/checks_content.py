@@ -29,7 +29,7 @@ from harvester_ccm.plan.node.decision import plan_node
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.node.vms import all_vms
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
-from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, marked_ours, name_for
+from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, marked_ours
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.plan.service.scope import is_served
 from harvester_ccm.plan.service.snapshot import observe
@@ -126,10 +126,7 @@ def rights_check(where: str, collection: Collection, reviewed: Sequence[Reviewed
 async def webhook_check(client: ApiClient, guest: ClusterIdentity) -> Check:
     """Return the check that Harvester's webhook admits a load balancer; a dry run, so none is made."""
     made_up = Service(metadata=ObjectMeta(name="preflight", namespace="default", uid=guest.uid or "preflight"))
-    name = name_for(made_up, guest)
-    body = new_load_balancer(
-        made_up, read_request(made_up), name, guest, spec={"workloadType": "cluster", "ipam": "pool"}
-    )
+    body = new_load_balancer(made_up, read_request(made_up), guest, {})
     return await check_admission(client, body, guest.namespace)
 
 

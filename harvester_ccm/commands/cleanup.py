@@ -179,8 +179,8 @@ async def _end(harvester: ApiClient, found: LoadBalancer) -> None:
                 case DeleteLoadBalancer(uid=uid, version=version):
                     await harvester.delete(LOAD_BALANCERS, name, namespace=namespace, uid=uid, version=version)
                     return
-                case ChangeLoadBalancer(change=change):
-                    document = changed_document(current, change)
+                case ChangeLoadBalancer():
+                    document = changed_document(current, write)
                     await harvester.replace(LOAD_BALANCERS, name, document, namespace=namespace)
         if loop_time() >= deadline:
             raise CCMError(_KEEPS_CHANGING if isinstance(write, DeleteLoadBalancer) else _STILL_BOOKING)

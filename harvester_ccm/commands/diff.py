@@ -83,9 +83,9 @@ def _described(planned: Write, snapshot: ServiceSnapshot) -> Document:
             return write(f"patch Service {service.metadata.key}", diff(before, patch))
         case CreateLoadBalancer(name=name, body=body):
             return write(f"create LoadBalancer {name}", diff({}, described(body, snapshot)))
-        case ChangeLoadBalancer(name=name, change=change):
+        case ChangeLoadBalancer(name=name):
             current = next(one.load_balancer for one in snapshot.match.claims if one.name == name)
-            after = changed_document(current, change)
+            after = changed_document(current, planned)
             return write(f"update LoadBalancer {name}", diff(current.document(), after, complete=True))
         case DeleteLoadBalancer(name=name):
             return write(f"delete LoadBalancer {name}")

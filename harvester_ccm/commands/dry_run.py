@@ -8,7 +8,7 @@ from functools import partial
 from harvester_ccm.commands.checks_connection import Check, Result
 from harvester_ccm.commands.clusters import ask
 from harvester_ccm.commands.rights import HARVESTER
-from harvester_ccm.errors import AdmissionDenied, AlreadyExists, BadRequest, Forbidden, Invalid, ServerError
+from harvester_ccm.errors import AdmissionDenied, BadRequest, Forbidden, Invalid, ServerError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy
@@ -16,11 +16,10 @@ from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy
 
 async def check_admission(harvester: ApiClient, body: Mapping[str, object], namespace: str) -> Check:
     """Return the check that Harvester accepts a new load balancer."""
-    row, path = partial(Check, HARVESTER, "webhook"), LOAD_BALANCERS.path(namespace)
-    error = (await ask(harvester.request("POST", path, params={"dryRun": "All"}, body=body))).error
+    row = partial(Check, HARVESTER, "webhook")
+    error = (await ask(harvester.check_creation(LOAD_BALANCERS, body, namespace=namespace))).error
     match error:
-        # The API server looks for the name after the admission.
-        case None | AlreadyExists():
+        case None:
             return row(Result.OK, "a load balancer would be admitted (dry run, none was created)")
         case BadRequest() if "dry run" in str(error):
             return row(Result.WARNING, f"no dry run is possible: {error}")

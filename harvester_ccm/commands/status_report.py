@@ -236,7 +236,7 @@ def _service(snapshot: ServiceSnapshot, problems: list[Problem]) -> Iterator[Ser
     plan = plan_service(snapshot)
     condition = condition_after(plan, snapshot)
     state = State.READY if condition.status == "True" else State.PENDING
-    warnings = [one for one in dict.fromkeys(plan.events) if one.type == "Warning"]
+    warnings = [one for one in plan.events if one.type == "Warning"]
     state = State.WARNING if warnings and state is State.READY else state
     state = State.DELETING if scope.leaving else state
     since = condition.last_transition_time or ""

@@ -14,7 +14,7 @@ import structlog
 from msgspec import Struct, field
 
 from harvester_ccm.config import ClusterIdentity, OrphanPolicy, ServiceSettings
-from harvester_ccm.controllers.lb_api import BalancerWrites
+from harvester_ccm.controllers.service_writes import BalancerWrites
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.flowcontrol import loop_time
@@ -119,7 +119,7 @@ class OrphanCollector:
         """Delete a load balancer, or first send the write without which the deletion would lose the address."""
         meta, write = load_balancer.metadata, deletion_of(load_balancer)
         if isinstance(write, ChangeLoadBalancer):
-            await self._writes.replace(meta.name, changed_document(load_balancer, write.change))
+            await self._writes.replace(meta.name, changed_document(load_balancer, write))
             return
         self._next_deletion = loop_time() + DELETION_PAUSE
         await self._writes.delete(meta.name, meta.uid, meta.resource_version)

@@ -15,52 +15,128 @@ import structlog
 from msgspec.structs import replace
 
 from harvester_ccm.config import ClusterIdentity
-from harvester_ccm.controllers.creation_gate import CreationGate
-from harvester_ccm.controllers.lb_api import BalancerWrites
-from harvester_ccm.controllers.service_writes import COMPONENT, ServiceWrites
+from harvester_ccm.controllers.service_writes import COMPONENT, BalancerWrites, ServiceWrites
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import CCMError, Conflict, WriteReverted
+from harvester_ccm.errors import CCMError, Conflict, NotServed, WriteReverted
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.flowcontrol import loop_time, wall_time
-from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
-from harvester_ccm.plan.service.condition import condition_for
 from harvester_ccm.plan.service.decision import plan_queued, plan_service
 from harvester_ccm.plan.service.kept_address import not_allocated_note
 from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_notes
-from harvester_ccm.plan.service.messages import failure_event, lasting_conflict, write_refused
-from harvester_ccm.plan.service.ownership import allocated_addresses, service_key
-from harvester_ccm.plan.service.scope import (
-    is_our_harvester,
-    may_be_ours,
-    primaries_of,
+from harvester_ccm.plan.service.messages import (
+    failure_event,
+    harvester_unavailable,
+    is_in_progress,
+    lasting_conflict,
+    write_refused,
 )
+from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
+from harvester_ccm.plan.service.scope import is_our_harvester, may_be_ours, primaries_of
 from harvester_ccm.plan.service.snapshot import (
     BY_ADDRESS,
     BY_PRIMARY,
+    LOAD_BALANCER_INDEXES,
     ServiceSnapshot,
     ServiceState,
     ServiceStates,
     observe,
 )
+from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_load_balancer
 from harvester_ccm.plan.service.writes import (
     ChangeService,
     CreateLoadBalancer,
     ServicePlan,
     TouchEndpoints,
     Write,
+    condition_for,
 )
 
+RESPONSE_SECONDS: Final = 10.0
+"""Maximum time for which a load balancer that Harvester does not respond to delays the others."""
 COALESCE_SECONDS: Final = 0.2
 """Delay of a refresh of the backends after a change of a Node or VM."""
 log = structlog.get_logger(__name__)
+
+
+class CreationGate:
+    """Admits one load balancer creation at a time, in the order of the requests.
+
+    Harvester's controller allocates addresses with two workers that collide on the pool. Each collision costs one of
+    its five writes per second, and sometimes the allocation itself: 100 Services take 39 s with one creation in flight,
+    and 78 s if all are created at once. The deletion of a load balancer writes to the same pool, so it counts as well.
+    """
+
+    def __init__(self, enqueue: Callable[[str], None], cluster: ClusterIdentity) -> None:
+        """``enqueue`` enqueues the Service that is next when the gate becomes free."""
+        self._enqueue = enqueue
+        self._cluster = cluster
+        self._queue: dict[str, None] = {}
+        """Keys of the queued Services; the first one stays until the reconcile that creates its load balancer ends."""
+        self._operations: dict[str, asyncio.TimerHandle] = {}
+        """Operations in progress in Harvester that have not timed out."""
+
+    def admit(self, key: str) -> bool:
+        """Return whether the Service can create its load balancer now; otherwise it is queued."""
+        self._queue.setdefault(key)
+        return not self._operations and next(iter(self._queue)) == key
+
+    def reconciled(self, key: str, *, queued: bool) -> None:
+        """Record that the reconcile of a Service ended, and whether it is still waiting for admission."""
+        if not queued and key in self._queue:
+            del self._queue[key]
+            self._enqueue_next()
+
+    def observe(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        """Record a change of a load balancer in the cache."""
+        before, after = self._operation(old), self._operation(new)
+        if before == after:
+            return
+        if (timer := self._operations.pop(before, None)) is not None:
+            timer.cancel()
+        if after:
+            loop = asyncio.get_running_loop()
+            self._operations[after] = loop.call_later(RESPONSE_SECONDS, self._timed_out, after)
+        self._enqueue_next()
+
+    def _operation(self, load_balancer: LoadBalancer | None) -> str:
+        """Return the operation in progress for a load balancer of this cluster; empty if there is none."""
+        if load_balancer is None or not seems_ours(load_balancer, self._cluster) or not is_in_progress(load_balancer):
+            return ""
+        return f"{'delete' if load_balancer.metadata.deleting else 'create'} {load_balancer.metadata.uid}"
+
+    def _timed_out(self, operation: str) -> None:
+        del self._operations[operation]
+        self._enqueue_next()
+
+    def _enqueue_next(self) -> None:
+        if self._queue and not self._operations:
+            self._enqueue(next(iter(self._queue)))
+
+
+def follow_load_balancers(client: ApiClient, selection: Selection) -> Informer[LoadBalancer]:
+    """Return the informer of Harvester's load balancers, which logs an error while Harvester does not serve them.
+
+    Harvester before 1.2 does not serve this version of the API. The informer keeps listing, so that the controller
+    continues after an upgrade.
+    """
+    indexes = {**LOAD_BALANCER_INDEXES, VIRTUAL_IP: virtual_ips_of_load_balancer}
+    informer = Informer(client, LOAD_BALANCERS, selection, indexes=indexes)
+
+    def report() -> None:
+        if isinstance(informer.problem, NotServed):
+            log.error("load balancer API not served", detail=harvester_unavailable(informer.problem).message)
+
+    informer.on_state(report)
+    return informer
 
 
 class ServiceCaches:
@@ -84,7 +160,7 @@ class ServiceCaches:
         """The nodes that may get traffic, as of the last ``refresh_backends``."""
 
     def is_our_harvester(self, cluster: ClusterIdentity) -> bool | None:
-        """Return the same as ``selection.is_our_harvester``."""
+        """As ``scope.is_our_harvester``."""
         return is_our_harvester(self.services, self.load_balancers, self.vms.nodes, self.vms.vms, cluster)
 
     def refresh_backends(self) -> tuple[bool, bool]:

@@ -8,15 +8,25 @@ from typing import Final
 import structlog
 
 from harvester_ccm.controllers.field_conflict import SERVICE_CONFLICT
-from harvester_ccm.controllers.lb_api import BalancerWrites
-from harvester_ccm.errors import AdmissionDenied, Answer, CCMError, Conflict, Forbidden, Invalid, NotFound
+from harvester_ccm.errors import (
+    AdmissionDenied,
+    AlreadyExists,
+    BadRequest,
+    CCMError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    StaleCache,
+)
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.flowcontrol import WriteRateLimiter
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service, ServiceCondition
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch
-from harvester_ccm.plan.service.load_balancer import Document, changed_document, described
+from harvester_ccm.plan.service.load_balancer import changed_document, described
 from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import (
@@ -24,6 +34,7 @@ from harvester_ccm.plan.service.writes import (
     ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
+    Document,
     ServiceChange,
     ServicePlan,
     Write,
@@ -34,6 +45,72 @@ from harvester_ccm.plan.service.writes import (
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
 log = structlog.get_logger(__name__)
+
+
+class BalancerWrites:
+    """Writes to the load balancers of one namespace, with the answers in the cache at once."""
+
+    def __init__(self, harvester: ApiClient, cache: Informer[LoadBalancer], namespace: str) -> None:
+        self._harvester = harvester
+        self._cache = cache
+        self._namespace = namespace
+
+    def get(self, name: str) -> LoadBalancer | None:
+        """Return the load balancer of a name as it is known."""
+        return self._cache.get(f"{self._namespace}/{name}")
+
+    async def check(self, body: Document) -> None:
+        """Ask Harvester whether it would accept a load balancer. Raises AdmissionDenied, Invalid and others if not."""
+        try:
+            await self._harvester.check_creation(LOAD_BALANCERS, body, namespace=self._namespace)
+        except BadRequest as error:
+            if "dry run" not in str(error):
+                raise
+
+    async def confirm_absence(self, name: str) -> None:
+        """Check that no load balancer of this name exists that the cache lacks. Raises StaleCache if one does."""
+        if self.get(name) is not None:
+            return
+        with suppress(NotFound):
+            await self._refresh(name)
+            raise StaleCache(name)
+
+    async def create(self, name: str, body: Document) -> None:
+        """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""
+        try:
+            created = await self._harvester.create(LOAD_BALANCERS, body, namespace=self._namespace)
+        except AlreadyExists as error:
+            await self._refresh(name)
+            raise Conflict(error.answer) from error
+        self._cache.observe(created)
+
+    async def replace(self, name: str, document: Document) -> LoadBalancer:
+        """Write a whole load balancer and return it. Raises Conflict when it is gone or not the cached one any more."""
+        try:
+            written = await self._harvester.replace(LOAD_BALANCERS, name, document, namespace=self._namespace)
+        except NotFound as error:
+            raise Conflict(error.answer) from error
+        self._cache.observe(written)
+        return written
+
+    async def delete(self, name: str, uid: str, version: str) -> None:
+        """Delete the load balancer with this UID in this version; not found is success.
+
+        Raises Conflict when another load balancer has the name, or it has changed.
+        """
+        held = None
+        with suppress(NotFound):
+            held = await self._harvester.delete(
+                LOAD_BALANCERS, name, namespace=self._namespace, uid=uid, version=version
+            )
+        if held is not None:
+            self._cache.observe(held)
+        else:
+            self._cache.remove(f"{self._namespace}/{name}", uid)
+
+    async def _refresh(self, name: str) -> None:
+        """Read a load balancer into the cache. Raises NotFound."""
+        self._cache.observe(await self._harvester.get(LOAD_BALANCERS, name, namespace=self._namespace))
 
 
 class ServiceWrites:
@@ -74,8 +151,8 @@ class ServiceWrites:
             case CreateLoadBalancer(name=name, body=body):
                 await self._balancers.create(name, described(body, snapshot))
                 log.info("load balancer created", service=key, lb=name)
-            case ChangeLoadBalancer(name=name, change=difference) if load_balancer := self._balancers.get(name):
-                document = described(changed_document(load_balancer, difference), snapshot)
+            case ChangeLoadBalancer(name=name) if load_balancer := self._balancers.get(name):
+                document = described(changed_document(load_balancer, write), snapshot)
                 written = await self._balancers.replace(name, document)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
             case DeleteLoadBalancer(name=name, uid=uid, version=version):
@@ -127,7 +204,7 @@ class ServiceWrites:
             raise Conflict(error.answer) from error
         if live.metadata.resource_version != meta.resource_version:
             self._services.observe(live)
-            raise Conflict(Answer(409, "Conflict", "the cached Service is not current", f"GET Service {meta.key}"))
+            raise StaleCache(meta.key)
 
     async def _patch(self, service: Service, patch: Document) -> None:
         try:

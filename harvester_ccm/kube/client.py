@@ -19,6 +19,7 @@ import secrets
 import ssl
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Literal, Self, TypeVar, cast
@@ -30,6 +31,7 @@ import structlog
 
 from harvester_ccm.errors import (
     UNREADABLE,
+    AlreadyExists,
     AnswerTooLarge,
     ApiError,
     CCMError,
@@ -182,6 +184,16 @@ class ApiClient:
     async def create(self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None) -> T:
         """Create an object and return it as stored. Raises AlreadyExists, AdmissionDenied, Invalid, …."""
         return await self._ask(resource, "POST", resource.path(namespace), body)
+
+    async def check_creation(
+        self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None
+    ) -> None:
+        """Send an object as a dry run, which creates nothing. Raises the error with which it would be rejected.
+
+        An object of this name may exist: the API server looks for the name after the admission.
+        """
+        with suppress(AlreadyExists):
+            await self.request("POST", resource.path(namespace), params={"dryRun": "All"}, body=body)
 
     async def replace(
         self, resource: Resource[T], name: str, body: Mapping[str, object], *, namespace: str | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.controllers.creation_gate import RESPONSE_SECONDS
+from harvester_ccm.controllers.service import RESPONSE_SECONDS
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.flowcontrol import LONGEST_PAUSE
 from harvester_ccm.model.core import NODES
@@ -22,7 +22,7 @@ from harvester_ccm.names import (
     LB_SERVICE_NAMESPACE,
     WORKLOAD_TYPE,
 )
-from harvester_ccm.plan.service.create import CREATION_QUEUED, QUEUED_SECONDS
+from harvester_ccm.plan.service.decision import CREATION_QUEUED, QUEUED_SECONDS
 from tests.program.test_new_harvester import with_machines, with_nodes
 from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time

@@ -87,7 +87,7 @@ def test_a_booking_that_asking_again_would_have_shown_may_not_stay(monkeypatch: 
 
     def unasked(balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
         write = deletion_of(balancer)
-        asks = isinstance(write, ChangeLoadBalancer) and write.change.ask_again
+        asks = isinstance(write, ChangeLoadBalancer) and write.ask_again
         return delete_load_balancer(balancer) if asks else write
 
     monkeypatch.setattr("harvester_ccm.plan.service.removal.deletion_of", unasked)

@@ -134,8 +134,8 @@ class ServicePlanWorld:
                 document = msgspec.json.decode(msgspec.json.encode(body))
                 named = {"metadata": {"namespace": CLUSTER.namespace, "finalizers": []}}
                 self.harvester.create(LOAD_BALANCERS, merged(document, named))
-            case ChangeLoadBalancer(name=name, change=lb_change) if name in self.load_balancers:
-                self.harvester.replace(LOAD_BALANCERS, _key(name), changed_document(self.balancer(name), lb_change))
+            case ChangeLoadBalancer(name=name) if name in self.load_balancers:
+                self.harvester.replace(LOAD_BALANCERS, _key(name), changed_document(self.balancer(name), write))
             case DeleteLoadBalancer(name=name, uid=uid):
                 if name in self.load_balancers and self.load_balancers[name]["metadata"]["uid"] == uid:
                     self.delete_balancer(name)

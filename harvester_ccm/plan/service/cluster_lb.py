@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
+from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IP_POOL,
@@ -38,13 +38,20 @@ from harvester_ccm.plan.service.kube_vip import (
     virtual_ip_ingress,
     withdraw,
 )
-from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of
+from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of, searches_elsewhere
 from harvester_ccm.plan.service.messages import NO_DHCP_ANSWER, UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.network_device import NO_DEVICE, Device, device_for
-from harvester_ccm.plan.service.removal import keep_or_remake
+from harvester_ccm.plan.service.removal import deletion_of
 from harvester_ccm.plan.service.request import Request, asked_in, normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.writes import Desired, ServiceChange, TouchEndpoints, change_load_balancer
+from harvester_ccm.plan.service.writes import (
+    ChangeLoadBalancer,
+    DeleteLoadBalancer,
+    Desired,
+    ServiceChange,
+    TouchEndpoints,
+    wait_for,
+)
 
 DHCP_PATIENCE: Final = 30.0
 """Seconds that kube-vip can take to get a lease before an Event reports that there is none."""
@@ -92,6 +99,18 @@ def _plan_pending(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Des
     )
 
 
+def keep_or_remake(
+    snapshot: ServiceSnapshot, load_balancer: LoadBalancer, change: ChangeLoadBalancer | None
+) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
+    """Return the write for a load balancer without an address, whose desired state differs by ``change``.
+
+    If it is in another pool or network than the Service requests now, it is deleted and created again: Harvester
+    forgets what it has allocated in one pool when another one is named.
+    """
+    elsewhere = searches_elsewhere(load_balancer, snapshot) and not snapshot.pending.patience
+    return deletion_of(load_balancer) if elsewhere or load_balancer.is_closed else change
+
+
 def without_address(snapshot: ServiceSnapshot, annotations: Annotations) -> ServiceChange:
     """Return the change for a Service without an address from Harvester, with these annotations."""
     if snapshot.kept:
@@ -105,14 +124,13 @@ def without_address(snapshot: ServiceSnapshot, annotations: Annotations) -> Serv
 
 def wait_for_address(snapshot: ServiceSnapshot) -> Desired:
     """Return what a Service without an address from Harvester waits for, with the Warning when it is due."""
-    cause = snapshot.pending
-    if snapshot.harvester_problem is not None and snapshot.waited >= UNAVAILABLE_PATIENCE:
-        return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE), harvester_unavailable(snapshot.harvester_problem))
-    if snapshot.waited < cause.patience:
-        return Desired(Wait(cause.reason, cause.patience - snapshot.waited))
+    cause, problem = snapshot.pending, snapshot.harvester_problem
+    if problem is not None and snapshot.waited >= UNAVAILABLE_PATIENCE:
+        return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE), harvester_unavailable(problem))
+    desired = wait_for(cause.reason, snapshot, cause.patience, cause.note)
     # If there is certainly no address, one that the Service does not request is withdrawn.
-    shown = not_allocated_note(snapshot) if snapshot.kept or cause.reason not in NO_ADDRESS else None
-    return Desired(Wait(cause.reason), cause.note, events=(shown,))
+    shown = desired.cause is not None and (snapshot.kept or cause.reason not in NO_ADDRESS)
+    return desired.tell(not_allocated_note(snapshot)) if shown else desired
 
 
 def _plan_without_device(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: Device) -> Desired:
@@ -123,7 +141,7 @@ def _plan_without_device(snapshot: ServiceSnapshot, load_balancer: LoadBalancer,
         Wait(WaitReason.NETWORK_DEVICE),
         device_note(service, address, device, waits=True),
         service=ServiceChange(annotations=annotations, finalizer=True),
-        then=change_load_balancer(load_balancer, load_balancer_change(load_balancer, snapshot)),
+        then=load_balancer_change(load_balancer, snapshot),
     )
 
 
@@ -142,7 +160,7 @@ def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: D
             finalizer=True,
             ingress=virtual_ip_ingress(address, service),
         ),
-        then=change_load_balancer(load_balancer, load_balancer_change(load_balancer, snapshot, address=address)),
+        then=load_balancer_change(load_balancer, snapshot, address=address),
     )
 
 
@@ -150,17 +168,13 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: D
     """Have kube-vip request a lease, which it writes to the status; the load balancer gets a copy of the address."""
     service = snapshot.service
     lease = lease_of(service, touched=snapshot.remembered.touch_at is None)
-    change = load_balancer_change(load_balancer, snapshot, address=lease)
-    outcome, cause = Done() if lease else Wait(WaitReason.DHCP), None if lease else NO_DHCP_ANSWER
-    if not lease and snapshot.waited < DHCP_PATIENCE:
-        outcome, cause = Wait(WaitReason.DHCP, DHCP_PATIENCE - snapshot.waited), None
-    return Desired(
-        outcome,
-        cause,
+    desired = Desired() if lease else wait_for(WaitReason.DHCP, snapshot, DHCP_PATIENCE, NO_DHCP_ANSWER)
+    return replace(
+        desired,
         events=(
             device_note(service, DHCP_ADDRESS, device),
             not_as_requested(service, snapshot.request, load_balancer, lease),
-            _lease_event(load_balancer.address, lease) if change.address is not None else None,
+            _lease_event(load_balancer.address, lease) if lease and lease != load_balancer.address else None,
         ),
         service=ServiceChange(
             annotations=announce(service, DHCP_ADDRESS, device=device.name),
@@ -168,7 +182,7 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: D
             # kube-vip writes the lease with the ports of that moment and does not follow them.
             ingress=virtual_ip_ingress(lease, service) if lease and len(service.addresses) <= 1 else None,
         ),
-        then=change_load_balancer(load_balancer, change),
+        then=load_balancer_change(load_balancer, snapshot, address=lease),
     )
 
 

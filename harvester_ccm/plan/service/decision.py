@@ -15,49 +15,61 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, plan_cluster
-from harvester_ccm.plan.service.condition import condition_of
-from harvester_ccm.plan.service.create import (
-    CREATION_QUEUED,
-    QUEUED_SECONDS,
-    plan_creation,
-    plan_harvester_mismatch,
-    plan_replacement,
+from harvester_ccm.plan.service.kept_address import plan_taken, record_of
+from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, delegate, suppress
+from harvester_ccm.plan.service.load_balancer import new_load_balancer
+from harvester_ccm.plan.service.messages import (
+    CONTROLLER_PATIENCE,
+    UNAVAILABLE_PATIENCE,
+    harvester_mismatch,
+    harvester_unavailable,
 )
-from harvester_ccm.plan.service.kept_address import allocated_twice, plan_taken
-from harvester_ccm.plan.service.kube_vip import Announcement, suppress
-from harvester_ccm.plan.service.messages import UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.ownership import adoption_note, allocated_addresses, foreign_note
-from harvester_ccm.plan.service.removal import deletion_of, plan_removal
+from harvester_ccm.plan.service.removal import deletion_of, plan_removal, plan_replacement
 from harvester_ccm.plan.service.request import converted, ignored_settings, refused_changes, unsupported
 from harvester_ccm.plan.service.scope import is_served, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.vm_lb import plan_vm
-from harvester_ccm.plan.service.writes import Desired, ServiceChange, ServicePlan, next_write
+from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
+from harvester_ccm.plan.service.writes import (
+    CreateLoadBalancer,
+    Desired,
+    Document,
+    ServiceChange,
+    ServicePlan,
+    next_write,
+    wait_for,
+)
 
 GONE_PATIENCE: Final = 30.0
 """Seconds that the deletion of a load balancer may take before an Event reports that it is awaited."""
+QUEUED_SECONDS: Final = 60.0
+"""Time after which a Service whose creation is queued gets an Event; Harvester serves more than 100 Services in it."""
+CREATION_QUEUED: Final = EventMessage(
+    "Warning",
+    Reason.ADDRESS_PENDING,
+    "The load balancer is created after Harvester has responded to those that were created before it; load balancers "
+    "are created one at a time. If this Event stays, check that the deployment harvester-load-balancer in namespace "
+    "harvester-system is running",
+)
+_ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 
 
 def plan_service(snapshot: ServiceSnapshot) -> ServicePlan:
     """Return what to do for the Service now."""
-    desired = _decide(snapshot)
-    return next_write(desired, snapshot, condition_of(desired, snapshot))
+    return next_write(_decide(snapshot), snapshot)
 
 
 def plan_queued(plan: ServicePlan, snapshot: ServiceSnapshot) -> ServicePlan:
     """Return the plan of a Service whose load balancer cannot be created yet, because another one is in progress."""
-    warnings = tuple(event for event in plan.events if event.type == "Warning")
-    if snapshot.waited < QUEUED_SECONDS:
-        outcome, cause = Wait(WaitReason.CREATION_QUEUED, QUEUED_SECONDS - snapshot.waited), None
-    else:
-        outcome, cause = Wait(WaitReason.CREATION_QUEUED), CREATION_QUEUED
-    desired = Desired(outcome, cause, events=warnings)
-    return next_write(desired, snapshot, condition_of(desired, snapshot))
+    queued = wait_for(WaitReason.CREATION_QUEUED, snapshot, QUEUED_SECONDS, CREATION_QUEUED)
+    warnings = (event for event in plan.events if event.type == "Warning")
+    return next_write(queued.tell(*warnings), snapshot)
 
 
 def _decide(snapshot: ServiceSnapshot) -> Desired:
@@ -87,13 +99,11 @@ def _plan_unavailable(snapshot: ServiceSnapshot) -> Desired:
     service, problem = snapshot.service, snapshot.harvester_problem
     is_managed = service.metadata.has_finalizer(SERVICE_FINALIZER)
     suppressed = ServiceChange(annotations={} if is_managed else suppress(service))
-    if problem is None and snapshot.waited < UNAVAILABLE_PATIENCE:
-        outcome = Wait(WaitReason.HARVESTER_UNAVAILABLE, UNAVAILABLE_PATIENCE - snapshot.waited)
-        return Desired(outcome, service=suppressed)
     # For Services that have what they need, health checks and metrics report the outage.
     waits = snapshot.scope.leaving or not is_served(service)
     cause = harvester_unavailable(problem, service) if waits else None
-    return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE), cause, service=suppressed)
+    patience = UNAVAILABLE_PATIENCE if problem is None else 0.0
+    return wait_for(WaitReason.HARVESTER_UNAVAILABLE, snapshot, patience, cause, service=suppressed)
 
 
 def _plan_own(snapshot: ServiceSnapshot) -> Desired:
@@ -109,11 +119,11 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
         suppressed = ServiceChange(annotations=suppress(service))
         desired = Desired(Refused(WaitReason.FOREIGN_LOAD_BALANCER), foreign_note(conflicting), service=suppressed)
     elif lb is None and not snapshot.our_harvester:
-        desired = plan_harvester_mismatch(snapshot)
+        desired = _plan_mismatch(snapshot)
     elif taken is not None:
         desired = taken
     elif lb is None:
-        desired = plan_creation(snapshot)
+        desired = _plan_creation(snapshot)
     else:
         desired = _plan_going(snapshot, lb) if lb.metadata.deleting else _plan_present(snapshot, lb)
     if desired.then is None:
@@ -125,16 +135,14 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
 
 def _plan_going(snapshot: ServiceSnapshot, going: LoadBalancer) -> Desired:
     """Return the desired state while the old load balancer is being deleted, which has the name and the address."""
-    suppressed = ServiceChange(annotations=suppress(snapshot.service), finalizer=True)
-    if snapshot.waited < GONE_PATIENCE:
-        return Desired(Wait(WaitReason.OLD_LOAD_BALANCER, GONE_PATIENCE - snapshot.waited), service=suppressed)
     text = (
         f"Load balancer {going.metadata.name} is still being deleted in Harvester after {GONE_PATIENCE:.0f} s; a new "
         "one is created afterwards. Check that harvester-load-balancer and its webhook run in namespace "
         "harvester-system"
     )
     cause = EventMessage("Warning", Reason.ADDRESS_PENDING, text)
-    return Desired(Wait(WaitReason.OLD_LOAD_BALANCER), cause, service=suppressed)
+    suppressed = ServiceChange(annotations=suppress(snapshot.service), finalizer=True)
+    return wait_for(WaitReason.OLD_LOAD_BALANCER, snapshot, GONE_PATIENCE, cause, service=suppressed)
 
 
 def _plan_present(snapshot: ServiceSnapshot, current: LoadBalancer) -> Desired:
@@ -151,14 +159,92 @@ def _plan_present(snapshot: ServiceSnapshot, current: LoadBalancer) -> Desired:
         touch_at = snapshot.remembered.touch_at
         awaits_touch = not vm and touch_at is not None and 0 < touch_at - snapshot.now <= TOUCH_ENDPOINTS_AFTER
         is_reached = not awaits_touch and desired.is_reached(service)
-        replacement = plan_replacement(snapshot, current, wanted) if is_started or is_reached else None
-        if replacement is not None:
+        body = _new_body(snapshot, vm=wanted == "vm") if is_started or is_reached else None
+        if body is not None and request.primary is None and request.ipam is not None:
+            replacement = plan_replacement(snapshot, current, wanted, body)
             return replacement.tell(*(desired.events if is_reached else ()))
     return desired.tell(
         refusal,
         adoption_note(current, service, snapshot.cluster),
-        allocated_twice(snapshot, current) if snapshot.holders else None,
         converted(request, current),
         ignored_settings(service, request, vm=vm),
         *refused_changes(request, current),
     )
+
+
+def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
+    """Return the desired state of a Service that has no load balancer."""
+    service, request = snapshot.service, snapshot.request
+    vm = request.wants_vm
+    refusal = unsupported(service, vm=vm, new=snapshot.is_new)
+    if refusal is not None or request.ipam is None:
+        # The first problem is that of the annotation ipam.
+        return Desired(Refused(WaitReason.NOT_SERVABLE), refusal or request.problems[0], service=_given_up(snapshot))
+    body = _new_body(snapshot, vm=vm)
+    if body is None:
+        reason = WaitReason.NODE_PORTS if not wanted_spec(snapshot) else WaitReason.MACHINES
+        return Desired(Wait(reason), service=ServiceChange(annotations=suppress(service)))
+    switches = _is_switching(service, vm=vm)
+    if switches and request.ipam == "dhcp":
+        # Another machine requests the next lease, so the address is another one.
+        return Desired(Wait(WaitReason.SWITCHING), service=ServiceChange(ingress=()))
+    # kube-vip may have announced the address that the user requests.
+    lost = not switches and is_served(service) and service.addresses[0] != request.address
+    name = snapshot.match.expected_name
+    annotations = delegate(service) if vm else suppress(service, keep_request=True)
+    if snapshot.kept and not vm:
+        annotations |= record_of(snapshot)
+    # ``ignore`` is set only after kube-vip has seen the withdrawal.
+    prepared = ServiceChange() if switches and vm else ServiceChange(annotations=annotations, finalizer=True)
+    return Desired(
+        Wait(WaitReason.NOT_PROCESSED, CONTROLLER_PATIENCE),
+        events=(ignored_settings(service, request, vm=vm), _recreating(service, name) if lost else _ENSURING),
+        service=prepared,
+        then=CreateLoadBalancer(name, body),
+    )
+
+
+def _new_body(snapshot: ServiceSnapshot, *, vm: bool) -> Document | None:
+    """Return the load balancer as it is created; None while the backends or node ports of one for VMs are not known."""
+    spec = wanted_spec(snapshot) if vm else {}
+    if vm and not (spec and snapshot.backends.known):
+        return None
+    return new_load_balancer(snapshot.service, snapshot.request, snapshot.cluster, spec)
+
+
+def _is_switching(service: Service, *, vm: bool) -> bool:
+    """Return whether the Service has the address of a load balancer of the other workload type."""
+    found = Announcement.of(service)
+    return found.withdrawn and found.ignored != vm and is_served(service)
+
+
+def _plan_mismatch(snapshot: ServiceSnapshot) -> Desired:
+    """Return the plan for a Service without a load balancer if this is not known to be the Harvester of the cluster.
+
+    A Service that has an address keeps it: it is announced, and allocated in the Harvester of the cluster.
+    """
+    suppressed = ServiceChange(annotations=suppress(snapshot.service))
+    if snapshot.our_harvester is None:
+        return Desired(Wait(WaitReason.MACHINES, 1.0), service=suppressed)
+    cause = EventMessage("Warning", Reason.NOT_RECOGNISED, harvester_mismatch(snapshot.cluster))
+    return Desired(Refused(WaitReason.NEW_HARVESTER), cause, service=suppressed)
+
+
+def _given_up(snapshot: ServiceSnapshot) -> ServiceChange:
+    """Return the change for a Service that cannot have a load balancer: the address of an earlier one is withdrawn."""
+    service = snapshot.service
+    if snapshot.kept:
+        return ServiceChange()
+    # What kube-vip shows of a withdrawn Service is the address of an earlier load balancer.
+    if service.addresses and (is_served(service) or Announcement.of(service).withdrawn):
+        return ServiceChange(annotations=WITHDRAWN, ingress=())
+    return ServiceChange(annotations=suppress(service))
+
+
+def _recreating(service: Service, name: str) -> EventMessage:
+    """Return the Warning for a missing load balancer; Harvester allocates an address again by the name."""
+    text = (
+        f"No load balancer in Harvester has address {service.addresses[0]} of this Service; one is created as {name}. "
+        "If that was its name, Harvester gives it the same address unless another load balancer has it now"
+    )
+    return EventMessage("Warning", Reason.RECREATING, text)

@@ -1,4 +1,4 @@
-"""Addresses that a Service shows without a load balancer of its own, and addresses that Harvester allocated twice."""
+"""Addresses that a Service has without a load balancer of its own."""
 
 from __future__ import annotations
 
@@ -49,20 +49,6 @@ def plan_taken(snapshot: ServiceSnapshot) -> Desired | None:
     )
     cause = EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
     return Desired(Wait(WaitReason.OTHER, 1.0), cause, service=ServiceChange(annotations=WITHDRAWN, ingress=()))
-
-
-def allocated_twice(snapshot: ServiceSnapshot, current: LoadBalancer) -> EventMessage | None:
-    """Return the Warning if Harvester has allocated the address to another load balancer of the pool, too, or None."""
-    address, pool = current.allocated_ip, current.allocated_pool
-    others = tuple(one for one in snapshot.booked_for_others(address) if one.allocated_pool == pool)
-    if not address or not others:
-        return None
-    text = (
-        f"Harvester has allocated address {address} of IP pool {pool} twice: to {current.metadata.name} of this "
-        f"Service and to {_names(others)}. It is undefined which of them responds. status.allocated of the pool names "
-        "one of them: delete the other load balancer in Harvester, and it is created again with another address"
-    )
-    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
 
 
 def _names(others: Iterable[LoadBalancer]) -> str:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from msgspec import Struct, field
-
 from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
@@ -30,37 +28,16 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UID,
+    LB_TOUCH,
 )
+from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.request import Request, network_annotation, normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-
-Document = dict[str, object]
-
-
-class LoadBalancerChange(Struct, frozen=True):
-    """Fields of an existing LoadBalancer that change; None as a value of a map removes the key."""
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str | None] = field(default_factory=dict)
-    spec: Mapping[str, object] = field(default_factory=dict)
-    address: str | None = None
-    """New ``status.address``; None leaves it."""
-    closing_pool: str = ""
-    """Pool that is named in place of an address: Harvester then allocates nothing more, and releases what it has
-    allocated there with the load balancer. Its conditions are cleared, so that the next one is its response."""
-    ask_again: bool = False
-    """Whether Harvester's conditions are cleared, so that it searches for an address once more."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing changes."""
-        return self == LoadBalancerChange()
+from harvester_ccm.plan.service.writes import ChangeLoadBalancer, Document
 
 
-def new_load_balancer(
-    service: Service, request: Request, name: str, cluster: ClusterIdentity, *, spec: Mapping[str, object]
-) -> Document:
-    """Return the object to create with this ``spec``.
+def new_load_balancer(service: Service, request: Request, cluster: ClusterIdentity, vm_spec: Document) -> Document:
+    """Return the object to create; ``vm_spec`` has the fields of a VM load balancer, and is empty for a cluster one.
 
     It has the finalizer of Harvester's controller from the start. Otherwise Harvester adds it with a separate write,
     which may conflict with others and is a third of its writes, of which it has five a second. The finalizer does not
@@ -72,19 +49,28 @@ def new_load_balancer(
         LB_REQUESTED_NETWORK: network,
         LB_SELECT_PROJECT: request.project,
         LB_SELECT_NAMESPACE: request.pool_namespace,
+        # Harvester may still collect the parts of an earlier load balancer of this name, and those of this one, too.
+        LB_TOUCH: "true" if vm_spec else None,
         **_kept_annotations(service, cluster),
+    }
+    spec = {
+        **_description(request),
+        "workloadType": "vm" if vm_spec else "cluster",
+        "ipam": request.ipam,
+        "ipPool": request.ip_pool if request.ipam == "pool" else "",
+        **vm_spec,
     }
     return {
         "apiVersion": LOAD_BALANCERS.api_version,
         "kind": LOAD_BALANCERS.kind,
         "metadata": {
-            "name": name,
+            "name": name_for(service, cluster),
             "namespace": cluster.namespace,
             "labels": load_balancer_labels(service, cluster),
             "annotations": {key: value for key, value in annotations.items() if value is not None},
             "finalizers": [LB_CONTROLLER_FINALIZER],
         },
-        "spec": {key: value for key, value in {**_description(request), **spec}.items() if value not in (None, "")},
+        "spec": {key: value for key, value in spec.items() if value not in (None, "")},
     }
 
 
@@ -118,26 +104,29 @@ def load_balancer_change(
     current: LoadBalancer,
     snapshot: ServiceSnapshot,
     *,
-    address: str | None = None,
+    address: str = "",
     spec: Mapping[str, object] | None = None,
-) -> LoadBalancerChange:
-    """Return the difference between an existing load balancer and its desired state.
+    annotations: Mapping[str, str | None] | None = None,
+) -> ChangeLoadBalancer | None:
+    """Return the write that brings an existing load balancer to its desired state; None if it has that.
 
-    ``address`` is the address in use, or None while it is not known (then the old one stays). ``spec`` has the desired
-    fields; None as a value means absent.
+    ``address`` is the address in use; if it is empty, the present one stays. ``spec`` and ``annotations`` are desired
+    in addition to those of every load balancer; None as a value means absent.
     """
     meta, service, cluster = current.metadata, snapshot.service, snapshot.cluster
-    annotations = _kept_annotations(service, cluster)
+    noted = {**_kept_annotations(service, cluster), **(annotations or {})}
     if not searches_elsewhere(current, snapshot):
-        annotations[LB_ASKED_AGAIN] = None
+        noted[LB_ASKED_AGAIN] = None
     wanted = {**_description(snapshot.request), **(spec or {})}
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}
-    return LoadBalancerChange(
+    change = ChangeLoadBalancer(
+        meta.name,
         labels={k: v for k, v in load_balancer_labels(service, cluster).items() if meta.label(k) != v},
-        annotations={k: v for k, v in annotations.items() if meta.annotation(k) != v},
+        annotations={k: v for k, v in noted.items() if meta.annotation(k) != v},
         spec={k: v for k, v in wanted.items() if not _agrees(k, present.get(k), v)},
         address=address if address and address != current.address else None,
     )
+    return None if change == ChangeLoadBalancer(meta.name) else change
 
 
 def searches_elsewhere(current: LoadBalancer, snapshot: ServiceSnapshot) -> bool:
@@ -167,7 +156,7 @@ def _covers(present: object, wanted: object) -> bool:
     return present == wanted
 
 
-def changed_document(current: LoadBalancer, change: LoadBalancerChange) -> Document:
+def changed_document(current: LoadBalancer, change: ChangeLoadBalancer) -> Document:
     """Return the whole changed object; unknown fields and the resource version stay."""
     document = current.document()
     metadata = cast("Document", document["metadata"])

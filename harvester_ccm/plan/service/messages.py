@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import (
     AdmissionDenied,
     BadRequest,
@@ -268,6 +269,16 @@ def _unavailable_text(error: CCMError | None) -> str:
                 "servers and what stands in front of them"
             )
     return f"{meaning}: {error}"
+
+
+def harvester_mismatch(cluster: ClusterIdentity) -> str:
+    """Return the message for a cloud-config that leads to another Harvester or namespace."""
+    return (
+        f"Harvester has no load balancer and no VM of this cluster in namespace {cluster.namespace}: the cloud-config "
+        "seems to lead to another Harvester or namespace. No load balancer is created there, and Services keep their "
+        "addresses. Correct the cloud-config; if the cluster moved there, start the controller with "
+        "--accept-new-harvester"
+    )
 
 
 def failure_event(error: CCMError, failures: int, service: Service) -> EventMessage | None:

@@ -84,6 +84,11 @@ class LoadBalancerMatch(Struct, frozen=True):
         """All that are deleted with the Service."""
         return self.duplicates if self.lb is None else (self.lb, *self.duplicates)
 
+    @property
+    def left(self) -> tuple[LoadBalancer, ...]:
+        """Those of them that are not being deleted yet."""
+        return tuple(one for one in self.own if not one.metadata.deleting)
+
 
 def load_balancer_name(cluster: str, namespace: str, name: str, uid: str) -> str:
     """Return the name of a Service's load balancer.

@@ -11,10 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.names import (
     DHCP_ADDRESS,
+    IP_POOL,
     LB_ASKED_AGAIN,
     LB_CONTROLLER_FINALIZER,
     PRIMARY_SERVICE_LABEL,
@@ -30,7 +34,7 @@ from harvester_ccm.plan.service.kube_vip import (
     stays_up,
     withdraw,
 )
-from harvester_ccm.plan.service.load_balancer import LoadBalancerChange, network_of, searches_elsewhere
+from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.messages import pending_cause, pool_of_last_attempt
 from harvester_ccm.plan.service.network_device import device_for
 from harvester_ccm.plan.service.ownership import allocated_addresses
@@ -40,9 +44,10 @@ from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     DeleteLoadBalancer,
     Desired,
+    Document,
     ServiceChange,
-    change_load_balancer,
     delete_load_balancer,
+    service_patch,
 )
 
 DELETION_PATIENCE: Final = 300.0
@@ -68,23 +73,20 @@ def plan_removal(snapshot: ServiceSnapshot) -> Desired:
     allocated, shown = allocated_addresses(own), Announcement.of(service)
     # kube-vip may announce a Service of another class for its other controller.
     announced_by_us = not of_other_class(service) or shown.withdrawn or not allocated.isdisjoint(_announced(shown))
-    deletion = plan_deletion(snapshot, own)
-    if deletion is None:
+    if not snapshot.match.left:
         finished = _DELETED if service.metadata.has_finalizer(SERVICE_FINALIZER) else None
         events = finished, _still_announced(snapshot, allocated)
         return Desired(events=events, service=_released(snapshot, own, announced_by_us=announced_by_us))
+    deletion = plan_deletion(snapshot, snapshot.match.left)
     withdrawn = ServiceChange(annotations=withdrawal(snapshot) if announced_by_us else {})
     if snapshot.secondary_in_progress:
         # The patch by which that Service begins to share the address may be on its way.
         return Desired(Wait(WaitReason.SECONDARIES, SHARING_RETRY), service=withdrawn)
-    return Desired(deletion.outcome, deletion.cause, deletion.events, withdrawn, deletion.then)
+    return replace(deletion, service=withdrawn)
 
 
-def plan_deletion(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...]) -> Desired | None:
-    """Return the next step of the deletion of load balancers; None when all of them are deleted or being deleted."""
-    left = [one for one in own if not one.metadata.deleting]
-    if not left:
-        return None
+def plan_deletion(snapshot: ServiceSnapshot, left: Iterable[LoadBalancer]) -> Desired:
+    """Return the next step of the deletion of load balancers that are not being deleted yet."""
     forced = snapshot.waited >= DELETION_PATIENCE
     writes = [delete_load_balancer(one) if forced else deletion_of(one) for one in left]
     write = next((one for one in writes if one is not None), None)
@@ -99,6 +101,38 @@ def plan_deletion(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...]) -> D
     )
     outcome = Wait(WaitReason.BOOKING, DELETION_PATIENCE - snapshot.waited)
     return Desired(outcome, _deletion_pending(text), then=write)
+
+
+def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wanted: str, body: Document) -> Desired:
+    """Return how a load balancer is replaced by ``body``, of the ``wanted`` workload type.
+
+    Nothing is withdrawn before Harvester has accepted the new one in a dry run. One patch pins the IP pool, so that
+    Harvester allocates the same address again, and withdraws the address.
+    """
+    service, request = snapshot.service, snapshot.request
+    deletion = plan_deletion(snapshot, (load_balancer,))
+    if not isinstance(deletion.then, DeleteLoadBalancer):
+        return deletion
+    pool = load_balancer.allocated_pool if load_balancer.spec.ipam == "pool" else ""
+    pinned = {IP_POOL: pool} if pool and not request.ip_pool else {}
+    prepared = ServiceChange(annotations={**pinned, **withdrawal(snapshot)}, finalizer=True)
+    # A Service that is withdrawn already has no address to keep.
+    check = body if wanted != "vm" or service_patch(service, prepared) else None
+    if _announced_by_secondaries(snapshot, load_balancer):
+        # They withdraw the address when they see that this Service has.
+        return Desired(Wait(WaitReason.SECONDARIES, 5.0), service=prepared, check=check)
+    text = (
+        f"The load balancer is replaced by one of workload type {wanted}: it is deleted now and created again. Its "
+        "address is kept if Harvester allows it"
+    )
+    events = (EventMessage("Normal", Reason.SWITCHING, text),)
+    return replace(deletion, outcome=Wait(WaitReason.SWITCHING), events=events, service=prepared, check=check)
+
+
+def _announced_by_secondaries(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
+    held = {*snapshot.service.addresses, load_balancer.allocated_ip, load_balancer.address}
+    announced = (one for one in map(Announcement.of, snapshot.own_secondaries) if one.shown and not one.ignored)
+    return any(held.intersection(one.status) for one in announced)
 
 
 def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
@@ -118,47 +152,32 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
     if load_balancer.allocated_ip or (load_balancer.is_closed and load_balancer.ready):
         return delete_load_balancer(load_balancer)
     if pool:
-        return change_load_balancer(load_balancer, LoadBalancerChange(closing_pool=pool))
+        return ChangeLoadBalancer(load_balancer.metadata.name, closing_pool=pool)
     if pending_cause(load_balancer).patience:
         return None
     if is_asked:
         return delete_load_balancer(load_balancer)
-    search = LoadBalancerChange(annotations={LB_ASKED_AGAIN: "true"}, ask_again=True)
-    return change_load_balancer(load_balancer, search)
-
-
-def keep_or_remake(
-    snapshot: ServiceSnapshot, load_balancer: LoadBalancer, change: LoadBalancerChange
-) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
-    """Return the write that brings a load balancer to its desired state, which differs by ``change``.
-
-    A load balancer without an address in another pool or network than the Service requests now is deleted and created
-    again: Harvester forgets what it has allocated in one pool when another one is named.
-    """
-    elsewhere = searches_elsewhere(load_balancer, snapshot) and not snapshot.pending.patience
-    if elsewhere or load_balancer.is_closed:
-        return deletion_of(load_balancer)
-    return change_load_balancer(load_balancer, change)
+    return ChangeLoadBalancer(load_balancer.metadata.name, annotations={LB_ASKED_AGAIN: "true"}, ask_again=True)
 
 
 def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
     """Return the keys of the Services that still have the address of this one, which its load balancers hold."""
     own = snapshot.match.own
+    if not own:
+        return []
     held = {*snapshot.service.addresses, *allocated_addresses(own)}
     label = primary_label(snapshot.service.metadata.key)
+    users = (one for one in snapshot.own_secondaries if _may_be_announced(one, label))
     # kube-vip announces the address in its annotation, also if another client changed the status.
-    return sorted(
-        one.metadata.key
-        for one in snapshot.own_secondaries
-        if own
-        and one.metadata.label(PRIMARY_SERVICE_LABEL) == label
-        # A Service that is being removed has the finalizer until its address is withdrawn.
-        and (
-            one.metadata.has_finalizer(SERVICE_FINALIZER)
-            or (one.spec.type == "LoadBalancer" and not one.metadata.deleting)
-        )
-        and held & {*one.addresses, Announcement.of(one).address}
-    )
+    return sorted(one.metadata.key for one in users if held & {*one.addresses, Announcement.of(one).address})
+
+
+def _may_be_announced(secondary: Service, label: str) -> bool:
+    """Return whether the address may still be announced for a Service whose label names this primary."""
+    meta = secondary.metadata
+    # A Service that is being removed has the finalizer until its address is withdrawn.
+    stays = meta.has_finalizer(SERVICE_FINALIZER) or (secondary.spec.type == "LoadBalancer" and not meta.deleting)
+    return stays and meta.label(PRIMARY_SERVICE_LABEL) == label
 
 
 def withdrawal(snapshot: ServiceSnapshot) -> Annotations:

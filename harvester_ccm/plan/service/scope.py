@@ -13,12 +13,7 @@ from harvester_ccm.model.core import Node, Service, parse_provider_id
 from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
 from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import (
-    LOAD_BALANCER_CLASS,
-    PRIMARY_SERVICE_LABEL,
-    SERVICE_FINALIZER,
-    Reason,
-)
+from harvester_ccm.names import LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import goes_by, marked_ours, service_key
 from harvester_ccm.plan.service.request import primary_reference

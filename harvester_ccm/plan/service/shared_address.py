@@ -72,7 +72,7 @@ def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
 
     ``keep`` is that with its own load balancer, if it has one: it stays until the other address can be used.
     """
-    service, primary, own = snapshot.service, snapshot.primary, snapshot.match.own
+    service, primary = snapshot.service, snapshot.primary
     sharing = _share_now(snapshot)
     if primary is None or not sharing.address:
         return keep.tell(sharing.refusal) if keep else _plan_without_address(snapshot, sharing)
@@ -87,8 +87,8 @@ def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
     ignored = ignored_settings(service, snapshot.request, vm=found.ignored, primary=primary)
     device = None if found.ignored else device_note(service, sharing.address, Device(found.device or ""))
     events = ignored, device, snapshot.request.unknown
-    deletion = plan_deletion(snapshot, own)
-    if deletion is not None:
+    if snapshot.match.left:
+        deletion = plan_deletion(snapshot, snapshot.match.left)
         changes = Announcement.of(service).address != sharing.address
         withdrawn = ServiceChange(annotations=withdrawal(snapshot) if changes else {})
         return replace(deletion, events=(*events, *deletion.events), service=withdrawn)
@@ -148,12 +148,12 @@ def _is_held_for(snapshot: ServiceSnapshot) -> bool:
     service, primary, allocated = snapshot.service, snapshot.primary, snapshot.primary_allocated
     if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
         return False
-    if allocated and not allocated.isdisjoint(service.addresses):
+    if not allocated.isdisjoint(service.addresses):
         return True
     # With an address from DHCP, Harvester names none: it is the one that the primary shows.
     if primary.addresses[:1] not in ((), service.addresses[:1]) or (allocated and DHCP_ADDRESS not in allocated):
         return False
-    gets_it_again = allocated is None or is_served_by_us(primary, snapshot.cluster)
+    gets_it_again = is_served_by_us(primary, snapshot.cluster)
     is_free = not any(map(snapshot.booked_for_others, service.addresses))
     return is_free and gets_it_again and primary.metadata.has_finalizer(SERVICE_FINALIZER)
 
@@ -190,7 +190,7 @@ def _share_now(snapshot: ServiceSnapshot) -> Sharing:
     if refusal is not None:
         return Sharing(refusal=refusal, servable=False)
     sharing = share(service, primary, snapshot.secondaries_of_primary, snapshot.cluster)
-    if primary is None or (allocated is not None and allocated.isdisjoint({sharing.address, DHCP_ADDRESS})):
+    if primary is None or allocated.isdisjoint({sharing.address, DHCP_ADDRESS}):
         return replace(sharing, address="", refusal=sharing.refusal or _not_allocated(service, primary))
     if not sharing.address:
         return sharing

@@ -19,12 +19,7 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import ConfigMap, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.lister import Listed, Lister
-from harvester_ccm.names import (
-    DHCP_ADDRESS,
-    NAD_MAPPING_NAME,
-    NAD_MAPPING_NAMESPACE,
-    SERVICE_FINALIZER,
-)
+from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.messages import NOT_PROCESSED, PendingCause, pending_cause
@@ -36,18 +31,8 @@ from harvester_ccm.plan.service.ownership import (
     service_key,
     service_uuid,
 )
-from harvester_ccm.plan.service.request import (
-    Request,
-    network_devices,
-    primary_reference,
-    read_request,
-)
-from harvester_ccm.plan.service.scope import (
-    Scope,
-    is_served_by_us,
-    primaries_of,
-    scope_of,
-)
+from harvester_ccm.plan.service.request import Request, network_devices, primary_reference, read_request
+from harvester_ccm.plan.service.scope import Scope, is_served_by_us, primaries_of, scope_of
 
 BY_PRIMARY: Final = "primary"
 """Index of Services by the primary that they name, and by the one whose address they last had."""
@@ -144,8 +129,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Load balancers of other Services with an address of this one or of its load balancers."""
     primary: Service | None = None
     """The Service whose address this one shares, if it names one that exists."""
-    primary_allocated: frozenset[str] | None = None
-    """Addresses of the primary's load balancers; None while these are not known."""
+    primary_allocated: frozenset[str] = frozenset()
+    """Addresses of the primary's load balancers."""
     secondaries_of_primary: tuple[Service, ...] = ()
     """Services that name the same primary, or this one if it names none; in the order of the cache."""
     own_secondaries: tuple[Service, ...] = ()
@@ -247,7 +232,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         request=request,
         holders=_holders(store, service, load_balancers),
         primary=named,
-        primary_allocated=_allocated(store, named, cluster) if named is not None else None,
+        primary_allocated=allocated_addresses(_candidates(store, named, cluster)) if named else frozenset(),
         secondaries_of_primary=tuple(one for one in shares_with if primary_reference(one) == (primary or key)),
         own_secondaries=tuple(one for one in store.services.by_index(BY_PRIMARY, key) if one.metadata.key != key),
         backends=store.backends,
@@ -260,11 +245,6 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         harvester_problem=store.load_balancers.problem,
         our_harvester=match.lb is not None or store.is_our_harvester(cluster),
     )
-
-
-def _allocated(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> frozenset[str] | None:
-    """Return the addresses of the load balancers of a Service; None while these are not known."""
-    return allocated_addresses(_candidates(store, service, cluster)) if store.load_balancers.synced else None
 
 
 def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:

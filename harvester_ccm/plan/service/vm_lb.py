@@ -15,14 +15,19 @@ from harvester_ccm.model.harvester import Listener, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason, some_of
 from harvester_ccm.names import LB_TOUCH, VM_NAME, Reason
 from harvester_ccm.plan.service.backends import NO_BACKEND
-from harvester_ccm.plan.service.cluster_lb import address_event, not_as_requested, wait_for_address, without_address
-from harvester_ccm.plan.service.kube_vip import delegate, restored, virtual_ip_ingress
-from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange, load_balancer_change
+from harvester_ccm.plan.service.cluster_lb import (
+    address_event,
+    keep_or_remake,
+    not_as_requested,
+    wait_for_address,
+    without_address,
+)
+from harvester_ccm.plan.service.kube_vip import Annotations, delegate, restored, virtual_ip_ingress
+from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.messages import backend_note
-from harvester_ccm.plan.service.removal import keep_or_remake
 from harvester_ccm.plan.service.shared_address import approved
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.writes import Desired, ServiceChange
+from harvester_ccm.plan.service.writes import Desired, Document, ServiceChange
 
 TOUCH_AFTER: Final = 10.0
 """Seconds after which a recreated load balancer is written once more."""
@@ -50,19 +55,24 @@ def wanted_spec(snapshot: ServiceSnapshot) -> Document:
 
 def plan_vm(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
     """Return the desired state of a Service whose VM load balancer exists."""
-    service, address = snapshot.service, load_balancer.address
-    change = load_balancer_change(load_balancer, snapshot, spec=wanted_spec(snapshot))
+    service, address, spec = snapshot.service, load_balancer.address, wanted_spec(snapshot)
     if not address:
-        then = keep_or_remake(snapshot, load_balancer, change)
-        pending = wait_for_address(snapshot).tell(_unknown_nodes(snapshot))
-        return msgspec.structs.replace(pending, service=without_address(snapshot, delegate(service)), then=then)
-    # Only a load balancer that had an address has parts that Harvester may collect.
-    change, touch_in = _touch(load_balancer, change, snapshot.waited)
+        change = load_balancer_change(load_balancer, snapshot, spec=spec)
+        return msgspec.structs.replace(
+            wait_for_address(snapshot).tell(_unknown_nodes(snapshot)),
+            service=without_address(snapshot, delegate(service)),
+            then=keep_or_remake(snapshot, load_balancer, change),
+        )
+    # Harvester may collect the parts of an earlier load balancer of this name, and those of this one, too: it is
+    # written once more. Before it has an address it has no parts.
+    touch_in = TOUCH_AFTER - snapshot.waited if load_balancer.metadata.annotation(LB_TOUCH) is not None else None
+    touched: Annotations = {LB_TOUCH: None} if touch_in is not None and touch_in <= 0 else {}
     unhealthy, check_in = _health(snapshot, load_balancer)
-    waits = [(WaitReason.TOUCH, touch_in), (WaitReason.BACKENDS, check_in)]
-    due = min(((reason, seconds) for reason, seconds in waits if seconds is not None), key=lambda w: w[1], default=None)
+    waits = (touch_in or 0.0, WaitReason.TOUCH), (check_in, WaitReason.BACKENDS)
+    seconds, reason = min((wait for wait in waits if wait[0] > 0), default=(0.0, WaitReason.TOUCH))
+    change = load_balancer_change(load_balancer, snapshot, spec=spec, annotations=touched)
     return Desired(
-        Done() if due is None else Wait(*due),
+        Wait(reason, seconds) if seconds else Done(),
         unhealthy,
         events=(
             _healthy_again(service, load_balancer) if unhealthy is None else None,
@@ -78,20 +88,20 @@ def plan_vm(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
     )
 
 
-def _health(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> tuple[EventMessage | None, float | None]:
-    """Return the Warning about the backends, and the seconds until the first health checks are over.
+def _health(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> tuple[EventMessage | None, float]:
+    """Return the Warning about the backends, or the seconds until the first health checks are over.
 
     A load balancer is not called unhealthy before its first checks are over, nor after a restart of this program.
     """
     # While the VMs of the nodes are not known, some may get traffic.
     if snapshot.backends.known and not snapshot.backends.names:
-        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, snapshot.backends.none_because), None
+        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, snapshot.backends.none_because), 0.0
     note, check = backend_note(load_balancer), load_balancer.spec.health_check
     if note is None:
-        return None, None
+        return None, 0.0
     first = check.success_threshold * check.period_seconds + check.timeout_seconds if check and check.port else 0
     left = first + FIRST_CHECKS - snapshot.waited
-    return (None, left) if left > 0 else (note, None)
+    return (None, left) if left > 0 else (note, 0.0)
 
 
 def _healthy_again(service: Service, load_balancer: LoadBalancer) -> EventMessage | None:
@@ -115,17 +125,6 @@ def _unknown_nodes(snapshot: ServiceSnapshot) -> EventMessage | None:
         "of the cloud-config is known for certain. See: harvester-ccm explain node NAME"
     )
     return EventMessage("Warning", Reason.NODES_WITHOUT_VM, text)
-
-
-def _touch(
-    load_balancer: LoadBalancer, change: LoadBalancerChange, waited: float
-) -> tuple[LoadBalancerChange, float | None]:
-    """Return the change with the second write of a recreated load balancer, and in how many seconds that is due."""
-    if load_balancer.metadata.annotation(LB_TOUCH) is None:
-        return change, None
-    if waited < TOUCH_AFTER:
-        return change, TOUCH_AFTER - waited
-    return msgspec.structs.replace(change, annotations={**change.annotations, LB_TOUCH: None}), None
 
 
 def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[Listener, ...]:

@@ -19,16 +19,28 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Ingress, Service, ServiceCondition
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome
-from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wait, WaitReason
+from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service import kube_vip
-from harvester_ccm.plan.service.load_balancer import Document, LoadBalancerChange
+from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.redaction import inert
+
+Document = dict[str, object]
 
 REPLACEMENT_WRITES: Final = 10
 """Writes that must be left before a load balancer is replaced: a replacement takes five, and users repeat it."""
 WITHDRAWAL_WRITES: Final = 3
 """Writes that must be left before an address is withdrawn: that one, the next announcement, and the touch after it."""
+
+
+_ANNOUNCING: Final[Mapping[str, str]] = {
+    WaitReason.ENDPOINTS: "kube-vip announces the address after the next change of the endpoints of the Service",
+    WaitReason.DHCP: "kube-vip requests an address from DHCP",
+}
+"""Message for what a Service with a load balancer waits for, by the reason."""
+_CLUSTER_WIDE: Final = frozenset({Reason.HARVESTER_UNAVAILABLE, Reason.NOT_RECOGNISED})
+"""Causes that hold for all Services at once; a Service that has its address is not affected."""
 
 
 class ServiceChange(Struct, frozen=True):
@@ -63,10 +75,19 @@ class CreateLoadBalancer(Struct, frozen=True):
 
 
 class ChangeLoadBalancer(Struct, frozen=True):
-    """Replace the load balancer in Harvester by the changed object."""
+    """Replace the load balancer in Harvester by one with these changes; None as a value of a map removes the key."""
 
     name: str
-    change: LoadBalancerChange
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    spec: Mapping[str, object] = field(default_factory=dict)
+    address: str | None = None
+    """New ``status.address``; None leaves it."""
+    closing_pool: str = ""
+    """Pool that is named in place of an address: Harvester then allocates nothing more, and releases what it has
+    allocated there with the load balancer. Its conditions are cleared, so that the next one is its response."""
+    ask_again: bool = False
+    """Whether Harvester's conditions are cleared, so that it searches for an address once more."""
 
 
 class DeleteLoadBalancer(Struct, frozen=True):
@@ -111,6 +132,21 @@ class Desired(Struct, frozen=True):
         return replace(self, events=(*events, *self.events))
 
 
+def wait_for(
+    reason: WaitReason,
+    snapshot: ServiceSnapshot,
+    patience: float,
+    cause: EventMessage | None,
+    *,
+    service: ServiceChange | None = None,
+) -> Desired:
+    """Return the state of a Service that waits; the Warning ``cause`` is due after ``patience`` seconds of waiting."""
+    service = service or ServiceChange()
+    if snapshot.waited < patience:
+        return Desired(Wait(reason, patience - snapshot.waited), service=service)
+    return Desired(Wait(reason), cause, service=service)
+
+
 class ServicePlan(Struct, frozen=True):
     """What is done for a Service now. The write is the next one; the Service is planned again after it."""
 
@@ -128,9 +164,9 @@ class ServicePlan(Struct, frozen=True):
     """Writes that the rate limiter must have left for the Service."""
 
 
-def next_write(desired: Desired, snapshot: ServiceSnapshot, condition: ServiceCondition | None) -> ServicePlan:
-    """Return the plan for the desired state; ``condition`` is what the Service has then, None if it has none."""
-    service, check, needed = snapshot.service, desired.check, 1
+def next_write(desired: Desired, snapshot: ServiceSnapshot) -> ServicePlan:
+    """Return the plan for the desired state."""
+    service, condition, check, needed = snapshot.service, condition_of(desired, snapshot), desired.check, 1
     write: Write | None = desired.then
     stated = replace(desired.service, condition=condition or REMOVED)
     if service_patch(service, desired.service):
@@ -149,11 +185,6 @@ def next_write(desired: Desired, snapshot: ServiceSnapshot, condition: ServiceCo
     events = tuple(one for one in dict.fromkeys((*desired.events, desired.cause)) if one is not None)
     then = desired.then if write is not desired.then else None
     return ServicePlan(desired.outcome, condition, events, write, then, check, needed)
-
-
-def change_load_balancer(load_balancer: LoadBalancer, change: LoadBalancerChange) -> ChangeLoadBalancer | None:
-    """Return the write of a change, or None if it is empty."""
-    return None if change.empty else ChangeLoadBalancer(load_balancer.metadata.name, change)
 
 
 def delete_load_balancer(load_balancer: LoadBalancer) -> DeleteLoadBalancer:
@@ -235,3 +266,76 @@ def _ingress_document(ingress: Ingress) -> dict[str, object]:
     if ingress.ports:
         document["ports"] = [{"port": port.port, "protocol": port.protocol} for port in ingress.ports]
     return document
+
+
+def condition_of(desired: Desired, snapshot: ServiceSnapshot) -> ServiceCondition | None:
+    """Return the condition that the Service has in its desired state; None if it has none."""
+    service, outcome, cause = snapshot.service, desired.outcome, desired.cause
+    if not snapshot.scope.ours or desired.service.finalizer is False:
+        return None
+    if cause is not None:
+        return condition_for(cause, snapshot, outcome)
+    ingress = desired.service.ingress
+    addresses = service.addresses if ingress is None else tuple(one.ip for one in ingress if one.ip)
+    if _has_load_balancer(outcome):
+        unhealthy = service.ready_condition is not None and service.ready_condition.reason == Reason.BACKENDS_UNHEALTHY
+        lb = snapshot.match.lb
+        is_ready = lb is not None and lb.ready is not None and lb.ready.status == "True"
+        if not addresses or (unhealthy and not is_ready):
+            # While Harvester reports another problem, the last known state of the backends stays.
+            return service.ready_condition
+        text = f"The load balancer has address {', '.join(addresses)}"
+        return _condition(snapshot, "True", str(Reason.ENSURED), text)
+    lacking = _ANNOUNCING.get(getattr(outcome, "reason", "")) or _lacking(snapshot, addresses)
+    if isinstance(outcome, Wait) and lacking:
+        return _condition(snapshot, "False", _camel(outcome.reason), lacking)
+    return service.ready_condition
+
+
+def condition_for(
+    cause: EventMessage, snapshot: ServiceSnapshot, outcome: Outcome | None = None
+) -> ServiceCondition | None:
+    """Return the condition of a Service that is not ready for this cause; ``outcome`` names the reason, if given."""
+    if cause.reason in _CLUSTER_WIDE and snapshot.service.addresses and not snapshot.scope.leaving:
+        return snapshot.service.ready_condition
+    named = outcome is not None and not _has_load_balancer(outcome)
+    reason = _camel(outcome.reason) if named and isinstance(outcome, Wait | Refused) else str(cause.reason)
+    return _condition(snapshot, "False", reason, cause.message)
+
+
+def _has_load_balancer(outcome: Outcome) -> bool:
+    """Return whether a Service with this outcome has its load balancer."""
+    return isinstance(outcome, Done) or (
+        isinstance(outcome, Wait) and outcome.reason in {WaitReason.TOUCH, WaitReason.BACKENDS}
+    )
+
+
+def _lacking(snapshot: ServiceSnapshot, addresses: tuple[str, ...]) -> str:
+    """Return the message for a Service that waits without a Warning; empty if the condition does not change yet."""
+    service, found = snapshot.service, Announcement.of(snapshot.service)
+    if not service.metadata.has_finalizer(SERVICE_FINALIZER) and (found.wished or found.status):
+        # kube-vip may announce the requested address of a new Service. Without the condition, a restarted process would
+        # take that for the address of a Service that another provider served.
+        return "An address is requested from Harvester"
+    was_ready = service.ready_condition is not None and service.ready_condition.status == "True"
+    return "The Service has no address at the moment" if was_ready and not addresses else ""
+
+
+def _condition(snapshot: ServiceSnapshot, status: str, reason: str, message: str) -> ServiceCondition:
+    return ServiceCondition(
+        type=LOAD_BALANCER_READY,
+        status=status,
+        reason=reason,
+        message=inert(message),
+        observed_generation=snapshot.service.metadata.generation,
+        last_transition_time=snapshot.wall_time,
+    )
+
+
+def _camel(reason: str) -> str:
+    """Return a reason in the form of the API conventions.
+
+    >>> _camel("pool_exhausted")
+    'PoolExhausted'
+    """
+    return "".join(word.capitalize() for word in reason.split("_"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from harvester_ccm.controllers.creation_gate import RESPONSE_SECONDS, CreationGate
+from harvester_ccm.controllers.service import RESPONSE_SECONDS, CreationGate
 from tests.worlds.builders import CLUSTER, allocated, marked
 from tests.worlds.clock import jumping_time
 

@@ -84,8 +84,8 @@ def short(write: Write | None, service: Service) -> object:
             return {**metadata, **_status(patch), **({"touch": True} if touch else {})} or None
         case CreateLoadBalancer(name=name, body=body):
             return {"create": name, **body["spec"]}  # type: ignore[dict-item]  # a spec is a document
-        case ChangeLoadBalancer(name=name, change=lb_change):
-            return {"write": name, **{key: value for key, value in asdict(lb_change).items() if value}}
+        case ChangeLoadBalancer(name=name):
+            return {"write": name, **{key: value for key, value in asdict(write).items() if value and key != "name"}}
         case DeleteLoadBalancer(name=name):
             return {"delete": name}
         case TouchEndpoints():

@@ -19,7 +19,6 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import (
-    LoadBalancerChange,
     changed_document,
     described,
     load_balancer_change,
@@ -137,16 +136,21 @@ def test_same_status(ingress: list[dict[str, Any]], same: bool) -> None:
 
 MANAGED = ClusterIdentity("demo", "vms", "cluster-uid", management_network="infra/mgmt")
 MANAGEMENT = "cloudprovider.harvesterhci.io/managementNetwork"
-DIFFERENCES: dict[str, tuple[Any, ClusterIdentity, dict[str, Any], LoadBalancerChange]] = {
-    "none": (allocated(), CLUSTER, {"address": ADDRESS}, LoadBalancerChange()),
-    "address unknown": (allocated(), CLUSTER, {}, LoadBalancerChange()),
-    "address": (allocated(), CLUSTER, {"address": "10.0.0.1"}, LoadBalancerChange(address="10.0.0.1")),
-    "management network set": (allocated(), MANAGED, {}, LoadBalancerChange(annotations={MANAGEMENT: "infra/mgmt"})),
+DIFFERENCES: dict[str, tuple[Any, ClusterIdentity, dict[str, Any], ChangeLoadBalancer | None]] = {
+    "none": (allocated(), CLUSTER, {"address": ADDRESS}, None),
+    "address unknown": (allocated(), CLUSTER, {}, None),
+    "address": (allocated(), CLUSTER, {"address": "10.0.0.1"}, ChangeLoadBalancer(LB_NAME, address="10.0.0.1")),
+    "management network set": (
+        allocated(),
+        MANAGED,
+        {},
+        ChangeLoadBalancer(LB_NAME, annotations={MANAGEMENT: "infra/mgmt"}),
+    ),
     "management network no longer set": (
         allocated(annotations={MANAGEMENT: "infra/mgmt"}),
         CLUSTER,
         {},
-        LoadBalancerChange(annotations={MANAGEMENT: None}),
+        ChangeLoadBalancer(LB_NAME, annotations={MANAGEMENT: None}),
     ),
     "what Harvester's webhook overwrites is left alone": (
         allocated(
@@ -158,30 +162,31 @@ DIFFERENCES: dict[str, tuple[Any, ClusterIdentity, dict[str, Any], LoadBalancerC
         ),
         CLUSTER,
         {"address": ADDRESS},
-        LoadBalancerChange(),
+        None,
     ),
     "fields that must be absent": (
         allocated(spec={"healthCheck": {"port": 1}}),
         CLUSTER,
         {"spec": {"healthCheck": None}},
-        LoadBalancerChange(spec={"healthCheck": None}),
+        ChangeLoadBalancer(LB_NAME, spec={"healthCheck": None}),
     ),
-    "fields that are absent": (allocated(), CLUSTER, {"spec": {"healthCheck": None}}, LoadBalancerChange()),
+    "fields that are absent": (allocated(), CLUSTER, {"spec": {"healthCheck": None}}, None),
 }
 
 
 @pytest.mark.parametrize(("found", "cluster", "more", "change"), DIFFERENCES.values(), ids=DIFFERENCES.keys())
-def test_difference(found: Any, cluster: ClusterIdentity, more: dict[str, Any], change: LoadBalancerChange) -> None:
+def test_difference(
+    found: Any, cluster: ClusterIdentity, more: dict[str, Any], change: ChangeLoadBalancer | None
+) -> None:
     made = load_balancer_change(found, snapshot_of(service(), cluster=cluster), **more)
     assert made == change
-    assert made.empty is (change == LoadBalancerChange())
 
 
 def test_what_harvester_said_stays_unless_it_has_to_look_for_an_address_elsewhere() -> None:
     found = marked(message="no matched IPPool with requirement")
     said = {"allocatedAddress": {}, "conditions": found.document()["status"]["conditions"]}  # type: ignore[index]
-    assert changed_document(found, LoadBalancerChange(labels={"l": "1"}))["status"] == said
-    assert changed_document(found, LoadBalancerChange(ask_again=True))["status"] == {"allocatedAddress": {}}
+    assert changed_document(found, ChangeLoadBalancer(LB_NAME, labels={"l": "1"}))["status"] == said
+    assert changed_document(found, ChangeLoadBalancer(LB_NAME, ask_again=True))["status"] == {"allocatedAddress": {}}
 
 
 def test_a_put_keeps_what_this_program_does_not_know() -> None:
@@ -193,7 +198,8 @@ def test_a_put_keeps_what_this_program_does_not_know() -> None:
     known["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "owner"}]
     status = {"allocatedAddress": {"ip": ADDRESS, "ipPool": "lan"}, "fromTheFuture": "x"}
     found = LOAD_BALANCERS.decode(msgspec.json.encode({**known, "status": status}))
-    change = LoadBalancerChange(
+    change = ChangeLoadBalancer(
+        LB_NAME,
         labels={"l": "1"},
         annotations={LB_SERVICE_UID: UID, LB_TOUCH: None},
         spec={"listeners": [], "healthCheck": None},
@@ -218,26 +224,26 @@ def test_a_put_keeps_what_this_program_does_not_know() -> None:
 
 def test_a_put_without_an_address_leaves_the_status_as_it_was() -> None:
     found = allocated()
-    document: Any = changed_document(found, LoadBalancerChange(labels={"a": "b"}))
+    document: Any = changed_document(found, ChangeLoadBalancer(LB_NAME, labels={"a": "b"}))
     assert document["status"] == found.document()["status"]
 
 
 def test_a_refusal_before_the_question_does_not_answer_it() -> None:
     refused = marked(message="fail to get allocator no-such-pool")
     assert pending_cause(refused).reason == "no_such_pool"
-    document: Any = changed_document(refused, LoadBalancerChange(ask_again=True))
+    document: Any = changed_document(refused, ChangeLoadBalancer(LB_NAME, ask_again=True))
     assert document["status"] == {"allocatedAddress": {}}
     assert deletion_of(LOAD_BALANCERS.decode(msgspec.json.encode(document))) is None
 
 
 def test_a_pool_is_named_in_the_place_of_an_address() -> None:
     refused = marked(message="fail to get ip from pool lan, error: no IP addresses available")
-    document: Any = changed_document(refused, LoadBalancerChange(closing_pool="lan"))
+    document: Any = changed_document(refused, ChangeLoadBalancer(LB_NAME, closing_pool="lan"))
     assert document["status"] == {"allocatedAddress": {"ipPool": "lan"}}, "what comes next is said of this"
 
 
 def test_what_was_said_of_a_load_balancer_with_an_address_stays() -> None:
-    document: Any = changed_document(allocated(), LoadBalancerChange(ask_again=True))
+    document: Any = changed_document(allocated(), ChangeLoadBalancer(LB_NAME, ask_again=True))
     assert document["status"] == allocated().document()["status"]
 
 
@@ -257,10 +263,10 @@ def test_a_load_balancer_that_is_written_says_whose_it_is(wish: str | None, befo
     asked = served(annotations={DESCRIPTION: wish} if wish else {})
     found = allocated(spec={"description": before} if before else {})
     more = load_balancer_change(found, snapshot_of(asked), address="10.0.0.1")
-    written: Any = described(changed_document(found, more), snapshot_of(asked))
+    written: Any = described(changed_document(found, more or ChangeLoadBalancer(LB_NAME)), snapshot_of(asked))
     assert written["spec"]["description"] == after
     again = LOAD_BALANCERS.decode(msgspec.json.encode(written))
-    assert load_balancer_change(again, snapshot_of(asked), address="10.0.0.1") == LoadBalancerChange()
+    assert load_balancer_change(again, snapshot_of(asked), address="10.0.0.1") is None
 
 
 @pytest.mark.parametrize(("before", "writes"), [(None, 0), ("mine", 0), ("shop/web of cluster old", 0)])
@@ -271,7 +277,7 @@ def test_whose_it_is_is_no_reason_to_write(before: str | None, writes: int) -> N
 
 def test_a_description_that_is_asked_for_is_a_reason_to_write() -> None:
     made = plan(served(annotations={DESCRIPTION: "front"}), allocated())
-    assert made.write == ChangeLoadBalancer(LB_NAME, LoadBalancerChange(spec={"description": "front"}))
+    assert made.write == ChangeLoadBalancer(LB_NAME, spec={"description": "front"})
 
 
 @pytest.mark.parametrize(("wish", "text"), [({}, WHOSE), ({DESCRIPTION: "front"}, "front")])

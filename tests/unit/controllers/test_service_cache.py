@@ -6,7 +6,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from harvester_ccm.controllers.lb_api import follow_load_balancers
+from harvester_ccm.controllers.service import follow_load_balancers
 from harvester_ccm.errors import NotServed
 from harvester_ccm.kube.informer import Selection
 from harvester_ccm.model.harvester import LOAD_BALANCERS
