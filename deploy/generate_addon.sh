@@ -1,39 +1,31 @@
 #!/bin/sh
-# shellcheck shell=dash
 #
-# Makes the credential with which a guest cluster's cloud provider reaches Harvester, and prints it twice: as a
-# kubeconfig ("cloud config") and as cloud-init user data that writes this file on a node.
+# Creates the credential with which the cloud provider of a guest cluster accesses Harvester. Prints it as a kubeconfig
+# ("cloud config"), and as cloud-init user data that writes this file on a node.
 #
-# It runs with the current context of kubectl, which must be Harvester's. Only the two results go to stdout. What it
-# makes belongs to one namespace, and running it again changes nothing. It needs kubectl and base64, nothing else, and
-# any shell that knows POSIX and "local": it is piped into sh, which is dash on Debian and Ubuntu.
+# It uses the current context of kubectl, which must be Harvester's. Only the two results are written to stdout. A
+# second run changes nothing and prints the same. It needs kubectl and the commands of POSIX, base64 and mktemp.
 
 set -eu
 umask 077
-# Ranges such as [a-z] are of ASCII.
+# Makes ranges such as [a-z] ASCII only.
 LC_ALL=C
 export LC_ALL
 
-readonly ROLE='harvesterhci.io:cloudprovider'
-readonly CSI_ROLE='harvesterhci.io:csi-driver'
-# The first path is where every installation looks that does not say otherwise, the second where RKE2's chart does.
-readonly PATHS='/etc/kubernetes/cloud-config /var/lib/rancher/rke2/etc/config-files/cloud-provider-config'
-# What the caller's kubeconfig says, a line each. The last line is none of it: "$(...)" drops lines that end empty.
-readonly CONTEXT_LINES='{.current-context}{"\n"}{.clusters[0].name}{"\n"}{.clusters[0].cluster.server}{"\n"}end'
-# A line for each object: kind, name, and of a binding the accounts, of a Secret what it is and of which account a token.
-readonly OBJECT_LINES='{{range .items}}{{.kind}} {{.metadata.name}}: {{range .subjects}}{{.namespace}}/{{.name}}{{end}}'\
-'{{if eq .kind "Secret"}}{{printf "%q" .type}}{{with .metadata.annotations}}{{printf " %q %q" '\
-'(index . "kubernetes.io/service-account.name") (index . "kubernetes.io/service-account.uid")}}{{end}}{{end}}{{"\n"}}{{end}}'
-# The base64 of the cluster's CA and a token, once a Secret has both.
-readonly CA_AND_TOKEN='{{with .data}}{{if and (index . "ca.crt") (index . "token")}}{{index . "ca.crt"}} {{base64decode .token}}{{end}}{{end}}'
+ROLE=harvesterhci.io:cloudprovider
+CSI_ROLE=harvesterhci.io:csi-driver
+# The first path is the default of all installations, the second the one of RKE2's chart.
+PATHS='/etc/kubernetes/cloud-config /var/lib/rancher/rke2/etc/config-files/cloud-provider-config'
+TOKEN_TYPE=kubernetes.io/service-account-token
+# Type of a Secret, and name and UID of the account that its token is for.
+SECRET_FIELDS='{.type} {.metadata.annotations.kubernetes\.io/service-account\.name} {.metadata.annotations.kubernetes\.io/service-account\.uid}'
+# The CA in base64 and the token, if a Secret has both.
+CA_AND_TOKEN='{{with .data}}{{if and (index . "ca.crt") (index . "token")}}{{index . "ca.crt"}} {{base64decode .token}}{{end}}{{end}}'
 
-account='' namespace='' context='' server='' output='' action='make' timeout=30 csi='' rke1=''
-cluster='' own_server='' there='' unread='' left='' work='' found='' replacing=''
-newline='
-'
+account='' namespace='' context='' server='' output='' action=create csi='' rke1='' work='' replacing='' separator=''
 
 usage() {
-  echo 'Makes the credential of a cloud provider in Harvester and prints it as cloud config and as cloud-init user data.'
+  echo 'Creates the credential of a cloud provider in Harvester and prints it as cloud config and as cloud-init user data.'
   echo 'Usage: generate_addon.sh [OPTIONS] <serviceAccount> <namespace>    (-h explains the options)'
 }
 
@@ -42,18 +34,17 @@ help() {
   cat <<'END'
 
   <serviceAccount>  name of the guest cluster: the --cluster-name of its cloud provider
-  <namespace>       namespace in Harvester that has the cluster's VMs
+  <namespace>       namespace in Harvester that contains the VMs of the cluster
 
   --context NAME    use this context of the kubeconfig instead of the current one
-  --server URL      address of Harvester as the guest's nodes reach it (default: the one in the context; when that is
-                    a loopback address or goes through Rancher, Harvester's virtual IP)
+  --server URL      address of Harvester for the nodes of the cluster (default: the server of the context; if that is a
+                    loopback address or leads through Rancher, Harvester's virtual IP)
   -o, --output DIR  write DIR/cloud-config and DIR/cloud-init.yaml (mode 0600) instead of printing them
-  --csi             grant what the CSI driver needs cluster-wide, too
-  --rke1 FILE       print a part of cluster.yml for RKE1, too (DIR/rke1-addons.yaml): the credential and what is in
-                    FILE, which is the manifest rke1.yaml
-  --rotate          replace the token: the old one ends at once
-  --delete          remove the account and everything that was granted to it
-  --timeout SECONDS how long to wait for the token (default 30)
+  --csi             also grant the cluster-wide permissions of the CSI driver
+  --rke1 FILE       also print a part of cluster.yml for RKE1 (DIR/rke1-addons.yaml): the credential, and the contents
+                    of FILE, which is the manifest rke1.yaml
+  --rotate          replace the token; the old token becomes invalid immediately
+  --delete          delete the account and everything that was granted to it
 END
 }
 
@@ -64,46 +55,36 @@ die() {
   exit 1
 }
 
-# Every request has an end, and none reads the script that may be on our standard input.
-kube() {
-  kubectl ${context:+"--context=$context"} --request-timeout=20s "$@"
-}
+kube() { kubectl ${context:+"--context=$context"} --request-timeout=20s "$@"; }
 
-# What is applied is written here: whether it is right need not be looked up in the description of all of the API.
+# Without validation, kubectl does not download the OpenAPI schema.
 apply() { kube apply --validate=false -f - "$@"; }
+
+# Creates an object, or updates it.
+create() { kube create "$@" --dry-run=client -o yaml | apply >&2; }
 
 cleanup() {
   [ -z "$work" ] || rm -rf "$work"
-  # Whatever has ended us.
-  [ -z "$replacing" ] || say "The old token may have ended. Run this again without --rotate: it waits for the new one and prints it."
+  [ -z "$replacing" ] ||
+    say 'The old token may be invalid. Run this again without --rotate: it waits for the new token and prints it.'
 }
 
+need_value() { [ $# -gt 1 ] || die "option $1 needs a value"; }
+
 parse_arguments() {
-  local count=0
   while [ $# -gt 0 ]; do
     case $1 in
       -h | --help) help && exit 0 ;;
       --csi) csi=yes ;;
-      --rotate) action=rotate ;;
-      --delete) action=delete ;;
-      --context | --server | --timeout | --output | -o | --rke1)
-        [ $# -gt 1 ] || die "option $1 needs a value"
-        case $1 in
-          --context) context=$2 ;;
-          --server) server=${2%/} ;;
-          --timeout) timeout=$2 ;;
-          --rke1) rke1=$2 ;;
-          *) output=$2 ;;
-        esac
-        shift
-        ;;
+      --rotate | --delete) action=${1#--} ;;
+      --context) need_value "$@" && context=$2 && shift ;;
+      --server) need_value "$@" && server=${2%/} && shift ;;
+      --output | -o) need_value "$@" && output=$2 && shift ;;
+      --rke1) need_value "$@" && rke1=$2 && shift ;;
       -*) die "unknown option $1 (-h explains the options)" ;;
       *)
-        count=$((count + 1))
-        case $count in
-          1) account=$1 ;;
-          2) namespace=$1 ;;
-        esac
+        [ -z "$namespace" ] || die "unexpected argument $1: expected <serviceAccount> and <namespace>"
+        if [ -z "$account" ]; then account=$1; else namespace=$1; fi
         ;;
     esac
     shift
@@ -112,266 +93,154 @@ parse_arguments() {
     usage
     exit 1
   fi
-  [ "$count" -eq 2 ] || die "expected two arguments, got $count"
 }
 
-# Parts of lower-case letters, digits and '-' that begin and end with a letter or digit, with dots between.
-is_name() {
-  case $1 in
-    '' | *[!a-z0-9.-]* | [.-]* | *[.-] | *..* | *.-* | *-.*) return 1 ;;
-  esac
-}
-
+# The API server checks the rest of the names.
 check_arguments() {
-  { is_name "$account" && [ ${#account} -le 240 ]; } ||
-    die "service account \"$account\" is no valid name: use lower-case letters, digits, '-' and '.'"
-  { is_name "$namespace" && [ "$namespace" = "${namespace%%.*}" ] && [ ${#namespace} -le 63 ]; } ||
-    die "namespace \"$namespace\" is no valid name: use at most 63 lower-case letters, digits and '-'"
-  case $timeout in
-    '' | *[!0-9]*) die "--timeout \"$timeout\" is no number of seconds" ;;
+  case $account$namespace in
+    *[!a-z0-9.-]*) die "\"$account\" or \"$namespace\" is not a valid name: use lower-case letters, digits, '-' and '.'" ;;
   esac
   case $server in
     '' | https://[!/]*) ;;
-    *) die "--server \"$server\" is no https:// address" ;;
+    *) die "--server \"$server\" is not an https:// address" ;;
   esac
   [ -z "$rke1" ] || [ -r "$rke1" ] || die "--rke1 \"$rke1\" cannot be read: give the path of the manifest rke1.yaml"
   command -v kubectl >/dev/null || die 'kubectl was not found on PATH'
+  binding="$namespace-$account"
 }
 
-# Sets context, cluster and own_server from the caller's kubeconfig.
-read_kubeconfig() {
-  local view
-  view=$(kube config view --minify -o "jsonpath=$CONTEXT_LINES") || die "$(why_no_view)"
-  {
-    IFS= read -r context
-    IFS= read -r cluster
-    IFS= read -r own_server
-  } <<END
-$view
-END
-  [ -n "$own_server" ] ||
-    die "context $context leads to no server: its cluster \"$cluster\" has no address. Set KUBECONFIG to a kubeconfig of Harvester"
+config() { kube config view --minify -o "jsonpath={$1}"; }
+
+# Sets context, cluster and context_server from the kubeconfig, and checks that the context is one of Harvester.
+check_cluster() {
+  context=$(config .current-context) ||
+    die 'kubectl has no usable context: set KUBECONFIG to a kubeconfig of Harvester, or choose one with --context'
+  cluster=$(config '.clusters[0].name')
+  context_server=$(config '.clusters[0].cluster.server')
+  [ -n "$context_server" ] ||
+    die "cluster \"$cluster\" of context $context has no server: set KUBECONFIG to a kubeconfig of Harvester"
   say "Using context $context"
+  kube get namespace "$namespace" -o name >/dev/null || die "namespace $namespace is not usable in this cluster"
+  kube get clusterrole "$ROLE" -o name >/dev/null ||
+    die "ClusterRole $ROLE cannot be read: is context $context a Harvester cluster?"
 }
 
-# Prints why the kubeconfig's context cannot be read.
-why_no_view() {
-  local name
-  if name=${context:-$(kubectl config current-context 2>/dev/null)} && kubectl config get-contexts "$name" >/dev/null 2>&1; then
-    echo "context $name names no cluster, or a cluster or user that the kubeconfig does not have: correct it, or name another one with --context"
-  else
-    echo "kubectl has no ${context:+context }${context:-current context}: set KUBECONFIG to a kubeconfig of Harvester"
-  fi
+# Prints type, account and UID of the token Secret; nothing if it does not exist.
+secret_fields() { kube -n "$namespace" get --ignore-not-found secret "$account-token" -o "jsonpath=$SECRET_FIELDS"; }
+
+# Prints the accounts of a ClusterRoleBinding; nothing if it does not exist.
+bound_accounts() {
+  kube get --ignore-not-found clusterrolebinding "$1" -o 'jsonpath={range .subjects[*]}{.namespace}/{.name}{end}'
 }
 
-# Sets there to what is in Harvester already. One request for all of it: starting kubectl takes longer than asking.
-look() {
-  local failed=''
-  there=$(lines_of "clusterrole/$ROLE" "secret/$account-token" "clusterrolebinding/$namespace-$account" "clusterrolebinding/$account") ||
-    failed=yes
-  there="$newline$there$newline"
-  is_there Namespace "$namespace" || die "namespace $namespace is not usable in this cluster"
-  is_there ClusterRole "$ROLE" || die "ClusterRole $ROLE is not there: is context $context a Harvester cluster?"
-  [ -n "$failed" ] || return 0
-  [ "$action" = delete ] || die "what is in this cluster already could not be read"
-  look_at_each "secret/$account-token" "clusterrolebinding/$namespace-$account" "clusterrolebinding/$account"
+# Sets uid. The permissions are limited to the namespace.
+create_account() {
+  create serviceaccount "$account" -n "$namespace"
+  create rolebinding "$binding" -n "$namespace" --clusterrole="$ROLE" --serviceaccount="$namespace:$account"
+  uid=$(kube -n "$namespace" get serviceaccount "$account" -o 'jsonpath={.metadata.uid}')
 }
 
-# Adds to there what can be read, and to unread what cannot. kubectl has said why.
-look_at_each() {
-  local object lines
-  for object; do
-    if lines=$(lines_of "$object" 2>/dev/null); then
-      there="$there$lines$newline"
-    else
-      unread="$unread $object"
-    fi
-  done
+# The name is the one that Harvester itself uses. Two accounts can have it in common: a-b in c, and b in c-a.
+create_csi_binding() {
+  bound=$(bound_accounts "$binding")
+  [ -z "$bound" ] || [ "$bound" = "$namespace/$account" ] ||
+    die "ClusterRoleBinding $binding belongs to account $bound: choose another service account name"
+  create clusterrolebinding "$binding" --clusterrole="$CSI_ROLE" --serviceaccount="$namespace:$account"
 }
 
-# Prints a line for the namespace and each of the objects that is there: of a single one kubectl would give no list.
-lines_of() {
-  kube -n "$namespace" get --ignore-not-found -o "go-template=$OBJECT_LINES" "namespace/$namespace" "$@"
-}
-
-is_there() {
-  case $there in
-    *"$newline$1 $2: "*) ;;
-    *) return 1 ;;
+# Deletes the token for --rotate, or if it is invalid because its account was deleted and created again.
+delete_old_token() {
+  secret=$(secret_fields)
+  case $secret in
+    '') return 0 ;;
+    "$TOKEN_TYPE $account $uid") [ "$action" = rotate ] || return 0 ;;
+    "$TOKEN_TYPE $account "*) ;;
+    *) die "Secret $namespace/$account-token exists but is not a token of account $account: delete it or choose another name" ;;
   esac
+  # From here on the old token can be invalid, even if the response is lost.
+  replacing=yes
+  kube -n "$namespace" delete --ignore-not-found secret "$account-token" >&2
 }
 
-# Prints what look has found out about an object; nothing when it is not there.
-about() {
-  local line="${there#*"$newline$1 $2: "}"
-  ! is_there "$1" "$2" || printf '%s' "${line%%"$newline"*}"
-}
-
-# Prints the account's UID. Names are quoted wherever they stand in YAML: 2024, 1e3, on and null are good names.
-make_account() {
-  apply -o 'jsonpath={.metadata.uid}' <<END
-apiVersion: v1
-kind: ServiceAccount
-metadata:
-  name: '$account'
-  namespace: '$namespace'
-END
-}
-
-# In the namespace only. Another cluster's binding has the same name only in another namespace.
-bind_role() {
-  apply >&2 <<END
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata:
-  name: '$namespace-$account'
-  namespace: '$namespace'
-  ownerReferences: [{apiVersion: v1, kind: ServiceAccount, name: '$account', uid: '$1'}]
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: '$ROLE'}
-subjects: [{kind: ServiceAccount, name: '$account', namespace: '$namespace'}]
-END
-}
-
-# A binding of the whole cluster. Its name is the one that Harvester gives it, which two accounts can have in common.
-bind_csi_role() {
-  local holder
-  holder=$(about ClusterRoleBinding "$namespace-$account")
-  [ -z "$holder" ] || [ "$holder" = "$namespace/$account" ] ||
-    die "ClusterRoleBinding $namespace-$account belongs to account $holder: choose another service account name"
-  apply >&2 <<END
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata:
-  name: '$namespace-$account'
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: '$CSI_ROLE'}
-subjects: [{kind: ServiceAccount, name: '$account', namespace: '$namespace'}]
-END
-}
-
-# A token of an account that was deleted and made again is worthless: its Secret has to go first.
-make_token() {
-  local uid="$1" secret="$account-token" present='' deadline
-  present=$(about Secret "$secret")
-  case $present in
-    '' | "\"kubernetes.io/service-account-token\" \"$account\" \"$uid\"") ;;
-    "\"kubernetes.io/service-account-token\" \"$account\" "*) action=rotate ;;
-    *) die "Secret $namespace/$secret is there but is no token of account $account: remove it or choose another name" ;;
-  esac
-  if [ -n "$present" ] && [ "$action" = rotate ]; then
-    # From here on the old token may be gone, also when the answer is not.
-    replacing=yes
-    kube -n "$namespace" delete secret "$secret" --ignore-not-found >&2
-  fi
-  deadline=$(($(date +%s) + timeout))
-  until request_token "$secret" "$uid"; do
-    [ "$(date +%s)" -lt "$deadline" ] || die "Secret $namespace/$secret could not be made within $timeout s"
-    sleep 1
-  done
-}
-
-# Sets found to the answer's token when that has one: it is so where there was one before.
+# Creates the Secret, and prints CA and token once a controller has added them. Names are quoted: 2024 is a valid name.
 request_token() {
-  found=$(
-    apply -o "go-template=$CA_AND_TOKEN" <<END
+  apply -o "go-template=$CA_AND_TOKEN" <<END
 apiVersion: v1
 kind: Secret
 metadata:
-  name: '$1'
+  name: '$account-token'
   namespace: '$namespace'
   annotations:
     kubernetes.io/service-account.name: '$account'
-    kubernetes.io/service-account.uid: '$2'
-  ownerReferences: [{apiVersion: v1, kind: ServiceAccount, name: '$account', uid: '$2'}]
-type: kubernetes.io/service-account-token
+    kubernetes.io/service-account.uid: '$uid'
+type: $TOKEN_TYPE
 END
-  )
 }
 
-# Sets found to the base64 of the cluster's CA and the token, with a blank between. Not for a subshell: a signal would
-# be acted on only at its end. A request that fails is made again.
+# Sets ca and token.
 wait_for_token() {
-  local deadline
-  deadline=$(($(date +%s) + timeout))
-  while [ -z "$found" ]; do
-    found=$(kube -n "$namespace" get secret "$account-token" -o "go-template=$CA_AND_TOKEN") || found=''
-    [ -z "$found" ] || break
+  deadline=$(($(date +%s) + 30))
+  until found=$(request_token) && [ -n "$found" ]; do
     [ "$(date +%s)" -lt "$deadline" ] ||
-      die "Secret $namespace/$account-token got no token within $timeout s: is kube-controller-manager running?"
+      die "Secret $namespace/$account-token got no token within 30 s: is kube-controller-manager running?"
     sleep 1
   done
+  ca=${found%% *} token=${found#* }
 }
 
-# The address in the caller's context may lead nowhere from a node, or to Rancher, which does not know the token.
+# Sets server. Nodes cannot use a loopback address of the context, and Rancher does not accept the token.
 choose_server() {
-  local place='' address
   [ -z "$server" ] || return 0
-  server=${own_server%/}
+  server=${context_server%/}
   case $server in
-    */k8s/clusters/*) place=Rancher ;;
-    https://127.* | https://localhost | https://localhost[:/]* | https://\[::1\]* | https://0.0.0.0*) place='this machine only' ;;
+    */k8s/clusters/*) reach=Rancher ;;
+    https://127.* | https://localhost | https://localhost[:/]* | https://\[::1\]* | https://0.0.0.0*) reach='this machine only' ;;
     *) return 0 ;;
   esac
-  address=$(kube -n harvester-system get configmap vip --ignore-not-found -o 'jsonpath={.data.ip}')
+  address=$(kube -n harvester-system get --ignore-not-found configmap vip -o 'jsonpath={.data.ip}')
   case $address in
-    '') ;;
-    *:*) address="https://[$address]:6443" ;;
-    *) address="https://$address:6443" ;;
+    *:*) address="[$address]" ;;
   esac
   if [ -n "$address" ]; then
-    say "Using Harvester's virtual IP: $server of context $context is for $place"
-    server=$address
-  elif [ "$place" = Rancher ]; then
+    say "Using Harvester's virtual IP: $server of context $context is for $reach"
+    server="https://$address:6443"
+  elif [ "$reach" = Rancher ]; then
     die "$server goes through Rancher, where the token is not valid: give Harvester's own address with --server"
   else
-    say "warning: $server is for $place; nodes need another address: give it with --server"
+    say "warning: $server is for $reach; nodes need another address: give it with --server"
   fi
 }
 
-# A YAML scalar: plain where that can only be text.
-scalar() {
-  local rest="$1" quoted=''
-  case $1 in
-    '' | [!A-Za-z]* | *[!A-Za-z0-9._-]*) ;;
-    [Tt]rue | [Ff]alse | [Yy]es | [Nn]o | [Oo]n | [Oo]ff | [Nn]ull | [YyNn] | TRUE | FALSE | YES | NO | ON | OFF | NULL) ;;
-    *) printf '%s' "$1" && return 0 ;;
-  esac
-  while [ "$rest" != "${rest#*\'}" ]; do
-    quoted="$quoted${rest%%\'*}''" rest=${rest#*\'}
-  done
-  printf "'%s'" "$quoted$rest"
-}
+# Prints a YAML string.
+quote() { printf "'%s'" "$(printf %s "$1" | sed "s/'/''/g")"; }
 
 write_kubeconfig() {
-  local authority="$1" token="$2" name user
-  name=$(scalar "$cluster")
-  user=$(scalar "$account-$namespace-$cluster")
+  name=$(quote "$account-$namespace-$cluster")
   cat <<END
 apiVersion: v1
 clusters:
 - cluster:
-    certificate-authority-data: $authority
-    server: $(scalar "$server")
-  name: $name
+    certificate-authority-data: $ca
+    server: $(quote "$server")
+  name: $(quote "$cluster")
 contexts:
 - context:
-    cluster: $name
-    namespace: $(scalar "$namespace")
-    user: $user
-  name: $user
-current-context: $user
+    cluster: $(quote "$cluster")
+    namespace: '$namespace'
+    user: $name
+  name: $name
+current-context: $name
 kind: Config
 preferences: {}
 users:
-- name: $user
+- name: $name
   user:
     token: $token
 END
 }
 
 write_cloud_init() {
-  local content path
-  content=$(base64 <"$1")
-  content=$(printf '%s' "$content" | tr -d '\n')
+  content=$(base64 <"$work/cloud-config" | tr -d '\n')
   echo 'write_files:'
   for path in $PATHS; do
     cat <<END
@@ -384,161 +253,97 @@ END
   done
 }
 
-# RKE1 applies what stands under "addons". Without "kubectl create secret" after it the program finds its credential.
+# RKE1 applies the manifests in "addons".
 write_rke1() {
-  local line
-  cat <<'END'
-cloud_provider:
-  name: external
-addons: |-
-  ---
-  apiVersion: v1
-  kind: Secret
-  metadata:
-    name: cloud-config
-    namespace: kube-system
-  type: Opaque
-  stringData:
-    cloud-config: |
-END
-  while IFS= read -r line; do
-    printf '      %s\n' "$line"
-  done <"$1"
-  while IFS= read -r line || [ -n "$line" ]; do
-    case $line in
-      '#'*) continue ;;
-      *CLUSTER-NAME*) line="${line%%CLUSTER-NAME*}$account${line#*CLUSTER-NAME}" ;;
-    esac
-    printf '%s\n' "${line:+  $line}"
-  done <"$rke1"
+  printf 'cloud_provider:\n  name: external\naddons: |-\n'
+  {
+    kubectl create secret generic cloud-config -n kube-system --from-file="$work/cloud-config" --dry-run=client -o yaml
+    sed -e '/^#/d' -e "s/CLUSTER-NAME/$account/" "$rke1"
+  } | sed 's/^./  &/'
 }
 
-# Only told, not fatal: from here the address may be out of reach. A new binding counts after a moment.
+# Only a warning: the address might be unreachable from this machine. A new RoleBinding is effective after a moment.
 verify() {
-  local deadline answer
-  deadline=$(($(date +%s) + 5))
-  until answer=$(may_update "$1" 2>&1) && [ "$answer" != "${answer#*'"allowed":true'}" ]; do
+  path="/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/$namespace/loadbalancers?limit=1"
+  for _ in 1 2 3 4 5; do
+    ! answer=$(kubectl --kubeconfig="$work/cloud-config" --request-timeout=5s get --raw "$path" 2>&1) ||
+      { say "Verified at $server" && return 0; }
     case $answer in
-      *'"allowed":false'*) answer="it may not update loadbalancers.loadbalancer.harvesterhci.io" ;;
-      *) deadline=0 ;;
+      *Forbidden* | *Unauthorized*) sleep 1 ;;
+      *) break ;;
     esac
-    if [ "$(date +%s)" -ge "$deadline" ]; then
-      say "warning: the credential could not be verified at $server: ${answer##*"$newline"}"
-      return 0
-    fi
-    sleep 1
   done
-  say "Verified at $server"
+  say "warning: the credential could not be verified at $server: $answer"
 }
 
-# Prints what the server answers when a kubeconfig's account asks for its right, without first asking what kinds there are.
-may_update() {
-  kubectl --kubeconfig="$1" --request-timeout=5s create -f - --raw /apis/authorization.k8s.io/v1/selfsubjectaccessreviews <<END
-{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {
-  "namespace": "$namespace", "verb": "update", "group": "loadbalancer.harvesterhci.io", "resource": "loadbalancers"}}}
-END
-}
-
-# Earlier versions of this script bound the role for the whole cluster.
+# An earlier version of this script granted the role in all namespaces.
 report_old_binding() {
-  [ "$(about ClusterRoleBinding "$account")" = "$namespace/$account" ] || return 0
-  say "note: ClusterRoleBinding $account still grants this account every namespace. It is not needed any more:"
+  [ "$(bound_accounts "$account" 2>/dev/null)" = "$namespace/$account" ] || return 0
+  say "note: ClusterRoleBinding $account still grants this account all namespaces. It is no longer needed:"
   say "  kubectl delete clusterrolebinding $account"
 }
 
-# Sets left when something stays that may be the account's. What ends the credential comes first, and a deletion that is
-# refused keeps no other one from being made. What has the name of ours and was not read may be somebody else's.
+# A deletion that is refused does not prevent the others.
 delete_account() {
-  local binding="$namespace-$account" secret="$account-token" token=''
-  case $(about Secret "$secret") in
+  complete=yes
+  set -- "serviceaccount/$account" "rolebinding/$binding"
+  secret=$(secret_fields) || complete=''
+  case $secret in
     '') ;;
-    "\"kubernetes.io/service-account-token\" \"$account\" "*) token="secret/$secret" ;;
-    *) say "note: Secret $namespace/$secret is no token of account $account, and is left" ;;
+    "$TOKEN_TYPE $account "*) set -- "$@" "secret/$account-token" ;;
+    *) say "note: Secret $namespace/$account-token is not a token of account $account, and is left" ;;
   esac
-  kube -n "$namespace" delete --ignore-not-found "serviceaccount/$account" ${token:+"$token"} "rolebinding/$binding" >&2 || left=yes
-  [ "$(about ClusterRoleBinding "$binding")" != "$namespace/$account" ] ||
-    kube delete --ignore-not-found "clusterrolebinding/$binding" >&2 || left=yes
+  kube -n "$namespace" delete --ignore-not-found "$@" >&2 || complete=''
+  bound=$(bound_accounts "$binding") || complete=''
+  [ "$bound" != "$namespace/$account" ] || kube delete "clusterrolebinding/$binding" >&2 || complete=''
+  report_old_binding
+  [ -n "$complete" ] || die 'not everything was deleted (see above): run this again with sufficient permissions'
 }
 
-# Says what stays because it could not be read, and what to do.
-report_unread() {
-  local object
-  for object in $unread; do
-    left=yes
-    case $object in
-      secret/*)
-        say "Secret $namespace/${object#*/} could not be read and is left. If it is there and a token of account $account:"
-        say "  kubectl -n $namespace delete secret ${object#*/}"
-        ;;
-      *)
-        say "ClusterRoleBinding ${object#*/} could not be read and is left. If it is there and of account $namespace/$account only:"
-        say "  kubectl delete clusterrolebinding ${object#*/}"
-        ;;
-    esac
-  done
-}
-
-# A file that is there already is replaced, so that the new one has the mode of ours.
-store() {
-  local file="$1" fresh
-  fresh=$(mktemp "$file.XXXXXX")
-  cat >"$fresh"
-  mv -f "$fresh" "$file"
-  say "Wrote $file"
-}
-
-show_results() {
+# Prints a file, or moves it to the output directory. Its mode is 0600, because of umask.
+publish() {
   if [ -n "$output" ]; then
     mkdir -p "$output"
-    store "$output/cloud-config" <"$work/cloud-config"
-    store "$output/cloud-init.yaml" <"$work/cloud-init.yaml"
-    [ -z "$rke1" ] || store "$output/rke1-addons.yaml" <"$work/rke1-addons.yaml"
-    return 0
-  fi
-  echo '########## cloud config ############'
-  cat "$work/cloud-config"
-  echo
-  echo '########## cloud-init user data ############'
-  cat "$work/cloud-init.yaml"
-  if [ -n "$rke1" ]; then
-    echo
-    echo '########## RKE1: part of cluster.yml ############'
-    cat "$work/rke1-addons.yaml"
+    mv -f "$work/$2" "$output/$2"
+    say "Wrote $output/$2"
+  else
+    echo "$separator########## $1 ############"
+    cat "$work/$2"
+    separator='
+'
   fi
 }
 
-main() {
-  local uid
-  trap cleanup EXIT
-  trap 'exit 129' HUP
-  trap 'exit 130' INT
-  trap 'exit 143' TERM
-  parse_arguments "$@"
-  check_arguments
-  read_kubeconfig
-  look
-  if [ "$action" = delete ]; then
-    delete_account
-    report_old_binding
-    report_unread
-    [ -z "$left" ] || die "not all was removed: see above, and run this again as somebody who may read and delete it"
-    return 0
-  fi
+create_credential() {
   choose_server
-  work=$(mktemp -d "${TMPDIR:-/tmp}/generate-addon.XXXXXX")
-  uid=$(make_account)
-  bind_role "$uid"
-  [ -z "$csi" ] || bind_csi_role
-  make_token "$uid"
+  create_account
+  [ -z "$csi" ] || create_csi_binding
+  delete_old_token
   wait_for_token
-  write_kubeconfig "${found%% *}" "${found#* }" >"$work/cloud-config"
-  write_cloud_init "$work/cloud-config" >"$work/cloud-init.yaml"
-  [ -z "$rke1" ] || write_rke1 "$work/cloud-config" >"$work/rke1-addons.yaml"
-  verify "$work/cloud-config"
+  work=$(mktemp -d "${TMPDIR:-/tmp}/generate-addon.XXXXXX")
+  write_kubeconfig >"$work/cloud-config"
+  write_cloud_init >"$work/cloud-init.yaml"
+  [ -z "$rke1" ] || write_rke1 >"$work/rke1-addons.yaml"
+  verify
   report_old_binding
-  show_results
+  publish 'cloud config' cloud-config
+  publish 'cloud-init user data' cloud-init.yaml
+  [ -z "$rke1" ] || publish 'RKE1: part of cluster.yml' rke1-addons.yaml
   replacing=''
 }
 
-# Last, so that nothing runs before all of the script is there.
+main() {
+  trap cleanup EXIT
+  trap 'exit 143' HUP INT TERM
+  parse_arguments "$@"
+  check_arguments
+  check_cluster
+  if [ "$action" = delete ]; then
+    delete_account
+  else
+    create_credential
+  fi
+}
+
+# At the end, so that an incomplete download runs nothing.
 main "$@"

@@ -1,6 +1,6 @@
 """``scripts/generate_addon.sh`` with a real kubectl against a cluster that really issues tokens.
 
-What it does with an answer, whatever server gave it, is shown with a kubectl that says what it is told.
+Its handling of responses that no real server gives here is tested with a fake kubectl.
 """
 
 from __future__ import annotations
@@ -32,28 +32,23 @@ CONFIG_HEADER = "########## cloud config ############\n"
 RKE1_HEADER = "\n########## RKE1: part of cluster.yml ############\n"
 CLOUD_INIT_HEADER = "\n########## cloud-init user data ############\n"
 PATHS = ["/etc/kubernetes/cloud-config", "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"]
-TOOLS = ("base64", "cat", "date", "mkdir", "mktemp", "mv", "rm", "sleep", "tr")
+TOOLS = ("base64", "cat", "date", "mkdir", "mktemp", "mv", "rm", "sed", "sleep", "tr")
 BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalancers"
 CLUSTER_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 KUBECTL = r"""
 case "$*" in
-  *"config view"*) printf 'context\ncluster\n%s\nend' "$SAID_SERVER" ;;
-  *"get configmap vip"*) printf %s "$SAID_VIP" ;;
-  *"get --ignore-not-found"*)
-    for object; do
-      case $object in
-        namespace/*) echo "Namespace ${object#*/}: " ;;
-        clusterrole/*) echo "ClusterRole ${object#*/}: " ;;
-      esac
-    done
-    [ -z "$SAID_UNREADABLE" ] || { echo "error: $SAID_UNREADABLE: timeout" >&2; exit 1; } ;;
-  *"get secret"*) : > "$KEPT_ASKED"; printf %s "$SAID_TOKEN" ;;
-  *"create -f - --raw"*) cat > /dev/null; echo "dial: no route to host" >&2; exit 1 ;;
+  *"config view"*current-context*) echo context ;;
+  *"config view"*cluster.server*) printf %s "$SAID_SERVER" ;;
+  *"config view"*) echo cluster ;;
+  *"configmap vip"*) printf %s "$SAID_VIP" ;;
+  *clusterrolebinding*"-o jsonpath"*) [ -z "$SAID_UNREADABLE" ] || { echo "error: timeout" >&2; exit 1; } ;;
+  *"get serviceaccount"*) echo uid ;;
+  *"get --raw"*) echo "dial: no route to host" >&2; exit 1 ;;
+  *--dry-run*) echo "command: '$*'" ;;
   *" apply "*)
     { echo ---; cat; } >> "$KEPT_GIVEN"
     case "$*" in
-      *jsonpath*) echo uid ;;
-      *go-template*) printf %s "$SAID_TOKEN" ;;
+      *go-template*) : > "$KEPT_ASKED"; printf %s "$SAID_TOKEN" ;;
     esac ;;
 esac
 """
@@ -79,6 +74,14 @@ class Script:
     @property
     def environment(self) -> dict[str, str]:
         return {"PATH": str(self.bin), "HOME": str(self.temporary.parent), "TMPDIR": str(self.temporary)}
+
+    def speed_up(self) -> None:
+        """Let the script's clock run ten times as fast, to shorten its time limits."""
+        date = self.bin / "date"
+        real = date.readlink()
+        date.unlink()
+        date.write_text(f'#!/bin/sh\necho $(($({real} "$@") * 10))\n')
+        date.chmod(0o755)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -229,17 +232,12 @@ def test_missing_argument_prints_description_and_usage(arguments: list[str]) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["Prod_1", "vms"], 'service account "Prod_1"'),
-        (["prod", "vms/x"], 'namespace "vms/x"'),
-        (["prod", "vms", "more"], "expected two arguments, got 3"),
+        (["Prod_1", "vms"], '"Prod_1" or "vms" is not a valid name'),
+        (["prod", "vms/x"], '"prod" or "vms/x" is not a valid name'),
+        (["prod", "vms", "more"], "unexpected argument more"),
         (["--server", "10.0.0.1", "prod", "vms"], '--server "10.0.0.1"'),
         (["--server", "https:///x", "prod", "vms"], '--server "https:///x"'),
-        (["--timeout", "soon", "prod", "vms"], '--timeout "soon"'),
         (["--rke1", "nowhere.yaml", "prod", "vms"], '--rke1 "nowhere.yaml" cannot be read'),
-        (["prod.", "vms"], 'service account "prod."'),
-        (["pro-.d", "vms"], 'service account "pro-.d"'),
-        (["prod", "v.ms"], 'namespace "v.ms"'),
-        (["prod", "v" * 64], f'namespace "{"v" * 64}"'),
         (["--sever", "prod", "vms"], "unknown option --sever"),
         (["prod", "vms", "--server"], "option --server needs a value"),
     ],
@@ -306,19 +304,21 @@ def test_script_is_a_file_where_documents_say_that_it_is() -> None:
     assert (ROOT / "scripts" / "generate_addon.sh").samefile(SCRIPT)
 
 
-def test_part_for_rke1_is_the_credential_and_the_manifest(rehearsal: Rehearsal, tmp_path: Path) -> None:
+@pytest.mark.apiserver
+def test_part_for_rke1_is_the_credential_and_the_manifest(addon: Addon, tmp_path: Path) -> None:
     manifest = ROOT / "deploy" / "manifests" / "rke1.yaml"
-    output, _ = rehearsal.run("--rke1", str(manifest), "old-one", "tenant-a")
+    output, _ = addon.run("--rke1", str(manifest), "old-one", "tenant-a")
     rest, part = output.split(RKE1_HEADER)
     config, _ = sections(rest)
     cluster = yaml.safe_load(part)
     assert cluster["cloud_provider"] == {"name": "external"}
     secret, *objects = yaml.safe_load_all(cluster["addons"])
-    assert (secret["kind"], secret["metadata"]) == ("Secret", {"name": "cloud-config", "namespace": "kube-system"})
-    assert yaml.safe_load(secret["stringData"]["cloud-config"]) == config
+    assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "cloud-config")
+    assert secret["metadata"]["namespace"] == "kube-system"
+    assert yaml.safe_load(base64.b64decode(secret["data"]["cloud-config"])) == config
     assert objects == list(yaml.safe_load_all(manifest.read_text().replace("CLUSTER-NAME", "old-one")))
 
-    rehearsal.run("-o", str(tmp_path / "out"), "--rke1", str(manifest), "old-one", "tenant-a")
+    addon.run("-o", str(tmp_path / "out"), "--rke1", str(manifest), "old-one", "tenant-a")
     written = tmp_path / "out" / "rke1-addons.yaml"
     assert written.read_text() == part
     assert stat.S_IMODE(written.stat().st_mode) == 0o600
@@ -331,11 +331,12 @@ ODD_NAMES = ("2024", "007", "on", "null", "1e3", "2024-11-21", "yes", "0x1f")
 def test_names_that_yaml_takes_for_something_else(rehearsal: Rehearsal, account: str, namespace: str) -> None:
     config = rehearsal.credential("--csi", account, namespace)
     assert config["contexts"][0]["context"]["namespace"] == namespace
-    user, *bindings, secret = rehearsal.applied
-    assert user["metadata"] == {"name": account, "namespace": namespace}
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-    assert [one["subjects"] for one in bindings] == [[subject], [subject]]
-    assert [one["metadata"]["name"] for one in bindings] == [f"{namespace}-{account}"] * 2
+    *commands, secret = rehearsal.applied
+    assert [one["command"].split()[2:5] for one in commands] == [
+        ["create", "serviceaccount", account],
+        ["create", "rolebinding", f"{namespace}-{account}"],
+        ["create", "clusterrolebinding", f"{namespace}-{account}"],
+    ]
     assert secret["metadata"]["namespace"] == namespace
     assert secret["metadata"]["annotations"][f"{OF_ACCOUNT}.name"] == account
 
@@ -376,9 +377,9 @@ def fail_after_the_deletion(addon: Addon, *requests: str, times: int) -> None:
     )
     addon.kubectl.write_text(
         f"""#!/bin/sh
-case "$*" in *"delete secret"*) : > {directory}/deleted; {real} "$@" || exit 1 ;; esac
+case "$*" in *delete*" secret "*) : > {directory}/deleted; {real} "$@" || exit 1 ;; esac
 {cases}
-case "$*" in *"delete secret"*) exit 0 ;; esac
+case "$*" in *delete*" secret "*) exit 0 ;; esac
 exec {real} "$@"
 """
     )
@@ -389,8 +390,8 @@ exec {real} "$@"
 @pytest.mark.apiserver
 def test_rotation_gives_another_token_also_when_requests_fail_at_first(addon: Addon, tmp_path: Path) -> None:
     old = addon.token("rotated", "tenant-a")
-    fail_after_the_deletion(addon, "apply", '"get secret"', times=1)
-    output, messages = addon.run("--rotate", "--timeout", "60", "rotated", "tenant-a")
+    fail_after_the_deletion(addon, "apply", times=2)
+    output, messages = addon.run("--rotate", "rotated", "tenant-a")
     assert AGAIN not in messages
     assert messages.count("error: timeout") == 2
     new = sections(output)[0]
@@ -407,8 +408,7 @@ def test_rotation_gives_another_token_also_when_requests_fail_at_first(addon: Ad
     [
         # A word of the request that fails, and how often.
         pytest.param("apply", 99, id="the new Secret is refused"),
-        pytest.param('"get secret"', 99, id="the token is not told"),
-        pytest.param('"delete secret"', 1, id="the answer to the deletion is lost"),
+        pytest.param('delete*" secret "', 1, id="the response to the deletion is lost"),
     ],
 )
 def test_rotation_never_leaves_one_without_a_token_or_a_word(
@@ -416,8 +416,9 @@ def test_rotation_never_leaves_one_without_a_token_or_a_word(
 ) -> None:
     old = addon.token("rotated", "tenant-a")
     real = addon.kubectl.readlink()
+    addon.speed_up()
     fail_after_the_deletion(addon, request_, times=times)
-    output, messages = addon.run("--rotate", "--timeout", "1", "rotated", "tenant-a", expect=IS_REFUSED)
+    output, messages = addon.run("--rotate", "rotated", "tenant-a", expect=IS_REFUSED)
     assert output == ""
     assert AGAIN in messages
     addon.kubectl.unlink()
@@ -442,9 +443,9 @@ def test_secret_of_somebody_else_is_left_alone(addon: Addon) -> None:
         {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"password": "theirs"}}
     )
     _, messages = addon.run("taken", "tenant-a", expect=IS_REFUSED)
-    assert "is no token of account taken" in messages
+    assert "is not a token of account taken" in messages
     _, deleting = addon.run("--delete", "taken", "tenant-a")
-    assert "Secret tenant-a/taken-token is no token of account taken, and is left" in deleting
+    assert "Secret tenant-a/taken-token is not a token of account taken, and is left" in deleting
     secret = addon.plane.admin.request("GET", "/api/v1/namespaces/tenant-a/secrets/taken-token")
     assert base64.b64decode(secret["data"]["password"]) == b"theirs"
 
@@ -502,19 +503,17 @@ def test_owner_of_the_namespace_ends_the_credential_and_is_told_what_stays(
     _, messages = addon.run("--delete", "revoked", "tenant-a", expect=IS_REFUSED)
     assert admin.get_or_none(f"{core}/serviceaccounts/revoked") is None
     assert admin.get_or_none(f"/apis/{RBAC}/v1/namespaces/tenant-a/rolebindings/tenant-a-revoked") is None
-    for binding in ("tenant-a-revoked", "revoked"):
-        assert f"ClusterRoleBinding {binding} could not be read and is left" in messages
-        assert f"  kubectl delete clusterrolebinding {binding}\n" in messages
+    assert 'clusterrolebindings.rbac.authorization.k8s.io "tenant-a-revoked" is forbidden' in messages
     assert admin.get_or_none(f"{CLUSTER_BINDINGS}/tenant-a-revoked") is not None
-    assert "not all was removed" in messages
+    assert "not everything was deleted (see above)" in messages
     reads = secret_verbs == ["*"]
-    assert ("  kubectl -n tenant-a delete secret revoked-token\n" in messages) is not reads
+    assert ('secrets "revoked-token" is forbidden' in messages) is not reads
     if reads:
         assert admin.get_or_none(f"{core}/secrets/revoked-token") is None
 
     _, messages = addon.run("--delete", "taken", "tenant-a", expect=IS_REFUSED)
     assert admin.get_or_none(f"{core}/secrets/taken-token") is not None, "that it is ours was not read"
-    assert ("Secret tenant-a/taken-token could not be read" in messages) is not reads
+    assert ('secrets "taken-token" is forbidden' in messages) is not reads
 
     addon.kubeconfig = addon.plane.admin_kubeconfig
     addon.run("--delete", "revoked", "tenant-a")
@@ -527,7 +526,7 @@ def test_refused_deletion_keeps_no_other_one_from_being_made(addon: Addon) -> No
     addon.kubeconfig = owner_of(addon.plane, "tenant-a", "owner-of-secrets", account_verbs=["get"], secret_verbs=["*"])
     _, messages = addon.run("--delete", "kept", "tenant-a", expect=IS_REFUSED)
     assert 'serviceaccounts "kept" is forbidden' in messages
-    assert "not all was removed: see above" in messages
+    assert "not everything was deleted (see above)" in messages
     assert addon.plane.admin.get_or_none("/api/v1/namespaces/tenant-a/secrets/kept-token") is None
     bindings = f"/apis/{RBAC}/v1/namespaces/tenant-a/rolebindings"
     assert addon.plane.admin.get_or_none(f"{bindings}/tenant-a-kept") is None
@@ -554,14 +553,14 @@ def test_absent_namespace_and_foreign_cluster_are_named(addon: Addon, guest: Con
 
 
 @pytest.mark.parametrize("how", ["time limit", "SIGTERM"])
-def test_private_directory_goes_whatever_ends_the_wait(rehearsal: Rehearsal, how: str) -> None:
+def test_wait_for_the_token_ends_with_a_message_or_a_signal(rehearsal: Rehearsal, how: str) -> None:
     rehearsal.answers["SAID_TOKEN"] = ""
-    process = rehearsal.start("--timeout", "1" if how == "time limit" else "60", "prod", "default")
+    if how == "time limit":
+        rehearsal.speed_up()
+    process = rehearsal.start("prod", "default")
     try:
         wait_until(rehearsal.asked.exists, seconds=60, what="the request for the token")
         if how == "SIGTERM":
-            (directory,) = rehearsal.temporary.iterdir()
-            assert stat.S_IMODE(directory.stat().st_mode) == 0o700
             os.kill(process.pid, signal.SIGTERM)
         _, messages = process.communicate(timeout=120)
     finally:
@@ -571,7 +570,7 @@ def test_private_directory_goes_whatever_ends_the_wait(rehearsal: Rehearsal, how
     if how == "SIGTERM":
         assert process.returncode == 128 + signal.SIGTERM
     else:
-        assert "got no token within 1 s: is kube-controller-manager running?" in messages
+        assert "got no token within 30 s: is kube-controller-manager running?" in messages
 
 
 @pytest.mark.apiserver
@@ -625,28 +624,28 @@ def test_address_of_rancher_is_refused(rehearsal: Rehearsal) -> None:
     assert not rehearsal.given.exists(), "nothing was made"
 
 
-def test_nothing_is_made_of_a_part_of_what_is_there(rehearsal: Rehearsal) -> None:
-    """A binding that was not told may be another account's."""
-    rehearsal.answers["SAID_UNREADABLE"] = "clusterrolebindings"
-    _, messages = rehearsal.run("--csi", "prod", "tenant-a", expect=IS_REFUSED)
-    assert "what is in this cluster already could not be read" in messages
-    assert not rehearsal.given.exists()
+def test_binding_that_cannot_be_read_is_not_replaced(rehearsal: Rehearsal) -> None:
+    """It can belong to another account."""
+    rehearsal.answers["SAID_UNREADABLE"] = "yes"
+    rehearsal.run("--csi", "prod", "tenant-a", expect=IS_REFUSED)
+    assert "clusterrolebinding" not in str(rehearsal.applied)
 
 
 @pytest.mark.apiserver
 def test_absent_context_is_named(addon: Addon) -> None:
-    assert "has no context nowhere" in addon.run("--context", "nowhere", "prod", "tenant-a", expect=IS_REFUSED)[1]
+    message = "kubectl has no usable context: set KUBECONFIG"
+    assert message in addon.run("--context", "nowhere", "prod", "tenant-a", expect=IS_REFUSED)[1]
     addon.kubeconfig = Path("/nowhere")
-    assert "has no current context: set KUBECONFIG" in addon.run("prod", "tenant-a", expect=IS_REFUSED)[1]
+    assert message in addon.run("prod", "tenant-a", expect=IS_REFUSED)[1]
 
 
 @pytest.mark.parametrize(
     ("context", "cluster", "message"),
     [
-        ({"cluster": "other", "user": "u"}, {"server": "https://127.0.0.1:1"}, "context x names no cluster, or a"),
-        ({"cluster": "c", "user": "other"}, {"server": "https://127.0.0.1:1"}, "context x names no cluster, or a"),
-        ({"cluster": "c", "user": "u"}, {}, 'context x leads to no server: its cluster "c" has no address'),
-        ({"cluster": "", "user": "u"}, {}, 'context x leads to no server: its cluster "" has no address'),
+        ({"cluster": "other", "user": "u"}, {"server": "https://127.0.0.1:1"}, "kubectl has no usable context"),
+        ({"cluster": "c", "user": "other"}, {"server": "https://127.0.0.1:1"}, "kubectl has no usable context"),
+        ({"cluster": "c", "user": "u"}, {}, 'cluster "c" of context x has no server'),
+        ({"cluster": "", "user": "u"}, {}, 'cluster "" of context x has no server'),
     ],
 )
 def test_context_that_is_not_whole_is_named(
@@ -666,13 +665,12 @@ def test_context_that_is_not_whole_is_named(
     for chosen in ([], ["--context", "x"]):
         _, messages = addon_of_nothing.run(*chosen, "prod", "tenant-a", expect=IS_REFUSED)
         assert message in messages
-        assert "kubectl has no" not in messages
 
 
 def test_server_that_the_context_does_not_have_is_missed(rehearsal: Rehearsal) -> None:
     rehearsal.answers["SAID_SERVER"] = ""
     _, messages = rehearsal.run("prod", "tenant-a", expect=IS_REFUSED)
-    assert 'context context leads to no server: its cluster "cluster" has no address' in messages
+    assert 'cluster "cluster" of context context has no server' in messages
     assert not rehearsal.given.exists()
 
 
