@@ -31,9 +31,8 @@ from harvester_ccm.controllers.orphans import OrphanCollector
 from harvester_ccm.controllers.service import ServiceCaches, ServiceController, follow_load_balancers
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.client import ApiClient, WriteFence
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
-from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.identity import ClusterReplaced, GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection

@@ -112,10 +112,6 @@ class UnexpectedAnswer(Unreachable):
     )
 
 
-class AnswerTooLarge(UnexpectedAnswer):
-    """Raised when an answer is larger than is accepted."""
-
-
 class WatchSilent(Unreachable):
     """Raised when a watch delivered nothing, not even a bookmark, for longer than a live one can be silent."""
 
@@ -146,26 +142,6 @@ class BadRequest(ApiError):
     """Raised on 400 and on client errors without a class of their own."""
 
 
-class RefusedCredential(Struct, frozen=True):
-    """What a server did not accept, as far as the credential itself says."""
-
-    cluster: str
-    """``guest`` or ``harvester``."""
-    server: str
-    origin: str
-    """The file that it came from."""
-    is_token: bool = True
-    account: str = ""
-    """``namespace/name`` of the ServiceAccount whose token it is; empty where the token does not say."""
-    says: str = ""
-    """What the token says of its end; goes on after its name."""
-
-    def __str__(self) -> str:
-        whose = f" of ServiceAccount {self.account}" if self.account else ""
-        says = f", {self.says}" if self.says else ""
-        return f"the {'token' if self.is_token else 'credential'}{whose} in {self.origin}{says}"
-
-
 def renewal(cluster: str, account: str = "") -> str:
     """Return how a credential is renewed; ``account`` is the ``namespace/name`` of its ServiceAccount, if known.
 
@@ -193,26 +169,16 @@ def renewal(cluster: str, account: str = "") -> str:
 class Unauthorized(ApiError):
     """Raised on 401: the credential is not accepted."""
 
-    def __init__(self, answer: Answer, credential: RefusedCredential | None = None) -> None:
-        """``credential`` is what was shown; with it the message says more than the one word that servers say."""
-        if credential is not None:
-            message = f"{credential.server} does not accept {credential}: {answer.message}"
-            answer = replace(answer, message=message)
+    def __init__(self, answer: Answer, *, server: str = "", credential: str = "", remedy: str = "") -> None:
+        """``credential`` describes what ``server`` rejected, and ``remedy`` how to renew it."""
+        rejected = f"does not accept {credential or 'the token in the cloud-config'}"
+        if server:
+            answer = replace(answer, message=f"{server} {rejected}: {answer.message}")
         super().__init__(answer)
-        self._credential = credential
-
-    @property
-    def meaning(self) -> str:
-        """What is the matter; goes on after the name of the server."""
-        if self._credential is None:
-            return "does not accept the token in the cloud-config"
-        return f"at {self._credential.server} does not accept {self._credential}"
-
-    @property
-    def remedy(self) -> str:
+        self.meaning = f"at {server} {rejected}" if server else rejected
+        """What is wrong; follows the name of the server."""
+        self.remedy = remedy or renewal("harvester")
         """What to do about it."""
-        shown = self._credential
-        return renewal("harvester") if shown is None else renewal(shown.cluster, shown.account)
 
 
 _LACKING = re.compile(r'User "(?P<user>[^"]*)" cannot .* in the namespace "(?P<namespace>[^"]*)"')

@@ -1,11 +1,10 @@
-"""Requests to one API server, typed by resource.
+"""Requests to one API server, typed by resource, and the fence that stops writes without the Lease.
 
 No method retries, sleeps or hides an error: a failed call raises one of ``harvester_ccm.errors`` and the caller
-decides. Every call has a time limit. ``Retry-After`` is carried in the error. A watch yields until the
-server ends it, raises ``Gone`` when the version is too old and ``WatchSilent`` when nothing came for too long.
+decides. Every call has a time limit. ``Retry-After`` is carried in the error. A watch yields until the server ends it,
+raises ``Gone`` if the version is too old, and ``WatchSilent`` if nothing arrived for too long.
 
-Whatever changes something passes the client's ``WriteFence``, unless the resource says that it is not fenced: only what
-every process may write at any time, the Lease itself, Events, and reviews of callers.
+Every write passes the client's ``WriteFence``, unless the resource is not fenced: the Lease itself, Events and reviews.
 
 Every request carries an identifier in the header ``Audit-ID``, which the API server keeps as ``auditID`` in its audit
 log; errors carry it as ``request_id``.
@@ -14,11 +13,11 @@ log; errors carry it as ``request_id``.
 from __future__ import annotations
 
 import asyncio
-import itertools
+import math
 import secrets
 import ssl
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -32,64 +31,91 @@ import structlog
 from harvester_ccm.errors import (
     UNREADABLE,
     AlreadyExists,
-    AnswerTooLarge,
-    ApiError,
     CCMError,
-    RefusedCredential,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
+    WatchSilent,
     error_from_response,
     is_of_something_else,
-)
-from harvester_ccm.kube.collection import (
-    Page,
-    Unread,
-    WatchEvent,
-    decode_event,
-    decode_kind,
-    decode_list,
-    decode_version,
-    nested,
-    watch_lines,
+    renewal,
 )
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.session import connection_fault, open_session
-from harvester_ccm.kube.tokens import token_account, why_refused
-from harvester_ccm.model.meta import Resource
+from harvester_ccm.kube.tokens import credential_text, token_account
+from harvester_ccm.model.meta import EventDocument, Head, ListDocument, Page, Resource, Unread, WatchEvent
 
 T = TypeVar("T")
 V = TypeVar("V")
 
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one request, connection included."""
-PAGE_OBJECTS: Final = 5000
-"""Objects on a page of a list: few requests for thousands of Services."""
-LIST_LIMIT: Final = 32 * 1024 * 1024
-"""Largest page of a list that is accepted, in bytes; a larger one is requested again with a tenth of the objects."""
-OBJECT_LIMIT: Final = 8 * 1024 * 1024
-"""Largest other answer; etcd holds objects of 1.5 MiB."""
-SLICE: Final = 100
-"""Objects of a list that are decoded, or told of, at once, before everything else has its turn."""
-ERROR_LIMIT: Final = 64 * 1024
-"""So much of a refusal is read, in bytes."""
+PAGE_OBJECTS: Final = 500
+"""Objects on a page of a list, as in client-go. Other tasks run between two pages."""
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 Observer = Callable[[str, str, str, int, float], None]
-"""Called with (cluster, verb, path, status, seconds) after every request; status 0 means no answer."""
+"""Called with (cluster, verb, path, status, seconds) after every request; status 0 means no response."""
 
-_PROCESS: Final = secrets.token_hex(5)
-_numbers = itertools.count(1)
+_decode_list = msgspec.json.Decoder(ListDocument).decode
+_decode_event = msgspec.json.Decoder(EventDocument).decode
+_decode_head = msgspec.json.Decoder(Head).decode
 
 log = structlog.get_logger(__name__)
 
 
+class NotLeading(CCMError):
+    """Raised instead of sending a write when it is not certain that this process holds the Lease."""
+
+
+class WriteFence:
+    """The only way for writes of the clients that share it: none is sent after the renew deadline of the Lease.
+
+    The elector moves the deadline with each renewal. It is loop time: a process that was stopped (SIGSTOP) finds the
+    fence shut before it learns that it lost the Lease. An API server completes a request whose client disconnected. So
+    a write continues in the background when its caller is cancelled, and ``answered`` returns when no write is in
+    flight: only then can the Lease be released.
+    """
+
+    def __init__(self, *, shut: bool = False) -> None:
+        """``shut`` until an elector sets a deadline; otherwise always open."""
+        self.deadline = -math.inf if shut else math.inf
+        """Loop time from which no write is sent."""
+        self._in_flight: set[asyncio.Task[bytes]] = set()
+
+    async def send(self, exchange: Callable[[], Coroutine[None, None, bytes]], name: str) -> bytes:
+        """Make the exchange and return the body of the response. Raises NotLeading, and what the exchange raises."""
+        if loop_time() >= self.deadline:
+            raise NotLeading("not sent, because the Lease was not renewed in time and may be another's")
+        task = asyncio.create_task(exchange(), name=name)
+        self._in_flight.add(task)
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    def _done(self, task: asyncio.Task[bytes]) -> None:
+        self._in_flight.discard(task)
+        if not task.cancelled():
+            # Retrieve the exception: the caller can be cancelled.
+            task.exception()
+
+    async def answered(self) -> None:
+        """Return when no write is in flight."""
+        while self._in_flight:
+            await asyncio.wait(self._in_flight)
+
+    def cut(self) -> None:
+        """Cancel the writes in flight."""
+        for task in self._in_flight:
+            task.cancel()
+
+
 class ApiClient:
     """One API server, one credential. Use as an async context manager."""
+
+    page_objects: int = PAGE_OBJECTS
 
     def __init__(
         self,
@@ -99,18 +125,16 @@ class ApiClient:
         observer: Observer | None = None,
         fence: WriteFence | None = None,
         patience: float = REQUEST_TIMEOUT,
-        page_objects: int = PAGE_OBJECTS,
     ) -> None:
-        """Build it; without ``fence`` it may write at any time. ``patience`` is in seconds, for one request."""
+        """Without ``fence`` it can write at any time. ``patience`` is the time limit of a request in seconds."""
         self.cluster = cluster
-        """What logs and metrics call this server."""
+        """Name of this server in logs and metrics."""
         self._fence = fence if fence is not None else WriteFence()
         self._credentials = credentials
         self._observer = observer
         self._patience = patience
-        self._page_objects = page_objects
         self._certificate = 0
-        self._closings = 0
+        """Number of the client certificate that open connections use."""
         self._session: aiohttp.ClientSession | None = None
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
 
@@ -121,7 +145,7 @@ class ApiClient:
 
     @property
     def namespace(self) -> str:
-        """Namespace of the credential's context; ``default`` when it names none."""
+        """Namespace of the credential's context; ``default`` if it names none."""
         return self._credentials.namespace or "default"
 
     async def __aenter__(self) -> Self:
@@ -131,9 +155,8 @@ class ApiClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. Running requests fail with Unreachable."""
-        self._closings += 1
-        # A closed session alone leaves those waiting who read from it.
+        """Close all connections. Requests in flight fail with Unreachable."""
+        # Readers of a response would wait forever if only the session was closed.
         for response in list(self._responses):
             response.close()
         session, self._session = self._session, None
@@ -141,7 +164,7 @@ class ApiClient:
             await session.close()
 
     async def use(self, credentials: Credentials) -> None:
-        """Switch to other credentials; running watches end and their informers come back with the new ones."""
+        """Switch to other credentials; running watches end, and their informers open new ones."""
         self._certificate = 0
         self._credentials = credentials
         await self.close()
@@ -150,7 +173,7 @@ class ApiClient:
         self, resource: Resource[T], name: str, *, namespace: str | None = None, subresource: str | None = None
     ) -> T:
         """Return one object. Raises NotFound and the other errors of ``harvester_ccm.errors``."""
-        return await self._ask(resource, "GET", resource.path(namespace, name, subresource))
+        return await self._request_object(resource, "GET", resource.path(namespace, name, subresource))
 
     async def list(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str] | None = None
@@ -158,23 +181,13 @@ class ApiClient:
         """Return all objects, read in pages from one consistent version; objects that do not decode are left out."""
         items: list[T] = []
         unread: set[str] = set()
-        limit, query = self._page_objects, dict(params or {})
-        path = resource.path(namespace)
+        path, query = resource.path(namespace), {"limit": str(self.page_objects), **(params or {})}
         while True:
-            try:
-                answer = await self.request("GET", path, params={"limit": str(limit), **query})
-            except AnswerTooLarge:
-                if limit == 1:
-                    raise
-                limit = max(limit // 10, 1)
-                continue
-            page = self._read(decode_list, answer, f"GET {path}")
-            for number, raw in enumerate(page.items or ()):
-                if number and number % SLICE == 0:
-                    await asyncio.sleep(0)
+            page = self._read(_decode_list, await self.request("GET", path, params=query), f"GET {path}")
+            for raw in page.items or ():
                 item = self._decode(resource, raw)
                 if isinstance(item, Unread):
-                    unread.add(item.key)
+                    unread.add(item)
                 else:
                     items.append(item)
             if not page.metadata.continue_:
@@ -183,23 +196,20 @@ class ApiClient:
 
     async def create(self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None) -> T:
         """Create an object and return it as stored. Raises AlreadyExists, AdmissionDenied, Invalid, …."""
-        return await self._ask(resource, "POST", resource.path(namespace), body)
+        return await self._request_object(resource, "POST", resource.path(namespace), body)
 
     async def check_creation(
         self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None
     ) -> None:
-        """Send an object as a dry run, which creates nothing. Raises the error with which it would be rejected.
-
-        An object of this name may exist: the API server looks for the name after the admission.
-        """
+        """Send a creation as a dry run. Raises the error of its rejection; the name is checked after the admission."""
         with suppress(AlreadyExists):
             await self.request("POST", resource.path(namespace), params={"dryRun": "All"}, body=body)
 
     async def replace(
         self, resource: Resource[T], name: str, body: Mapping[str, object], *, namespace: str | None = None
     ) -> T:
-        """Write a whole object back; raises Conflict if ``metadata.resourceVersion`` in it is not the stored one."""
-        return await self._ask(resource, "PUT", resource.path(namespace, name), body)
+        """Replace a whole object; raises Conflict if ``metadata.resourceVersion`` in it is not the stored one."""
+        return await self._request_object(resource, "PUT", resource.path(namespace, name), body)
 
     async def merge_patch(
         self,
@@ -213,30 +223,23 @@ class ApiClient:
     ) -> T:
         """Change only the named fields (RFC 7386); a ``resourceVersion`` in the body makes it conditional.
 
-        By a ``STRATEGIC_PATCH``, for built-in types, of lists that belong to many only the named entries are changed.
+        A ``STRATEGIC_PATCH`` of a built-in type changes only the named entries of shared lists, such as finalizers.
         """
         path = resource.path(namespace, name, subresource)
-        return await self._ask(resource, "PATCH", path, body, content_type=content_type)
+        return await self._request_object(resource, "PATCH", path, body, content_type=content_type)
 
     async def delete(
-        self,
-        resource: Resource[T],
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str = "",
-        version: str = "",
+        self, resource: Resource[T], name: str, *, namespace: str | None = None, uid: str = "", version: str = ""
     ) -> T | None:
         """Delete an object; return it if it stays until its finalizers are removed. Raises NotFound if it is gone.
 
-        With ``uid`` only the object with this UID is deleted, and with ``version`` only in this version: raises
-        Conflict otherwise.
+        Raises Conflict if the object has another UID than ``uid`` or another resourceVersion than ``version``.
         """
         preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions} if preconditions else None
         path = resource.path(namespace, name)
         answer, request = await self.request("DELETE", path, body=body), f"DELETE {path}"
-        is_gone = self._read(decode_kind, answer, request).kind == "Status"
+        is_gone = self._read(_decode_head, answer, request).kind == "Status"
         return None if is_gone else self._read(resource.decode, answer, request)
 
     async def watch(
@@ -244,28 +247,20 @@ class ApiClient:
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """Yield changes after ``params["resourceVersion"]`` until the server ends the watch.
 
-        The first element is a bookmark without a version: the server has accepted the watch.
-        ``silence`` is the longest time in seconds without any line before the watch counts as dead.
+        The first element is a bookmark without a version: the server accepted the watch. ``silence`` is the longest
+        time in seconds without any line before the watch counts as dead.
         """
         query = {**params, "watch": "1", "allowWatchBookmarks": "true"}
-        path, request_id, opened_in = resource.path(namespace), _next_request_id(), self._closings
+        path, request_id = resource.path(namespace), secrets.token_hex(8)
         try:
             async with asyncio.timeout(self._patience):
                 answer = await self._send("GET", path, query, None, request_id=request_id)
             async with answer as response:
                 yield WatchEvent("BOOKMARK", None, "")
-                async for line in watch_lines(response.content, silence):
+                async for line in _lines(response.content, silence):
                     yield self._event(resource, line)
         except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
-            # One that we have ended ourselves has ended; it is no fault of the server.
-            if opened_in == self._closings:
-                raise self._unreachable(f"WATCH {path}", error, request_id) from error
-
-    async def _ask(
-        self, resource: Resource[T], method: str, path: str, body: object = None, *, content_type: str = ""
-    ) -> T:
-        answer = await self.request(method, path, body=body, fenced=resource.fenced, content_type=content_type)
-        return self._read(resource.decode, answer, f"{method} {path}")
+            raise self._unreachable(f"WATCH {path}", error, request_id) from error
 
     async def request(
         self,
@@ -277,9 +272,9 @@ class ApiClient:
         fenced: bool = True,
         content_type: str = "",
     ) -> bytes:
-        """Send one request and return the body of a 2xx answer; a PATCH is a merge patch. Raises NotLeading, too.
+        """Send one request and return the body of a 2xx response.
 
-        ``fenced`` is False for the few writes that need no Lease.
+        ``fenced`` is False for the few writes that need no Lease. Raises NotLeading, too.
         """
         data = None if body is None else msgspec.json.encode(body)
         exchange = partial(self._exchange, method, path, params=params, data=data, content_type=content_type)
@@ -288,18 +283,19 @@ class ApiClient:
         return await self._fence.send(exchange, f"{method} {path}")
 
     async def read(self, path: str, decode: Callable[[bytes], V]) -> V:
-        """Return what stands under a path that is no resource's. Raises UnexpectedAnswer where it cannot be decoded."""
-        body = await self.request("GET", path)
-        try:
-            return decode(body)
-        except msgspec.MsgspecError as error:
-            raise UnexpectedAnswer(f"the answer is not what a Kubernetes API server sends (GET {path})") from error
+        """Return the decoded response to a GET of a path without a resource type, such as of discovery."""
+        return self._read(decode, await self.request("GET", path), f"GET {path}")
+
+    async def _request_object(
+        self, resource: Resource[T], method: str, path: str, body: object = None, *, content_type: str = ""
+    ) -> T:
+        answer = await self.request(method, path, body=body, fenced=resource.fenced, content_type=content_type)
+        return self._read(resource.decode, answer, f"{method} {path}")
 
     async def _exchange(
         self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
     ) -> bytes:
-        is_list = params is not None and "limit" in params
-        request_id = _next_request_id()
+        request_id = secrets.token_hex(8)
         try:
             async with (
                 asyncio.timeout(self._patience),
@@ -307,22 +303,9 @@ class ApiClient:
                     method, path, params, data, request_id=request_id, content_type=content_type
                 ) as response,
             ):
-                return await self._body(response, f"{method} {path}", LIST_LIMIT if is_list else OBJECT_LIMIT)
+                return await response.read()
         except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
             raise self._unreachable(f"{method} {path}", error, request_id) from error
-
-    async def _body(self, response: aiohttp.ClientResponse, request: str, limit: int) -> bytes:
-        """Return a body; what never ends must not fill the memory."""
-        body = bytearray()
-        async for piece in response.content.iter_any():
-            body += piece
-            if len(body) > limit:
-                response.close()
-                raise AnswerTooLarge(
-                    f"{self._credentials.server}: the answer is larger than {limit // 2**20} MiB ({request}); "
-                    "check the server address and what stands in between"
-                )
-        return bytes(body)
 
     async def _send(
         self,
@@ -335,16 +318,16 @@ class ApiClient:
         content_type: str = "",
     ) -> aiohttp.ClientResponse:
         """Return the open response of an accepted request; raise the API's error otherwise."""
-        started = loop_time()
-        status = 0
+        started, status = loop_time(), 0
         try:
-            credentials, headers = await self._authorize()
-            headers["Audit-ID"] = request_id
+            credentials, token = await self._authorize()
+            headers = {"Audit-ID": request_id}
+            if token:
+                headers["Authorization"] = f"Bearer {token}"
             if data is not None:
-                usual = MERGE_PATCH if method == "PATCH" else "application/json"
-                headers["Content-Type"] = content_type or usual
+                headers["Content-Type"] = content_type or "application/json"
             if self._session is None:
-                self._session = open_session(self._credentials.tls)
+                self._session = open_session(credentials.tls)
             response = await self._session.request(
                 method,
                 credentials.server + path + (f"?{urlencode(params)}" if params else ""),
@@ -359,7 +342,6 @@ class ApiClient:
             if status < 300:
                 return response
             async with response:
-                token = headers.get("Authorization", "").removeprefix("Bearer ")
                 raise await self._refusal(response, f"{method} {path}", request_id, token)
         except Unauthorized:
             credentials.token.forget()
@@ -369,36 +351,37 @@ class ApiClient:
                 verb = "WATCH" if params and "watch" in params else method
                 self._observer(self.cluster, verb, path, status, loop_time() - started)
 
-    async def _authorize(self) -> tuple[Credentials, dict[str, str]]:
-        """Return the credentials in use and the headers that show them."""
+    async def _authorize(self) -> tuple[Credentials, str]:
+        """Return the credentials in use and their token, empty if there is none."""
         while True:
             credentials = self._credentials
             token = await credentials.token.fetch()
             before, self._certificate = self._certificate, credentials.token.certificates
             if before not in (0, self._certificate):
-                # Connections that were opened with another client certificate.
+                # Open connections were opened with another client certificate.
                 await self.close()
-            # A token must not go to another server than its own when they were switched meanwhile.
+            # A token must not be sent to another server than its own if the credentials were switched meanwhile.
             if credentials is self._credentials:
-                return credentials, {"Authorization": f"Bearer {token}"} if token else {}
+                return credentials, token or ""
 
     def _event(self, resource: Resource[T], line: bytes) -> WatchEvent[T]:
         request = f"WATCH {resource.path()}"
-        event = self._read(decode_event, line, request)
+        event = self._read(_decode_event, line, request)
+        head = self._read(_decode_head, bytes(event.object), request)
         if event.type == "ERROR":
-            raise self._read(lambda status: _error_of_watch(status, request), bytes(event.object), request)
-        version = self._read(decode_version, bytes(event.object), request).metadata.resource_version
+            raise error_from_response(status=head.code, body=bytes(event.object), request=request)
+        version = head.metadata.resource_version
         if event.type == "BOOKMARK":
             return WatchEvent("BOOKMARK", None, version)
         change = cast("Literal['ADDED', 'MODIFIED', 'DELETED']", event.type)
         item = self._decode(resource, event.object)
         if isinstance(item, Unread):
-            return WatchEvent(change, None, version, item.key)
+            return WatchEvent(change, None, version, item)
         return WatchEvent(change, item, version)
 
     def _read(self, decode: Callable[[bytes], V], body: bytes, request: str) -> V:
         try:
-            return nested(decode, body)
+            return decode(body)
         except UNREADABLE as error:
             raise self._unexpected(request, "the answer") from error
 
@@ -409,14 +392,13 @@ class ApiClient:
         )
 
     def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> T | Unread:
+        """Return an object, or its key if it does not decode: it must not hide the others."""
         try:
-            return nested(resource.decode, bytes(raw))
+            return resource.decode(bytes(raw))
         except UNREADABLE as error:
-            # One object in a shape nobody expects must not hide the others.
-            meta = self._read(decode_version, bytes(raw), f"GET {resource.path()}").metadata
+            meta = self._read(_decode_head, bytes(raw), f"GET {resource.path()}").metadata
             name = f"{meta.namespace}/{meta.name}".strip("/")
-            say = log.debug if resource.strangers else log.warning
-            say("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))
+            log.warning("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))
             return Unread(name)
 
     def _unreachable(self, request: str, error: Exception, request_id: str) -> Unreachable:
@@ -427,44 +409,38 @@ class ApiClient:
         return unreachable
 
     async def _refusal(self, response: aiohttp.ClientResponse, request: str, request_id: str, token: str) -> CCMError:
-        body = bytearray()
-        async for piece in response.content.iter_any():
-            body += piece
-            if len(body) > ERROR_LIMIT:
-                break
-        status, retry_after = response.status, response.headers.get("Retry-After")
+        status, body = response.status, await response.read()
         log.debug("request refused", cluster=self.cluster, request=request, status=status, request_id=request_id)
-        error: CCMError = error_from_response(status=status, body=bytes(body), request=request, retry_after=retry_after)
-        if is_of_something_else(status, bytes(body)):
-            asked_for = error.retry_after
+        error: CCMError = error_from_response(
+            status=status, body=body, request=request, retry_after=response.headers.get("Retry-After")
+        )
+        if is_of_something_else(status, body):
+            delay = error.retry_after
             error = self._unexpected(request, f"HTTP status {status}, with a page or a way to one,")
-            error.retry_after = asked_for
+            error.retry_after = delay
         elif isinstance(error, Unauthorized):
-            error = Unauthorized(error.answer, self._refused_credential(token))
+            error = Unauthorized(
+                error.answer,
+                server=self._credentials.server,
+                credential=credential_text(token, self._credentials.origin, datetime.now(UTC)),
+                remedy=renewal(self.cluster, token_account(token)),
+            )
         error.request_id, error.cluster = request_id, self.cluster
         return error
 
-    def _refused_credential(self, token: str) -> RefusedCredential:
-        """Return what was shown to the server; ``token`` is empty for a client certificate."""
-        return RefusedCredential(
-            cluster=self.cluster,
-            server=self._credentials.server,
-            origin=self._credentials.origin,
-            is_token=bool(token),
-            account=token_account(token),
-            says=why_refused(token, datetime.now(UTC)),
-        )
 
-
-def _next_request_id() -> str:
-    """Return an identifier that is unique among all requests of all runs, at hardly any cost."""
-    return f"{_PROCESS}-{next(_numbers):08x}"
-
-
-class _Coded(msgspec.Struct):
-    code: int = 500
-
-
-def _error_of_watch(status: bytes, request: str) -> ApiError:
-    code = msgspec.json.decode(status, type=_Coded).code
-    return error_from_response(status=code, body=status, request=request)
+async def _lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:
+    """Yield the lines of a watch; raise WatchSilent after ``silence`` seconds without any byte."""
+    pending = b""
+    while True:
+        try:
+            async with asyncio.timeout(silence):
+                chunk = await stream.readany()
+        except TimeoutError:
+            raise WatchSilent(f"watch silent for {silence:g} s") from None
+        if not chunk:
+            return
+        *lines, pending = (pending + chunk).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield line

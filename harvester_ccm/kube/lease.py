@@ -23,8 +23,7 @@ from msgspec import Struct
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound
-from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.client import ApiClient, WriteFence
 from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
 

@@ -200,10 +200,14 @@ def token_account(token: str | None) -> str:
     return f"{match[1]}/{match[2]}" if match is not None else ""
 
 
-def why_refused(token: str | None, now: datetime) -> str:
-    """Return the expiry of a rejected token in words; empty if it has none."""
-    end = token_end(token)
-    return "" if end is None else f"which {'expired on' if end <= now else 'is valid until'} {end:%Y-%m-%d %H:%M} UTC"
+def credential_text(token: str, origin: str, now: datetime) -> str:
+    """Return the text for a rejected credential; ``token`` is empty for a client certificate."""
+    if not token:
+        return f"the credential in {origin}"
+    account, end = token_account(token), token_end(token)
+    owner = f" of ServiceAccount {account}" if account else ""
+    expiry = f", which {'expired on' if end <= now else 'is valid until'} {end:%Y-%m-%d %H:%M} UTC" if end else ""
+    return f"the token{owner} in {origin}{expiry}"
 
 
 def _claims(token: str | None) -> _Claims:

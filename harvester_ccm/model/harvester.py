@@ -328,12 +328,8 @@ class NodeMatches(Struct, frozen=True):
 LOAD_BALANCERS: Final = Resource(
     "loadbalancer.harvesterhci.io", "v1beta1", "loadbalancers", "LoadBalancer", decode_load_balancer
 )
-VIRTUAL_MACHINES: Final = Resource(
-    "kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine), strangers=True
-)
-INSTANCES: Final = Resource(
-    "kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", _decode_instance, strangers=True
-)
+VIRTUAL_MACHINES: Final = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine))
+INSTANCES: Final = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", _decode_instance)
 WATCHED_INSTANCES: Final = replace(INSTANCES, decode=decode_watched_instance)
 """The same for who follows them: commands show every device, decisions read only those in the VM's networks."""
 GUEST_OS_INFO: Final = Resource(

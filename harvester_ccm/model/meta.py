@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from sys import intern
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -118,8 +118,6 @@ class Resource(Struct, Generic[T], frozen=True):
     kind: str
     decode: Callable[[bytes], T]
     namespaced: bool = True
-    strangers: bool = False
-    """Whether the collection also holds objects that are none of this program's business."""
     fenced: bool = True
     """Whether only who holds the Lease may write it."""
 
@@ -143,6 +141,62 @@ class Resource(Struct, Generic[T], frozen=True):
     def whole(self) -> Resource[dict[str, object]]:
         """Return the same resource for callers that need all of an object: decoded to a plain dictionary."""
         return replace(cast("Resource[Any]", self), decode=decoder(dict[str, object]))
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """Result of a list: the objects that could be decoded, and the version to watch from."""
+
+    items: tuple[T, ...]
+    resource_version: str
+    unread: frozenset[str] = frozenset()
+    """Keys of the objects that could not be decoded."""
+
+
+class WatchEvent(Struct, Generic[T], frozen=True):
+    """One line of a watch. ``BOOKMARK`` carries a version and no object."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: T | None
+    resource_version: str
+    unread: str = ""
+    """Key of the object if it could not be decoded; ``object`` is None then."""
+
+
+class Unread(str):
+    """Key of an object that could not be decoded."""
+
+    __slots__ = ()
+
+
+class ListMeta(Struct, rename="camel"):
+    """The parts of the metadata of lists, bookmarks and objects that the client reads."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class ListDocument(Struct):
+    """A page of a list; its objects stay bytes."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class EventDocument(Struct):
+    """A line of a watch; its object stays bytes."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Head(Struct):
+    """Kind and metadata of an object, and the code of a Status."""
+
+    kind: str = ""
+    code: int = 500
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
 
 
 def decoder(view: type[T]) -> Callable[[bytes], T]:

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-import msgspec
 import pytest
 
-from devenv.apiserver import ControlPlane
 from devenv.proxy import FaultProxy
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from tests.apiserver.follower import Follower, data_of
-from tests.worlds.background import running
 from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 
-DEEP = 1_200
-"""Levels of an object: more than Python 3.11 goes down by itself, and less than 3.12 does at most."""
 Put = Callable[..., None]
 Delete = Callable[[str], None]
 
@@ -46,40 +37,6 @@ async def test_copy_is_filled_and_follows_every_change(
     assert [item.metadata.name for item in follower.informer.all()] == ["old"]
     assert len(follower.informer) == 1
     assert follower.informer.problem is None
-
-
-async def test_object_that_is_nested_deep_hides_no_other(
-    harvester: ControlPlane, vm_namespace: str, harvester_kubeconfig: Path
-) -> None:
-    """As deep as an API server takes it: whoever may write VMs may write that."""
-    path = VIRTUAL_MACHINES.path(vm_namespace)
-
-    async with (
-        ApiClient(load_kubeconfig(harvester_kubeconfig), cluster="harvester") as client,
-        ApiClient(load_kubeconfig(harvester.admin_kubeconfig), cluster="harvester-admin") as admin,
-    ):
-
-        async def create(name: str, depth: int) -> None:
-            nested = msgspec.Raw(b'{"a":' * depth + b"1" + b"}" * depth)
-            head = {"apiVersion": VIRTUAL_MACHINES.api_version, "kind": "VirtualMachine", "metadata": {"name": name}}
-            body = {**head, "spec": {"template": {"spec": {"domain": {}, "unknown": nested}}}}
-            await admin.request("POST", path, body=body)
-
-        async def read_all(*added: tuple[str, int]) -> None:
-            informer = Informer(client, VIRTUAL_MACHINES, Selection(vm_namespace))
-            async with running(informer.run()):
-                await informer.wait_synced()
-                for name, depth in added:
-                    await create(name, depth)
-                await wait_for(lambda: len(informer) == 3)
-                assert (informer.problem, informer.unread) == (None, frozenset())
-
-        await create("plain", 1)
-        # By the watch, and by the list.
-        await read_all(("deep", DEEP), ("last", 1))
-        await read_all()
-        # Not everything in the tests goes down so deep.
-        await admin.delete(VIRTUAL_MACHINES, "deep", namespace=vm_namespace)
 
 
 async def test_index_follows_the_objects(follower: Follower, put_config_map: Put, delete_config_map: Delete) -> None:

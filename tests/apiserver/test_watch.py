@@ -14,9 +14,9 @@ from devenv.faults import Answer, Cut, Silence
 from devenv.proxy import FaultProxy
 from harvester_ccm.errors import Gone, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.collection import WatchEvent
 from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, ConfigMap, Namespace
+from harvester_ccm.model.meta import WatchEvent
 from tests.worlds.background import running
 from tests.worlds.waiting import wait_for
 

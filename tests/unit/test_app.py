@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harvester_ccm.app import Application
 from harvester_ccm.flags import build_settings, parse_command_line
-from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.client import WriteFence
 from harvester_ccm.telemetry.health import Aspect
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.unit.telemetry.test_metrics import samples

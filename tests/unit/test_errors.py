@@ -22,7 +22,6 @@ from harvester_ccm.errors import (
     Invalid,
     NotFound,
     NotServed,
-    RefusedCredential,
     ServerError,
     Throttled,
     Unauthorized,
@@ -300,34 +299,9 @@ def test_no_usable_answer_is_one_family() -> None:
     assert issubclass(UnexpectedAnswer, Unreachable)
 
 
-SHOWN = RefusedCredential("harvester", "https://h:6443", "/cc", True, "default/demo", "which ended")
-
-
-@pytest.mark.parametrize(
-    ("shown", "words", "remedy"),
-    [
-        (
-            SHOWN,
-            "https://h:6443 does not accept the token of ServiceAccount default/demo in /cc, which ended: Unauthorized",
-            "(generate_addon.sh demo default, run against Harvester;",
-        ),
-        (
-            RefusedCredential("harvester", "https://h:6443", "/etc/cc"),
-            "https://h:6443 does not accept the token in /etc/cc: Unauthorized",
-            "(generate_addon.sh <account> <namespace>, run against Harvester;",
-        ),
-        (
-            RefusedCredential("guest", "https://g:6443", "/root/.kube/config", is_token=False),
-            "https://g:6443 does not accept the credential in /root/.kube/config: Unauthorized",
-            "Get a new kubeconfig of this cluster",
-        ),
-        (None, "Unauthorized", "(generate_addon.sh <account> <namespace>, run against Harvester;"),
-    ],
-)
-def test_a_refused_credential_is_named_and_how_to_renew_it(
-    shown: RefusedCredential | None, words: str, remedy: str
-) -> None:
-    found = Unauthorized(Answer(401, "Unauthorized", "Unauthorized", REQUEST), shown)
-    assert str(found) == found.answer.message == words
-    assert remedy in found.remedy
-    assert f"Harvester {found.meaning}".startswith(("Harvester does not accept", "Harvester at https://"))
+def test_a_rejected_credential_is_named_with_its_remedy() -> None:
+    answer = Answer(401, "Unauthorized", "Unauthorized", REQUEST)
+    named = Unauthorized(answer, server="https://h", credential="the token in /cc", remedy="Get a new one")
+    assert str(named) == named.answer.message == "https://h does not accept the token in /cc: Unauthorized"
+    assert (named.meaning, named.remedy) == ("at https://h does not accept the token in /cc", "Get a new one")
+    assert Unauthorized(answer).meaning == "does not accept the token in the cloud-config"

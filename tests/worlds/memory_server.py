@@ -16,18 +16,16 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from harvester_ccm.errors import Answer, CCMError, Unreachable, WatchSilent, error_from_answer
-from harvester_ccm.kube.client import PAGE_OBJECTS, STRATEGIC_PATCH, ApiClient
-from harvester_ccm.kube.collection import Unread, WatchEvent
+from harvester_ccm.kube.client import PAGE_OBJECTS, STRATEGIC_PATCH, ApiClient, WriteFence
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.meta import Object, Resource
+from harvester_ccm.model.meta import Object, Resource, WatchEvent
 from tests.worlds.builders import DELETED_AT
 from tests.worlds.merge_patch import Strategic, merged, merged_strategically
 
@@ -523,7 +521,8 @@ class MemoryClient(ApiClient):
     ) -> None:
         """``name`` is what the server knows its requests by."""
         credentials = Credentials("memory", namespace, None, FixedToken(None))
-        super().__init__(credentials, cluster=cluster, fence=fence, page_objects=page_objects)
+        super().__init__(credentials, cluster=cluster, fence=fence)
+        self.page_objects = page_objects
         self.server = server
         self.name = name
 
@@ -542,16 +541,7 @@ class MemoryClient(ApiClient):
         lines = self.server.watch(resource.path(namespace), params, silence, by=self.name)
         async with aclosing(lines):
             async for kind, document in lines:
-                yield self._change(resource, kind, document)
-
-    def _change(self, resource: Resource[T], kind: str, document: Document) -> WatchEvent[T]:
-        at = document["metadata"]["resourceVersion"] if document else ""
-        if kind == "BOOKMARK":
-            return WatchEvent("BOOKMARK", None, at)
-        item = self._decode(resource, msgspec.Raw(msgspec.json.encode(document)))
-        change: Literal["ADDED", "MODIFIED", "DELETED"]
-        change = "ADDED" if kind == "ADDED" else "DELETED" if kind == "DELETED" else "MODIFIED"
-        return WatchEvent(change, None, at, item.key) if isinstance(item, Unread) else WatchEvent(change, item, at)
+                yield self._event(resource, msgspec.json.encode({"type": kind, "object": document}))
 
 
 def placed(path: str) -> Place:

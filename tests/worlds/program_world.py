@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from harvester_ccm.app import Application
 from harvester_ccm.flags import build_settings, parse_command_line
-from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.client import WriteFence
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import NAMESPACES, SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS

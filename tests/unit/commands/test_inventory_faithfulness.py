@@ -11,7 +11,6 @@ from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.collection import Page
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.tokens import FixedToken
@@ -22,6 +21,7 @@ from harvester_ccm.model.harvester import (
     VIRTUAL_MACHINES,
     LoadBalancer,
 )
+from harvester_ccm.model.meta import Page
 from harvester_ccm.names import LB_SERVICE_UUID
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, observe

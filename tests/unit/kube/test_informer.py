@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Mapping
-from contextlib import nullcontext
-from itertools import pairwise
-from typing import ClassVar
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
-from harvester_ccm.errors import AnswerTooLarge, CCMError, UnexpectedAnswer, Unreachable
-from harvester_ccm.kube.client import SLICE
-from harvester_ccm.kube.collection import decode_list, nested
+from harvester_ccm.errors import CCMError, UnexpectedAnswer, Unreachable
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
 from tests.worlds.background import running
@@ -101,7 +93,6 @@ async def test_watches_that_work_and_are_cut_are_opened_again_at_once(every: flo
     "said",
     [
         UnexpectedAnswer("a page in the place of an event"),
-        AnswerTooLarge("watch event larger than 4 MiB"),
         refused(500, "InternalError", "etcd is away"),
     ],
     ids=lambda one: type(one).__name__,
@@ -246,79 +237,6 @@ async def test_collection_is_listed_now_and_then_whatever_the_watch_says() -> No
         await informer.wait_synced()
         await asyncio.sleep(4 * 3600)
     assert 4 <= lists(server) <= 9
-
-
-@jumping_time
-async def test_a_page_of_thousands_is_decoded_with_turns_for_everything_else_in_between() -> None:
-    server = MemoryServer()
-    for number in range(10 * SLICE):
-        server.put(SERVICES, service(name=f"web-{number:04}"))
-    decoded: list[bytes] = []
-
-    def decode(document: bytes) -> Service:
-        decoded.append(document)
-        return SERVICES.decode(document)
-
-    client = MemoryClient(server, cluster="guest", page_objects=20 * SLICE)
-    listing = asyncio.create_task(client.list(replace(SERVICES, decode=decode)), name="list")
-    decoded_by_turn: list[int] = []
-    while not listing.done():
-        decoded_by_turn.append(len(decoded))
-        await asyncio.sleep(0 if decoded else 0.001)
-    assert max(later - earlier for earlier, later in pairwise(decoded_by_turn)) == SLICE
-    assert len((await listing).items) == len(decoded) == 10 * SLICE
-
-
-@jumping_time
-async def test_5000_objects_are_listed_in_one_request() -> None:
-    server = MemoryServer()
-    for number in range(5000):
-        server.put(SERVICES, service(name=f"web-{number:04}"))
-    page = await MemoryClient(server, cluster="guest").list(SERVICES)
-    assert len(page.items) == 5000
-    assert lists(server) == 1
-
-
-@jumping_time
-async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects() -> None:
-    server = MemoryServer()
-    for number in range(50):
-        server.put(SERVICES, service(name=f"web-{number:04}"))
-
-    class Narrow(MemoryClient):
-        """No more than fifty objects fit into an answer."""
-
-        limits: ClassVar[list[int]] = []
-
-        async def _exchange(
-            self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
-        ) -> bytes:
-            self.limits.append(int((params or {})["limit"]))
-            if self.limits[-1] > 50:
-                raise AnswerTooLarge("the answer is larger than 64 MiB")
-            return await super()._exchange(method, path, params=params, data=data, content_type=content_type)
-
-    page = await Narrow(server, cluster="guest", page_objects=64).list(SERVICES)
-    assert len(page.items) == 50
-    assert Narrow.limits == [64, 6, *[6] * 8]
-
-
-@pytest.mark.parametrize(
-    ("depth", "readable"),
-    [
-        (900, True),
-        pytest.param(
-            9_000, True, marks=pytest.mark.skipif(sys.version_info[:2] == (3, 12), reason="goes down 1,500 levels")
-        ),
-        (100_000, False),
-    ],
-)
-def test_an_object_is_read_as_deep_as_servers_keep_it(depth: int, readable: bool) -> None:
-    page = b'{"metadata":{},"items":[' + b"[" * depth + b"]" * depth + b"]}"
-    limit = sys.getrecursionlimit()
-    with nullcontext() if readable else pytest.raises(RecursionError):
-        assert len(nested(decode_list, page).items or ()) == 1
-    assert sys.getrecursionlimit() == limit
 
 
 @jumping_time

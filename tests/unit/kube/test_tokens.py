@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harvester_ccm.kube.tokens import token_account, token_end, why_refused
+from harvester_ccm.kube.tokens import credential_text, token_account, token_end
 from tests.worlds.offline import json_web_token
 
 
@@ -56,17 +56,17 @@ NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("token", "words"),
+    ("token", "expected"),
     [
-        (json_web_token({"exp": 1700000000}), "which expired on 2023-11-14 22:13 UTC"),
+        (json_web_token({"exp": 1700000000}), "the token in /cc, which expired on 2023-11-14 22:13 UTC"),
+        (json_web_token({"exp": 1800000000}), "the token in /cc, which is valid until 2027-01-15 08:00 UTC"),
         (
-            json_web_token({"exp": 1800000000}),
-            "which is valid until 2027-01-15 08:00 UTC",
+            json_web_token({"sub": "system:serviceaccount:default:demo"}),
+            "the token of ServiceAccount default/demo in /cc",
         ),
-        (json_web_token({}), ""),
-        ("kubeconfig-u-abcdef:opaque", ""),
-        ("", ""),
+        ("kubeconfig-u-abcdef:opaque", "the token in /cc"),
+        ("", "the credential in /cc"),
     ],
 )
-def test_why_a_token_is_refused_as_far_as_it_says(token: str, words: str) -> None:
-    assert why_refused(token, NOW) == words
+def test_text_for_a_rejected_credential(token: str, expected: str) -> None:
+    assert credential_text(token, "/cc", NOW) == expected
