@@ -16,16 +16,16 @@ delivers the newer one; writes that are planned on it fail by their precondition
 from __future__ import annotations
 
 import asyncio
+import math
 import random
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
-from functools import partial
 from typing import Final, Generic
 
 import structlog
 from msgspec import Struct
 
-from harvester_ccm.errors import CCMError, Forbidden, Gone, Throttled, UnexpectedAnswer, Unreachable, WatchSilent
+from harvester_ccm.errors import CCMError, Forbidden, Gone, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.flowcontrol import loop_time, pause_after
 from harvester_ccm.model.meta import ObjectT, Page, Resource, WatchEvent
@@ -42,30 +42,13 @@ RELIST_SECONDS: Final = (1800.0, 3600.0)
 """Range of the interval between two lists."""
 POLL_SECONDS: Final = 60.0
 """Interval between two lists if watching is forbidden."""
-_BACKOFF: Final = partial(pause_after, growth=1.08)
-"""Grows by less than a tenth of the time that the API server has been unavailable."""
-_MAX_DIGITS: Final = 20
-"""Digits of the largest 64-bit resource version."""
-
-log = structlog.get_logger(__name__)
+BACKOFF_GROWTH: Final = 1.08
+"""The delay grows by less than a tenth of the time that the API server has been unavailable."""
 
 Change = Callable[[ObjectT | None, ObjectT | None], None]
 """Called with the old and the new object; None for the old one if it was created, for the new one if it was deleted."""
 
-
-class InformerTiming(Struct, frozen=True):
-    """Durations of an informer in seconds. Tests shorten them."""
-
-    silence: float = SILENCE_SECONDS
-    reconnect: float = RECONNECT_SECONDS
-    poll: float = POLL_SECONDS
-    worked: float = WORKED_SECONDS
-    relist: tuple[float, float] = RELIST_SECONDS
-    pause_after: Callable[[CCMError | None, int], float] = _BACKOFF
-    """Returns the delay after an error that was the n-th in a row."""
-
-
-USUAL_TIMING: Final = InformerTiming()
+log = structlog.get_logger(__name__)
 
 
 class Selection(Struct, frozen=True):
@@ -79,31 +62,11 @@ class Selection(Struct, frozen=True):
         return {"fieldSelector": self.field_selector} if self.field_selector else {}
 
 
-class _Watch(Struct):
-    """Progress of one watch request."""
-
-    version: str
-    """Resource version from which the next watch continues."""
-    accepted_at: float | None = None
-    received: bool = False
-
-    def record(self, version: str) -> None:
-        """Record a line. The first one has no version: the API server accepted the watch."""
-        if version:
-            self.version, self.received = version, True
-        elif self.accepted_at is None:
-            self.accepted_at = loop_time()
-
-    def lasted(self, seconds: float) -> bool:
-        """Return whether the watch lasted at least this long."""
-        return self.accepted_at is not None and loop_time() - self.accepted_at >= seconds
-
-
 class Store(Generic[ObjectT]):
     """Objects by key, with change callbacks and indexes."""
 
     def __init__(self, indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None) -> None:
-        """``indexes`` return the values of an object in each index."""
+        """``indexes`` maps the name of an index to the function that returns the values of an object in it."""
         self._objects: dict[str, ObjectT] = {}
         self._index_functions = dict(indexes or {})
         # Tuples: most values belong to one object, and a set for each of thousands would be larger than the objects.
@@ -217,22 +180,19 @@ class Informer(Store[ObjectT]):
         selection: Selection | None = None,
         *,
         indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None,
-        timing: InformerTiming = USUAL_TIMING,
     ) -> None:
         super().__init__(indexes)
         self._client = client
         self.resource = resource
         self._selection = selection or Selection()
         self._state_callbacks: list[Callable[[], None]] = []
-        self._timing = timing
         self._failures = 0
         """Errors in a row since the last working watch."""
-        self._watch_forbidden = False
         self._synced = asyncio.Event()
         self.problem: CCMError | None = None
         """Why the collection cannot be read now; None if it can."""
         self.restarts = 0
-        """Number of watches that ended."""
+        """Number of working watches that ended."""
         self.last_contact = float("-inf")
         """Loop time of the last list or watch event."""
 
@@ -256,12 +216,18 @@ class Informer(Store[ObjectT]):
 
     async def run(self) -> None:
         """Follow the collection until cancelled."""
+        watch_forbidden = False
         while True:
             try:
                 version = await self._list()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(random.uniform(*self._timing.relist)):
-                        await self._follow(version)
+                try:
+                    await self._follow(version)
+                    watch_forbidden = False
+                except Forbidden:
+                    if not watch_forbidden:
+                        log.warning("watch forbidden, listing instead", collection=self.name, seconds=POLL_SECONDS)
+                    watch_forbidden = True
+                    await asyncio.sleep(POLL_SECONDS)
             except Gone as error:
                 # Expired versions are normal: list at once, and back off only if they expire again and again.
                 log.debug("watch version too old", collection=self.name)
@@ -271,9 +237,9 @@ class Informer(Store[ObjectT]):
                 self._set_problem(error)
                 await asyncio.sleep(self._next_delay(error))
 
-    def _next_delay(self, error: CCMError | None) -> float:
+    def _next_delay(self, error: CCMError) -> float:
         self._failures += 1
-        return self._timing.pause_after(error, self._failures)
+        return pause_after(error, self._failures, growth=BACKOFF_GROWTH)
 
     async def _list(self) -> str:
         """Replace the store; return the resource version of the list."""
@@ -290,59 +256,44 @@ class Informer(Store[ObjectT]):
         return page.resource_version
 
     async def _follow(self, version: str) -> None:
-        """Watch from this version, over disconnects, until a new list is needed. Raises Gone."""
-        while True:
-            watch, error = _Watch(version), None
-            try:
-                await self._watch(watch)
-            except Gone:
-                raise
-            except Forbidden:
-                await self._wait_for_poll()
-                return
-            except CCMError as caught:
-                error = caught
-            version = watch.version
-            self.restarts += 1
-            if _is_disconnect(error) and (watch.received or watch.lasted(self._timing.worked)):
-                self._failures = 0
-                await asyncio.sleep(self._timing.reconnect)
-                continue
-            if error is not None:
-                self._set_problem(error)
-            await asyncio.sleep(self._next_delay(error))
-            if not isinstance(error, Throttled):
-                return
+        """Watch from this version until the next list is due. Raises CCMError if a watch did not work."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(random.uniform(*RELIST_SECONDS)):
+                while True:
+                    version = await self._watch(version)
+                    self._failures = 0
+                    self.restarts += 1
+                    await asyncio.sleep(RECONNECT_SECONDS)
 
-    async def _wait_for_poll(self) -> None:
-        """Wait until the next list if watching is forbidden; not the first time, as listing might be forbidden too."""
-        self._failures = 0
-        if self._watch_forbidden:
-            await asyncio.sleep(self._timing.poll)
-        else:
-            self._watch_forbidden = True
-            log.warning("watch forbidden, listing instead", collection=self.name, seconds=self._timing.poll)
-
-    async def _watch(self, watch: _Watch) -> None:
-        try:
-            async with aclosing(self._open_watch(watch.version)) as events:
-                async for event in events:
-                    watch.record(event.resource_version)
-                    self.last_contact = loop_time()
-                    self._watch_forbidden = False
-                    self._set_problem(None)
-                    self._apply(event)
-        finally:
-            # Whatever ended it: a list after a watch of this duration costs no more than polling.
-            if watch.lasted(self._timing.poll):
-                self._failures = 0
-
-    def _open_watch(self, version: str) -> AsyncGenerator[WatchEvent[ObjectT], None]:
-        seconds = str(int(random.uniform(*WATCH_SECONDS)))
-        params = {**self._selection.params(), "resourceVersion": version, "timeoutSeconds": seconds}
-        return self._client.watch(
-            self.resource, namespace=self._selection.namespace, params=params, silence=self._timing.silence
+    async def _watch(self, version: str) -> str:
+        """Watch until a working watch ends; return the version to continue from. Raises CCMError if it did not work."""
+        params = {
+            **self._selection.params(),
+            "resourceVersion": version,
+            "timeoutSeconds": str(int(random.uniform(*WATCH_SECONDS))),
+        }
+        watch = self._client.watch(
+            self.resource, namespace=self._selection.namespace, params=params, silence=SILENCE_SECONDS
         )
+        accepted_at, end = math.inf, Unreachable("the watch ended at once")
+        try:
+            async with aclosing(watch) as events:
+                async for event in events:
+                    self.last_contact = loop_time()
+                    self._set_problem(None)
+                    if event.resource_version:
+                        version, accepted_at, self._failures = event.resource_version, -math.inf, 0
+                        self._apply(event)
+                    else:
+                        accepted_at = loop_time()
+        except Unreachable as error:
+            # The next watch would meet a silent server, or an event that cannot be read, again.
+            if isinstance(error, WatchSilent | UnexpectedAnswer):
+                raise
+            end = error
+        if loop_time() - accepted_at < WORKED_SECONDS:
+            raise end
+        return version
 
     def _set_problem(self, problem: CCMError | None) -> None:
         before, self.problem = self.problem, problem
@@ -361,18 +312,10 @@ class Informer(Store[ObjectT]):
             callback()
 
 
-def _is_disconnect(error: CCMError | None) -> bool:
-    """Return whether a watch ended normally or its connection was lost.
-
-    A silent watch and an event that cannot be read are failures: the next watch would meet them again.
-    """
-    return error is None or (isinstance(error, Unreachable) and not isinstance(error, (WatchSilent, UnexpectedAnswer)))
-
-
 def _version(item: ObjectT) -> int:
     return _number(item.metadata.resource_version)
 
 
 def _number(version: str) -> int:
     # Resource versions of one API server are comparable integers (KEP-5504). For any other format, each event is newer.
-    return int(version) if version.isdecimal() and len(version) <= _MAX_DIGITS else 0
+    return int(version) if version.isdecimal() else 0

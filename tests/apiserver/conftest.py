@@ -12,7 +12,6 @@ from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.kube.client import REQUEST_TIMEOUT, ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.kube.informer import USUAL_TIMING, InformerTiming
 from tests.apiserver.follower import Follower
 
 
@@ -84,12 +83,6 @@ def delete_config_map(guest: ControlPlane, namespace: str) -> Callable[[str], No
 
 
 @pytest.fixture
-def timing() -> InformerTiming:
-    """How long ``follower`` waits."""
-    return USUAL_TIMING
-
-
-@pytest.fixture
-def follower(client: ApiClient, namespace: str, timing: InformerTiming) -> Follower:
+def follower(client: ApiClient, namespace: str) -> Follower:
     """An informer of the ConfigMaps in ``namespace``, through the proxy."""
-    return Follower(client, namespace, timing)
+    return Follower(client, namespace)

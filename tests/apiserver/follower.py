@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.informer import USUAL_TIMING, Informer, InformerTiming, Selection
+from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from tests.worlds.background import running
 from tests.worlds.waiting import wait_for
@@ -25,10 +25,10 @@ def words(item: ConfigMap) -> list[str]:
 class Follower:
     """An informer of the ConfigMaps of one namespace and what it has told."""
 
-    def __init__(self, client: ApiClient, namespace: str, timing: InformerTiming = USUAL_TIMING) -> None:
+    def __init__(self, client: ApiClient, namespace: str) -> None:
         self.namespace = namespace
         chosen = Selection(namespace=namespace)
-        self.informer = Informer(client, CONFIG_MAPS, chosen, indexes={"word": words}, timing=timing)
+        self.informer = Informer(client, CONFIG_MAPS, chosen, indexes={"word": words})
         self.changes: list[tuple[str, Data, Data]] = []
         """Name, data before and data after of every change."""
         self.states: list[str] = []

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from devenv.apiserver import ControlPlane
@@ -16,7 +15,7 @@ from devenv.restclient import Json
 from harvester_ccm.errors import ConnectionRefused, Forbidden, Gone, Throttled, Unauthorized, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
-from harvester_ccm.kube.informer import Informer, InformerTiming, Selection
+from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS
 from tests.apiserver.follower import Follower
 from tests.conftest import bind
@@ -29,20 +28,22 @@ Put = Callable[..., None]
 Delete = Callable[[str], None]
 
 
-QUICK = InformerTiming(reconnect=0.02, worked=0.0, pause_after=lambda _error, _failures: 0.02)
-"""Retries without the pauses that only protect servers."""
+INFORMER = "harvester_ccm.kube.informer."
 
 
-def with_timing(timing: InformerTiming) -> pytest.MarkDecorator:
-    """Have ``follower`` wait so long."""
-    return pytest.mark.parametrize("timing", [pytest.param(timing, id="quick")])
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry without the delays that only protect servers."""
+    monkeypatch.setattr(INFORMER + "RECONNECT_SECONDS", 0.02)
+    monkeypatch.setattr(INFORMER + "WORKED_SECONDS", 0.0)
+    monkeypatch.setattr(INFORMER + "pause_after", lambda _error, _failures, *, growth: 0.02 * growth)
 
 
 async def watching(proxy: FaultProxy) -> None:
     await wait_for(lambda: proxy.watches() == 1, what="a running watch")
 
 
-@with_timing(QUICK)
+@pytest.mark.usefixtures("quick")
 async def test_broken_watch_goes_on_where_it_was_without_a_new_list(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, delete_config_map: Delete
 ) -> None:
@@ -64,7 +65,7 @@ async def test_broken_watch_goes_on_where_it_was_without_a_new_list(
     assert len(follower.changes) == 5
 
 
-@with_timing(QUICK)
+@pytest.mark.usefixtures("quick")
 async def test_version_that_is_gone_leads_to_a_new_list_and_nothing_is_missed(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, delete_config_map: Delete
 ) -> None:
@@ -91,16 +92,16 @@ async def test_version_that_is_gone_leads_to_a_new_list_and_nothing_is_missed(
 
 
 async def test_server_that_loses_every_version_is_not_asked_without_pause(
-    client: ApiClient, namespace: str, guest_proxy: FaultProxy
+    follower: Follower, guest_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[int] = []
 
-    def pause_after(error: Exception | None, failures: int) -> float:
+    def pause_after(error: Exception, failures: int, *, growth: float) -> float:
         assert isinstance(error, Gone)
         pauses.append(failures)
-        return 0.02
+        return 0.02 * growth
 
-    follower = Follower(client, namespace, InformerTiming(pause_after=pause_after))
+    monkeypatch.setattr(INFORMER + "pause_after", pause_after)
     rule = guest_proxy.inject(Answer(410, "too old", "Expired"), watch=True)
     async with follower.running():
         await wait_for(lambda: rule.hits == 4)
@@ -108,8 +109,11 @@ async def test_server_that_loses_every_version_is_not_asked_without_pause(
     assert pauses[:3] == [1, 2, 3]
 
 
-@with_timing(replace(QUICK, silence=0.3))
-async def test_silent_watch_is_replaced(follower: Follower, guest_proxy: FaultProxy, put_config_map: Put) -> None:
+@pytest.mark.usefixtures("quick")
+async def test_silent_watch_is_replaced(
+    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(INFORMER + "SILENCE_SECONDS", 0.3)
     async with follower.synced():
         await watching(guest_proxy)
         guest_proxy.silence_watches()
@@ -120,7 +124,7 @@ async def test_silent_watch_is_replaced(follower: Follower, guest_proxy: FaultPr
     assert follower.states[:3] == ["synced", "WatchSilent", "synced"]
 
 
-@with_timing(QUICK)
+@pytest.mark.usefixtures("quick")
 async def test_refused_watch_leads_to_a_new_list(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put
 ) -> None:
@@ -137,12 +141,14 @@ async def test_forbidden_watch_becomes_polling_and_is_told_once(
     namespace: str,
     put_config_map: Put,
     delete_config_map: Delete,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(INFORMER + "POLL_SECONDS", 0.05)
     path = account("lister", {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]})
     put_config_map("cm", a="1")
     with capture_logs() as logs:
         async with ApiClient(load_kubeconfig(path), cluster="guest") as lister:
-            follower = Follower(lister, namespace, InformerTiming(poll=0.05))
+            follower = Follower(lister, namespace)
             async with follower.synced():
                 put_config_map("cm", a="2")
                 await wait_for(lambda: len(follower.changes) == 2)
@@ -152,10 +158,11 @@ async def test_forbidden_watch_becomes_polling_and_is_told_once(
     assert follower.informer.problem is None
 
 
-@with_timing(replace(QUICK, poll=0.02))
+@pytest.mark.usefixtures("quick")
 async def test_watch_that_is_granted_again_ends_polling(
-    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put
+    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(INFORMER + "POLL_SECONDS", 0.02)
     rule = guest_proxy.inject(Answer(403, "no watch", "Forbidden"), watch=True)
     async with follower.running():
         await wait_for(lambda: rule.hits >= 3)
@@ -168,7 +175,7 @@ async def test_watch_that_is_granted_again_ends_polling(
     assert guest_proxy.count(watch=False) == lists
 
 
-@with_timing(QUICK)
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [(Answer(401, "Unauthorized"), Unauthorized), (Answer(403, "Forbidden"), Forbidden), (None, ConnectionRefused)],
@@ -211,13 +218,12 @@ async def test_time_that_the_server_names_is_waited(follower: Follower, guest_pr
     assert second.at - first.at >= 1.0
 
 
+@pytest.mark.usefixtures("quick")
 async def test_server_with_older_versions_replaces_everything(
-    client: ApiClient,
-    guest: ControlPlane,
-    harvester: ControlPlane,
-    tmp_path: Path,
+    client: ApiClient, guest: ControlPlane, harvester: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after the restore of a backup: the version that was followed is from the future."""
+    monkeypatch.setattr(INFORMER + "SILENCE_SECONDS", 0.5)
     newer, older = sorted((guest, harvester), key=latest_version, reverse=True)
     credentials = [administrator(plane, tmp_path / plane.name) for plane in (newer, older)]
     for plane in (newer, older):
@@ -225,7 +231,7 @@ async def test_server_with_older_versions_replaces_everything(
     for number in range(max(0, latest_version(older) + 10 - latest_version(newer))):
         newer.apply(config_map(f"filler-{number}"))
     await client.use(credentials[0])
-    informer = Informer(client, CONFIG_MAPS, Selection(namespace="default"), timing=replace(QUICK, silence=0.5))
+    informer = Informer(client, CONFIG_MAPS, Selection(namespace="default"))
     async with running(informer.run()):
         await wait_for(lambda: informer.get(f"default/only-{newer.name}"))
         await client.use(credentials[1])
@@ -248,7 +254,7 @@ def latest_version(plane: ControlPlane) -> int:
     return int(plane.admin.request("GET", "/api/v1/configmaps")["metadata"]["resourceVersion"])
 
 
-@with_timing(QUICK)
+@pytest.mark.usefixtures("quick")
 async def test_restart_of_the_server_is_survived(
     follower: Follower, guest: ControlPlane, client: ApiClient, guest_proxy: FaultProxy, put_config_map: Put
 ) -> None:

@@ -16,7 +16,7 @@ from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.orphans import DELETION_PAUSE, RETRY_SECONDS, OrphanCollector
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.identity import GuestIdentity
-from harvester_ccm.kube.informer import Informer, InformerTiming, Selection
+from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import NAMESPACES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -47,8 +47,10 @@ def service_document(name: str = "web", uid: str = UID, *, kind: str = "LoadBala
     return {"metadata": metadata, "spec": {"type": kind}, "status": status}
 
 
-ONLY_WATCHES = InformerTiming(relist=(1e9, 1e9))
-"""What is stored here without a word to the watchers stays unseen, however long it takes."""
+@pytest.fixture(autouse=True)
+def only_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what is stored here without a word to the watchers unseen, however long it takes."""
+    monkeypatch.setattr("harvester_ccm.kube.informer.RELIST_SECONDS", (1e9, 1e9))
 
 
 class OrphanWorld:
@@ -58,7 +60,7 @@ class OrphanWorld:
         self.guest, self.harvester = MemoryServer(), MemoryServer(prompt=[LB_CONTROLLER_FINALIZER])
         guest = MemoryClient(self.guest, cluster="guest")
         harvester = MemoryClient(self.harvester, cluster="harvester", namespace=CLUSTER.namespace)
-        services = Informer(guest, SERVICES, indexes=SERVICE_INDEXES, timing=ONLY_WATCHES)
+        services = Informer(guest, SERVICES, indexes=SERVICE_INDEXES)
         balancers = Informer(harvester, LOAD_BALANCERS, Selection(CLUSTER.namespace), indexes=LOAD_BALANCER_INDEXES)
         settings = ServiceSettings(concurrent_syncs=1, orphan_lbs=policy, orphan_period=PERIOD, class_only=False)
         identity = GuestIdentity(guest)

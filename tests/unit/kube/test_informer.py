@@ -239,15 +239,6 @@ async def test_collection_is_listed_now_and_then_whatever_the_watch_says() -> No
     assert 4 <= lists(server) <= 9
 
 
-@jumping_time
-async def test_version_that_no_server_has_counts_for_nothing() -> None:
-    informer = Informer(MemoryClient(MemoryServer(), cluster="guest"), SERVICES)
-    async with running(informer.run()):
-        await informer.wait_synced()
-        informer.observe(SERVICES.decode(b'{"metadata":{"name":"web","resourceVersion":"%s"}}' % (b"9" * 5_000)))
-    assert len(informer) == 0
-
-
 def lists(server: MemoryServer) -> int:
     """Return how often the collection was listed."""
     return sum(call.verb == "GET" for call in server.calls)
