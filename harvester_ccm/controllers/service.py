@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.controllers.service_writes import COMPONENT, BalancerWrites, ServiceWrites
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import CCMError, Conflict, NotServed, WriteReverted
+from harvester_ccm.errors import CCMError, NotServed, WriteReverted
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.flowcontrol import loop_time, wall_time
@@ -36,8 +36,6 @@ from harvester_ccm.plan.service.messages import (
     failure_event,
     harvester_unavailable,
     is_in_progress,
-    lasting_conflict,
-    write_refused,
 )
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
 from harvester_ccm.plan.service.scope import is_our_harvester, may_be_ours, primaries_of
@@ -296,13 +294,9 @@ class ServiceController:
 
     def _report(self, error: CCMError, write: Write, snapshot: ServiceSnapshot) -> EventMessage | None:
         """Emit and return the Event about a write that failed; None if it is too early for one."""
-        failures = self.queue.failures(snapshot.service.metadata.key) + 1
-        if isinstance(error, Conflict):
-            event = lasting_conflict(error, failures)
-        elif isinstance(write, ChangeService):
-            event = write_refused(error, failures)
-        else:
-            event = failure_event(error, failures, snapshot.service)
+        service = snapshot.service
+        failures = self.queue.failures(service.metadata.key) + 1
+        event = failure_event(error, failures, service, in_guest=isinstance(write, ChangeService))
         if event is not None:
             self._emit(snapshot, event)
             lost = not_allocated_note(snapshot) if isinstance(write, CreateLoadBalancer) else None

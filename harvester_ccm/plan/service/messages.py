@@ -16,6 +16,7 @@ from harvester_ccm.errors import (
     AdmissionDenied,
     BadRequest,
     CCMError,
+    Conflict,
     CredentialError,
     Forbidden,
     Invalid,
@@ -57,22 +58,74 @@ WEBHOOK_AWAY: Final = (
     "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
 )
 """What to do when Harvester's API server cannot call its webhook."""
+WEBHOOK_FAILED: Final = "failed calling webhook"
+"""In the message of an API server whose admission webhook does not answer."""
 _CHECK_CONTROLLER: Final = "Check that deployment harvester-load-balancer in namespace harvester-system runs"
 _REQUIREMENT = re.compile(
     r"requirement &\{Network:(?P<network>.*?) Project:(?P<project>.*?) "
     r"Namespace:(?P<namespace>.*?) Cluster:(?P<cluster>.*?)\}"
 )
-_RESERVING = re.compile(r"(fail to reserve|\brecord) \S+ into (?P<pool>\S+)")
-"""Harvester has chosen an address, and its write of the pool failed; up to 1.3 it says that it could not record it."""
-_POOL = re.compile(r"^fail to get ip from pool (?P<pool>\S+), error: ")
-"""Start of Harvester's messages about a pool since 1.7; earlier versions name the pool in few messages."""
-_DUPLICATE: Final = "duplicate allocation"
-_ANNOUNCING: Final = ("service is not existing", "waiting for external IP")
+_POOL = re.compile(r"^fail to get ip from pool (\S+), error: |(?:fail to reserve|\brecord) \S+ into (\S+)")
+"""Harvester's messages about a pool since 1.7, and earlier those about a pool in which it cannot write an address."""
+_EXHAUSTED: Final = "no IP addresses available"
 
 
 def _pending(text: str, harvester_says: str = "") -> EventMessage:
     quoted = f". Harvester says: {harvester_says}" if harvester_says else ""
     return EventMessage("Warning", Reason.ADDRESS_PENDING, f"{text}{quoted}")
+
+
+_SLOW: Final = (
+    "Harvester is still allocating the address. If this stays, check the status of the IP pool and the log of "
+    "harvester-load-balancer in namespace harvester-system"
+)
+
+
+class _Meaning(Struct, frozen=True):
+    """What a message of Harvester about an address means; ``{pool}`` in the text is the pool, with a blank before."""
+
+    pattern: str
+    reason: WaitReason
+    text: str
+    patience: float = 0.0
+
+
+_MEANINGS: Final = (
+    # Two writes of the pool conflicted, or the pool cannot be written at all.
+    _Meaning(
+        r"(fail to reserve|\brecord) \S+ into",
+        WaitReason.ALLOCATING,
+        "Harvester cannot write IP pool{pool}. If this stays, the VM network of the pool was most likely deleted: "
+        f"create it again under its name, or create the Service anew with another pool in annotation {IP_POOL}",
+        CONTROLLER_PATIENCE,
+    ),
+    _Meaning(r"duplicate allocation|^$", WaitReason.ALLOCATING, _SLOW, CONTROLLER_PATIENCE),
+    _Meaning(
+        r"service is not existing|waiting for external IP",
+        WaitReason.ANNOUNCING,
+        "Harvester has an address for this Service but does not announce it yet. Check that kube-vip runs in namespace "
+        "harvester-system of Harvester and, for ipam dhcp, that a DHCP server answers there",
+        CONTROLLER_PATIENCE,
+    ),
+    _Meaning(
+        _EXHAUSTED,
+        WaitReason.POOL_EXHAUSTED,
+        "IP pool{pool} has no free address. Add a range to it or delete a load balancer that uses it",
+    ),
+    _Meaning(
+        r"(fail to get allocator|could not get the allocator) (?P<pool>\S+)",
+        WaitReason.NO_SUCH_POOL,
+        "Harvester has no ready IP pool{pool}. Create it, or name another one",
+    ),
+    _Meaning(
+        r"not in range set",
+        WaitReason.OTHER,
+        "The IP pool no longer has the address that a load balancer of this name had, and Harvester gives it no other "
+        "one. Add it to a range of the pool, or delete the Service and create it anew",
+    ),
+    _Meaning(r"", WaitReason.OTHER, "Harvester cannot give this Service an address"),
+)
+"""Harvester's messages; the first pattern that occurs counts."""
 
 
 NOT_PROCESSED: Final = PendingCause(
@@ -107,19 +160,15 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
     if condition is None:
         return NOT_PROCESSED
     message = condition.message
-    reserving = _RESERVING.search(message)
-    if load_balancer.contended or not message or reserving or _DUPLICATE in message:
-        text = _unwritable(reserving["pool"]) if reserving and not load_balancer.contended else _slow()
-        patience = CONTENTION_PATIENCE if load_balancer.contended else CONTROLLER_PATIENCE
-        return PendingCause(WaitReason.ALLOCATING, _pending(text, message or "(nothing)"), patience)
-    if any(words in message for words in _ANNOUNCING):
-        text = (
-            "Harvester has an address for this Service but does not announce it yet. Check that kube-vip runs in "
-            "namespace harvester-system of Harvester and, for ipam dhcp, that a DHCP server answers there"
-        )
-        return PendingCause(WaitReason.ANNOUNCING, _pending(text, message))
-    reason, text = _refusal(load_balancer, message)
-    return PendingCause(reason, _pending(text, message), patience=0.0)
+    if load_balancer.contended:
+        return PendingCause(WaitReason.ALLOCATING, _pending(_SLOW, message), CONTENTION_PATIENCE)
+    if "no match" in message.lower():
+        return PendingCause(WaitReason.NO_MATCHING_POOL, _pending(_no_pool(message), message), 0.0)
+    found = ((one, re.search(one.pattern, message)) for one in _MEANINGS)
+    meaning, match = next((one, match) for one, match in found if match)
+    pool = match.groupdict().get("pool") or pool_of_last_attempt(load_balancer)
+    text = meaning.text.format(pool=f" {pool!r}" if pool else "")
+    return PendingCause(meaning.reason, _pending(text, message or "(nothing)"), meaning.patience)
 
 
 def pool_of_last_attempt(load_balancer: LoadBalancer) -> str:
@@ -129,37 +178,9 @@ def pool_of_last_attempt(load_balancer: LoadBalancer) -> str:
     full exists.
     """
     message = load_balancer.ready.message if load_balancer.ready else ""
-    found = _POOL.search(message) or _RESERVING.search(message)
-    full = load_balancer.spec.ip_pool if _is_exhausted(message) else ""
-    return found["pool"] if found else full
-
-
-def _is_exhausted(message: str) -> bool:
-    return "no IP addresses available" in message
-
-
-def _refusal(load_balancer: LoadBalancer, message: str) -> tuple[WaitReason, str]:
-    """Return why Harvester refuses an address until a user changes something, and what to change."""
-    if "no match" in message.lower():
-        return WaitReason.NO_MATCHING_POOL, _no_pool(message)
-    if _is_exhausted(message):
-        tried = pool_of_last_attempt(load_balancer)
-        name = f" {tried!r}" if tried else ""
-        text = f"IP pool{name} has no free address. Add a range to it or delete a load balancer that uses it"
-        return WaitReason.POOL_EXHAUSTED, text
-    if "fail to get allocator" in message or "could not get the allocator" in message:
-        pool = load_balancer.spec.ip_pool
-        missing = (
-            f"Harvester has no ready IP pool {pool!r}" if pool else "The IP pool that Harvester chose is not ready"
-        )
-        return WaitReason.NO_SUCH_POOL, f"{missing}. Create it, or name another one"
-    text = "Harvester cannot give this Service an address"
-    if "not in range set" in message:
-        text = (
-            "The IP pool no longer has the address that a load balancer of this name had, and Harvester gives it no "
-            "other one. Add it to a range of the pool, or delete the Service and create it anew"
-        )
-    return WaitReason.OTHER, text
+    found = _POOL.search(message)
+    full = load_balancer.spec.ip_pool if _EXHAUSTED in message else ""
+    return (found[1] or found[2]) if found else full
 
 
 def _no_pool(message: str) -> str:
@@ -177,21 +198,6 @@ def _no_pool(message: str) -> str:
         f"No IP pool of Harvester fits {searched or 'this Service'}. {where}, create an IP pool whose network is "
         f"{wanted['network'] or '(none)'} and whose scope covers namespace {wanted['namespace']!r} and guest cluster "
         f"{wanted['cluster'] or '(none)'}, or a global pool"
-    )
-
-
-def _slow() -> str:
-    return (
-        "Harvester is still allocating the address. If this stays, check the status of the IP pool and the log of "
-        "harvester-load-balancer in namespace harvester-system"
-    )
-
-
-def _unwritable(pool: str) -> str:
-    return (
-        f"Harvester cannot write IP pool {pool!r}. If this stays, the VM network of the pool was most likely deleted, "
-        "and Harvester's webhook refuses every change of the pool: create the network again under its name, or delete "
-        f"the Service and create it anew with another pool in annotation {IP_POOL}"
     )
 
 
@@ -261,7 +267,7 @@ def _unavailable_text(error: CCMError | None) -> str:
                 "The namespace of the cloud-config does not exist in Harvester. Set the namespace of its context to "
                 "that of this cluster's VMs"
             )
-        case ServerError() if "failed calling webhook" in str(error):
+        case ServerError() if WEBHOOK_FAILED in str(error):
             meaning = f"Harvester's admission webhook does not answer; the controller retries. {WEBHOOK_AWAY}"
         case _:
             meaning = (
@@ -281,12 +287,20 @@ def harvester_mismatch(cluster: ClusterIdentity) -> str:
     )
 
 
-def failure_event(error: CCMError, failures: int, service: Service) -> EventMessage | None:
-    """Return the Warning for a load balancer that could not be written; None while it is too early for a report.
+def failure_event(error: CCMError, failures: int, service: Service, *, in_guest: bool = False) -> EventMessage | None:
+    """Return the Warning for a write that failed; None while it is too early for a report.
 
-    ``failures`` is the number of failures in a row.
+    ``failures`` is the number of failures in a row; ``in_guest``: whether the Service could not be patched, instead of
+    its load balancer.
     """
-    if isinstance(error, AdmissionDenied | Invalid | BadRequest):
+    if isinstance(error, Conflict):
+        text = f"Every write conflicts with a change by another client; the controller retries. It says: {error}"
+        return EventMessage("Warning", Reason.SYNC_FAILED, text) if failures >= LASTING_CONFLICT else None
+    rejected = isinstance(error, AdmissionDenied | Invalid | BadRequest)
+    if in_guest:
+        rejected = rejected or isinstance(error, Forbidden) or WEBHOOK_FAILED in str(error)
+        return _patch_rejected(error) if rejected and failures >= REPORTED_FAILURES else None
+    if rejected:
         text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
         return EventMessage("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
     if isinstance(error, Forbidden | Unauthorized) or failures >= REPORTED_FAILURES:
@@ -294,17 +308,10 @@ def failure_event(error: CCMError, failures: int, service: Service) -> EventMess
     return None
 
 
-def write_refused(error: CCMError, failures: int) -> EventMessage | None:
-    """Return the Warning for a Service that could not be patched; None if the error is transient, or too early.
-
-    ``failures`` is the number of failures in a row.
-    """
-    away = "failed calling webhook" in str(error)
-    refused = away or isinstance(error, AdmissionDenied | Invalid | BadRequest | Forbidden)
-    if not refused or failures < REPORTED_FAILURES:
-        return None
+def _patch_rejected(error: CCMError) -> EventMessage:
+    """Return the Warning for a Service that the API server of the guest cluster does not let this program patch."""
     action = "Have the policy or webhook that refuses it allow this controller to patch services/status"
-    if away:
+    if WEBHOOK_FAILED in str(error):
         action = "Check that the pods of that webhook run"
     elif "cannot patch resource" in str(error):
         action = "Grant the verb patch on services/status to the ClusterRole of this controller"
@@ -315,55 +322,28 @@ def write_refused(error: CCMError, failures: int) -> EventMessage | None:
     return EventMessage("Warning", Reason.SYNC_FAILED, text, subject=gist(str(error)))
 
 
-def lasting_conflict(error: CCMError, failures: int) -> EventMessage | None:
-    """Return the Warning for a write that conflicts with those of another client every time; None if it is too early.
-
-    ``failures`` is the number of failures in a row.
-    """
-    text = (
-        f"Every write conflicts with a change by another client; the controller retries. The API server says: {error}"
-    )
-    return EventMessage("Warning", Reason.SYNC_FAILED, text) if failures >= LASTING_CONFLICT else None
-
-
-_REMEDIES: Final[tuple[tuple[str, str], ...]] = (
-    (r"guest cluster \S+ is being removed", "Rancher is removing this cluster, so it gets no new load balancers."),
-    (
-        r"it has no running vm|no virtual machine instance matched",
-        (
-            "Harvester finds no running VM of this cluster: give the VMs the label guestcluster.harvesterhci.io/name "
-            "with the value of --cluster-name (instance labels in Harvester), or update Harvester to 1.8.1."
-        ),
-    ),
-    (
-        r"exceeded quota",
-        (
-            "A quota in Harvester is used up: raise the ResourceQuota that it names, in the namespace of the VMs, or "
-            "delete load balancers there that nobody needs."
-        ),
-    ),
-    (r"it is being terminated", "In Harvester the namespace of the VMs is being deleted, so it takes nothing new."),
-    (
-        r"needs to have at least one listener",
-        "This version of Harvester wants listeners on every load balancer; update Harvester to 1.5 or later.",
-    ),
-    (r"duplicate name", "Two ports of the Service have the same name; give each its own."),
-    (r"duplicate port", "Two ports of the Service, or of Services sharing the address, are the same; change one."),
-    (
-        r"duplicate backend port",
-        "Two ports of the Service have the same node port; let Kubernetes choose another for one of them.",
-    ),
-    (
-        r"can't change the (IPAM|WorkloadType)",
-        "That is fixed once a load balancer exists; delete the Service and create it anew.",
-    ),
-    (
-        r"metadata\.name: Invalid value|metadata\.labels: Invalid value|a valid label must",
-        "The name of the cluster cannot be used in Harvester; --cluster-name takes lower-case letters, digits, dashes.",
-    ),
-)
+_REMEDIES: Final = {
+    r"guest cluster \S+ is being removed": "Rancher is removing this cluster, so it gets no new load balancers.",
+    r"it has no running vm|no virtual machine instance matched": "Harvester finds no running VM of this cluster: give "
+    "the VMs the label guestcluster.harvesterhci.io/name with the value of --cluster-name (instance labels in "
+    "Harvester), or update Harvester to 1.8.1.",
+    r"exceeded quota": "A quota in Harvester is used up: raise the ResourceQuota that it names, in the namespace of "
+    "the VMs, or delete load balancers there that nobody needs.",
+    r"it is being terminated": "In Harvester the namespace of the VMs is being deleted, so it takes nothing new.",
+    r"needs to have at least one listener": "This version of Harvester wants listeners on every load balancer; update "
+    "Harvester to 1.5 or later.",
+    r"duplicate name": "Two ports of the Service have the same name; give each its own.",
+    r"duplicate port": "Two ports of the Service, or of Services sharing the address, are the same; change one.",
+    r"duplicate backend port": "Two ports of the Service have the same node port; let Kubernetes choose another for "
+    "one of them.",
+    r"can't change the (IPAM|WorkloadType)": "That is fixed once a load balancer exists; delete the Service and create "
+    "it anew.",
+    r"metadata\.name: Invalid value|metadata\.labels: Invalid value|a valid label must": "The name of the cluster "
+    "cannot be used in Harvester; --cluster-name takes lower-case letters, digits, dashes.",
+}
+"""What to do about a rejection by Harvester, by a pattern that occurs in its message."""
 
 
 def remedy(message: str) -> str:
     """Return what to do about a refusal of Harvester's admission webhook or schema; empty when unknown."""
-    return next((text for pattern, text in _REMEDIES if re.search(pattern, message)), "")
+    return next((text for pattern, text in _REMEDIES.items() if re.search(pattern, message)), "")

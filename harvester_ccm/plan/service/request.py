@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final, Literal, TypeVar
 
@@ -221,7 +221,7 @@ def asked_in(service: Service, address: str) -> str:
 
 
 def read_health_check(service: Service, problems: list[EventMessage]) -> HealthCheck | None:
-    """Return the health check the annotations ask for, or None without a usable port."""
+    """Return the health check that the annotations request, or None without a usable port."""
     value = service.metadata.annotation(HEALTH_CHECK_PORT)
     if value is None:
         return None
@@ -232,27 +232,20 @@ def read_health_check(service: Service, problems: list[EventMessage]) -> HealthC
         )
         problems.append(invalid(HEALTH_CHECK_PORT, value, expected + ". Nodes are not checked until then"))
         return None
-    number: Callable[[str], int] = lambda key: _number(service, key, problems)  # noqa: E731 - shortens four lines
     return HealthCheck(
         port=port.node_port,
-        success_threshold=number(HEALTH_CHECK_SUCCESS_THRESHOLD),
-        failure_threshold=number(HEALTH_CHECK_FAILURE_THRESHOLD),
-        period_seconds=number(HEALTH_CHECK_PERIOD),
-        timeout_seconds=number(HEALTH_CHECK_TIMEOUT),
+        success_threshold=_number(service, HEALTH_CHECK_SUCCESS_THRESHOLD, problems),
+        failure_threshold=_number(service, HEALTH_CHECK_FAILURE_THRESHOLD, problems),
+        period_seconds=_number(service, HEALTH_CHECK_PERIOD, problems),
+        timeout_seconds=_number(service, HEALTH_CHECK_TIMEOUT, problems),
     )
 
 
 def health_check_port(service: Service, value: str) -> ServicePort | None:
     """Return the TCP port that a value means: a Service port number, a port name, or a node port, in this order."""
     ports = [port for port in service.spec.ports if port.protocol == "TCP" and port.node_port]
-    for matches in (
-        [port for port in ports if str(port.port) == value],
-        [port for port in ports if port.name and port.name == value],
-        [port for port in ports if str(port.node_port) == value],
-    ):
-        if matches:
-            return matches[0]
-    return None
+    names = ((lambda p: str(p.port)), (lambda p: p.name), (lambda p: str(p.node_port)))
+    return next((port for name in names for port in ports if value and name(port) == value), None)
 
 
 def _describe(port: ServicePort) -> str:
@@ -298,10 +291,6 @@ def _likened(key: str) -> str:
     return f"{key} (did you mean {PREFIX}{nearest[0]}?)" if nearest else key
 
 
-Ignored = tuple[object, str, str]
-"""Whether it applies to the Service, the setting, and why it has no effect."""
-
-
 def ignored_settings(
     service: Service, request: Request, *, vm: bool, primary: Service | None = None
 ) -> EventMessage | None:
@@ -309,89 +298,69 @@ def ignored_settings(
 
     ``vm``: whether Harvester announces the address; ``primary``: the Service whose address this one shares.
     """
-    own = _ignored_on_own(request, vm=vm) if primary is None else _ignored_on_secondary(service, request, primary)
-    table = (*own, *_ignored_anywhere(service, request), *(_ignored_by_harvester(service) if vm else ()))
-    ignored = [f"{setting} ({why})" for applies, setting, why in table if applies]
-    if not ignored:
-        return None
-    return EventMessage("Warning", Reason.IGNORED, f"Without effect on this load balancer: {'; '.join(ignored)}")
-
-
-def _ignored_anywhere(service: Service, request: Request) -> tuple[Ignored, ...]:
-    policy = service.spec.ip_family_policy
-    family = f"spec.ipFamilyPolicy {policy}" if policy in {"RequireDualStack", "PreferDualStack"} else "spec.ipFamilies"
-    proxied = any(entry.ip_mode not in {"", "VIP"} for entry in service.status.load_balancer.ingress)
-    return (
-        ("IPv6" in service.spec.ip_families, f"IPv6 of {family}", "the load balancer has one IPv4 address"),
-        (proxied, "ipMode Proxy in the status", "packets keep the address as destination, so ipMode is VIP"),
-        (request.ipam == "dhcp" and request.ip_pool, f"annotation {IP_POOL}", "the address comes from DHCP"),
-    )
-
-
-def _ignored_on_own(request: Request, *, vm: bool) -> tuple[Ignored, ...]:
-    checks = request.health_check_annotations
-    port = "" if HEALTH_CHECK_PORT in checks else f" and {HEALTH_CHECK_PORT} to the port to check"
-    return (
-        (
-            not vm and request.workload_type == "cluster" and checks,
-            ", ".join(checks),
-            f"health checks need a VM load balancer; set annotation {WORKLOAD_TYPE} to vm{port}",
-        ),
-        (
-            vm and request.network,
-            f"annotation {NETWORK}, beyond the choice of a pool",
-            "Harvester announces the address in the network of its hosts; one of another network cannot be reached",
-        ),
-        (vm and checks and port, ", ".join(checks), f"nodes are checked only with annotation {HEALTH_CHECK_PORT}"),
-    )
-
-
-def _ignored_by_harvester(service: Service) -> tuple[Ignored, ...]:
-    """Return the fields that have no effect while Harvester announces the address and forwards to node ports."""
     spec = service.spec
+    ignored = [
+        *(_ignored_on_own(request, vm=vm) if primary is None else _ignored_on_secondary(service, request, primary))
+    ]
+    if "IPv6" in spec.ip_families:
+        dual = spec.ip_family_policy in {"RequireDualStack", "PreferDualStack"}
+        families = f"spec.ipFamilyPolicy {spec.ip_family_policy}" if dual else "spec.ipFamilies"
+        ignored.append(f"IPv6 of {families} (the load balancer has one IPv4 address)")
+    if any(entry.ip_mode not in {"", "VIP"} for entry in service.status.load_balancer.ingress):
+        ignored.append("ipMode Proxy in the status (packets keep the address as destination, so ipMode is VIP)")
+    if request.ipam == "dhcp" and request.ip_pool:
+        ignored.append(f"annotation {IP_POOL} (the address comes from DHCP)")
+    if vm:
+        ignored += _ignored_by_harvester(service)
+    text = f"Without effect on this load balancer: {'; '.join(ignored)}"
+    return EventMessage("Warning", Reason.IGNORED, text) if ignored else None
+
+
+def _ignored_on_own(request: Request, *, vm: bool) -> Iterator[str]:
+    checks, port = request.health_check_annotations, HEALTH_CHECK_PORT in request.present
+    if not vm and request.workload_type == "cluster" and checks:
+        needed = f"{WORKLOAD_TYPE} to vm" + ("" if port else f" and {HEALTH_CHECK_PORT} to the port to check")
+        yield f"{', '.join(checks)} (health checks need a VM load balancer; set annotation {needed})"
+    if vm and checks and not port:
+        yield f"{', '.join(checks)} (nodes are checked only with annotation {HEALTH_CHECK_PORT})"
+    if vm and request.network:
+        yield (
+            f"annotation {NETWORK}, beyond the choice of a pool (Harvester announces the address in the network of its "
+            "hosts; one of another network cannot be reached)"
+        )
+
+
+def _ignored_by_harvester(service: Service) -> Iterator[str]:
+    """Yield the fields that have no effect while Harvester announces the address and forwards to node ports."""
+    spec = service.spec
+    if spec.load_balancer_source_ranges:
+        yield "spec.loadBalancerSourceRanges (Harvester forwards from everywhere; use a NetworkPolicy or a firewall)"
+    if spec.session_affinity == "ClientIP":
+        yield "spec.sessionAffinity ClientIP (the nodes see Harvester's hosts, not the clients)"
+    if spec.external_traffic_policy == "Local":
+        yield (
+            "the client address of spec.externalTrafficPolicy Local (Harvester's hosts hide it; nodes without an "
+            "endpoint only drop traffic)"
+        )
+    if any(port.protocol == "SCTP" for port in spec.ports):
+        yield "SCTP ports (not known to work with Harvester's load balancers)"
     ports = [f"{port.port}/{port.protocol}" for port in spec.ports if not port.node_port]
-    return (
-        (
-            spec.load_balancer_source_ranges,
-            "spec.loadBalancerSourceRanges",
-            "Harvester forwards from everywhere; use a NetworkPolicy or a firewall",
-        ),
-        (
-            spec.session_affinity == "ClientIP",
-            "spec.sessionAffinity ClientIP",
-            "the nodes see Harvester's hosts, not the clients",
-        ),
-        (
-            spec.external_traffic_policy == "Local",
-            "the client address of spec.externalTrafficPolicy Local",
-            "Harvester's hosts hide it; nodes without an endpoint only drop traffic",
-        ),
-        (
-            any(port.protocol == "SCTP" for port in spec.ports),
-            "SCTP ports",
-            "not known to work with Harvester's load balancers",
-        ),
-        (
-            ports and spec.allocate_load_balancer_node_ports is False,
-            f"ports {', '.join(ports)}",
-            "they have no node port; set spec.allocateLoadBalancerNodePorts to true",
-        ),
-    )
+    if ports and spec.allocate_load_balancer_node_ports is False:
+        yield f"ports {', '.join(ports)} (they have no node port; set spec.allocateLoadBalancerNodePorts to true)"
 
 
-def _ignored_on_secondary(service: Service, request: Request, primary: Service) -> tuple[Ignored, ...]:
+def _ignored_on_secondary(service: Service, request: Request, primary: Service) -> Iterator[str]:
     keys = [key for key in (IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE) if key in request.present]
     keys += [*request.health_check_annotations, *([IPAM] if request.ipam is None else [])]
     found, key = Announcement.of(service), primary.metadata.key
+    if keys:
+        yield f"{', '.join(keys)} (set on {key}, whose address is shared)"
+    if request.description:
+        yield f"annotation {DESCRIPTION} (this Service has no load balancer of its own)"
     requests = {"spec.loadBalancerIP": found.specified, f"annotation {REQUESTED_ADDRESS}": found.requested}
-    return (
-        (keys, ", ".join(keys), f"set on {key}, whose address is shared"),
-        (request.description, f"annotation {DESCRIPTION}", "this Service has no load balancer of its own"),
-        *(
-            (wanted and wanted not in primary.addresses, setting, f"the address is that of {key}")
-            for setting, wanted in requests.items()
-        ),
-    )
+    for setting, wanted in requests.items():
+        if wanted and wanted not in primary.addresses:
+            yield f"{setting} (the address is that of {key})"
 
 
 def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | None:

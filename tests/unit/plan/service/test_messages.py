@@ -10,7 +10,6 @@ from harvester_ccm.errors import (
     Answer,
     BadRequest,
     CCMError,
-    Conflict,
     ConnectionRefused,
     CredentialError,
     Forbidden,
@@ -143,7 +142,6 @@ FAILURES: dict[str, tuple[CCMError, bool, str]] = {
         False,
         "cannot serve requests at the moment; the controller retries",
     ),
-    "conflict": (Conflict(answer(409)), False, "at the moment"),
     "unreachable": (Unreachable("no route"), False, "server in the cloud-config is that address: no route"),
     "host without an address": (HostUnknown("lost"), False, "DNS servers of the nodes, or put Harvester's VIP"),
     "nobody listens": (ConnectionRefused("refused"), False, "address and port of the server in the cloud-config"),
@@ -234,12 +232,12 @@ def test_why_an_address_is_pending(message: str, code: str, texts: list[str]) ->
     assert cause.note.message.endswith(f"Harvester says: {message}")
 
 
-def test_a_pool_that_harvester_chose_and_that_goes_is_not_called_nothing() -> None:
+def test_a_deleted_pool_that_harvester_chose_is_named() -> None:
     cause = pending_cause(marked(message="fail to get allocator lan"))
     assert cause.reason == "no_such_pool"
     assert cause.patience == 0, "told at once"
     assert cause.note.message == (
-        "The IP pool that Harvester chose is not ready. Create it, or name another one. "
+        "Harvester has no ready IP pool 'lan'. Create it, or name another one. "
         "Harvester says: fail to get allocator lan"
     )
 
