@@ -364,7 +364,7 @@ class Reason(StrEnum):
     NOT_RECOGNISED = "HarvesterNotRecognised"
     """Warning: Harvester has no load balancer and no VM of this cluster, so no load balancer is created."""
     ADOPTED = "AdoptedLoadBalancer"
-    """Normal: a load balancer made before (another cluster name, an earlier Service) goes on serving."""
+    """Normal: a load balancer made for Harvester before 1.2 goes on serving as a VM load balancer."""
     DELETION_PENDING = "DeletionPending"
     """Warning: the Service cannot be let go yet; the message says what it waits for."""
     ANNOTATION_RESTORED = "AnnotationRestored"

@@ -319,8 +319,6 @@ class NodeMatches(Struct, frozen=True):
     """Names of initialised Nodes that are no VM there, or not certainly one."""
     networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """VM network, ``namespace/name``, to the addresses that the VMs of Nodes report there, virtual ones among them."""
-    attached: frozenset[str] | None = None
-    """The VM networks that the VMs of Nodes have an interface in; None unless that is known of every Node's."""
     known: bool = True
     """Whether VMs have been read as far as they may be; before that nothing follows from what is missing here."""
 

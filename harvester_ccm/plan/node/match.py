@@ -199,22 +199,21 @@ def node_matches(store: NodeStore) -> NodeMatches:
     """
     names: dict[str, str] = {}
     unknown: set[str] = set()
-    vmis: list[VirtualMachineInstance | None] = []
+    vmis: list[VirtualMachineInstance] = []
     for node in store.nodes.all():
         name, match = node.metadata.name, find_vm(store, node)
         managed = parse_provider_id(node.spec.provider_id) is not None
-        vmis.append(match.vm.vmi if match.vm is not None else None)
         if match.vm is not None:
             names[name] = match.vm.name
+            vmis += [match.vm.vmi] if match.vm.vmi is not None else []
         elif managed and not store.vms.synced:
             names[name] = recorded_name(node, store.cluster.namespace) or name
         elif not uninitialized_taints(node) and (match.unmanaged or not managed):
             unknown.add(name)
     networks: dict[str, tuple[str, ...]] = {}
-    for vmi in filter(None, vmis):
+    for vmi in vmis:
         for nic, network in vmi.spec.multus_networks.items():
             full = full_network(network, vmi)
             networks[full] = (*networks.get(full, ()), *reported_addresses(vmi, nic))
     known = all(one.synced or isinstance(one.problem, Forbidden) for one in (store.vms, store.vmis))
-    attached = frozenset(networks) if vmis and all(vmis) else None
-    return NodeMatches(names, frozenset(unknown), networks, attached, known=known)
+    return NodeMatches(names, frozenset(unknown), networks, known=known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Self
 
 from msgspec import Struct, field
@@ -15,6 +15,10 @@ NO_BACKEND: Final = "no-node-of-this-cluster"
 """Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
 AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
 """Put on nodes that the cluster autoscaler is about to remove."""
+_NO_BACKEND: Final = (
+    f"No Node of this cluster gets traffic: each is excluded (label {EXCLUDE_NODE_LABEL} or taint {AUTOSCALER_TAINT}), "
+    "is being deleted, or has no VM that is known for certain"
+)
 
 
 class Backends(Struct, frozen=True):
@@ -30,8 +34,6 @@ class Backends(Struct, frozen=True):
     """Why no node may get traffic; empty if some may."""
     networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """VM network to the addresses that nodes report there; only used in an Event."""
-    attached: frozenset[str] | None = None
-    """The VM networks of the nodes; None if that is not known of all of them. Only used in an Event."""
 
     @property
     def chosen(self) -> tuple[object, ...]:
@@ -48,9 +50,8 @@ class Backends(Struct, frozen=True):
             names=names,
             strangers=tuple(strangers),
             known=matches.known,
-            none_because="" if names else why_no_backend(nodes),
+            none_because="" if names else _NO_BACKEND if nodes else "This cluster has no Node yet",
             networks=matches.networks,
-            attached=matches.attached,
         )
 
 
@@ -66,26 +67,6 @@ def takes_traffic(node: Node) -> bool:
         return False
     excluded = node.metadata.label(EXCLUDE_NODE_LABEL)
     return excluded is None or excluded in {"0", "f", "F", "false", "FALSE", "False"}
-
-
-def why_no_backend(nodes: Collection[Node]) -> str:
-    """Return why none of these nodes gets traffic.
-
-    >>> why_no_backend([])
-    'This cluster has no Node yet'
-    """
-    if not nodes:
-        return "This cluster has no Node yet"
-    going = sum(1 for node in nodes if node.metadata.deleting)
-    excluded = sum(1 for node in nodes if not node.metadata.deleting and not takes_traffic(node))
-    unknown = len(nodes) - going - excluded
-    counts = (
-        (excluded, f"are excluded (label {EXCLUDE_NODE_LABEL}, or taint {AUTOSCALER_TAINT})"),
-        (going, "are being deleted"),
-        (unknown, "have no VM that is known for certain"),
-    )
-    why = ", ".join(f"{count} {words}" for count, words in counts if count)
-    return f"None of the {len(nodes)} Nodes of this cluster gets traffic: {why}"
 
 
 def backend_names(nodes: Iterable[Node], vm_names: Mapping[str, str]) -> tuple[str, ...]:

@@ -78,7 +78,6 @@ def plan_cluster(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desi
             snapshot.network_devices,
             read=snapshot.mapping_known,
             published=snapshot.cluster.publishes_devices,
-            attached=snapshot.backends.attached,
         )
     if awaits_device(service, address, device):
         return _plan_without_device(snapshot, load_balancer, device)

@@ -29,7 +29,7 @@ from harvester_ccm.plan.service.messages import (
     harvester_mismatch,
     harvester_unavailable,
 )
-from harvester_ccm.plan.service.ownership import adoption_note, allocated_addresses, foreign_note
+from harvester_ccm.plan.service.ownership import allocated_addresses, foreign_note
 from harvester_ccm.plan.service.removal import deletion_of, plan_removal, plan_replacement
 from harvester_ccm.plan.service.request import converted, ignored_settings, refused_changes, unsupported
 from harvester_ccm.plan.service.scope import is_served, was_secondary
@@ -165,7 +165,6 @@ def _plan_present(snapshot: ServiceSnapshot, current: LoadBalancer) -> Desired:
             return replacement.tell(*(desired.events if is_reached else ()))
     return desired.tell(
         refusal,
-        adoption_note(current, service, snapshot.cluster),
         converted(request, current),
         ignored_settings(service, request, vm=vm),
         *refused_changes(request, current),

@@ -253,18 +253,6 @@ def _preference(one: LoadBalancer, service: Service, expected: str) -> tuple[boo
     return (one.metadata.deleting, not in_use, one.metadata.name != expected, one.metadata.name)
 
 
-def adoption_note(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> EventMessage | None:
-    """Return the Event for a load balancer that was created under another cluster name or for an earlier Service."""
-    meta, label = load_balancer.metadata, load_balancer.metadata.label(LB_CLUSTER)
-    text = ""
-    uid = meta.annotation(LB_SERVICE_UID) or meta.annotation(LB_SERVICE_UUID)
-    if label is not None and label != cluster.name:
-        text = f"Load balancer {meta.name}, created for cluster name {label!r}, serves this Service as {cluster.name!r}"
-    elif uid != service.metadata.uid and not (uid is None and meta.name == name_for(service, cluster)):
-        text = f"Load balancer {meta.name}, created for an earlier Service of this name, serves this one"
-    return EventMessage("Normal", Reason.ADOPTED, text) if text else None
-
-
 def foreign_note(claim: Claim) -> EventMessage:
     """Return the Warning about a load balancer of another cluster."""
     text = (

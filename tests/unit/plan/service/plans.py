@@ -35,7 +35,6 @@ OF_BACKENDS = {
     "backends_known": "known",
     "no_backend_because": "none_because",
     "stranger_nodes": "strangers",
-    "attached_networks": "attached",
 }
 """What tests say of a snapshot's backends, by the fields of those."""
 REMEMBERED = ("touch_at",)

@@ -66,41 +66,9 @@ def test_a_network_that_is_mistyped_is_told_with_those_that_can_be_meant() -> No
     assert device_for("default/vlan7", known).unknown == (
         "the nodes do not all have a device in network default/vlan7 of annotation "
         "cloudprovider.harvesterhci.io/network, or not the same one; they have one in default/vlan1, default/vlan2 "
-        "(ConfigMap kube-system/harvester-nad-mapping)"
+        "(ConfigMap kube-system/harvester-nad-mapping). Correct the annotation, or give all VMs an interface in that "
+        "network"
     )
-
-
-ATTACHED = frozenset({"infra/vlan7", "infra/vlan8"})
-EXISTENCE: dict[str, tuple[dict[str, Any], str]] = {
-    "no VM is in it": ({"attached_networks": ATTACHED}, "no VM of this cluster's nodes is in network infra/vlan9"),
-    "a near one": ({"attached_networks": ATTACHED}, "they are in infra/vlan7, infra/vlan8; did you mean infra/vlan"),
-    "in no network at all": ({"attached_networks": frozenset()}, "they are in no VM network. Correct the annotation"),
-    "not known of all VMs": ({"attached_networks": None}, "the nodes do not all have a device in network infra/vlan9"),
-    "not known, and no device either": (
-        {"attached_networks": None, "network_devices": None},
-        "no device is known for network infra/vlan9",
-    ),
-    "only some are in it": (
-        {"attached_networks": ATTACHED | {"infra/vlan9"}},
-        "the nodes do not all have a device in network infra/vlan9",
-    ),
-}
-
-
-@pytest.mark.parametrize(("known", "words"), EXISTENCE.values(), ids=EXISTENCE.keys())
-def test_a_network_that_no_vm_is_in_is_called_so(known: dict[str, Any], words: str) -> None:
-    asked = service(ours=True, annotations={**PARKED, NETWORK: "infra/vlan9"})
-    found = allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}, address="")
-    made = plan(asked, found, **{"network_devices": {"infra/other": "eth1"}, **known})
-    assert words in said(made, Reason.NO_DEVICE)
-
-
-def test_a_device_that_the_mapping_names_is_believed() -> None:
-    """Somebody may have written it by hand, for a network that no interface of a VM shows."""
-    asked = service(ours=True, annotations={**PARKED, NETWORK: "infra/vlan9"})
-    found = allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}, address="")
-    made = plan(asked, found, network_devices={"infra/vlan9": "eth1"}, attached_networks=ATTACHED)
-    assert said(made, Reason.NO_DEVICE) == ""
 
 
 def test_network_of_a_load_balancer_is_fixed_once_it_has_an_address() -> None:
