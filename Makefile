@@ -133,6 +133,10 @@ e2e-kind: $(READY) ## image and chart on real clusters; needs Docker, kind, kube
 e2e-kube-vip: binaries ## the program beside kube-vip itself; needs Linux and root
 	@$(BIN)/python -m devenv.realkubevip
 
+.PHONY: e2e-kubelet
+e2e-kubelet: binaries ## the controller next to kubelets without containers; builds the kubelet once
+	@$(BIN)/python -m devenv.realkubelet
+
 .PHONY: pins
 pins: $(READY) ## pin the newest dependencies that pyproject.toml allows
 	$(BIN)/pip-compile -q -U --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \

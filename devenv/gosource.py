@@ -44,6 +44,7 @@ PROGRAMS = {
         "k8s.io/kubernetes/cmd/kube-controller-manager", KUBERNETES_VERSION, "about 2 minutes"
     ),
     "kubectl": Program("k8s.io/kubernetes/cmd/kubectl", KUBERNETES_VERSION, "about 1 minute"),
+    "hollow-kubelet": Program("./kubelet", KUBERNETES_VERSION, "about 3 minutes"),
 }
 
 

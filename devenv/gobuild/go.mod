@@ -1,11 +1,11 @@
-// Pins what devenv builds its servers from. There is no Go code of our own here.
+// Pins what devenv builds its servers from. The only Go code of the project is in kubelet/.
 //
 // k8s.io/kubernetes names its staging modules (k8s.io/api and the others) as v0.0.0 and relies on replace directives,
 // which only count in a main module. So each of them is required here at the version of the same release: v1.X.Y
 // goes with v0.X.Y. "go mod tidy" would drop the ones without a used package, and then the module graph cannot be
 // loaded any more; after a change of versions run
 //
-//	go list -mod=mod -deps tool >/dev/null
+//	go list -mod=mod -deps tool ./kubelet >/dev/null
 //
 // once per platform (GOOS, GOARCH) to complete go.sum instead.
 module harvester-ccm/devenv/gobuild
@@ -27,6 +27,7 @@ require (
 )
 
 require (
+	go.opentelemetry.io/otel/trace v1.41.0
 	k8s.io/api v0.35.4
 	k8s.io/apiextensions-apiserver v0.35.4
 	k8s.io/apimachinery v0.35.4
@@ -45,6 +46,7 @@ require (
 	k8s.io/dynamic-resource-allocation v0.35.4
 	k8s.io/endpointslice v0.35.4
 	k8s.io/externaljwt v0.35.4
+	k8s.io/klog/v2 v2.130.1
 	k8s.io/kms v0.35.4
 	k8s.io/kube-aggregator v0.35.4
 	k8s.io/kube-controller-manager v0.35.4
@@ -63,6 +65,7 @@ require (
 	github.com/MakeNowJust/heredoc v1.0.0 // indirect
 	github.com/NYTimes/gziphandler v1.1.1 // indirect
 	github.com/antlr4-go/antlr/v4 v4.13.0 // indirect
+	github.com/armon/circbuf v0.0.0-20190214190532-5111143e8da2 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/blang/semver/v4 v4.0.0 // indirect
 	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
@@ -155,6 +158,8 @@ require (
 	github.com/spf13/cobra v1.10.0 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
 	github.com/stoewer/go-strcase v1.3.0 // indirect
+	github.com/stretchr/objx v0.5.2 // indirect
+	github.com/stretchr/testify v1.11.1 // indirect
 	github.com/tmc/grpc-websocket-proxy v0.0.0-20220101234140-673ab2c3ae75 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	github.com/xiang90/probing v0.0.0-20221125231312-a49e3df8f510 // indirect
@@ -166,6 +171,7 @@ require (
 	go.etcd.io/etcd/pkg/v3 v3.6.5 // indirect
 	go.etcd.io/raft/v3 v3.6.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
+	go.opentelemetry.io/contrib/instrumentation/github.com/emicklei/go-restful/otelrestful v0.44.0 // indirect
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.60.0 // indirect
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.61.0 // indirect
 	go.opentelemetry.io/otel v1.41.0 // indirect
@@ -173,7 +179,6 @@ require (
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc v1.34.0 // indirect
 	go.opentelemetry.io/otel/metric v1.41.0 // indirect
 	go.opentelemetry.io/otel/sdk v1.36.0 // indirect
-	go.opentelemetry.io/otel/trace v1.41.0 // indirect
 	go.opentelemetry.io/proto/otlp v1.5.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.0 // indirect
@@ -198,7 +203,6 @@ require (
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
-	k8s.io/klog/v2 v2.130.1 // indirect
 	k8s.io/kube-openapi v0.0.0-20250910181357-589584f1c912 // indirect
 	k8s.io/utils v0.0.0-20251002143259-bc988d571ff4 // indirect
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.31.2 // indirect
