@@ -15,8 +15,11 @@ MAX_PRODUCT_LINES := 17513
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
-help: ## list what can be made
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: ## list the targets
+	@echo 'Use and change the checkout:'
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo 'Releases and research:'
+	@awk -F ':.*#- ' '/^[a-z0-9-]+:.*#- / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -28,11 +31,11 @@ $(READY): requirements-dev.txt pyproject.toml
 	@touch $@
 
 .PHONY: setup
-setup: $(READY) ## virtual environment with pinned dependencies
+setup: $(READY) ## create the virtual environment with pinned dependencies
 
 .PHONY: binaries
-binaries: $(READY) ## etcd and kube-apiserver, fetched or built once into the cache
-	@$(BIN)/python -m devenv.binaries
+binaries: $(READY) #- fetch or build etcd and kube-apiserver into the cache, once
+	@$(BIN)/python -m devenv.binaries > /dev/null
 
 .PHONY: tools
 tools: $(READY)
@@ -40,20 +43,20 @@ tools: $(READY)
 	@$(BIN)/python -m devenv.helm > /dev/null
 
 .PHONY: demo
-demo: binaries ## Services of a guest cluster getting their addresses from Harvester: a show on a terminal, lines in a pipe
+demo: binaries ## show Services that get addresses, on one machine: animated on a terminal, text in a pipe
 	@$(BIN)/python -m devenv.demo
 
 .PHONY: recording
-recording: binaries ## the show as README's picture, docs/images/demo.svg
+recording: binaries #- record the demo as docs/images/demo.svg
 	@$(BIN)/python -m devenv.demo --film docs/images/demo.svg
 
 .PHONY: dev
-dev: $(READY) ## a lived-in scene with kubectl, for work by hand; FAULT=no-pool begins with something broken
+dev: $(READY) ## start two clusters and the controller for manual work; FAULT=no-pool starts with a fault
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kubectl > /dev/null
 	@$(BIN)/python -m devenv.demo --keep $(if $(FAULT),--fault $(FAULT))
 
 .PHONY: check
-check: $(READY) ## format, lint, types, import contracts, product lines
+check: $(READY) ## check format, lint, types, imports and the number of lines
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -63,33 +66,33 @@ check: $(READY) ## format, lint, types, import contracts, product lines
 	if [ $$lines -lt $$max ] && [ $$max -gt 14000 ]; then echo "Lower MAX_PRODUCT_LINES in the Makefile from $$max to $$lines."; fi
 
 .PHONY: unit
-unit: $(READY) ## the tests of each room of the program by itself, with a fixed few examples: seconds
+unit: $(READY) ## run the unit tests
 	$(BIN)/python -m pytest -q tests/unit
 
 SEEDS ?= 1000
 MINUTES ?= 600
 
 .PHONY: soak
-soak: $(READY) ## the whole program in memory, in SEEDS schedules, or for MINUTES; SEED=n tells all of one
+soak: $(READY) #- run the whole controller in memory with SEEDS schedules or for MINUTES; SEED=n prints one
 	@$(BIN)/python -m tests.simulation.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --minutes $(MINUTES) --first $(or $(FIRST),0))
 
 .PHONY: test
-test: check tools ## all checks and all tests, with many examples and on real API servers
+test: check tools ## run all checks and all tests, most of them on real API servers
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --thorough
 
 .PHONY: bench
-bench: binaries ## speed, requests and memory, against the targets; NODES=500 or SERVICES=5000 for what so many cost
+bench: binaries #- measure speed, requests and memory; NODES=500 or SERVICES=5000 for larger clusters
 	@$(BIN)/python -m benchmarks $(if $(NODES),--nodes $(NODES)) $(if $(SERVICES),--services $(SERVICES))
 
 .PHONY: generate
-generate: $(READY) ## write everything that is made from code or from the chart
+generate: $(READY) ## generate reference pages, manifests and snapshots of the chart
 	$(BIN)/python -m devenv.reference
 	$(BIN)/python scripts/generate_reference.py
 	$(BIN)/python -m devenv.manifests
 	HARVESTER_CCM_RENEW_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/deploy/test_chart_rendering.py
 
 .PHONY: dist
-dist: $(READY) ## Python package in dist/: source archive and wheel, with the man page
+dist: $(READY) #- build the Python package in dist/
 	@$(BIN)/python -m devenv.package dist
 
 IMAGE ?= localhost/harvester-ccm:dev
@@ -98,27 +101,27 @@ VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 ENGINE ?= docker
 
 .PHONY: image
-image: ## container image; DOCKER_FLAGS passes options on, ENGINE=podman or buildah stands for docker
+image: ## build the container image IMAGE; DOCKER_FLAGS for options, ENGINE=podman or buildah
 	$(ENGINE) build $(DOCKER_FLAGS) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) -t $(IMAGE) .
 
 .PHONY: image-base
-image-base: ## base image from Debian packages, for machines without a registry
+image-base: #- build a base image from Debian packages, without a registry
 	ENGINE=$(ENGINE) scripts/debian_base_image.sh debian-python $(SUITE)
 
 .PHONY: image-test
-image-test: binaries ## run the image, locked down, against real API servers
+image-test: binaries #- run the image without privileges against real API servers
 	$(BIN)/python -m devenv.image --engine $(ENGINE) $(IMAGE)
 
 PROMTOOL ?= promtool
 
 .PHONY: alerts
-alerts: ## check the alerts and run their cases; needs promtool, of Debian's package prometheus for example
+alerts: #- check and test the alert rules; requires promtool
 	@command -v $(PROMTOOL) > /dev/null || { echo "$(PROMTOOL) is missing: install it, or say PROMTOOL=where-it-is" >&2; exit 1; }
 	$(PROMTOOL) check rules deploy/charts/harvester-cloud-provider/files/rules.yaml
 	$(PROMTOOL) test rules deploy/monitoring/rules_test.yaml
 
 .PHONY: docs
-docs: ## these pages as a site in site/, to be opened from disk too; a broken link is an error
+docs: ## build the documentation in site/; a broken link is an error
 	@test -x site-env/bin/mkdocs || { $(PYTHON) -m venv site-env && site-env/bin/python -m pip install --quiet \
 	  --disable-pip-version-check --require-hashes -r docs/requirements.txt; }
 	NO_MKDOCS_2_WARNING=1 site-env/bin/mkdocs build --strict --quiet
@@ -126,19 +129,19 @@ docs: ## these pages as a site in site/, to be opened from disk too; a broken li
 	  || { echo "These pages load something from another server." >&2; exit 1; }
 
 .PHONY: e2e-kind
-e2e-kind: $(READY) ## image and chart on real clusters; needs Docker, kind, kubectl, helm and a network
+e2e-kind: $(READY) #- test image and chart on kind clusters; requires Docker, kind, kubectl and helm
 	PYTHON=$(BIN)/python scripts/e2e_kind.sh
 
 .PHONY: e2e-kube-vip
-e2e-kube-vip: binaries ## the program beside kube-vip itself; needs Linux and root
+e2e-kube-vip: binaries #- run the controller next to kube-vip; requires Linux and root
 	@$(BIN)/python -m devenv.realkubevip
 
 .PHONY: e2e-kubelet
-e2e-kubelet: binaries ## the controller next to kubelets without containers; builds the kubelet once
+e2e-kubelet: binaries #- run the controller next to kubelets without containers; builds the kubelet once
 	@$(BIN)/python -m devenv.realkubelet
 
 .PHONY: pins
-pins: $(READY) ## pin the newest dependencies that pyproject.toml allows
+pins: $(READY) #- pin the newest dependencies that pyproject.toml allows
 	$(BIN)/pip-compile -q -U --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \
 	  -o requirements.txt pyproject.toml
 	$(BIN)/pip-compile -q -U --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header \
@@ -147,5 +150,5 @@ pins: $(READY) ## pin the newest dependencies that pyproject.toml allows
 	sed -i '1i # Pinned development dependencies, made from pyproject.toml by `make pins`.\n' requirements-dev.txt
 
 .PHONY: clean
-clean: ## remove what was made in the checkout; the cache of binaries stays
+clean: ## remove what was built in the checkout; the cache of binaries stays
 	rm -rf $(VENV) site-env build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
