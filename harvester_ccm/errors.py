@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 MAX_MESSAGE = 1024
@@ -136,6 +136,7 @@ class ApiError(CCMError):
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.message)
         self.answer = answer
+        self.retry_after = answer.retry_after
 
 
 class BadRequest(ApiError):
@@ -181,43 +182,30 @@ class Unauthorized(ApiError):
         """What to do about it."""
 
 
-_LACKING = re.compile(r'User "(?P<user>[^"]*)" cannot .* in the namespace "(?P<namespace>[^"]*)"')
+_LACKING = re.compile(r'User "[^"]*" cannot .* in the namespace "(?P<namespace>[^"]*)"')
 
 
 class Forbidden(ApiError):
-    """Raised on 403: the credential is accepted, the action is not granted to it."""
+    """Raised on 403: the credential is accepted, but lacks the permission."""
 
     @property
     def remedy(self) -> str:
-        """What to do about it where the server is Harvester; goes on in a sentence."""
+        """What to do about it if the server is Harvester; continues a sentence."""
         found = _LACKING.search(str(self))
-        return binding(found["user"], found["namespace"]) if found else binding("", "")
+        return binding(found["namespace"] if found else "")
 
 
-def binding(user: str, namespace: str) -> str:
-    """Return how a user gets the rights of a cloud provider in a namespace of Harvester; empty for what is not known.
+def binding(namespace: str) -> str:
+    """Return how a user gets the permissions of a cloud provider in a namespace of Harvester; empty if it is unknown.
 
-    A credential is made in the namespace that it is for: another one in the cloud-config is most often a mistake. Who
-    reads a refusal knows which namespace was asked about, and not why. One of kube-system is most often of the guest.
-
-    >>> binding("system:serviceaccount:vms:demo", "vms")[:72]
+    >>> binding("vms")[:72]
     'bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vm'
     """
     where = f"namespace {namespace}" if namespace else "the namespace of the VMs"
-    bind = f"bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}"
-    home = user.removeprefix("system:serviceaccount:").partition(":")[0] if ":serviceaccount:" in user else ""
-    if home == "kube-system":
-        return (
-            "it is a service account of namespace kube-system, as those of programs in a guest are: check that "
-            "the server in the cloud-config is Harvester, not this cluster (harvester-ccm preflight tells), and if it "
-            f"is, {bind}"
-        )
-    if home and namespace and home != namespace:
-        return (
-            f"it is a service account of namespace {home}, and was used for namespace {namespace}: if the context of "
-            f"the cloud-config names that one by mistake, correct it there, else {bind}"
-        )
-    return f"{bind}, as generate_addon.sh does"
+    return (
+        f"bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}, as generate_addon.sh does; if it was "
+        "created for another server or namespace, correct the context of the cloud-config"
+    )
 
 
 class NotFound(ApiError):
@@ -259,15 +247,11 @@ class Invalid(ApiError):
 
 
 class Throttled(ApiError):
-    """Raised on 429, and on 5xx answers that name a time to come back."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer)
-        self.retry_after = answer.retry_after
+    """Raised on 429: the server is too busy."""
 
 
 class ServerError(ApiError):
-    """Raised on 5xx, and where a rule could not be applied yet: a fault on the server's side, worth another try."""
+    """Raised on 5xx: an error of the server, worth another try."""
 
 
 class AdmissionDenied(ApiError):
@@ -289,9 +273,6 @@ def gist(message: str) -> str:
 
 
 _BY_A_RULE = re.compile(r'" is forbidden: (?!User ")')
-_NOT_YET = re.compile(r'^[^"]*"[^"]*" is forbidden: (not yet ready to handle request|status unknown for quota)')
-"""A rule of the API server whose lists are not read, or whose quota is not counted, yet. Who wrote a policy may have
-used such words too, but not in that place."""
 _OTHER_UID = re.compile(r'^[^"]*"[^"]*" is invalid: \[?metadata\.uid: ')
 """Values of other fields may have such words too, but not in that place."""
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -311,7 +292,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 def error_from_answer(answer: Answer) -> ApiError:
     """Return the error whose class says what the answer means."""
     if _was_not_admitted(answer):
-        return ServerError(answer) if _NOT_YET.match(answer.message) else AdmissionDenied(answer)
+        return AdmissionDenied(answer)
     if answer.status == 409 and answer.reason == "AlreadyExists":
         return AlreadyExists(answer)
     if answer.status == 404 and answer.reason == "NotFound" and answer.about:
@@ -319,7 +300,7 @@ def error_from_answer(answer: Answer) -> ApiError:
     if answer.reason == "Expired":
         return Gone(answer)
     if answer.status >= 500:
-        return Throttled(answer) if answer.retry_after is not None else ServerError(answer)
+        return ServerError(answer)
     is_for_another = answer.status == 422 and _OTHER_UID.match(answer.message)
     return Conflict(answer) if is_for_another else _BY_STATUS.get(answer.status, BadRequest)(answer)
 
@@ -340,39 +321,41 @@ def is_of_something_else(status: int, body: bytes) -> bool:
 
 def error_from_response(*, status: int, body: bytes, request: str, retry_after: str | None = None) -> ApiError:
     """Return the error for an HTTP response; ``body`` is a Status object or any text."""
-    reason, message, seconds, name = _read_status(body)
-    if retry_after and retry_after.isascii() and retry_after.isdigit():
-        seconds = float(retry_after)
-    # To come back after no time at all is no answer to "when": the caller's own pauses apply.
-    delay = min(seconds, LONGEST_RETRY_AFTER) if seconds else None
+    found = _read_status(body)
+    seconds = float(retry_after) if retry_after and retry_after.isdecimal() else found.details.retry_after_seconds
     return error_from_answer(
         Answer(
             status=status,
-            reason=reason,
-            message=message or f"HTTP status {status}",
+            reason=found.reason,
+            message=found.message[:MAX_MESSAGE] or f"HTTP status {status}",
             request=request,
-            about=name if name in request.split("/") else "",
-            retry_after=delay,
+            about=found.details.name if found.details.name in request.split("/") else "",
+            # A delay of 0 s does not say when: the caller's own backoff applies.
+            retry_after=min(seconds, LONGEST_RETRY_AFTER) if seconds > 0 else None,
         )
     )
 
 
-def _read_status(body: bytes) -> tuple[str, str, float | None, str]:
+class _Details(Struct, rename="camel"):
+    name: str = ""
+    retry_after_seconds: float = 0
+
+
+class _Status(Struct):
+    kind: str = ""
+    reason: str = ""
+    message: str = ""
+    details: _Details = field(default_factory=_Details)
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
+def _read_status(body: bytes) -> _Status:
     try:
-        document = msgspec.json.decode(body)
+        status = _decode_status(body)
     except UNREADABLE:
         text = body[:MAX_MESSAGE].decode("utf-8", "replace").strip()
-        # A page says nothing, and a JSON document that was cut short may hold anything.
-        return "", "" if text.startswith(("<", "{", "[")) else text, None, ""
-    if not isinstance(document, dict) or document.get("kind") != "Status":
-        # A JSON document that is not a Status may hold anything, a Secret included.
-        return "", "", None, ""
-    found = document.get("details")
-    details = found if isinstance(found, dict) else {}
-    seconds = details.get("retryAfterSeconds")
-    return (
-        str(document.get("reason") or ""),
-        str(document.get("message") or "")[:MAX_MESSAGE],
-        float(min(seconds, LONGEST_RETRY_AFTER)) if isinstance(seconds, int) and seconds > 0 else None,
-        str(details.get("name") or ""),
-    )
+        # An HTML page explains nothing, and a JSON document that is no Status can contain secrets.
+        return _Status(message="" if text.startswith(("<", "{", "[")) else text)
+    return status if status.kind == "Status" else _Status()

@@ -136,7 +136,7 @@ def _grantee(where: str, user: str, namespace: str) -> str:
     who = f"to {user}" if user else "to the user of the kubeconfig"
     if where == GUEST:
         return f"{who}: install the chart of this version, or add it to its ClusterRole"
-    return f"{who}: {binding(user, namespace)}"
+    return f"{who}: {binding(namespace)}"
 
 
 _SWAPPED: Final = {
