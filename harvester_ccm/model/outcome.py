@@ -38,25 +38,17 @@ class WaitReason(StrEnum):
         "Harvester to respond to the load balancers that were created or deleted before its own",
     )
     NOT_PROCESSED = "not_processed", "Harvester's load balancer controller to look at the load balancer"
-    ALLOCATING = "allocating", "Harvester to finish booking an address, which takes moments"
+    ALLOCATING = "allocating", "Harvester to finish allocating an address, which takes seconds"
     ANNOUNCING = "announcing", "the kube-vip of Harvester itself to announce the address"
-    NO_MATCHING_POOL = "no_matching_pool", "an IP pool in Harvester that fits this Service"
-    NO_SUCH_POOL = "no_such_pool", "the IP pool that the load balancer names to be there and ready"
+    NO_MATCHING_POOL = "no_matching_pool", "a ready IP pool in Harvester that fits this Service"
     POOL_EXHAUSTED = "pool_exhausted", "a free address in the IP pool"
     DHCP = "dhcp", "kube-vip in this cluster to get an address from DHCP"
     NETWORK_DEVICE = "network_device", "the device of its network in the nodes, on which the address is announced"
     ENDPOINTS = "endpoints", "the moment to touch its endpoints, without which kube-vip does not announce it again"
     HARVESTER_UNAVAILABLE = (
         "harvester_unavailable",
-        "Harvester to answer; nothing is decided while its load balancers cannot be read",
+        "Harvester to respond; nothing is decided while its load balancers or VMs cannot be read",
     )
-    PRIMARY = "primary", "the primary Service, whose address it shares"
-    NOT_SHARABLE = (
-        "not_sharable",
-        "a change of one of the Services: as they are, this one cannot share the address that it names",
-    )
-    SECONDARIES = "secondaries", "the Services that share its address to let it go"
-    LEAVING_PRIMARY = "leaving_primary", "the shared address to be given up, before it gets one of its own"
     FOREIGN_LOAD_BALANCER = (
         "foreign_load_balancer",
         "the name or the address of its load balancer, which a load balancer of another cluster has",
@@ -66,16 +58,13 @@ class WaitReason(StrEnum):
         "the right Harvester: the one in the cloud-config has no load balancer and no VM of this cluster",
     )
     NODE_PORTS = "node_ports", "Kubernetes to allocate node ports for the Service"
-    MACHINES = "machines", "Harvester to list the VMs, which are the backends"
-    OLD_LOAD_BALANCER = "old_load_balancer", "the old load balancer to be gone in Harvester"
-    SWITCHING = (
-        "switching",
-        "the old load balancer to be gone, before one of the other workload type is created",
+    OLD_LOAD_BALANCER = "old_load_balancer", "the old load balancer to be deleted in Harvester"
+    BACKENDS = "backends", "Harvester to set up the load balancer and to check its nodes"
+    NOT_SERVABLE = (
+        "not_servable",
+        "a change of the Service: as it is, no load balancer of Harvester can serve it, or it cannot share the address",
     )
-    TOUCH = ("touch", "the moment to write the recreated load balancer once more, so that Harvester restores its parts")
-    BACKENDS = "backends", "the nodes to answer Harvester's health check, before anybody is told that they do not"
-    BOOKING = "booking", "Harvester to finish booking the address, so that the deletion does not lose it"
-    NOT_SERVABLE = ("not_servable", "a change of the Service: as it is, no load balancer of Harvester can serve it")
+    SHARED_ADDRESS = "shared_address", "another Service, with which it shares an address"
     THROTTLED = "throttled", "the rate limit of its writes; another controller probably changes the same fields"
     OTHER = "other", "Harvester to give an address; its message is in the Event"
 

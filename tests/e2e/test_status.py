@@ -43,7 +43,7 @@ async def test_status_in_the_pod_needs_no_flags(
         document: Json = json.loads(captured.out)
         states = {one["name"]: one["state"] for one in document["services"]}
         first = document["services"][0] if states else {}
-        found = (code, states, first.get("reason")) == (1, {"good": "ready", "bad": "pending"}, "NoSuchPool")
+        found = (code, states, first.get("reason")) == (1, {"good": "ready", "bad": "pending"}, "NoMatchingPool")
         # The load balancer says why before the condition of the Service says since when.
         return document if found and first["since"] else None
 

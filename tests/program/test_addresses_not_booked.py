@@ -156,7 +156,7 @@ async def test_a_service_that_waits_for_such_an_address_of_its_primary_is_told()
         (told,) = program.warnings("api")
         assert f"Service shop/web keeps address {WISH}, which no load balancer of Harvester has" in told
         (condition,) = program.service("api")["status"]["conditions"]
-        assert (condition["status"], condition["reason"], condition["message"]) == ("False", "NotSharable", told)
+        assert (condition["status"], condition["reason"], condition["message"]) == ("False", "NotServable", told)
         harvester.stock("10.0.0.7")
         await asyncio.sleep(60)
         assert program.address("api") == program.address("web") == "10.0.0.7"

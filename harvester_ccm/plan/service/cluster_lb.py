@@ -59,7 +59,7 @@ TOUCH_ENDPOINTS_AFTER: Final = 1.0
 """Seconds that kube-vip gets to read an address before the endpoints are touched; an earlier touch has no effect."""
 TOUCH_RETRY: Final = 600.0
 """Seconds after which endpoints are touched again if the patch was not permitted."""
-NO_ADDRESS: Final = frozenset({"no_matching_pool", "no_such_pool", "pool_exhausted"})
+NO_ADDRESS: Final = frozenset({WaitReason.NO_MATCHING_POOL, WaitReason.POOL_EXHAUSTED})
 """Causes for which Harvester certainly has no address for a Service."""
 POINT_TO_POINT: Final = 31
 """Length of the prefix from which on a subnet has no room for load balancers beside nodes."""

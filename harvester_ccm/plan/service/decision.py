@@ -181,12 +181,12 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
         return Desired(Refused(WaitReason.NOT_SERVABLE), refusal or request.problems[0], service=_given_up(snapshot))
     body = _new_body(snapshot, vm=vm)
     if body is None:
-        reason = WaitReason.NODE_PORTS if not wanted_spec(snapshot) else WaitReason.MACHINES
+        reason = WaitReason.NODE_PORTS if not wanted_spec(snapshot) else WaitReason.HARVESTER_UNAVAILABLE
         return Desired(Wait(reason), service=ServiceChange(annotations=suppress(service)))
     switches = _is_switching(service, vm=vm)
     if switches and request.ipam == "dhcp":
         # Another machine requests the next lease, so the address is another one.
-        return Desired(Wait(WaitReason.SWITCHING), service=ServiceChange(ingress=()))
+        return Desired(Wait(WaitReason.OLD_LOAD_BALANCER), service=ServiceChange(ingress=()))
     # kube-vip may have announced the address that the user requests.
     lost = not switches and is_served(service) and service.addresses[0] != request.address
     name = snapshot.match.expected_name
@@ -224,7 +224,7 @@ def _plan_mismatch(snapshot: ServiceSnapshot) -> Desired:
     """
     suppressed = ServiceChange(annotations=suppress(snapshot.service))
     if snapshot.our_harvester is None:
-        return Desired(Wait(WaitReason.MACHINES, 1.0), service=suppressed)
+        return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE, 1.0), service=suppressed)
     cause = EventMessage("Warning", Reason.NOT_RECOGNISED, harvester_mismatch(snapshot.cluster))
     return Desired(Refused(WaitReason.NEW_HARVESTER), cause, service=suppressed)
 

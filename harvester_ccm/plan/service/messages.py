@@ -114,7 +114,7 @@ _MEANINGS: Final = (
     ),
     _Meaning(
         r"(fail to get allocator|could not get the allocator) (?P<pool>\S+)",
-        WaitReason.NO_SUCH_POOL,
+        WaitReason.NO_MATCHING_POOL,
         "Harvester has no ready IP pool{pool}. Create it, or name another one",
     ),
     _Meaning(

@@ -69,7 +69,7 @@ def plan_removal(snapshot: ServiceSnapshot) -> Desired:
             f"The address is still shared by {', '.join(users)}. The load balancer is deleted when those Services are "
             "deleted or no longer name this one as their primary"
         )
-        return Desired(Wait(WaitReason.SECONDARIES), _deletion_pending(text))
+        return Desired(Wait(WaitReason.SHARED_ADDRESS), _deletion_pending(text))
     allocated, shown = allocated_addresses(own), Announcement.of(service)
     # kube-vip may announce a Service of another class for its other controller.
     announced_by_us = not of_other_class(service) or shown.withdrawn or not allocated.isdisjoint(_announced(shown))
@@ -81,7 +81,7 @@ def plan_removal(snapshot: ServiceSnapshot) -> Desired:
     withdrawn = ServiceChange(annotations=withdrawal(snapshot) if announced_by_us else {})
     if snapshot.secondary_in_progress:
         # The patch by which that Service begins to share the address may be on its way.
-        return Desired(Wait(WaitReason.SECONDARIES, SHARING_RETRY), service=withdrawn)
+        return Desired(Wait(WaitReason.SHARED_ADDRESS, SHARING_RETRY), service=withdrawn)
     return replace(deletion, service=withdrawn)
 
 
@@ -91,15 +91,15 @@ def plan_deletion(snapshot: ServiceSnapshot, left: Iterable[LoadBalancer]) -> De
     writes = [delete_load_balancer(one) if forced else deletion_of(one) for one in left]
     write = next((one for one in writes if one is not None), None)
     if isinstance(write, DeleteLoadBalancer):
-        return Desired(Wait(WaitReason.BOOKING), events=(_DELETING,), then=write)
+        return Desired(Wait(WaitReason.ALLOCATING), events=(_DELETING,), then=write)
     if snapshot.waited < REPORT_DELETION_AFTER:
-        return Desired(Wait(WaitReason.BOOKING, REPORT_DELETION_AFTER - snapshot.waited), then=write)
+        return Desired(Wait(WaitReason.ALLOCATING, REPORT_DELETION_AFTER - snapshot.waited), then=write)
     text = (
         "Harvester has not finished recording the address of the load balancer; a deletion now would lose the address. "
         "Check that harvester-load-balancer in namespace harvester-system runs. It is deleted in any case after "
         f"{DELETION_PATIENCE:.0f} s"
     )
-    outcome = Wait(WaitReason.BOOKING, DELETION_PATIENCE - snapshot.waited)
+    outcome = Wait(WaitReason.ALLOCATING, DELETION_PATIENCE - snapshot.waited)
     return Desired(outcome, _deletion_pending(text), then=write)
 
 
@@ -120,13 +120,13 @@ def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wan
     check = body if wanted != "vm" or service_patch(service, prepared) else None
     if _announced_by_secondaries(snapshot, load_balancer):
         # They withdraw the address when they see that this Service has.
-        return Desired(Wait(WaitReason.SECONDARIES, 5.0), service=prepared, check=check)
+        return Desired(Wait(WaitReason.SHARED_ADDRESS, 5.0), service=prepared, check=check)
     text = (
         f"The load balancer is replaced by one of workload type {wanted}: it is deleted now and created again. Its "
         "address is kept if Harvester allows it"
     )
     events = (EventMessage("Normal", Reason.SWITCHING, text),)
-    return replace(deletion, outcome=Wait(WaitReason.SWITCHING), events=events, service=prepared, check=check)
+    return replace(deletion, outcome=Wait(WaitReason.OLD_LOAD_BALANCER), events=events, service=prepared, check=check)
 
 
 def _announced_by_secondaries(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:

@@ -82,7 +82,7 @@ def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
             f"This Service keeps its own, because {', '.join(users)} shares it. Name {primary.metadata.key} as primary "
             "there, too"
         )
-        return keep.tell(refusal) if keep else Desired(Wait(WaitReason.SECONDARIES), refusal)
+        return keep.tell(refusal) if keep else Desired(Wait(WaitReason.SHARED_ADDRESS), refusal)
     found = Announcement.of(primary)
     ignored = ignored_settings(service, snapshot.request, vm=found.ignored, primary=primary)
     device = None if found.ignored else device_note(service, sharing.address, Device(found.device or ""))
@@ -101,7 +101,7 @@ def plan_leaving(service: Service) -> Desired:
     """Return the desired state of a former secondary: it gives up the shared address before it gets its own."""
     annotations = {**WITHDRAWN, **(NO_OWN_DEVICE if was_secondary(service) else {})}
     change = ServiceChange(annotations=annotations, labels={PRIMARY_SERVICE_LABEL: None}, ingress=())
-    return Desired(Wait(WaitReason.LEAVING_PRIMARY), service=change)
+    return Desired(Wait(WaitReason.SHARED_ADDRESS), service=change)
 
 
 def _plan_without_address(snapshot: ServiceSnapshot, sharing: Sharing) -> Desired:
@@ -126,17 +126,17 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> tuple[Outcome, Even
     if refusal is not None:
         # A change of the other Services may permit it, but an invalid annotation only the user can correct.
         is_invalid = refusal.reason is Reason.INVALID_ANNOTATION
-        return Refused(WaitReason.NOT_SHARABLE) if is_invalid else Wait(WaitReason.NOT_SHARABLE), refusal
+        return Refused(WaitReason.NOT_SERVABLE) if is_invalid else Wait(WaitReason.NOT_SERVABLE), refusal
     if primary is None or service.addresses:
-        return Wait(WaitReason.PRIMARY), None
+        return Wait(WaitReason.SHARED_ADDRESS), None
     if snapshot.waited < PRIMARY_PATIENCE:
-        return Wait(WaitReason.PRIMARY, PRIMARY_PATIENCE - snapshot.waited), None
+        return Wait(WaitReason.SHARED_ADDRESS, PRIMARY_PATIENCE - snapshot.waited), None
     text = (
         f"Service {primary.metadata.key}, whose address this Service shares, has none from Harvester yet: see its "
         "Events. To have an address of its own, remove annotation "
         f"{PRIMARY_SERVICE}"
     )
-    return Wait(WaitReason.PRIMARY), EventMessage("Warning", Reason.ADDRESS_PENDING, text)
+    return Wait(WaitReason.SHARED_ADDRESS), EventMessage("Warning", Reason.ADDRESS_PENDING, text)
 
 
 def _is_held_for(snapshot: ServiceSnapshot) -> bool:

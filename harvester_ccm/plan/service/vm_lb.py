@@ -68,11 +68,10 @@ def plan_vm(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
     touch_in = TOUCH_AFTER - snapshot.waited if load_balancer.metadata.annotation(LB_TOUCH) is not None else None
     touched: Annotations = {LB_TOUCH: None} if touch_in is not None and touch_in <= 0 else {}
     unhealthy, check_in = _health(snapshot, load_balancer)
-    waits = (touch_in or 0.0, WaitReason.TOUCH), (check_in, WaitReason.BACKENDS)
-    seconds, reason = min((wait for wait in waits if wait[0] > 0), default=(0.0, WaitReason.TOUCH))
+    seconds = min((delay for delay in (touch_in or 0.0, check_in) if delay > 0), default=0.0)
     change = load_balancer_change(load_balancer, snapshot, spec=spec, annotations=touched)
     return Desired(
-        Wait(reason, seconds) if seconds else Done(),
+        Wait(WaitReason.BACKENDS, seconds) if seconds else Done(),
         unhealthy,
         events=(
             _healthy_again(service, load_balancer) if unhealthy is None else None,

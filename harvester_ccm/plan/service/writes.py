@@ -305,9 +305,7 @@ def condition_for(
 
 def _has_load_balancer(outcome: Outcome) -> bool:
     """Return whether a Service with this outcome has its load balancer."""
-    return isinstance(outcome, Done) or (
-        isinstance(outcome, Wait) and outcome.reason in {WaitReason.TOUCH, WaitReason.BACKENDS}
-    )
+    return isinstance(outcome, Done) or (isinstance(outcome, Wait) and outcome.reason == WaitReason.BACKENDS)
 
 
 def _lacking(snapshot: ServiceSnapshot, addresses: tuple[str, ...]) -> str:

@@ -85,9 +85,9 @@ def test_a_pending_address_is_a_problem_with_its_reason(run: Runner, serve: Clus
     assert result.code == 1
     document = result.document
     assert document["events"] == []
-    assert (document["condition"]["ready"], document["condition"]["reason"]) == ("False", "NoSuchPool")
+    assert (document["condition"]["ready"], document["condition"]["reason"]) == ("False", "NoMatchingPool")
     assert "'dmz'" in document["condition"]["message"]
-    assert document["waitsFor"] == "the IP pool that the load balancer names to be there and ready"
+    assert document["waitsFor"] == "a ready IP pool in Harvester that fits this Service"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_the_same_as_text(run: Runner, serve: ClusterServer) -> None:
         "Other load balancers:\n  NAME ",
         "  Message:        Harvester has no ready IP pool 'dmz'.",
         "Next writes:\n  - Request:      patch Service shop/web\n    Diff:\n      + metadata.",
-        "Waits for:        the IP pool that the load balancer names",
+        "Waits for:        a ready IP pool in Harvester that fits",
         "Notes:\n  cannot read namespaces: ",
     ):
         assert text in result.out

@@ -78,7 +78,7 @@ def test_a_served_service() -> None:
             "NoMatchingPool",
             "fits network 'default/vlan1'",
         ),
-        ("fail to get allocator nope, error: not found", "NoSuchPool", "no ready IP pool"),
+        ("fail to get allocator nope, error: not found", "NoMatchingPool", "no ready IP pool"),
     ],
 )
 def test_a_pending_service_says_what_its_event_and_its_condition_say(message: str, reason: str, says: str) -> None:

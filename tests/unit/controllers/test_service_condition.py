@@ -85,7 +85,7 @@ async def test_false_says_what_the_event_says_and_keeps_its_time() -> None:
     await stage.reconcile(KEY)
     assert stage.writes() == ["PATCH web/status"]
     second = ours(stage.guest)
-    assert second["reason"] == "NoSuchPool"
+    assert second["reason"] == "NoMatchingPool"
     assert second["lastTransitionTime"] == first["lastTransitionTime"], "False it was, and False it is"
     stage.harvester.put(LOAD_BALANCERS, marked(ip=ADDRESS, pool="lan"))
     await stage.reconcile(KEY)

@@ -118,7 +118,7 @@ ROWS: dict[str, Row] = {
         {"backends_known": False},
         [],
         {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
-        WaitReason.MACHINES,
+        WaitReason.HARVESTER_UNAVAILABLE,
     ),
     "a VM load balancer": (
         service(annotations={**VM, **SUPPRESSED}, ours=True),
@@ -303,7 +303,7 @@ ROWS: dict[str, Row] = {
         },
         [],
         {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
-        WaitReason.PRIMARY,
+        WaitReason.SHARED_ADDRESS,
     ),
     "a duplicate for which Harvester allocates an address": (
         served(),
@@ -376,7 +376,7 @@ ROWS: dict[str, Row] = {
         {},
         ["Normal SwitchingLoadBalancer"],
         {"annotations": {IP_POOL: "vlan100", KUBE_VIP_ADDRESSES: ""}, "touch": True},
-        WaitReason.SWITCHING,
+        WaitReason.OLD_LOAD_BALANCER,
     ),
     "a switch: deletion": (
         service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
@@ -384,7 +384,7 @@ ROWS: dict[str, Row] = {
         {},
         ["Normal SwitchingLoadBalancer"],
         {"delete": LB_NAME},
-        WaitReason.SWITCHING,
+        WaitReason.OLD_LOAD_BALANCER,
     ),
     "a switch: Harvester allocates the address": (
         service(ours=True, annotations={**SUPPRESSED, **VM}),
@@ -392,7 +392,7 @@ ROWS: dict[str, Row] = {
         {},
         [],
         None,
-        WaitReason.BOOKING,
+        WaitReason.ALLOCATING,
     ),
     "a switch: the old one is going": (
         service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
@@ -431,7 +431,7 @@ ROWS: dict[str, Row] = {
         {},
         ["Normal DeletingLoadBalancer"],
         {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
-        WaitReason.BOOKING,
+        WaitReason.ALLOCATING,
     ),
     "removal: deletion": (
         served(deleting=True, annotations=WITHDRAWN),
@@ -439,7 +439,7 @@ ROWS: dict[str, Row] = {
         {},
         ["Normal DeletingLoadBalancer"],
         {"delete": LB_NAME},
-        WaitReason.BOOKING,
+        WaitReason.ALLOCATING,
     ),
     "removal: the end": (
         served(deleting=True, annotations=WITHDRAWN),
@@ -455,7 +455,7 @@ ROWS: dict[str, Row] = {
         {},
         [],
         None,
-        WaitReason.BOOKING,
+        WaitReason.ALLOCATING,
     ),
     "removal: the pool is blocked": (
         service(ours=True, deleting=True, annotations=SUPPRESSED),
@@ -463,7 +463,7 @@ ROWS: dict[str, Row] = {
         {},
         [],
         {"write": LB_NAME, "closing_pool": "lan"},
-        WaitReason.BOOKING,
+        WaitReason.ALLOCATING,
     ),
     "removal: one more search": (
         service(ours=True, deleting=True, annotations=SUPPRESSED),
@@ -471,7 +471,7 @@ ROWS: dict[str, Row] = {
         {},
         [],
         {"write": LB_NAME, "annotations": {LB_ASKED_AGAIN: "true"}, "ask_again": True},
-        WaitReason.BOOKING,
+        WaitReason.ALLOCATING,
     ),
     "removal: patience": (
         service(ours=True, deleting=True, annotations=SUPPRESSED),
@@ -479,7 +479,7 @@ ROWS: dict[str, Row] = {
         {"waited": 300.0},
         ["Normal DeletingLoadBalancer"],
         {"delete": LB_NAME},
-        WaitReason.BOOKING,
+        WaitReason.ALLOCATING,
     ),
     "removal: Harvester unreachable": (
         service(ours=True, deleting=True),
@@ -503,7 +503,7 @@ ROWS: dict[str, Row] = {
         {"own_secondaries": (served("b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web"}),)},
         ["Warning DeletionPending"],
         None,
-        WaitReason.SECONDARIES,
+        WaitReason.SHARED_ADDRESS,
     ),
     "removal: Harvester not read yet": (
         service(ours=True, deleting=True, annotations=SUPPRESSED),
@@ -519,7 +519,7 @@ ROWS: dict[str, Row] = {
         {},
         ["Normal DeletingLoadBalancer"],
         {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}, "touch": True},
-        WaitReason.BOOKING,
+        WaitReason.ALLOCATING,
     ),
     "removal: a secondary that is being deleted, too": (
         served(deleting=True),
@@ -527,7 +527,7 @@ ROWS: dict[str, Row] = {
         {"own_secondaries": (served("b", deleting=True, labels=shared),)},
         ["Warning DeletionPending"],
         None,
-        WaitReason.SECONDARIES,
+        WaitReason.SHARED_ADDRESS,
     ),
     "removal: a secondary without a status": (
         served(deleting=True),
@@ -535,7 +535,7 @@ ROWS: dict[str, Row] = {
         {"own_secondaries": (service("b", ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}, labels=shared),)},
         ["Warning DeletionPending"],
         None,
-        WaitReason.SECONDARIES,
+        WaitReason.SHARED_ADDRESS,
     ),
     "a switch: secondaries announce the address": (
         service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
@@ -543,7 +543,7 @@ ROWS: dict[str, Row] = {
         {"own_secondaries": (served("b", uid="b", labels=shared),)},
         [],
         None,
-        WaitReason.SECONDARIES,
+        WaitReason.SHARED_ADDRESS,
     ),
     "a secondary with a load balancer: withdrawal": (
         served(ports=[{"port": 443, "protocol": "TCP"}], annotations=shares),
@@ -551,7 +551,7 @@ ROWS: dict[str, Row] = {
         {"primary": other, "primary_allocated": frozenset({"10.0.0.9"})},
         ["Normal DeletingLoadBalancer"],
         {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
-        WaitReason.BOOKING,
+        WaitReason.ALLOCATING,
     ),
     "a secondary whose own address is shared": (
         served(ports=[{"port": 443, "protocol": "TCP"}], annotations=shares),
@@ -583,7 +583,7 @@ ROWS: dict[str, Row] = {
         {},
         ["Warning SharingRefused"],
         {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "finalizers": [SERVICE_FINALIZER]},
-        WaitReason.NOT_SHARABLE,
+        WaitReason.NOT_SERVABLE,
     ),
     "a port of the primary in another protocol": (
         dns,
@@ -603,7 +603,7 @@ ROWS: dict[str, Row] = {
         {"primary": primary, "primary_allocated": frozenset({ADDRESS}), "secondaries_of_primary": (older, newer)},
         ["Warning SharingRefused"],
         None,
-        WaitReason.NOT_SHARABLE,
+        WaitReason.NOT_SERVABLE,
     ),
     "a port of the primary": (
         service(annotations=shares),
@@ -615,7 +615,7 @@ ROWS: dict[str, Row] = {
         },
         ["Warning SharingRefused"],
         {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "finalizers": [SERVICE_FINALIZER]},
-        WaitReason.NOT_SHARABLE,
+        WaitReason.NOT_SERVABLE,
     ),
     "a former secondary": (
         served(labels={PRIMARY_SERVICE_LABEL: "shop.main"}),
@@ -628,7 +628,7 @@ ROWS: dict[str, Row] = {
             "ingress": None,
             "touch": True,
         },
-        WaitReason.LEAVING_PRIMARY,
+        WaitReason.SHARED_ADDRESS,
     ),
     "the old load balancer is going": (waiting, (marked(deleting=True),), {}, [], None, WaitReason.OLD_LOAD_BALANCER),
     "the name belongs to another cluster": (

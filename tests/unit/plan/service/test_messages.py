@@ -137,11 +137,6 @@ FAILURES: dict[str, tuple[CCMError, bool, str]] = {
         "pods of harvester-load-balancer-webhook in namespace harvester-system",
     ),
     "a fault of the server": (ServerError(answer(503)), False, "cannot serve requests at the moment"),
-    "server that starts": (
-        refused('loadbalancers "x" is forbidden: not yet ready to handle request', 403, "Forbidden"),
-        False,
-        "cannot serve requests at the moment; the controller retries",
-    ),
     "unreachable": (Unreachable("no route"), False, "server in the cloud-config is that address: no route"),
     "host without an address": (HostUnknown("lost"), False, "DNS servers of the nodes, or put Harvester's VIP"),
     "nobody listens": (ConnectionRefused("refused"), False, "address and port of the server in the cloud-config"),
@@ -207,8 +202,8 @@ CAUSES: dict[str, tuple[str, str, list[str]]] = {
         "pool_exhausted",
         ["IP pool 'lab' has no free address. Add a range"],
     ),
-    "no such pool": ("fail to get allocator lab", "no_such_pool", ["'lab'", "Create it"]),
-    "no such pool, Harvester 1.2": ("x: could not get the allocator lab", "no_such_pool", ["'lab'"]),
+    "no such pool": ("fail to get allocator lab", "no_matching_pool", ["'lab'", "Create it"]),
+    "no such pool, Harvester 1.2": ("x: could not get the allocator lab", "no_matching_pool", ["'lab'"]),
     "an address of before that its pool has no more": (
         "fail to get ip from pool lan, error: 10.0.0.9 not in range set 10.0.0.1-10.0.0.2",
         "other",
@@ -234,7 +229,7 @@ def test_why_an_address_is_pending(message: str, code: str, texts: list[str]) ->
 
 def test_a_deleted_pool_that_harvester_chose_is_named() -> None:
     cause = pending_cause(marked(message="fail to get allocator lan"))
-    assert cause.reason == "no_such_pool"
+    assert cause.reason == "no_matching_pool"
     assert cause.patience == 0, "told at once"
     assert cause.note.message == (
         "Harvester has no ready IP pool 'lan'. Create it, or name another one. "

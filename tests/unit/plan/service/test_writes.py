@@ -230,7 +230,7 @@ def test_a_put_without_an_address_leaves_the_status_as_it_was() -> None:
 
 def test_a_refusal_before_the_question_does_not_answer_it() -> None:
     refused = marked(message="fail to get allocator no-such-pool")
-    assert pending_cause(refused).reason == "no_such_pool"
+    assert pending_cause(refused).reason == "no_matching_pool"
     document: Any = changed_document(refused, ChangeLoadBalancer(LB_NAME, ask_again=True))
     assert document["status"] == {"allocatedAddress": {}}
     assert deletion_of(LOAD_BALANCERS.decode(msgspec.json.encode(document))) is None
