@@ -36,8 +36,9 @@ the Lease. Besides these there are the usual `process_` metrics.
 _REASONS_HEAD = """\
 ## Reasons
 
-Values of the label `reason` of Services without an address. The name of an error, such as `forbidden` or `unreachable`,
-means that a request for the Service keeps failing with it.
+Values of the label `reason` of Services that wait. The name of an error, such as `forbidden` or `unreachable`, means
+that a request for the Service keeps failing with it. For Nodes, the label is the reason of an Event, such as
+`vm_not_found`.
 
 | Reason | The Service waits for |
 | --- | --- |"""

@@ -47,10 +47,10 @@ from harvester_ccm.plan.service.messages import harvester_mismatch
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_service
 from harvester_ccm.telemetry.auth import AccessReviewer
-from harvester_ccm.telemetry.health import Aspect, HealthRegistry
-from harvester_ccm.telemetry.metrics import Telemetry, set_counter
+from harvester_ccm.telemetry.health import READY, HealthRegistry
+from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import https_server
-from harvester_ccm.telemetry.services import follow_new_nodes, follow_services
+from harvester_ccm.telemetry.services import measure_load_balancers, measure_nodes, measure_services
 
 DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""
@@ -167,12 +167,13 @@ class Application:
         telemetry.follow_caches(guest=(*guest, caches.config_maps), harvester=harvester)
         telemetry.follow_clients(self._guest, self._harvester)
         telemetry.before_scrape(lambda: health.show(telemetry.metrics))
-        telemetry.before_scrape(lambda: set_counter(telemetry.metrics.events_dropped, self._recorder.dropped))
-        follow_new_nodes(telemetry, self._vms.nodes)
+        telemetry.follow_count(telemetry.metrics.events_dropped, lambda: self._recorder.dropped)
+        measure_nodes(telemetry, self._vms.nodes)
         if SERVICE_CONTROLLER in settings.controllers:
             # Who else serves the Services is to say for what one waits.
             cluster = ClusterIdentity.of(settings, self._harvester.namespace)
-            follow_services(telemetry, caches.services, caches.load_balancers, cluster)
+            measure_services(telemetry, caches.services, cluster)
+            measure_load_balancers(telemetry, caches.load_balancers, caches.services, cluster)
         if settings.leader_election.enabled:
             health.follow_lease(self._elector, settings.leader_election.lease_duration)
             telemetry.follow_lease(settings.leader_election.name, self._elector)
@@ -254,7 +255,7 @@ class Application:
                 settings=settings,
                 hostnames=hostnames,
             )
-            self._start_controller(group, node_controller, NODE_CONTROLLER)
+            self._start_controller(group, node_controller)
             if settings.vmi_controller:
                 mapping = NetworkMapping(self._guest, vm_cache, caches.config_maps, recorder=self._recorder)
                 self._start_controller(group, mapping)
@@ -262,7 +263,7 @@ class Application:
             lifecycle = NodeLifecycleController(
                 self._guest_identity, self._harvester, writes, vm_cache, recorder=self._recorder, settings=settings
             )
-            self._start_controller(group, lifecycle, LIFECYCLE_CONTROLLER)
+            self._start_controller(group, lifecycle)
 
     def _start_services(self, group: asyncio.TaskGroup, cluster: ClusterIdentity) -> None:
         settings = self._settings.services
@@ -282,21 +283,17 @@ class Application:
             cluster=cluster,
             settings=settings,
         )
-        self.health.add("harvester-recognised", lambda: self._mismatch(cluster), Aspect.READY)
-        deleted = self._telemetry.metrics.orphans_deleted
-        self._telemetry.before_scrape(lambda: set_counter(deleted, collector.deleted))
-        self._start_controller(group, controller, SERVICE_CONTROLLER)
+        self.health.add("harvester-recognised", lambda: self._mismatch(cluster), READY)
+        self._telemetry.follow_count(self._telemetry.metrics.orphans_deleted, lambda: collector.deleted)
+        self._start_controller(group, controller)
         self._start_controller(group, collector)
 
     def _mismatch(self, cluster: ClusterIdentity) -> str | None:
         return harvester_mismatch(cluster) if self._caches.is_our_harvester(cluster) is False else None
 
-    def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller, name: str = "") -> None:
-        """Measure a controller and run it; ``name`` is the one in ``--controllers``, where it has one."""
-        queue = controller.queue.observer = self._telemetry.queue(controller.queue.name)
-        if name:
-            self._telemetry.follow_controller(name)
-            self.health.follow_controller(name, queue)
+    def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller) -> None:
+        """Measure a controller and run it."""
+        controller.queue.observer = self._telemetry.queue(controller.queue.name)
         self._queues.append(controller.queue)
         group.create_task(controller.run(), name=controller.queue.name)
 

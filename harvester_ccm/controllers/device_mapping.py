@@ -49,7 +49,7 @@ class NetworkMapping:
         self._recorder = recorder
         self._denied_until = 0.0
         """Loop time of the next attempt to write after one that was denied."""
-        self.queue = WorkQueue("network mapping", self.reconcile, workers=1, resync=lambda: (KEY,))
+        self.queue = WorkQueue("network_mapping", self.reconcile, workers=1, resync=lambda: (KEY,))
         vms.on_wake(lambda _node: self.queue.enqueue_after(KEY, COALESCE_SECONDS))
         config_maps.on_change(lambda _old, _new: self.queue.enqueue(KEY))
         config_maps.on_state(lambda: self.queue.enqueue(KEY))

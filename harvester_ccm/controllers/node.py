@@ -107,7 +107,7 @@ class NodeController:
         missing = () if view.unreadable else plan.addresses.missing
         state.missing_since = {one: state.missing_since.get(one, now) for one in missing}
         delays += [plan.requeue_after, self._emit_due(node, plan, state), await self._write(node, plan)]
-        reason = str(plan.waiting.reason) if plan.waiting else plan.skip_reason
+        reason = str(plan.waiting.reason) if plan.waiting else "caches" if plan.skip_reason else ""
         delay = min((seconds for seconds in delays if seconds is not None), default=None)
         return Wait(reason, delay) if reason or delay is not None else Done()
 

@@ -74,7 +74,7 @@ class NodeLifecycleController:
         """Loop time before which no Node is deleted."""
         self._states = ObjectStates(_State)
         self.queue = WorkQueue(
-            "node lifecycle", self.reconcile, workers=settings.concurrent_syncs, resync=self._node_names
+            "node_lifecycle", self.reconcile, workers=settings.concurrent_syncs, resync=self._node_names
         )
         vms.on_wake(self.queue.enqueue)
 

@@ -191,8 +191,6 @@ class Informer(Store[ObjectT]):
         self._synced = asyncio.Event()
         self.problem: CCMError | None = None
         """Why the collection cannot be read now; None if it can."""
-        self.restarts = 0
-        """Number of working watches that ended."""
         self.last_contact = float("-inf")
         """Loop time of the last list or watch event."""
 
@@ -262,7 +260,6 @@ class Informer(Store[ObjectT]):
                 while True:
                     version = await self._watch(version)
                     self._failures = 0
-                    self.restarts += 1
                     await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _watch(self, version: str) -> str:

@@ -18,8 +18,9 @@ REVIEW_TIMEOUT_SECONDS: Final = 10.0
 
 NOT_GRANTED: Final = (
     "callers cannot be checked: the service account of this program may not create "
-    "tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io; grant both to have this served"
+    "tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io; grant both to have this served\n"
 )
+NOT_CHECKED: Final = "callers cannot be checked: the API server of this cluster is unavailable\n"
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +31,6 @@ class AccessReviewer:
     def __init__(self, guest: ApiClient) -> None:
         self._guest = guest
         self._slots = asyncio.Semaphore(MAX_REVIEWS)
-        self._logged = False
 
     async def check(self, authorization: str, path: str) -> None:
         """Return if the caller with this ``Authorization`` header can read ``path``.
@@ -47,14 +47,10 @@ class AccessReviewer:
             async with asyncio.timeout(REVIEW_TIMEOUT_SECONDS), self._slots:
                 await self._review(token, path)
         except Forbidden as error:
-            if not self._logged:
-                self._logged = True
-                log.warning("callers cannot be checked, metrics are not served", error=str(error))
-            raise web.HTTPForbidden(text=f"{NOT_GRANTED}\n") from error
+            raise web.HTTPForbidden(text=NOT_GRANTED) from error
         except (CCMError, TimeoutError) as error:
             log.debug("caller not checked", path=path, error=str(error))
-            message = "callers cannot be checked at the moment: the API server of this cluster gave no usable answer\n"
-            raise web.HTTPServiceUnavailable(text=message) from error
+            raise web.HTTPServiceUnavailable(text=NOT_CHECKED) from error
 
     async def _review(self, token: str, path: str) -> None:
         review = await ask_review(self._guest, TOKEN_REVIEWS, {"token": token})

@@ -17,10 +17,7 @@ import structlog
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError, CredentialError
 from harvester_ccm.kube.credential_files import fingerprint, load_certificate, read_bytes
-from harvester_ccm.kube.flowcontrol import loop_time
 
-CHECK_INTERVAL_SECONDS: Final = 10.0
-"""Minimum interval between two checks for changed files."""
 ISSUE_TIMEOUT_SECONDS: Final = 30.0
 _ISSUER: Final = Path(__file__).with_name("issuer.py")
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -32,55 +29,48 @@ class ServingCertificate:
     """A TLS context whose certificate follows its files."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        self._settings = settings
         self._files = tuple(filter(None, (settings.certificate, settings.key)))
+        self._min_version = _VERSIONS[settings.min_tls]
         self._loaded = fingerprint(*self._files)
-        self._checked_at = float("-inf")
-        self.context = self._new_context()
-        """For every connection; stays the same object."""
+        self.context: ssl.SSLContext
+        """For new connections; set by ``load``."""
 
     async def load(self) -> None:
         """Load or create the certificate. Raises ConfigurationError."""
-        if not self._files:
-            load_certificate(self.context, await asyncio.to_thread(_issue))
-        elif problem := self._load_files():
-            raise ConfigurationError([f"--tls-cert-file, --tls-private-key-file: {problem}"])
+        try:
+            self.context = self._read() if self._files else self._new_context(await asyncio.to_thread(_issue))
+        except CredentialError as error:
+            raise ConfigurationError([f"--tls-cert-file, --tls-private-key-file: {error}"]) from error
 
     def refresh(self) -> None:
         """Load changed files. If they cannot be used, log the reason and keep the old certificate."""
-        if not self._files or loop_time() - self._checked_at < CHECK_INTERVAL_SECONDS:
-            return
-        self._checked_at = loop_time()
         current = fingerprint(*self._files)
         if current == self._loaded:
             return
         self._loaded = current
-        if problem := self._load_files():
-            log.warning("serving certificate not reloaded, the old one is used", error=problem)
-        else:
-            log.info("serving certificate reloaded", file=str(self._settings.certificate))
-
-    def _load_files(self) -> str | None:
-        """Return None, or why the files cannot be used."""
         try:
-            pem = b"\n".join(map(read_bytes, self._files))
-            # A certificate without its key would replace half of the pair in the context that is in use.
-            load_certificate(self._new_context(), pem)
-            load_certificate(self.context, pem)
+            self.context = self._read()
         except CredentialError as error:
-            return str(error)
+            log.warning("serving certificate not reloaded", error=str(error))
+        else:
+            log.info("serving certificate reloaded", file=str(self._files[0]))
+
+    def _read(self) -> ssl.SSLContext:
+        try:
+            return self._new_context(b"\n".join(map(read_bytes, self._files)))
         except OSError as error:
             # OpenSSL reports some encrypted keys as "invalid argument".
             reason = (getattr(error, "reason", "") or "not PEM").replace("_", " ").lower()
-            return f"the files are not an unencrypted PEM certificate and its key: {reason}"
-        return None
+            problem = f"the files are not an unencrypted PEM certificate and its key: {reason}"
+            raise CredentialError(problem) from error
 
-    def _new_context(self) -> ssl.SSLContext:
+    def _new_context(self, pem: bytes) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = _VERSIONS[self._settings.min_tls]
+        context.minimum_version = self._min_version
         # TLS 1.2: forward secrecy and authenticated encryption only. The suites of TLS 1.3 are always on.
         context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
         context.set_alpn_protocols(["http/1.1"])
+        load_certificate(context, pem)
         return context
 
 

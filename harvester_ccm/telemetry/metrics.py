@@ -18,21 +18,16 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
-from harvester_ccm.config import CONTROLLER_ALIASES
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
-from harvester_ccm.kube.tokens import TokenSource, token_end
+from harvester_ccm.kube.tokens import token_end
 from harvester_ccm.kube.workqueue import QueueObserver
-from harvester_ccm.model.harvester import LOAD_BALANCERS
 
-MANAGER: Final = "cloud-controller-manager"
-_LOAD_BALANCERS: Final = f"/apis/{LOAD_BALANCERS.group}/"
-"""Path prefix of load balancers, in any API version."""
-_SHORT_NAMES: Final[Mapping[str, str]] = {name: alias for alias, name in CONTROLLER_ALIASES.items()}
-"""The framework's metrics call controllers by other names than its flags."""
+Labels = tuple[str, ...]
+"""Values of a metric's labels."""
 _NODE_BUCKETS: Final = tuple(float(4**power) for power in range(6))
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 _PENDING_BUCKETS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)
@@ -54,8 +49,12 @@ class Metrics:
             "address, but not ready), deleting, or orphan (its Service does not exist).",
             ("state", "ipam", "workload_type"),
         )
+        self.services = gauge("harvester_ccm_services", "Services that this controller manages.")
         self.services_pending = gauge(
-            "harvester_ccm_services_pending", "Services without an address, by reason.", ("reason",)
+            "harvester_ccm_services_pending",
+            "Services that wait, by reason. Besides Services without an address, these can be Services with one, such "
+            "as one whose load balancer belongs to another cluster (foreign_load_balancer).",
+            ("reason",),
         )
         self.pending_longest = gauge(
             "harvester_ccm_service_pending_longest_seconds", "Longest wait for an address, by reason.", ("reason",)
@@ -63,26 +62,11 @@ class Metrics:
         self.pending_seconds = histogram(
             "harvester_ccm_service_pending_seconds", "Time until a Service had an address.", buckets=_PENDING_BUCKETS
         )
-        self.services_disputed = gauge(
-            "harvester_ccm_services_disputed",
-            "Services whose load balancer is that of another cluster (foreign_load_balancer), or while Harvester has "
-            "nothing of this cluster (new_harvester).",
-            ("reason",),
-        )
         self.orphans_deleted = counter(
             "harvester_ccm_orphans_deleted_total", "Deletions of load balancers whose Service no longer existed."
         )
-        self.updates = counter(
-            "service_controller_loadbalancer_sync_total", "Updates of load balancers that were sent to Harvester."
-        )
-        self.update_errors = counter(
-            "service_controller_nodesync_error_total", "Updates of load balancers that failed."
-        )
-
-        self.node_init_seconds = histogram(
-            "node_controller_initial_node_sync_delay_seconds",
-            "Age of a new Node at first sight.",
-            buckets=_NODE_BUCKETS,
+        self.nodes_pending = gauge(
+            "harvester_ccm_nodes_pending", "Nodes that are not initialized, by reason.", ("reason",)
         )
         self.taint_seconds = histogram(
             "node_controller_cloud_provider_taint_removal_delay_seconds",
@@ -96,16 +80,11 @@ class Metrics:
         )
         self.credential_expiry = gauge(
             "harvester_ccm_credential_expiry_timestamp_seconds",
-            "When the bearer token in use expires. Absent for tokens without this time, such as Rancher's, and for "
+            "When the bearer token in use expires. Infinity for tokens without this time, such as Rancher's, and for "
             "credential plugins, which renew their tokens.",
             ("cluster",),
         )
         self.cache_objects = gauge("harvester_ccm_cache_objects", "Objects in a cache.", ("collection",))
-        self.watch_restarts = counter(
-            "harvester_ccm_watch_restarts_total",
-            "Watches that ended; the server ends one after 5 to 10 minutes.",
-            ("collection",),
-        )
         self.events_dropped = counter(
             "harvester_ccm_events_dropped_total", "Events not written: queue full, too many for one object, rejected."
         )
@@ -123,9 +102,6 @@ class Metrics:
 
         name = ("name",)
         self.queue_depth = gauge("workqueue_depth", "Keys that wait for a worker.", name)
-        self.queue_oldest = gauge(
-            "harvester_ccm_queue_oldest_seconds", "Longest time that a queued key has waited.", name
-        )
         self.queue_adds = counter("workqueue_adds_total", "Keys that were queued.", name)
         self.queue_retries = counter("workqueue_retries_total", "Keys that were retried after a failure.", name)
         self.queue_seconds = histogram(
@@ -134,10 +110,6 @@ class Metrics:
         self.work_seconds = histogram(
             "workqueue_work_duration_seconds", "Time of a reconcile.", name, buckets=_QUEUE_BUCKETS
         )
-        self.unfinished = gauge("workqueue_unfinished_work_seconds", "Total time of the reconciles in progress.", name)
-        self.longest = gauge(
-            "workqueue_longest_running_processor_seconds", "Time of the longest reconcile in progress.", name
-        )
 
         self.build_info = gauge("harvester_ccm_build_info", "Always 1.", ("version", "python"))
         self.master = gauge(
@@ -145,7 +117,6 @@ class Metrics:
             "1 on the process that holds the Lease of this name, 0 on others. Absent without leader election.",
             name,
         )
-        self.controllers = gauge("running_managed_controllers", "1 for each controller that runs.", ("name", "manager"))
         self.healthcheck = gauge(
             "kubernetes_healthcheck", "1 if a check of livez or readyz passes, else 0.", ("name", "type")
         )
@@ -163,9 +134,6 @@ class Queue(QueueObserver):
         self._started_at: dict[str, float] = {}
         self._reasons: dict[str, str] = {}
         metrics.queue_depth.labels(name).set_function(lambda: len(self._queued_at))
-        metrics.queue_oldest.labels(name).set_function(lambda: _longest(self._queued_at))
-        metrics.longest.labels(name).set_function(lambda: self.longest_seconds)
-        metrics.unfinished.labels(name).set_function(lambda: sum(loop_time() - at for at in self._started_at.values()))
 
     def added(self, key: str) -> None:
         self._queued_at[key] = loop_time()
@@ -187,20 +155,20 @@ class Queue(QueueObserver):
 
     def failed(self, key: str, error: Exception) -> None:
         self._retries.inc()
-        self._reasons[key] = _WORD_START.sub("_", type(error).__name__).lower()
+        self._reasons[key] = snake_case(type(error).__name__)
 
     def reason(self, key: str) -> str:
         """Return why the key is not ready: a ``WaitReason`` or the class of an error in snake case; empty if it is."""
         return self._reasons.get(key, "")
 
-    @property
-    def longest_seconds(self) -> float:
-        """Time of the longest reconcile in progress; 0 if there is none."""
-        return _longest(self._started_at)
 
+def snake_case(name: str) -> str:
+    """Return a name in camel case as the value of a label.
 
-def _longest(times: dict[str, float]) -> float:
-    return loop_time() - min(times.values()) if times else 0.0
+    >>> snake_case("VMNotFound")
+    'vm_not_found'
+    """
+    return _WORD_START.sub("_", name).lower()
 
 
 class Telemetry:
@@ -228,33 +196,39 @@ class Telemetry:
 
     def follow_clients(self, *clients: ApiClient) -> None:
         """Show when the credentials in use expire."""
-
-        def read() -> None:
-            ends = {(client.cluster,): _expiry(client.credentials.token) for client in clients}
-            show(self.metrics.credential_expiry, {labels: end for labels, end in ends.items() if end is not None})
-
-        self.before_scrape(read)
+        for client in clients:
+            self.metrics.credential_expiry.labels(client.cluster).set_function(partial(_expiry, client))
 
     def follow_caches(self, *, guest: Sequence[Informer[Any]], harvester: Sequence[Informer[Any]]) -> None:
         """Show how the caches follow their collections."""
 
-        def read() -> None:
-            for cache in (*guest, *harvester):
-                self.metrics.cache_objects.labels(cache.name).set(len(cache))
-                set_counter(self.metrics.watch_restarts.labels(cache.name), cache.restarts)
+        def last_contact() -> float:
             last = max(cache.last_contact for cache in harvester)
-            self.metrics.last_contact.set(time.time() - loop_time() + last if last > -math.inf else math.nan)
+            return time.time() - loop_time() + last if last > -math.inf else math.nan
 
-        self.before_scrape(read)
+        self.metrics.last_contact.set_function(last_contact)
+        for cache in (*guest, *harvester):
+            self.metrics.cache_objects.labels(cache.name).set_function(cache.__len__)
+
+    def show(self, gauge: Gauge, samples: Mapping[Labels, float]) -> None:
+        """Replace all values of a gauge; only the leader shows any."""
+        gauge.clear()
+        for labels, value in samples.items() if self.leading else ():
+            gauge.labels(*labels).set(value)
+
+    def follow_count(self, counter: Counter, read: Callable[[], float]) -> None:
+        """Show a count that another object keeps."""
+
+        def set_counter() -> None:
+            counter.reset()
+            counter.inc(read())
+
+        self.before_scrape(set_counter)
 
     def follow_lease(self, name: str, elector: LeaderElector) -> None:
         """Show whether this process holds the Lease of this name."""
         self._elector = elector
         self.metrics.master.labels(name).set_function(lambda: elector.leading)
-
-    def follow_controller(self, name: str) -> None:
-        """Show that a controller runs, named as in ``--controllers``."""
-        self.metrics.controllers.labels(_SHORT_NAMES.get(name, name), MANAGER).set(1)
 
     def queue(self, name: str) -> Queue:
         """Return the observer of the queue with this name."""
@@ -269,34 +243,17 @@ class Telemetry:
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
-    def request_done(self, cluster: str, verb: str, path: str, status: int, seconds: float) -> None:
+    def request_done(self, cluster: str, verb: str, _path: str, status: int, seconds: float) -> None:
         """Count one request to an API server; ``status`` 0 means no response."""
-        metrics = self.metrics
-        metrics.requests.labels(str(status) if status else "<error>", verb, cluster).inc()
-        metrics.request_seconds.labels(verb, cluster).observe(seconds)
-        if verb == "PUT" and path.startswith(_LOAD_BALANCERS):
-            metrics.updates.inc()
-            if not 200 <= status < 300:
-                metrics.update_errors.inc()
+        self.metrics.requests.labels(str(status) if status else "<error>", verb, cluster).inc()
+        self.metrics.request_seconds.labels(verb, cluster).observe(seconds)
 
 
-def show(gauge: Gauge, samples: Mapping[tuple[str, ...], float]) -> None:
-    """Replace all values of a gauge; keys are the values of its labels."""
-    gauge.clear()
-    for labels, value in samples.items():
-        gauge.labels(*labels).set(value)
-
-
-def set_counter(counter: Counter, value: float) -> None:
-    """Show a count that another object keeps."""
-    counter.reset()
-    counter.inc(value)
-
-
-def _expiry(token: TokenSource) -> float | None:
-    """Return the time at which a token expires, in seconds since the epoch."""
+def _expiry(client: ApiClient) -> float:
+    """Return the time at which a client's token expires, in seconds since the epoch; infinity if it is not known."""
+    token = client.credentials.token
     try:
         end = None if token.renewed else token_end(token.get())
     except CredentialError:
-        return None
-    return end.timestamp() if end else None
+        end = None
+    return end.timestamp() if end else math.inf

@@ -22,13 +22,12 @@ from typing import Final, cast
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from msgspec import Struct
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.certificate import ServingCertificate
-from harvester_ccm.telemetry.health import Aspect, HealthRegistry, summary
+from harvester_ccm.telemetry.health import LIVE, HealthRegistry, summary
 from harvester_ccm.telemetry.metrics import Telemetry
 
 MAX_CONNECTIONS: Final = 256
@@ -41,8 +40,6 @@ ACCEPT_RETRY_SECONDS: Final = 1.0
 """Delay after a failed accept, which means that the process has no file descriptor left."""
 BACKLOG: Final = 1024
 """Connections that wait in the kernel; during a flood the probe's connection is among them."""
-_ASPECTS: Final = {"healthz": Aspect.LIVE, "livez": Aspect.LIVE, "readyz": Aspect.READY}
-"""``/healthz`` is the liveness probe of older charts: it must not fail because Harvester is unavailable."""
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
@@ -68,7 +65,7 @@ async def https_server(
     silent = logging.getLogger(__name__)
     silent.disabled = True
     runner = web.AppRunner(
-        _Site(settings.open_paths, health, telemetry, reviewer).application(),
+        _application(settings.open_paths, health, telemetry, reviewer),
         access_log=None,
         logger=silent,
         handler_cancellation=True,
@@ -88,28 +85,16 @@ async def https_server(
         await runner.cleanup()
 
 
-class _Site(Struct, frozen=True):
-    """The endpoints, and the access check in front of them."""
-
-    open_paths: frozenset[str]
-    health: HealthRegistry
-    telemetry: Telemetry
-    reviewer: AccessReviewer
-
-    def application(self) -> web.Application:
-        """Return the routes."""
-        application = web.Application(middlewares=[self.check_access])
-        application.on_response_prepare.append(_finish)
-        application.router.add_get("/metrics", self.metrics)
-        application.router.add_get("/{endpoint:healthz|livez|readyz}", self.checks)
-        return application
+def _application(
+    open_paths: frozenset[str], health: HealthRegistry, telemetry: Telemetry, reviewer: AccessReviewer
+) -> web.Application:
+    """Return the endpoints, with the access check in front of them."""
 
     @web.middleware
-    async def check_access(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Call the handler if the path is open or does not exist, or if the caller is authorized."""
+    async def check_access(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            if request.match_info.http_exception is None and not is_open(request.path, self.open_paths):
-                await self.reviewer.check(request.headers.get("Authorization", ""), request.path)
+            if request.match_info.http_exception is None and not is_open(request.path, open_paths):
+                await reviewer.check(request.headers.get("Authorization", ""), request.path)
             return await handler(request)
         except web.HTTPException:
             raise
@@ -117,16 +102,22 @@ class _Site(Struct, frozen=True):
             log.exception("request failed", path=request.path)
             raise
 
-    async def metrics(self, request: web.Request) -> web.Response:
-        """Respond with all metrics."""
-        body, content_type = self.telemetry.exposition(request.headers.get("Accept", ""))
+    async def metrics(request: web.Request) -> web.Response:
+        body, content_type = telemetry.exposition(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
-    async def checks(self, request: web.Request) -> web.Response:
-        """Respond with the result of the checks of an endpoint."""
+    async def checks(request: web.Request) -> web.Response:
         endpoint = request.match_info["endpoint"]
-        passed, text = summary(endpoint, self.health.problems(_ASPECTS[endpoint]), verbose="verbose" in request.query)
+        # /healthz is the liveness probe of older charts: it must not fail because Harvester is unavailable.
+        problems = health.problems(LIVE if endpoint == "healthz" else endpoint)
+        passed, text = summary(endpoint, problems, verbose="verbose" in request.query)
         return web.Response(status=HTTPStatus.OK if passed else HTTPStatus.INTERNAL_SERVER_ERROR, text=text)
+
+    application = web.Application(middlewares=[check_access])
+    application.on_response_prepare.append(_finish)
+    application.router.add_get("/metrics", metrics)
+    application.router.add_get("/{endpoint:healthz|livez|readyz}", checks)
+    return application
 
 
 async def _finish(_request: web.Request, response: web.StreamResponse) -> None:

@@ -1,13 +1,13 @@
-"""Metrics of Services, load balancers and Nodes, from the caches, while this process is the leader."""
+"""Metrics of Services, load balancers and Nodes, computed from the caches while this process is the leader.
+
+Gauges by reason always have the reason ``queued``, and load balancers every state, so that no query is empty.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
 from typing import Final
-
-from prometheus_client import Gauge
 
 from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.kube.informer import Informer
@@ -18,21 +18,17 @@ from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.scope import wants_load_balancer
-from harvester_ccm.telemetry.metrics import Telemetry, show
+from harvester_ccm.telemetry.metrics import Labels, Telemetry, snake_case
 
 SERVICE_QUEUE: Final = "service"
-"""Name of the queue of Services, as in the framework."""
-DISPUTES: Final = (WaitReason.FOREIGN_LOAD_BALANCER, WaitReason.NEW_HARVESTER)
-"""Reasons of Services whose load balancer belongs to another cluster or is not in this Harvester."""
+NODE_QUEUE: Final = "node"
+"""Names of the queues of Services, as in the framework, and of Nodes."""
+STATES: Final = ("ready", "pending", "unhealthy", "deleting", "orphan")
+"""States of a load balancer."""
 
 
-def follow_services(
-    telemetry: Telemetry,
-    services: Informer[Service],
-    load_balancers: Informer[LoadBalancer],
-    cluster: ClusterIdentity,
-) -> None:
-    """Show load balancers by state, and Services without an address by reason."""
+def measure_services(telemetry: Telemetry, services: Informer[Service], cluster: ClusterIdentity) -> None:
+    """Show Services that wait, by reason, and measure how long each waits for its address."""
     metrics, queue = telemetry.metrics, telemetry.queue(SERVICE_QUEUE)
     pending_since: dict[str, float] = {}
 
@@ -45,34 +41,44 @@ def follow_services(
         elif (since := pending_since.pop(key, None)) is not None and new and new.addresses and telemetry.leading:
             metrics.pending_seconds.observe(now - since)
 
-    def state(load_balancer: LoadBalancer) -> str:
-        is_orphan = services.synced and services.get(service_key(load_balancer)) is None
-        return "orphan" if is_orphan else state_of(load_balancer)
-
     def read() -> None:
-        ours = [one for one in load_balancers.all() if one.metadata.label(LB_CLUSTER) == cluster.name]
-        states: Counter[tuple[str, ...]] = Counter(
-            (state(one), one.spec.ipam or "pool", one.spec.workload_type or "vm") for one in ours
-        )
-        pending: dict[str, list[float]] = {}
+        managed = [one.metadata.key for one in services.all() if wants_load_balancer(one, cluster)]
+        # A Service with an address can wait, too.
+        reasons = {key: queue.reason(key) for key in managed if queue.reason(key)}
+        longest: dict[Labels, float] = {(WaitReason.QUEUED,): 0.0}
         for key, since in pending_since.items():
-            pending.setdefault(queue.reason(key) or WaitReason.QUEUED, []).append(time.time() - since)
-        reasons = Counter(queue.reason(one.metadata.key) for one in services.all())
-        values: Mapping[Gauge, Mapping[tuple[str, ...], float]] = {
-            metrics.load_balancers: states,
-            metrics.services_pending: {(reason,): len(times) for reason, times in pending.items()},
-            metrics.pending_longest: {(reason,): max(times) for reason, times in pending.items()},
-            metrics.services_disputed: {(reason,): reasons[reason] for reason in DISPUTES},
-        }
-        for gauge, samples in values.items():
-            show(gauge, samples if telemetry.leading else {})
+            labels = (reasons.setdefault(key, WaitReason.QUEUED),)
+            longest[labels] = max(longest.get(labels, 0.0), time.time() - since)
+        metrics.services.set(len(managed) if telemetry.leading else 0)
+        telemetry.show(metrics.services_pending, _count(reasons))
+        telemetry.show(metrics.pending_longest, longest)
 
     services.on_change(changed)
     telemetry.before_scrape(read)
 
 
+def measure_load_balancers(
+    telemetry: Telemetry,
+    load_balancers: Informer[LoadBalancer],
+    services: Informer[Service],
+    cluster: ClusterIdentity,
+) -> None:
+    """Show the load balancers of this cluster by state."""
+
+    def read() -> None:
+        states: Counter[Labels] = Counter({(state, "pool", "cluster"): 0 for state in STATES})
+        for one in load_balancers.all():
+            if one.metadata.label(LB_CLUSTER) == cluster.name:
+                is_orphan = services.synced and services.get(service_key(one)) is None
+                state = "orphan" if is_orphan else state_of(one)
+                states[state, one.spec.ipam or "pool", one.spec.workload_type or "vm"] += 1
+        telemetry.show(telemetry.metrics.load_balancers, states)
+
+    telemetry.before_scrape(read)
+
+
 def state_of(load_balancer: LoadBalancer) -> str:
-    """Return the state of a load balancer in one word: ready, pending, unhealthy or deleting."""
+    """Return the state of a load balancer whose Service exists."""
     if load_balancer.metadata.deleting:
         return "deleting"
     condition = load_balancer.ready
@@ -81,17 +87,26 @@ def state_of(load_balancer: LoadBalancer) -> str:
     return "unhealthy" if load_balancer.allocated_ip else "pending"
 
 
-def follow_new_nodes(telemetry: Telemetry, nodes: Informer[Node]) -> None:
-    """Measure the age of Nodes when they are first seen and when they are initialized."""
+def measure_nodes(telemetry: Telemetry, nodes: Informer[Node]) -> None:
+    """Show Nodes that are not initialized, by reason, and measure the age of each when it is initialized."""
+    metrics, queue = telemetry.metrics, telemetry.queue(NODE_QUEUE)
 
     def changed(old: Node | None, new: Node | None) -> None:
-        created = new.metadata.created if new is not None else None
-        if new is None or created is None or not telemetry.leading:
-            return
-        age, waits = max(0.0, time.time() - created), bool(uninitialized_taints(new))
-        if old is None and waits:
-            telemetry.metrics.node_init_seconds.observe(age)
-        elif old is not None and not waits and uninitialized_taints(old):
-            telemetry.metrics.taint_seconds.observe(age)
+        created = new.metadata.created if new is not None and not uninitialized_taints(new) else None
+        if created is not None and old is not None and uninitialized_taints(old) and telemetry.leading:
+            metrics.taint_seconds.observe(max(0.0, time.time() - created))
+
+    def read() -> None:
+        waiting = [one.metadata.name for one in nodes.all() if uninitialized_taints(one) and not one.metadata.deleting]
+        reasons = {name: snake_case(queue.reason(name)) or WaitReason.QUEUED for name in waiting}
+        telemetry.show(metrics.nodes_pending, _count(reasons))
 
     nodes.on_change(changed)
+    telemetry.before_scrape(read)
+
+
+def _count(reasons: dict[str, str]) -> Counter[Labels]:
+    """Return the number of objects by reason."""
+    found: Counter[Labels] = Counter({(WaitReason.QUEUED,): 0})
+    found.update((reason,) for reason in reasons.values())
+    return found

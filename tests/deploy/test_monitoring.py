@@ -16,7 +16,9 @@ from devenv.helm import CHART, render_chart
 from devenv.reference import described_metrics
 
 SHIPPED = CHART / "files"
-CASES = Path(__file__).parents[2] / "deploy" / "monitoring" / "rules_test.yaml"
+ROOT = Path(__file__).parents[2]
+HOME = yaml.safe_load((CHART / "Chart.yaml").read_text())["home"]
+CASES = ROOT / "deploy" / "monitoring" / "rules_test.yaml"
 DURATION: Final = r"^[1-9][0-9]*(s|m|h|d)$"
 SCRAPE_LABELS: Final = {"job", "instance"}
 PROCESS: Final = {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"}
@@ -29,6 +31,7 @@ class Annotations(msgspec.Struct, forbid_unknown_fields=True):
 
     summary: str
     description: str
+    runbook_url: str
 
 
 class Labels(msgspec.Struct, forbid_unknown_fields=True):
@@ -127,6 +130,9 @@ def test_alerts_are_complete(alert: Alert) -> None:
     assert alert.labels.severity in {"warning", "critical"}
     texts = (alert.annotations.summary, alert.annotations.description)
     assert all(text.endswith(".") for text in texts)
+    page, _, anchor = alert.annotations.runbook_url.removeprefix(f"{HOME}/blob/main/").partition("#")
+    headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
+    assert anchor in {heading.lower().replace(" ", "-").replace(":", "") for heading in headings}
     shown = set(re.findall(r"\$labels\.(\w+)", " ".join(texts)))
     assert shown <= grouping_labels(alert.expr)
 
@@ -170,7 +176,7 @@ def test_health_checks_in_expressions_exist() -> None:
     }
 
     assert named == {"harvester-credential", "harvester-reachable"}
-    assert all(f'"{name}":' in source for name in named)
+    assert all(f'self.add("{name}",' in source for name in named)
 
 
 def test_panels_have_a_place_of_their_own() -> None:

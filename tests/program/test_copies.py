@@ -195,8 +195,8 @@ async def test_a_restored_snapshot_beside_the_original_touches_nothing_of_it() -
             (said,) = drill.warnings("web")
             for remedy in ("--former-cluster-name=prod", "kubectl patch service -n shop"):
                 assert remedy in said
-            disputed = samples(drill.telemetry)["harvester_ccm_services_disputed"]
-            assert disputed[(("reason", "foreign_load_balancer"),)] == 3
+            pending = samples(drill.telemetry)["harvester_ccm_services_pending"]
+            assert pending[(("reason", "foreign_load_balancer"),)] == 3
 
             drill.create("fresh")
             drill.guest.delete(SERVICES, "shop/old")
@@ -251,7 +251,7 @@ async def test_a_rewritten_label_or_mark_stops_the_writes() -> None:
             assert destructive(harvester.calls) == []
             assert prod.told() == [f"web: {LOST}"]
             assert prod.address("web") == addresses["web"]
-            assert samples(prod.telemetry)["harvester_ccm_services_disputed"][(("reason", reason),)] == 1
+            assert samples(prod.telemetry)["harvester_ccm_services_pending"][(("reason", reason),)] == 1
             prod.guest.delete(SERVICES, "shop/web")
             await asyncio.sleep(HOUR)
             assert destructive(harvester.calls) == []

@@ -74,8 +74,8 @@ async def test_nothing_is_created_where_nothing_of_the_cluster_is_seen() -> None
     async with program.live():
         await asyncio.sleep(HOUR)
         assert not ready(program)
-        disputed = samples(program.telemetry)["harvester_ccm_services_disputed"]
-        assert disputed[(("reason", "new_harvester"),)] == len(NAMES)
+        pending = samples(program.telemetry)["harvester_ccm_services_pending"]
+        assert pending[(("reason", "new_harvester"),)] == len(NAMES)
         assert shown(guest) == before
         told = program.told()
         assert len(told) == len(set(told)) == len(NAMES), "one Event per Service"

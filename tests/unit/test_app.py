@@ -5,7 +5,7 @@ from __future__ import annotations
 from harvester_ccm.app import Application
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import WriteFence
-from harvester_ccm.telemetry.health import Aspect
+from harvester_ccm.telemetry.health import LIVE, READY
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.offline import offline_client
@@ -32,5 +32,5 @@ async def test_a_waiting_process_shows_its_own_state_and_nothing_of_services() -
         *("harvester/loadbalancers", "harvester/virtualmachines", "harvester/virtualmachineinstances"),
     }
     assert not {"harvester_ccm_services_pending", "harvester_ccm_load_balancers"} & shown.keys()
-    assert list(application.health.problems(Aspect.LIVE)) == ["ping", "leaderElection"]
-    assert {name for name, problem in application.health.problems(Aspect.READY).items() if problem} == {"caches-synced"}
+    assert list(application.health.problems(LIVE)) == ["ping", "leaderElection"]
+    assert {name for name, problem in application.health.problems(READY).items() if problem} == {"caches-synced"}

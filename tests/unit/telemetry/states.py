@@ -19,7 +19,6 @@ class CacheState:
     name: str = "harvester/loadbalancers"
     synced: bool = True
     problem: CCMError | None = None
-    restarts: int = 0
     last_contact: float = field(default_factory=now)
 
     def __len__(self) -> int:

@@ -158,8 +158,7 @@ async def test_what_is_no_file_is_not_waited_for(authority: Authority) -> None:
         await ServingCertificate(settings(pair)).load()
 
 
-async def test_new_files_are_taken(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHECK_INTERVAL_SECONDS", 0.0)
+async def test_new_files_are_taken(authority: Authority) -> None:
     pair = authority.issue_server("one", ["one.example.org"])
     serving = ServingCertificate(settings(pair))
     await serving.load()
@@ -180,9 +179,7 @@ async def test_the_old_certificate_stays_while_the_files_are_wrong(
     authority: Authority,
     damage: Callable[[KeyPair, KeyPair], object],
     message: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "CHECK_INTERVAL_SECONDS", 0.0)
     pair = authority.issue_server("one", ["one.example.org"])
     good = pair.certificate.read_bytes(), pair.key.read_bytes()
     serving = ServingCertificate(settings(pair))
@@ -198,16 +195,3 @@ async def test_the_old_certificate_stays_while_the_files_are_wrong(
     pair.key.write_bytes(good[1])
     serving.refresh()
     assert names(shown(serving.context)) == ["one.example.org"]
-
-
-async def test_files_are_not_looked_at_for_every_connection(authority: Authority) -> None:
-    pair = authority.issue_server("one", ["one.example.org"])
-    serving = ServingCertificate(settings(pair))
-    await serving.load()
-    serving.refresh()
-    pair.certificate.unlink()
-
-    with capture_logs() as logs:
-        serving.refresh()
-
-    assert logs == []

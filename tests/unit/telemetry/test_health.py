@@ -7,43 +7,35 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.errors import Answer, CCMError, CredentialError, Forbidden, ServerError, Unauthorized, Unreachable
-from harvester_ccm.kube.workqueue import WorkQueue
-from harvester_ccm.model.outcome import Done, Outcome
-from harvester_ccm.telemetry.health import STUCK_SECONDS, Aspect, HealthRegistry, summary
+from harvester_ccm.telemetry.health import LIVE, READY, HealthRegistry, summary
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.unit.telemetry.states import CacheState, ElectorState, now
 from tests.unit.telemetry.test_metrics import samples
-from tests.worlds.background import running
 from tests.worlds.clock import jumping_time
 
 GOOD = {"ping": None, "leaderElection": None}
 BAD = {"ping": None, "harvester-reachable": "https://10.0.0.1: connection refused"}
 
 
-def failed(health: HealthRegistry, aspect: Aspect) -> dict[str, str]:
-    return {name: problem for name, problem in health.problems(aspect).items() if problem is not None}
+def failed(health: HealthRegistry, endpoint: str) -> dict[str, str]:
+    return {name: problem for name, problem in health.problems(endpoint).items() if problem is not None}
 
 
 def answer(status: int, message: str) -> Answer:
     return Answer(status, "", message, "GET /x")
 
 
-async def test_caches_that_are_not_synced_or_stale_are_not_ready() -> None:
+async def test_caches_that_are_not_synced_are_not_ready() -> None:
     services: Any = CacheState("guest/services")
-    balancers: Any = CacheState("harvester/loadbalancers", last_contact=now() - 299)
+    balancers: Any = CacheState("harvester/loadbalancers")
     health, telemetry = HealthRegistry(), Telemetry("1")
     health.follow_caches(guest=[services], harvester=[balancers])
-    assert failed(health, Aspect.READY) == {}
+    assert failed(health, READY) == {}
 
-    services.synced, services.last_contact = False, float("-inf")
-    balancers.last_contact -= 2
-    assert failed(health, Aspect.LIVE) == {}
-    assert failed(health, Aspect.READY) == {
-        "caches-synced": "never listed: guest/services",
-        "watches-alive": "nothing received for harvester/loadbalancers for 301 s",
-    }
+    services.synced = False
+    assert failed(health, LIVE) == {}
+    assert failed(health, READY) == {"caches-synced": "never listed: guest/services"}
     health.show(telemetry.metrics)
     checks = samples(telemetry)["kubernetes_healthcheck"]
     assert checks[(("name", "caches-synced"), ("type", "readyz"))] == 0
@@ -64,7 +56,7 @@ async def test_rejected_credential_is_not_an_unreachable_server(problem: CCMErro
     cache: Any = CacheState(problem=problem)
     health = HealthRegistry()
     health.follow_caches(guest=[], harvester=[cache])
-    assert failed(health, Aspect.READY) == {check: f"harvester/loadbalancers: {problem}"}
+    assert failed(health, READY) == {check: f"harvester/loadbalancers: {problem}"}
 
 
 @jumping_time
@@ -73,30 +65,12 @@ async def test_leader_that_does_not_renew_and_does_not_stop_is_not_live() -> Non
     health = HealthRegistry()
     health.follow_lease(elector, 15.0)
     await asyncio.sleep(35)
-    assert failed(health, Aspect.LIVE) == {}
+    assert failed(health, LIVE) == {}
     await asyncio.sleep(1)
     late = {"leaderElection": "the Lease is held and was not renewed for 36 s"}
-    assert failed(health, Aspect.LIVE) == failed(health, Aspect.READY) == late
+    assert failed(health, LIVE) == failed(health, READY) == late
     elector.leading = False
-    assert failed(health, Aspect.LIVE) == {}
-
-
-@jumping_time
-async def test_controller_that_is_stuck_is_not_live() -> None:
-    async def never(_key: str) -> Outcome:
-        await asyncio.Event().wait()
-        return Done()
-
-    workqueue, health = WorkQueue("service", never, workers=1), HealthRegistry()
-    queue = workqueue.observer = Telemetry("1").queue("service")
-    health.follow_controller(SERVICE_CONTROLLER, queue)
-    async with running(workqueue.run()):
-        workqueue.enqueue("shop/web")
-        await asyncio.sleep(STUCK_SECONDS - 1)
-        assert failed(health, Aspect.LIVE) == {}
-        await asyncio.sleep(2)
-        assert failed(health, Aspect.LIVE) == {SERVICE_CONTROLLER: "a reconcile has taken 601 s"}
-    assert failed(health, Aspect.LIVE) == {}, "a cancelled reconcile is over"
+    assert failed(health, LIVE) == {}
 
 
 def test_summary_names_failed_checks_without_their_problems() -> None:

@@ -19,7 +19,7 @@ from devenv.pki import Authority
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry.auth import AccessReviewer
-from harvester_ccm.telemetry.health import Aspect, HealthRegistry
+from harvester_ccm.telemetry.health import READY, HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import MAX_CONNECTIONS, https_server, is_open
 from tests.worlds.loopback import free_port
@@ -101,7 +101,7 @@ def settings(tmp_path: Path) -> Iterator[ServerSettings]:
 @pytest.fixture
 def health() -> HealthRegistry:
     health = HealthRegistry()
-    health.add("harvester-reachable", lambda: "no route to host", Aspect.READY)
+    health.add("harvester-reachable", lambda: "no route to host", READY)
     return health
 
 
@@ -252,10 +252,7 @@ async def test_stop_closes_connections_and_frees_the_port(settings: ServerSettin
         await client.get("/livez")
 
 
-async def test_new_certificate_is_served_without_a_restart(
-    running: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harvester_ccm.telemetry.certificate.CHECK_INTERVAL_SECONDS", 0.0)
+async def test_new_certificate_is_served_without_a_restart(running: RunningServer, tmp_path: Path) -> None:
     other = Authority("other", tmp_path / "other")
     pair = other.issue_server("serving", [HOST])
     assert running.settings.certificate is not None

@@ -16,7 +16,7 @@ from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.services import follow_new_nodes, follow_services, state_of
+from harvester_ccm.telemetry.services import STATES, measure_load_balancers, measure_nodes, measure_services, state_of
 from tests.unit.telemetry.states import ElectorState
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, load_balancer, service
@@ -38,8 +38,9 @@ class Caches:
         self.telemetry = Telemetry("1")
         self.telemetry.follow_lease("cloud-controller-manager", cast("LeaderElector", self.elector))
         self._version = 0
-        follow_services(self.telemetry, self.services, self.load_balancers, CLUSTER)
-        follow_new_nodes(self.telemetry, self.nodes)
+        measure_services(self.telemetry, self.services, CLUSTER)
+        measure_load_balancers(self.telemetry, self.load_balancers, self.services, CLUSTER)
+        measure_nodes(self.telemetry, self.nodes)
 
     def see(self, item: Service, *, created: str | None = CREATED) -> Service:
         self._version += 1
@@ -87,8 +88,9 @@ async def test_pending_services_are_counted_by_reason(caches: Caches) -> None:
     caches.see(service("elsewhere", spec={"loadBalancerClass": "example.org/other"}))
     caches.answer(a="pool_exhausted", b="pool_exhausted", inside="dhcp", served="new_harvester")
 
-    assert caches.shown("services_pending") == {("pool_exhausted",): 2, ("queued",): 1}
-    assert caches.shown("services_disputed")[("new_harvester",)] == 1
+    assert caches.shown("services") == {(): 4}
+    pending = {("pool_exhausted",): 2, ("new_harvester",): 1, ("queued",): 1}
+    assert caches.shown("services_pending") == pending
 
 
 async def test_pending_time_starts_with_the_request_for_a_load_balancer(caches: Caches) -> None:
@@ -123,7 +125,7 @@ async def test_time_until_the_address_is_observed_once(caches: Caches) -> None:
     caches.see(service("changed", kind="ClusterIP"))
 
     assert caches.observed("harvester_ccm_service_pending_seconds") == (1, 3)
-    assert caches.shown("services_pending") == {}
+    assert caches.shown("services_pending") == {("queued",): 0}
 
 
 async def test_only_the_leader_shows_objects(caches: Caches) -> None:
@@ -133,11 +135,11 @@ async def test_only_the_leader_shows_objects(caches: Caches) -> None:
     caches.see(service("b", address="192.0.2.1"))
     caches.see_node(tainted=True)
     caches.load_balancers.observe(load_balancer(labels={LB_CLUSTER: "demo"}))
-    names = ("services_pending", "service_pending_longest_seconds", "load_balancers", "services_disputed")
+    names = ("services_pending", "service_pending_longest_seconds", "load_balancers", "nodes_pending")
     for name in names:
         assert caches.shown(name) == {}
     assert caches.observed("harvester_ccm_service_pending_seconds") == (0, 0)
-    assert caches.observed("node_controller_initial_node_sync_delay_seconds") == (0, 0)
+    assert caches.shown("services") == {(): 0}
 
     caches.elector.leading = True
     for name in names:
@@ -175,6 +177,7 @@ async def test_load_balancers_of_this_cluster_are_counted(caches: Caches) -> Non
         caches.load_balancers.observe(item)
     # Labels in alphabetical order: ipam, state, workload_type.
     known = {("pool", "ready", "cluster"): 2, ("dhcp", "pending", "cluster"): 1, ("pool", "ready", "vm"): 1}
+    known |= {("pool", state, "cluster"): 0 for state in STATES if state != "ready"}
     # Before the Services are synced, a missing one is no orphan.
     assert caches.shown("load_balancers") == {**known, ("pool", "ready", "cluster"): 3}
 
@@ -187,6 +190,16 @@ async def test_new_nodes_are_timed_once(caches: Caches) -> None:
         node = caches.see_node(tainted=tainted)
     caches.nodes.lose(node)
     caches.see_node(tainted=True, age=None)
+    caches.see_node(tainted=False, age=None)
 
-    for name in ("initial_node_sync_delay", "cloud_provider_taint_removal_delay"):
-        assert caches.observed(f"node_controller_{name}_seconds") == pytest.approx((1, 40))
+    name = "node_controller_cloud_provider_taint_removal_delay_seconds"
+    assert caches.observed(name) == pytest.approx((1, 40))
+
+
+async def test_nodes_with_the_taint_are_counted_by_reason(caches: Caches) -> None:
+    caches.see_node(tainted=True)
+    assert caches.shown("nodes_pending") == {("queued",): 1}
+    caches.telemetry.queue("node").answered("n1", "VMNotFound")
+    assert caches.shown("nodes_pending") == {("queued",): 0, ("vm_not_found",): 1}
+    caches.see_node(tainted=False)
+    assert caches.shown("nodes_pending") == {("queued",): 0}
