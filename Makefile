@@ -52,7 +52,7 @@ recording: binaries #- record the demo as docs/images/demo.svg
 
 .PHONY: dev
 dev: $(READY) ## start two clusters and the controller for manual work; FAULT=no-pool starts with a fault
-	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kubectl > /dev/null
+	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager kubectl > /dev/null
 	@$(BIN)/python -m devenv.demo --keep $(if $(FAULT),--fault $(FAULT))
 
 .PHONY: check

@@ -1,4 +1,4 @@
-"""Benchmarks of the program on real API servers: latency, bulk, requests, processor time and memory.
+"""How fast the program is and what it costs, on real API servers, beside what these alone need for the same.
 
-``python -m benchmarks`` runs them all and prints each number beside its target. See ``docs/benchmarks.md``.
+``python -m benchmarks`` prints one table; ``docs/benchmarks.md`` says what the rows mean.
 """

@@ -1,6 +1,6 @@
-"""``python -m benchmarks``: run them, print every number, say at the end what missed its target.
+"""``python -m benchmarks``: measure the program on this machine and print one table.
 
-Exit code 0 when all ran, whatever the numbers, and 1 when something could not run.
+Exits with 0 whatever the numbers are, and with 1 if something could not run.
 """
 
 from __future__ import annotations
@@ -9,79 +9,87 @@ import argparse
 import asyncio
 import compileall
 import logging
+import os
+import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
 
 import structlog
 
 import harvester_ccm
+from benchmarks import handover, nodes, services
 from benchmarks.arena import open_arena
-from benchmarks.held import run_held
-from benchmarks.machine import describe_machine
-from benchmarks.result import Section, missed
-from benchmarks.scale import run_scale
-from benchmarks.scenarios import run_all, run_joins
+from benchmarks.table import HEADING, Row
 from devenv.process import DevenvError, run_directory
 from devenv.stage import Scene
 from harvester_ccm.errors import CCMError
 
-COUNT: Final = 100
-SINGLES: Final = 30
-QUICK: Final = 10
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run the benchmarks and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure harvester-ccm on this machine.")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} Services instead of {COUNT}: does it run at all")
-    parser.add_argument(
-        "--nodes",
-        type=int,
-        nargs="?",
-        const=0,
-        metavar="COUNT",
-        help="nothing about Services: only Nodes that join, or with a number what so many of them cost",
-    )
-    parser.add_argument(
-        "--services", type=int, metavar="COUNT", help="only what it costs to hold so many Services, and a share of them"
-    )
+    parser.add_argument("--services", type=int, metavar="COUNT", help="only this number of Services, at a steady rate")
+    parser.add_argument("--nodes", type=int, metavar="COUNT", help="only this number of Nodes")
+    parser.add_argument("--handovers", type=int, metavar="COUNT", help="only this number of handovers")
     parser.add_argument("--keep", action="store_true", help="keep logs and data")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    count, singles = (QUICK, QUICK) if options.quick else (COUNT, SINGLES)
-    # As in the image: what compiles itself at its start takes longer for it, and memory that it never gives back.
+    # As in the image: a program that compiles itself starts later and never returns the memory for it.
     compileall.compile_dir(Path(harvester_ccm.__file__).parent, quiet=1)
+    parts = {"services": options.services, "nodes": options.nodes, "handovers": options.handovers}
+    if not any(parts.values()):
+        parts = {"default": 1, "services": 300, "nodes": 100, "handovers": 20}
     try:
         with run_directory("benchmarks", keep=options.keep) as directory:
-            asyncio.run(_measure(directory, count, singles, nodes=options.nodes, services=options.services))
+            print(f"{_machine()}\n\n{HEADING}", flush=True)
+            for part, count in parts.items():
+                if count:
+                    asyncio.run(_print(part, count, directory / part))
     except (CCMError, DevenvError, TimeoutError, RuntimeError) as error:
-        sys.stderr.write(f"benchmarks could not run: {error}\n")
+        print(f"benchmarks could not run: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _measure(directory: Path, count: int, singles: int, *, nodes: int | None, services: int | None) -> None:
-    scene = Scene.start(directory, audit=True)
+async def _print(part: str, count: int, directory: Path) -> None:
+    """Measure one part on clusters of its own and print its rows."""
+    scene = await asyncio.to_thread(Scene.start, directory, audit=True)
     try:
-        version = scene.guest.admin.request("GET", "/version")["gitVersion"]
-        print(describe_machine(version), end="\n\n")
-        sections: list[Section] = []
-        async with open_arena(scene, directory) as arena:
-            if services is not None:
-                measured = run_held(arena, services)
-            elif nodes is None:
-                measured = run_all(arena, count, singles)
-            else:
-                measured = run_scale(arena, nodes) if nodes else run_joins(arena)
-            async for section in measured:
-                sections.append(section)
-                print(section.text(), end="\n\n", flush=True)
-        for line in missed(sections) or ["all targets met"]:
-            print(line)
+        async for row in _measure(part, count, scene, directory):
+            print(row.line(), flush=True)
     finally:
         scene.stop()
+
+
+async def _measure(part: str, count: int, scene: Scene, directory: Path) -> AsyncIterator[Row]:
+    if part == "handovers":
+        async for row in handover.measure(scene, directory, count):
+            yield row
+        return
+    async with open_arena(scene, directory) as arena:
+        if part == "services":
+            await arena.start()
+        rows = {
+            "default": lambda: services.measure(arena),
+            "services": lambda: services.measure_rate(arena, count),
+            "nodes": lambda: nodes.measure(arena, count),
+        }[part]()
+        async for row in rows:
+            yield row
+
+
+def _machine() -> str:
+    """Return processor, cores, load and versions in one line."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+    return (
+        f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start, "
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,255 +1,241 @@
-"""Where the benchmarks run: two API servers, the allocator, followers of what changes, and runs of the program.
+"""Where the benchmarks run: two API servers with audit logs, the instant allocator, and runs of the program.
 
-The audit logs of both servers tell what the program asked for. No proxy stands between it and them.
+Nothing stands between the program and the servers: requests are counted from the audit logs. A Service is served when
+a watch of another client delivers its status with an address.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from benchmarks.asking import ask
-from benchmarks.audit import AuditLog, Request, is_work
-from benchmarks.follower import Follower, ServiceFollower
-from benchmarks.load import NAMESPACE, Load
-from benchmarks.machine import busy_seconds, cpu_seconds
-from benchmarks.observed import Step
+from benchmarks.audit import AuditLog, Request
 from devenv.background import Background
 from devenv.ccm import CcmProcess
-from devenv.process import ChildProcess, ReservedPort, log_tail
-from devenv.stage import SERVICE_ACCOUNT, VM_NAMESPACE, Scene
+from devenv.eyes import addresses_in
+from devenv.harvester.machines import Machine, Machines
+from devenv.harvester.records import LOAD_BALANCERS, SERVICES
+from devenv.kubelets import DOCUMENTS, Kubelet, node_document
+from devenv.process import ChildProcess, ReservedPort, cpu_seconds, log_tail, resident_bytes
+from devenv.stage import SERVICE_ACCOUNT, VM_NAMESPACE, Scene, until
+from devenv.watch import Document, Mirror, labels_of
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.model.core import LEASES
-from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import LB_SERVICE_NAME
 
 CLUSTER: Final = "bench"
-LEASE: Final = "kube-system/cloud-controller-manager"
-GUEST_USER: Final = f"system:serviceaccount:kube-system:{SERVICE_ACCOUNT}"
-HARVESTER_USER: Final = f"system:serviceaccount:{VM_NAMESPACE}:{SERVICE_ACCOUNT}"
-QUIET_SECONDS: Final = 1.0
-"""After so long without a request the program counts as idle."""
-LOOK_SECONDS: Final = 0.1
-PATIENCE: Final = 120.0
-STOP_SECONDS: Final = 30.0
-"""Time limit for a stop; the program itself needs less than two seconds, a loaded machine more."""
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Processor seconds so far."""
-
-    program: float
-    servers: float
-    """Both API servers and both etcds."""
-    others: float
-    """Whatever else runs on the machine; the load and the allocator of the benchmark are not in it."""
-
-    def since(self, earlier: Usage) -> Usage:
-        """Return what was used after ``earlier``."""
-        return Usage(
-            self.program - earlier.program, self.servers - earlier.servers, max(0.0, self.others - earlier.others)
-        )
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """The program's requests that count: without watches and the Lease."""
-
-    guest: list[Request]
-    harvester: list[Request]
-
-    @property
-    def total(self) -> int:
-        """Requests to both servers."""
-        return len(self.guest) + len(self.harvester)
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A moment from which requests are counted."""
-
-    guest: int
-    harvester: int
+NAMESPACE: Final = "default"
+MIB: Final = 2**20
+NODES: Final = 3
+CONNECTIONS: Final = 10
+"""Requests of the load at once; more only wait for each other on the allocation of node ports."""
+IDLE_SECONDS: Final = 1.0
+"""After this time without a request, the program is idle."""
+PATIENCE: Final = 300.0
 
 
 class Arena:
-    """Everything a benchmark needs. Made by ``open_arena``."""
+    """Everything that a benchmark needs. Made by ``open_arena``."""
 
-    def __init__(
-        self, scene: Scene, directory: Path, *, guest: ApiClient, harvester: ApiClient, allocator: ChildProcess
-    ) -> None:
+    def __init__(self, scene: Scene, directory: Path, guest: ApiClient, harvester: ApiClient) -> None:
+        self.scene = scene
+        self.directory = directory
         self.guest = guest
         self.harvester = harvester
-        self.load = Load(guest)
-        self.services = ServiceFollower(guest, NAMESPACE, check=self._check)
-        self.balancers = Follower(harvester, LOAD_BALANCERS, VM_NAMESPACE, check=self._check)
-        self.leases = Follower(guest, LEASES, "kube-system", check=self._check)
-        self._scene = scene
-        self._directory = directory
-        self._allocator = allocator
-        self._guest_log = AuditLog(scene.guest.audit_log, GUEST_USER)
-        self._harvester_log = AuditLog(scene.harvester.audit_log, HARVESTER_USER)
+        self.services = Mirror(guest, SERVICES, namespace=NAMESPACE)
+        self.balancers = Mirror(harvester, LOAD_BALANCERS, namespace=VM_NAMESPACE)
+        self.served_at: dict[str, float] = {}
+        """Loop time since when the status of a Service, by name, has had an address."""
+        self.services.subscribe(self._note_time)
+        self._logs = [
+            AuditLog(plane.audit_log, {f"system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}": side})
+            for plane, namespace, side in (
+                (scene.guest, "kube-system", "guest"),
+                (scene.harvester, VM_NAMESPACE, "harvester"),
+            )
+        ]
         self._program: CcmProcess | None = None
+        self.port = 0
+        """Where the program serves health and metrics."""
 
     @property
     def program(self) -> CcmProcess:
-        """The run of the program. Raises RuntimeError when there is none, or it has ended by itself."""
-        self._check()
-        if self._program is None:
-            raise RuntimeError("the program was not started")
+        """The run of the program. Raises RuntimeError if there is none, or if it has ended."""
+        if self._program is None or self._program.exit_code is not None:
+            detail = log_tail(self._program.log_file, 3) if self._program else "it was not started"
+            raise RuntimeError(f"the program does not run: {detail}")
         return self._program
 
-    async def start_program(self, *, renamed: str = "", observed: bool = False) -> float:
-        """Start the program as it is installed; return the seconds from there until it leads.
+    @property
+    def memory(self) -> float:
+        """Resident memory of the program in MiB."""
+        return resident_bytes(self.program.pid) / MIB
 
-        ``renamed``: under this name, with the usual one as the former. ``observed``: so that it can be asked what its
-        event loop does, which costs it a little.
-        """
-        loop = asyncio.get_running_loop()
-        await self.lease_free()
-        port = ReservedPort()
-        port.release()
-        names = {"cluster-name": renamed, "former-cluster-name": CLUSTER} if renamed else {"cluster-name": CLUSTER}
-        flags = {**names, "v": "2", "bind-address": "127.0.0.1", "secure-port": str(port.number)}
-        began = loop.time()
+    async def start(self) -> float:
+        """Start the program as it is installed; return the seconds until it is the leader."""
+        reserved = ReservedPort()
+        reserved.release()
+        self.port = reserved.number
+        began = asyncio.get_running_loop().time()
         self._program = CcmProcess.start(
-            self._directory,
-            cloud_config=self._scene.cloud_config,
-            kubeconfig=self._scene.kubeconfig,
-            flags=flags,
-            module="benchmarks.observed" if observed else "harvester_ccm",
+            self.directory,
+            cloud_config=self.scene.cloud_config,
+            kubeconfig=self.scene.kubeconfig,
+            flags={"cluster-name": CLUSTER, "v": "2", "bind-address": "127.0.0.1", "secure-port": str(self.port)},
         )
-        await self.leases.until(self._is_led, within=PATIENCE, what="the program to lead")
-        return loop.time() - began
+        await self.until(lambda: "became leader" in self.program.log, "the program to lead")
+        return asyncio.get_running_loop().time() - began
 
-    async def lease_free(self) -> None:
-        """Return when nobody holds the Lease."""
-        await self.leases.until(lambda: not self._is_led(), within=PATIENCE, what="the Lease to be free")
-
-    async def stop_program(self) -> None:
-        """End the program as the kubelet does."""
-        code = await asyncio.to_thread(self.program.terminate, STOP_SECONDS)
-        if code is None:
-            raise RuntimeError(f"the program still runs {STOP_SECONDS:g} s after it was asked to stop")
+    async def stop(self) -> None:
+        """End the program with SIGTERM. Raises RuntimeError unless it exits with 0."""
+        code = await asyncio.to_thread(self.program.terminate, 30.0)
         self._program = None
         if code != 0:
-            raise RuntimeError(f"the program ended with code {code} when it was asked to stop; expected 0")
+            raise RuntimeError(f"the program ended with code {code} after SIGTERM, expected 0")
 
-    async def longest_step(self) -> Step:
-        """Return the longest step of the program's event loop since this was asked before; it is an observed one."""
-        program = self.program
-        return (await ask(program.pid, lambda: program.log, within=PATIENCE)).step
-
-    def end(self) -> None:
-        """End the program in whatever way."""
+    def kill(self) -> None:
+        """End the program, whatever state it is in."""
         if self._program is not None:
             self._program.stop()
 
-    def usage(self) -> Usage:
-        """Return the processor time used so far."""
-        program = cpu_seconds(self.program.pid)
-        servers = sum(
-            cpu_seconds(pid) for one in (self._scene.guest, self._scene.harvester) for pid in one.processes.values()
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Return once the condition holds. Raises TimeoutError that names ``what``."""
+
+        async def holds() -> bool:
+            return condition()
+
+        await until(holds, within=PATIENCE, what=what)
+
+    async def mark(self) -> tuple[int, ...]:
+        """Return a moment, for ``requests``, at which the program is idle."""
+        while True:
+            before = self._positions()
+            await asyncio.sleep(IDLE_SECONDS)
+            if not self._work(before):
+                return self._positions()
+
+    async def requests(self, since: tuple[int, ...]) -> list[Request]:
+        """Return the requests after a moment, without watches and the Lease, once the program is idle again."""
+        await self.mark()
+        return self._work(since)
+
+    def _positions(self) -> tuple[int, ...]:
+        return tuple(log.position() for log in self._logs)
+
+    def _work(self, since: tuple[int, ...]) -> list[Request]:
+        logged = [one for log, position in zip(self._logs, since, strict=True) for one in log.since(position)]
+        return [one for one in logged if one.resource != "leases"]
+
+    def server_seconds(self) -> float:
+        """Return the processor time that both API servers and etcds have used."""
+        planes = (self.scene.guest, self.scene.harvester)
+        return sum(cpu_seconds(pid) for plane in planes for pid in plane.processes.values())
+
+    async def create(self, names: Iterable[str]) -> None:
+        """Create Services of type LoadBalancer. They have no node ports, of which a cluster has about 2,700."""
+        await self.each(lambda name: self.guest.create(SERVICES, service(name), namespace=NAMESPACE), names)
+
+    async def served(self, names: Iterable[str]) -> float:
+        """Return the loop time at which the last of the Services got its address. Raises TimeoutError."""
+        chosen = set(names)
+        await self.until(lambda: chosen <= self.served_at.keys(), f"addresses of {len(chosen)} Services")
+        return max(self.served_at[name] for name in chosen)
+
+    async def delete(self, names: Iterable[str]) -> None:
+        """Delete Services; return once they and all load balancers are deleted. Raises TimeoutError."""
+        chosen = set(names)
+        await self.each(lambda name: self.guest.delete(SERVICES, name, namespace=NAMESPACE), chosen)
+        await self.until(
+            lambda: chosen.isdisjoint(one["metadata"]["name"] for one in self.services.all()), "deletion of Services"
         )
-        ours = cpu_seconds(os.getpid()) + cpu_seconds(self._allocator.pid)
-        return Usage(program, servers, busy_seconds() - program - servers - ours)
-
-    def mark(self) -> Mark:
-        """Return this moment."""
-        return Mark(self._guest_log.position(), self._harvester_log.position())
-
-    async def idle_mark(self) -> Mark:
-        """Return a moment at which nothing of what went before is still being asked for."""
-        await self.settled(self.mark())
-        return self.mark()
-
-    def traffic(self, since: Mark) -> Traffic:
-        """Return what the program has asked for after a moment."""
-        return Traffic(
-            [one for one in self._guest_log.since(since.guest) if is_work(one)],
-            [one for one in self._harvester_log.since(since.harvester) if is_work(one)],
+        await self.until(
+            lambda: chosen.isdisjoint(labels_of(one).get(LB_SERVICE_NAME, "") for one in self.balancers.all()),
+            "deletion of load balancers",
         )
+        for name in chosen:
+            self.served_at.pop(name, None)
 
-    async def settled(self, since: Mark, *, within: float = PATIENCE) -> Traffic:
-        """Return what the program has asked for after a moment, once it has been idle for QUIET_SECONDS."""
-        loop = asyncio.get_running_loop()
-        seen, idle_since = since, loop.time()
-        async with asyncio.timeout(within):
-            while loop.time() - idle_since < QUIET_SECONDS:
-                await asyncio.sleep(LOOK_SECONDS)
-                guest, at_guest = self._guest_log.read(seen.guest)
-                harvester, at_harvester = self._harvester_log.read(seen.harvester)
-                seen = Mark(at_guest, at_harvester)
-                if any(map(is_work, (*guest, *harvester))):
-                    idle_since = loop.time()
-        return self.traffic(since)
+    async def each(
+        self, action: Callable[[str], Awaitable[object]], names: Iterable[str], *, at_once: int = CONNECTIONS
+    ) -> None:
+        """Do something for every name, over a few connections."""
+        waiting = iter(list(names))
 
-    async def events(self) -> dict[str, int]:
-        """Return how often each Event on a Service was told, by the Event's name."""
-        body = await self.guest.request("GET", f"/api/v1/namespaces/{NAMESPACE}/events")
-        items = msgspec.json.decode(body, type=_Events).items
-        return {item.metadata.name: item.count for item in items if item.involved_object.kind == "Service"}
+        async def work() -> None:
+            for name in waiting:
+                await action(name)
 
-    def _check(self) -> None:
-        """Raise RuntimeError when something that nobody ended has ended."""
-        code = self._program.exit_code if self._program is not None else None
-        if self._program is not None and code is not None:
-            raise RuntimeError(f"the program ended with code {code}: {log_tail(self._program.log_file, 3)}")
-        if self._allocator.exit_code() is not None:
-            raise RuntimeError(f"the allocator ended: {self._allocator.log_tail(3)}")
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(work())
 
-    def _is_led(self) -> bool:
-        lease = self.leases.informer.get(LEASE)
-        return lease is not None and bool(lease.spec.holder_identity)
+    async def create_nodes(self) -> None:
+        """Create a few running VMs with their initialized Nodes."""
+        machines = Machines(self.harvester)
+        for number in range(1, NODES + 1):
+            machine, address = Machine(f"bench-node-{number}", cluster=CLUSTER), f"198.19.0.{number}"
+            stored = await machines.create(machine, address)
+            node = node_document(Kubelet(machine.name, system_uuid=machine.system_uuid))
+            node["spec"] = {"providerID": f"harvester://{stored['metadata']['uid']}"}
+            node["status"]["addresses"].append({"type": "InternalIP", "address": address})
+            await self.guest.create(DOCUMENTS, node)
 
-
-class _Named(msgspec.Struct):
-    name: str = ""
-    kind: str = ""
+    def _note_time(self, _before: Document | None, after: Document | None) -> None:
+        if after is not None and addresses_in(after):
+            self.served_at.setdefault(after["metadata"]["name"], asyncio.get_running_loop().time())
 
 
-class _Event(msgspec.Struct, rename="camel"):
-    metadata: _Named
-    involved_object: _Named
-    count: int = 1
+def service(name: str) -> Document:
+    """Return a Service of type LoadBalancer with one port."""
+    ports = [{"name": "http", "port": 80}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"type": "LoadBalancer", "ports": ports, "allocateLoadBalancerNodePorts": False},
+    }
 
 
-class _Events(msgspec.Struct):
-    items: list[_Event]
+@asynccontextmanager
+async def allocator(scene: Scene, directory: Path) -> AsyncIterator[None]:
+    """Run the instant allocator meanwhile, from when the API server creates load balancers without a delay on."""
+    trial = {"apiVersion": LOAD_BALANCERS.api_version, "kind": LOAD_BALANCERS.kind, "metadata": {"name": "trial"}}
+    trial["spec"] = {"ipam": "pool", "workloadType": "cluster"}
+    path = f"{LOAD_BALANCERS.path(VM_NAMESPACE)}?dryRun=All"
+    await asyncio.to_thread(scene.harvester.admin.request, "POST", path, body=trial)
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "benchmarks.allocator",
+        scene.harvester.admin_kubeconfig,
+        VM_NAMESPACE,
+    ]
+    process = ChildProcess.start("allocator", command, log_file=directory / "allocator.log")
+    try:
+        yield
+    finally:
+        process.stop()
 
 
 @asynccontextmanager
 async def open_arena(scene: Scene, directory: Path) -> AsyncIterator[Arena]:
     """Yield an arena on a running scene that has audit logs; end all that was started in it."""
-    kubeconfig = scene.harvester.admin_kubeconfig
-    allocator = ChildProcess.start(
-        "allocator",
-        [sys.executable, "-m", "benchmarks.allocator", kubeconfig, VM_NAMESPACE],
-        log_file=directory / "allocator.log",
-    )
-    try:
-        async with (
-            # Who loads the servers does not give up where others have the machine.
-            ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin", patience=PATIENCE) as guest,
-            ApiClient(load_kubeconfig(kubeconfig), cluster="harvester-admin", patience=PATIENCE) as harvester,
-        ):
-            arena = Arena(scene, directory, guest=guest, harvester=harvester, allocator=allocator)
-            followers = (arena.services, arena.balancers, arena.leases)
-            following = Background("followers", [one.run for one in followers])
-            await following.start([one.informer.wait_synced for one in followers], within=PATIENCE)
-            try:
-                yield arena
-            finally:
-                arena.end()
-                await following.stop()
-    finally:
-        allocator.stop()
+    async with (
+        allocator(scene, directory),
+        ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin", patience=PATIENCE) as guest,
+        ApiClient(load_kubeconfig(scene.harvester.admin_kubeconfig), cluster="host", patience=PATIENCE) as harvester,
+    ):
+        arena = Arena(scene, directory, guest, harvester)
+        mirrors = (arena.services, arena.balancers)
+        following = Background("followers", [mirror.run for mirror in mirrors])
+        await following.start([mirror.wait_synced for mirror in mirrors], within=PATIENCE)
+        try:
+            await arena.create_nodes()
+            yield arena
+        finally:
+            arena.kill()
+            await following.stop()

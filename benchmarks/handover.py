@@ -1,179 +1,154 @@
-"""``python -m benchmarks.handover``: the leader is ended again and again; who writes meanwhile, and how long is nobody?
+"""Handovers: the leader is ended again and again while Services come and go. How long is there none, and who writes?
 
-Two runs of the program on one pair of API servers, each with its own service accounts, while Services come and go. Most
-rounds end the leader with SIGTERM under the default timings of the Lease, the last tenth with SIGKILL under short ones.
-Only a leader that the signal ended counts: on a busy machine one may lose its Lease first and stop by itself; that is
-counted apart and the round is done again. The audit logs of both servers are the witness: every write of a run has to
-lie inside the time for which it held the Lease. Exit code 0 when that held, the times were met and nothing was lost or
-left, 1 otherwise.
+Two candidates with their own service accounts run on one pair of API servers. The audit logs show for every write
+whether its sender held the Lease. Most rounds end the leader with SIGTERM and the default timing of the Lease, the
+others with SIGKILL and a short one.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import logging
-import sys
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Final
 
-import structlog
-
-from benchmarks.load import NAMESPACE, service_body
-from benchmarks.result import Measurement, Section, missed, percentile
-from benchmarks.tenures import (
-    Handover,
-    Write,
-    handover_seconds,
-    intruders,
-    late_writes,
-    read_writes,
-    tenures_of,
-    work_of,
-)
-from devenv.apiserver import ControlPlane
+from benchmarks.arena import NAMESPACE, allocator, service
+from benchmarks.audit import WRITES, AuditLog, Request
+from benchmarks.table import Row
 from devenv.background import Background
 from devenv.ccm import CcmProcess
-from devenv.process import ChildProcess, DevenvError, run_directory
+from devenv.harvester.records import LOAD_BALANCERS, SERVICES
 from devenv.restclient import Json
 from devenv.stage import VM_NAMESPACE, Scene, until
-from harvester_ccm.errors import CCMError, NotFound
+from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.model.core import SERVICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS
 
-ROUNDS: Final = 200
-KILLED: Final = 10
-"""One round of so many is a SIGKILL."""
-LONG: Final = 15.0
-"""Seconds: the default duration of a Lease."""
-SHORT: Final = 3.0
-SHORT_FLAGS: Final[Mapping[str, str]] = {
+SHORT_LEASE: Final[Mapping[str, str]] = {
     "leader-elect-lease-duration": "3s",
     "leader-elect-renew-deadline": "2s",
     "leader-elect-retry-period": "500ms",
 }
-TERM_TARGET: Final = 3.0
-KILL_TARGET: Final = SHORT + 2.5
-PATIENCE: Final = 60.0
-EXIT_CODES: Final[Mapping[str, int]] = {"SIGTERM": 0, "SIGKILL": -9}
-"""How a run ends that was ended by the signal."""
-LOST: Final = "leadership lost"
-MOST_LOSSES: Final = 50
 ALIVE: Final = 30
-"""So many Services at a time; the oldest is deleted for every new one."""
+"""Services at a time. The oldest one is deleted for each new one."""
 EVERY_SECONDS: Final = 0.25
+PATIENCE: Final = 60.0
 
-_RBAC: Final = "rbac.authorization.k8s.io"
 
-
-@dataclass
 class Candidate:
-    """One of the two that take turns, with an identity of its own on both servers."""
+    """A run of the program that can become the leader, with its own identity at both servers."""
 
-    name: str
-    cloud_config: Path
-    kubeconfig: Path
-    directory: Path
-    flags: Mapping[str, str] = field(default_factory=dict)
-    run: CcmProcess | None = None
-
-    @classmethod
-    def create(cls, scene: Scene, name: str, directory: Path) -> Candidate:
-        """Make its service accounts, with the rights of the chart."""
-        roles = ("harvester-cloud-provider", "harvester-cloud-provider-additions")
-        account = {"kind": "ServiceAccount", "namespace": "kube-system", "name": name}
-        kubeconfig = scene.guest.kubeconfig_for_service_account("kube-system", name, context_namespace="kube-system")
-        scene.guest.apply(*(_binding("ClusterRole", role, account) for role in roles))
-        account = {**account, "namespace": VM_NAMESPACE}
-        cloud_config = scene.harvester.kubeconfig_for_service_account(
+    def __init__(self, scene: Scene, name: str, directory: Path) -> None:
+        self.name = name
+        self._directory = directory
+        self._kubeconfig = scene.guest.kubeconfig_for_service_account(
+            "kube-system", name, context_namespace="kube-system"
+        )
+        self._cloud_config = scene.harvester.kubeconfig_for_service_account(
             VM_NAMESPACE, name, context_namespace=VM_NAMESPACE
         )
-        scene.harvester.apply(_binding("ClusterRole", "harvesterhci.io:cloudprovider", account, namespace=VM_NAMESPACE))
-        return cls(name, cloud_config, kubeconfig, directory)
+        for role in ("harvester-cloud-provider", "harvester-cloud-provider-additions"):
+            scene.guest.apply(_binding("ClusterRoleBinding", role, {"namespace": "kube-system", "name": name}))
+        subject = {"namespace": VM_NAMESPACE, "name": name}
+        scene.harvester.apply(_binding("RoleBinding", "harvesterhci.io:cloudprovider", subject))
+        self.run: CcmProcess
 
-    @property
-    def users(self) -> tuple[str, str]:
-        """User names in the guest and in Harvester."""
-        prefix = "system:serviceaccount"
-        return f"{prefix}:kube-system:{self.name}", f"{prefix}:{VM_NAMESPACE}:{self.name}"
-
-    @property
-    def running(self) -> CcmProcess:
-        """The run. Raises RuntimeError when there is none."""
-        if self.run is None:
-            raise RuntimeError(f"{self.name} does not run")
-        return self.run
-
-    def start(self) -> None:
+    def start(self, flags: Mapping[str, str]) -> None:
         """Start the program."""
         self.run = CcmProcess.start(
-            self.directory,
-            cloud_config=self.cloud_config,
-            kubeconfig=self.kubeconfig,
-            flags={"cluster-name": "relay", "v": "2", **self.flags},
+            self._directory,
+            cloud_config=self._cloud_config,
+            kubeconfig=self._kubeconfig,
+            flags={"cluster-name": "relay", "v": "2", **flags},
             name=self.name,
         )
 
     async def logged(self, text: str) -> None:
-        """Return once the run has logged this text."""
-        run = self.running
+        """Return once the run has logged this text. Raises RuntimeError if it has ended."""
 
-        async def there() -> bool:
-            code = run.exit_code
-            if text in run.log:
-                return True
-            if code is not None:
-                raise RuntimeError(f"{self.name} ended with code {code}: {run.log[-500:]}")
-            return False
+        async def found() -> bool:
+            if text not in self.run.log and self.run.exit_code is not None:
+                raise RuntimeError(f"{self.name} ended with code {self.run.exit_code}: {self.run.log[-500:]}")
+            return text in self.run.log
 
-        await until(there, within=PATIENCE, what=f"{text!r} in the log of {self.name}")
+        await until(found, within=PATIENCE, what=f"{text!r} in the log of {self.name}")
 
-    async def ended(self) -> int:
-        """Return the exit code of the run, which was asked to end."""
-        run = self.running
-
-        async def over() -> bool:
-            return run.exit_code is not None
-
-        await until(over, within=PATIENCE, what=f"end of {self.name}")
-        return run.exit_code or 0
+    async def end(self, *, kill: bool = False) -> bool:
+        """End the run; return whether it was the signal that ended it, and not the loss of the Lease."""
+        await asyncio.to_thread(self.run.kill if kill else lambda: self.run.terminate(PATIENCE))
+        return self.run.exit_code == (-9 if kill else 0)
 
 
-def _binding(kind: str, role: str, account: Mapping[str, str], *, namespace: str | None = None) -> Json:
-    metadata = {"name": f"{role}-{account['name']}".replace(":", "-")}
-    return {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
-        "metadata": {**metadata, "namespace": namespace} if namespace else metadata,
-        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": role},
-        "subjects": [dict(account)],
-    }
+class Relay:
+    """Two candidates, Services that come and go, and what became of both."""
 
-
-class Traffic:
-    """Services that come and go all the time."""
-
-    def __init__(self, guest: ApiClient) -> None:
+    def __init__(self, scene: Scene, directory: Path, guest: ApiClient, harvester: ApiClient) -> None:
+        self._scene = scene
         self._guest = guest
-        self._names: deque[str] = deque()
+        self._harvester = harvester
+        self._candidates = [Candidate(scene, name, directory) for name in ("ccm-a", "ccm-b")]
+        self._alive: deque[str] = deque()
         self.created = 0
+        self.ended: list[tuple[float, bool]] = []
+        """When a signal ended the leader, in seconds since the epoch, and whether it was SIGKILL."""
+        self.lost = 0
+        """Leaders that lost the Lease before the signal, as on a busy machine."""
 
-    async def run(self) -> None:
-        """Create and delete until cancelled."""
+    async def play(self, *, terminated: int, killed: int) -> None:
+        """End leaders while Services come and go; finally delete the Services. Raises TimeoutError if any is left."""
+        traffic = Background("services", [self._come_and_go])
+        await traffic.start([], within=PATIENCE)
+        try:
+            await self._rounds(terminated, {}, kill=False)
+            await self._rounds(killed, SHORT_LEASE, kill=True)
+        finally:
+            await traffic.stop()
+        (last, _) = self._candidates
+        last.start({})
+        await until(self._is_served, within=PATIENCE, what="addresses of all Services")
+        for name in self._alive:
+            await self._delete(name)
+        await until(self._is_empty, within=PATIENCE, what="no load balancer left")
+        await last.end()
+
+    async def _rounds(self, count: int, flags: Mapping[str, str], *, kill: bool) -> None:
+        leader, standby = self._candidates
+        leader.start(flags)
+        await leader.logged("became leader")
+        standby.start(flags)
+        done = 0
+        while done < count:
+            await standby.logged("waiting for leadership")
+            at = time.time()
+            if await leader.end(kill=kill):
+                self.ended.append((at, kill))
+                done += 1
+            else:
+                self.lost += 1
+            await standby.logged("became leader")
+            leader.start(flags)
+            leader, standby = standby, leader
+        await standby.end()
+        await leader.end()
+
+    def stop(self) -> None:
+        """End what still runs."""
+        for one in self._candidates:
+            if hasattr(one, "run"):
+                one.run.stop()
+
+    async def _come_and_go(self) -> None:
         while True:
             name = f"relay-{self.created:05}"
-            self._names.append(name)
-            await self._guest.create(SERVICES, service_body(name), namespace=NAMESPACE)
+            self._alive.append(name)
+            await self._guest.create(SERVICES, service(name), namespace=NAMESPACE)
             self.created += 1
-            if len(self._names) > ALIVE:
-                await self._delete(self._names.popleft())
+            if len(self._alive) > ALIVE:
+                await self._delete(self._alive.popleft())
             await asyncio.sleep(EVERY_SECONDS)
 
     async def _delete(self, name: str) -> None:
@@ -182,203 +157,88 @@ class Traffic:
         except NotFound:
             return
 
-    async def finish(self, harvester: ApiClient) -> None:
-        """Return once all Services are served, and then, with all of them deleted, nothing is left in Harvester."""
+    async def _is_served(self) -> bool:
+        found = (await self._guest.list(SERVICES, namespace=NAMESPACE)).items
+        served = {one["metadata"]["name"] for one in found if one.get("status", {}).get("loadBalancer")}
+        return served.issuperset(self._alive)
 
-        async def all_served() -> bool:
-            found = {one.metadata.name: one for one in (await self._guest.list(SERVICES, namespace=NAMESPACE)).items}
-            return all(name in found and found[name].addresses for name in self._names)
+    async def _is_empty(self) -> bool:
+        return not (await self._harvester.list(LOAD_BALANCERS, namespace=VM_NAMESPACE)).items
 
-        await until(all_served, within=PATIENCE, what="an address for every Service")
-        while self._names:
-            await self._delete(self._names.popleft())
-
-        async def nothing_left() -> bool:
-            return not (await harvester.list(LOAD_BALANCERS, namespace=VM_NAMESPACE)).items
-
-        await until(nothing_left, within=PATIENCE, what="no load balancer left")
-
-
-class Relay:
-    """Two candidates and the record of what was done to them."""
-
-    def __init__(self, scene: Scene, directory: Path, *, guest: ApiClient, harvester: ApiClient) -> None:
-        self._scene = scene
-        self._guest = guest
-        self._harvester = harvester
-        self.candidates = [Candidate.create(scene, name, directory) for name in ("ccm-a", "ccm-b")]
-        self.traffic = Traffic(guest)
-        self.handovers: list[Handover] = []
-        self.codes: Counter[tuple[str, int]] = Counter()
-        """How often a run ended with which code, by signal."""
-        self.losses = 0
-        """How often a leader had lost its Lease, and stopped, before the signal came."""
-
-    async def run(self, *, terminated: int, killed: int) -> None:
-        """Do the rounds while Services come and go."""
-        background = Background("services", [self.traffic.run])
-        await background.start([], within=PATIENCE)
-        try:
-            await self._rounds("SIGTERM", terminated, {})
-            await self._rounds("SIGKILL", killed, SHORT_FLAGS)
-        finally:
-            await background.stop()
-        for one in self.candidates:
-            one.start()
-        await self.traffic.finish(self._harvester)
-        for one in self.candidates:
-            one.running.terminate(0)
-            await one.ended()
-
-    async def _rounds(self, name: str, count: int, flags: Mapping[str, str]) -> None:
-        if not count:
-            return
-        leader, standby = self.candidates
-        for one in self.candidates:
-            one.flags = flags
-        leader.start()
-        await leader.logged("became leader")
-        standby.start()
-        await standby.logged("waiting for leadership")
-        done = 0
-        while done < count:
-            if await self._end(leader, name, SHORT if flags else LONG):
-                done += 1
-                if done % 20 == 0:
-                    print(f"  {name}: {done} of {count} rounds", file=sys.stderr, flush=True)
-            await standby.logged("became leader")
-            # Not before: it might take the Lease again itself.
-            leader.start()
-            await leader.logged("waiting for leadership")
-            leader, standby = standby, leader
-        # The standby first: it must not take over once more.
-        for one in (standby, leader):
-            one.running.terminate(0)
-            await one.ended()
-
-    async def _end(self, leader: Candidate, name: str, lease_duration: float) -> bool:
-        """End the leader; tell whether it was the signal that ended it."""
-        at = time.time()
-        if name == "SIGTERM":
-            leader.running.terminate(0)
-        else:
-            leader.running.kill()
-        code = await leader.ended()
-        if code != EXIT_CODES[name] and LOST in leader.running.log:
-            self.losses += 1
-            if self.losses > MOST_LOSSES:
-                raise RuntimeError(f"{self.losses} leaders lost their Lease by themselves: the machine is too busy")
-            return False
-        self.codes[name, code] += 1
-        self.handovers.append(Handover(leader.name, at, name, lease_duration))
-        return True
-
-    def end(self) -> None:
-        """End what still runs."""
-        for one in self.candidates:
-            if one.run is not None:
-                one.run.stop()
-
-    def report(self) -> tuple[Section, list[str]]:
-        """Return the numbers, and a sentence for everything that must not have been."""
-        guest = self._writes(self._scene.guest, 0)
-        harvester = self._writes(self._scene.harvester, 1)
-        tenures = tenures_of(guest)
-        work = work_of([*guest, *harvester])
-        strangers = intruders(work, tenures)
-        late = late_writes(work, tenures, self.handovers)
-        measured = [
-            Measurement("hand-overs", len(self.handovers)),
-            Measurement("leaders that lost the Lease by themselves", self.losses),
-            Measurement("Services created meanwhile", self.traffic.created),
-            Measurement("changes of the holder", len(tenures) - 1),
-            Measurement("writes in the guest", len(work_of(guest))),
-            Measurement("writes in Harvester", len(work_of(harvester))),
-            Measurement("writes by who did not hold the Lease", len(strangers), target=0),
-            Measurement("writes after the own Lease was over", len(late), target=0),
-        ]
-        for name, target in (("SIGTERM", TERM_TARGET), ("SIGKILL", KILL_TARGET)):
-            times = [handover_seconds(tenures, one) for one in self.handovers if one.signal == name]
+    def rows(self) -> list[Row]:
+        """Return the measured numbers."""
+        lease = [one for one in self._writes() if one.resource == "leases" and one.code < 300]
+        changes = [after.answered for before, after in pairwise(lease) if before.client != after.client]
+        found = []
+        for title, kill in (("SIGTERM", False), ("SIGKILL, Lease of 3 s", True)):
+            times = [min(one for one in changes if one > at) - at for at, killed in self.ended if killed is kill]
             if times:
-                measured.append(Measurement(f"{name}, median", percentile(times, 0.5), "s"))
-                measured.append(Measurement(f"{name}, 99th percentile", percentile(times, 0.99), "s"))
-                measured.append(Measurement(f"{name}, longest", max(times), "s", target=target))
-        codes = ", ".join(f"{name} {code}: {count}" for (name, code), count in sorted(self.codes.items()))
-        wrong = [
-            f"{count} runs ended with code {code} after {name}, expected {EXIT_CODES[name]}"
-            for (name, code), count in sorted(self.codes.items())
-            if code != EXIT_CODES[name]
+                found.append(
+                    Row(f"{len(times)} handovers by {title}: until the standby leads, median", median(times), "s")
+                )
+                found.append(Row("  longest", max(times), "s"))
+        return [*found, Row("  writes without the Lease", len(self.intruders()))]
+
+    def intruders(self) -> list[Request]:
+        """Return the writes of candidates that did not hold the Lease.
+
+        A term begins with a write of the Lease. It ends with the last one, which releases it, and without a release
+        when the next candidate takes it. Events may follow a release.
+        """
+        writes = self._writes()
+        lease = [one for one in writes if one.resource == "leases" and one.code < 300]
+        starts = [number for number, one in enumerate(lease) if not number or lease[number - 1].client != one.client]
+        terms: list[tuple[str, float, float]] = []
+        for start, after in zip(starts, [*starts[1:], len(lease)], strict=True):
+            taken = lease[after].received if after < len(lease) else float("inf")
+            began = lease[start].received
+            is_released = any(began <= at < taken and not kill for at, kill in self.ended)
+            terms.append((lease[start].client, began, lease[after - 1].received if is_released else taken))
+        work = [one for one in writes if one.resource not in ("leases", "events")]
+        return [one for one in work if not _is_inside(one, terms)]
+
+    def _writes(self) -> list[Request]:
+        users = "system:serviceaccount:{}:{}".format
+        logs = [
+            AuditLog(plane.audit_log, {users(namespace, one.name): one.name for one in self._candidates})
+            for plane, namespace in ((self._scene.guest, "kube-system"), (self._scene.harvester, VM_NAMESPACE))
         ]
-        problems = [*strangers, *late, *wrong]
-        return Section("Hand-over", measured, [f"exit codes: {codes}"]), problems
-
-    def _writes(self, plane: ControlPlane, place: int) -> list[Write]:
-        users = {one.users[place]: one.name for one in self.candidates}
-        with plane.audit_log.open("rb") as lines:
-            return read_writes(lines, users)
+        return sorted((one for log in logs for one in log.since() if one.verb in WRITES), key=lambda one: one.received)
 
 
-def _settle(plane: ControlPlane) -> None:
-    """Return when load balancers are made at once: a request to make one waits while its kind is new to the server."""
-    kind = {"apiVersion": LOAD_BALANCERS.api_version, "kind": LOAD_BALANCERS.kind}
-    balancer = {**kind, "metadata": {"name": "trial"}, "spec": {"ipam": "pool", "workloadType": "cluster"}}
-    plane.admin.request("POST", f"{LOAD_BALANCERS.path(VM_NAMESPACE)}?dryRun=All", body=balancer)
-
-
-@asynccontextmanager
-async def open_relay(scene: Scene, directory: Path) -> AsyncIterator[Relay]:
-    """Yield a relay on a running scene that has audit logs; end all that was started in it."""
-    admin = scene.harvester.admin_kubeconfig
-    allocator = ChildProcess.start(
-        "allocator",
-        [sys.executable, "-m", "benchmarks.allocator", admin, VM_NAMESPACE],
-        log_file=directory / "allocator.log",
+def _is_inside(write: Request, terms: Sequence[tuple[str, float, float]]) -> bool:
+    return any(
+        write.client == name and began <= write.received and write.answered <= ended for name, began, ended in terms
     )
-    try:
-        async with (
-            ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin") as guest,
-            ApiClient(load_kubeconfig(admin), cluster="harvester-admin") as harvester,
-        ):
-            await asyncio.to_thread(_settle, scene.harvester)
-            relay = Relay(scene, directory, guest=guest, harvester=harvester)
-            try:
-                yield relay
-            finally:
-                relay.end()
-    finally:
-        allocator.stop()
 
 
-async def _measure(directory: Path, rounds: int) -> bool:
-    scene = Scene.start(directory, audit=True)
-    try:
-        async with open_relay(scene, directory) as relay:
-            killed = rounds // KILLED
-            await relay.run(terminated=rounds - killed, killed=killed)
-            section, problems = relay.report()
-    finally:
-        scene.stop()
-    print(section.text())
-    failures = [*problems, *missed([section])]
-    for line in failures or ["PASS"]:
-        print(line if line == "PASS" else f"FAIL: {line}")
-    return not failures
+def _binding(kind: str, role: str, subject: Mapping[str, str]) -> Json:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": f"{role}-{subject['name']}".replace(":", "-"), "namespace": subject["namespace"]},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", **subject}],
+    }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the rounds and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.handover", description="End the leader, many times.")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"hand-overs, by default {ROUNDS}")
-    parser.add_argument("--keep", action="store_true", help="keep logs and data")
-    options = parser.parse_args(arguments)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    try:
-        with run_directory("handover", keep=options.keep) as directory:
-            return 0 if asyncio.run(_measure(directory, options.rounds)) else 1
-    except (CCMError, DevenvError, TimeoutError, RuntimeError) as error:
-        sys.stderr.write(f"the hand-overs could not run: {error}\n")
-        return 1
+async def play(scene: Scene, directory: Path, *, terminated: int, killed: int) -> Relay:
+    """Return a relay that was played on a running scene that has audit logs. Its runs have ended."""
+    async with (
+        allocator(scene, directory),
+        ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin") as guest,
+        ApiClient(load_kubeconfig(scene.harvester.admin_kubeconfig), cluster="host") as harvester,
+    ):
+        relay = Relay(scene, directory, guest, harvester)
+        try:
+            await relay.play(terminated=terminated, killed=killed)
+        finally:
+            relay.stop()
+    return relay
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+async def measure(scene: Scene, directory: Path, rounds: int) -> AsyncIterator[Row]:
+    """Measure handovers; one in ten by SIGKILL."""
+    killed = max(1, rounds // 10)
+    for row in (await play(scene, directory, terminated=rounds - killed, killed=killed)).rows():
+        yield row

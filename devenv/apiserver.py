@@ -296,8 +296,8 @@ def start_clusters(
     directory: Path,
     *,
     audit: bool = False,
-    controller_manager: bool = False,
     guest_additions: bool = False,
+    harvester_controller_manager: bool = False,
     vm_namespace: str = "default",
     service_account: str = "harvester-cloud-provider",
 ) -> tuple[ControlPlane, ControlPlane]:
@@ -308,9 +308,9 @@ def start_clusters(
     ClusterRole for cloud providers, and a binding for ``service_account`` in ``vm_namespace`` only. Raises
     DevenvError when one does not start; then none is left running.
     """
-    guest, harvester = (
-        ControlPlane(name, directory / name, audit=audit, controller_manager=controller_manager)
-        for name in ("guest", "harvester")
+    guest = ControlPlane("guest", directory / "guest", audit=audit)
+    harvester = ControlPlane(
+        "harvester", directory / "harvester", audit=audit, controller_manager=harvester_controller_manager
     )
 
     def start_guest() -> None:

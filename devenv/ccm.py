@@ -14,7 +14,12 @@ from typing import Final
 from devenv.loaded import PROGRAM, LoadedProgram
 from devenv.process import ChildProcess
 
-DEFAULT_FLAGS: Final[Mapping[str, str]] = {"cluster-name": "demo", "secure-port": "0", "v": "4"}
+DEFAULT_FLAGS: Final[Mapping[str, str]] = {
+    "cluster-name": "demo",
+    "bind-address": "127.0.0.1",
+    "secure-port": "0",
+    "v": "4",
+}
 
 _numbers = itertools.count(1)
 
@@ -98,8 +103,3 @@ class CcmProcess:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
         return 0
-
-    def cpu_seconds(self) -> float:
-        """Return the processor time used so far, user and system."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -231,6 +231,17 @@ def log_tail(log_file: Path, lines: int = 20) -> str:
     return "\n".join(text.splitlines()[-lines:]) or "(log is empty)"
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used, user and system, in steps of 10 ms (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process (Linux)."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 class ReservedPort:
     """A free TCP port on 127.0.0.1 that nobody else can take until ``release``.
 

@@ -57,9 +57,8 @@ class RestClient:
         self.url = url
         self._address = urlsplit(url).netloc
         self._context = context
-        self._headers = {"Accept": "application/json"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+        self.token = token
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._idle: deque[http.client.HTTPSConnection] = deque()
         self._places: dict[tuple[str, str], str] = {}
         weakref.finalize(self, _close, self._idle)
@@ -81,13 +80,13 @@ class RestClient:
                 context.load_cert_chain(pem.name)
         return cls(cluster["server"], context, token=user.get("token"))
 
-    def request(self, method: str, path: str, *, body: Json | None = None) -> Json:
+    def request(self, method: str, path: str, *, body: Json | None = None, accept: str = "application/json") -> Json:
         """Send one request and return the decoded answer, ``{"text": …}`` if it is no JSON.
 
         A PATCH is a JSON merge patch. Raises RefusedError on an error status, OSError when there is no
         answer.
         """
-        headers = dict(self._headers)
+        headers = {**self._headers, "Accept": accept}
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
         status, raw = self._exchange(method, path, None if body is None else json.dumps(body), headers)

@@ -86,9 +86,25 @@ class Scene:
     """What starts runs of the program faster."""
 
     @classmethod
-    def start(cls, directory: Path, *, guest_additions: bool = True, audit: bool = False) -> Scene:
-        """Start both; ``guest_additions`` are the rights of this project's chart over the published one."""
-        return cls.on(*start_clusters(directory, guest_additions=guest_additions, audit=audit))
+    def start(
+        cls,
+        directory: Path,
+        *,
+        guest_additions: bool = True,
+        audit: bool = False,
+        controller_manager: bool = False,
+    ) -> Scene:
+        """Start both; ``guest_additions`` are the rights of this project's chart over the published one.
+
+        ``controller_manager`` runs one in Harvester, which fills Secrets with tokens.
+        """
+        clusters = start_clusters(
+            directory,
+            guest_additions=guest_additions,
+            audit=audit,
+            harvester_controller_manager=controller_manager,
+        )
+        return cls.on(*clusters)
 
     @classmethod
     def on(cls, guest: ControlPlane, harvester: ControlPlane, *, loaded: LoadedProgram | None = None) -> Scene:

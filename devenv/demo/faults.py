@@ -1,7 +1,4 @@
-"""Faults that are prepared in the running scene, for who wants to find out what is wrong with nothing but the commands.
-
-Each breaks one thing, sees to it that somebody suffers from it, and can be mended again.
-"""
+"""Faults of ``make dev``. Each breaks one thing, creates an object that is affected by it, and can be fixed again."""
 
 from __future__ import annotations
 
@@ -9,111 +6,106 @@ import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import yaml
 
-from devenv.demo.household import Household
-from devenv.demo.play import Play
+from devenv.demo.play import PORT, SECONDS, Play
 from devenv.guestnodes import name_of
 from devenv.stage import until
 from harvester_ccm.names import IP_POOL, NETWORK, Reason
 
-SECONDS: Final = 60.0
 RELOADED: Final = "credentials reloaded"
-"""What the program logs when it has taken over a changed file."""
+"""The program's log message when it has read a changed file."""
 NEWCOMER: Final = 4
 """Number of the node that joins without a guest agent."""
-MISSING_POOL: Final = "dmz"
-MISSING_NETWORK: Final = "default/vlan7"
 EXPIRED: Final = 1_700_000_000
-"""When the expired token ended, in seconds since 1970."""
+"""End of the expired token, in seconds since 1970."""
 
 
 class Faults:
     """Breaks one thing at a time."""
 
-    def __init__(self, play: Play, household: Household) -> None:
+    def __init__(self, play: Play) -> None:
+        self._play = play
         self._stage = play.stage
-        self._run = play.run
-        self._household = household
-        self._mends = AsyncExitStack()
+        self._fixes = AsyncExitStack()
 
-    async def mend(self) -> None:
-        """Put right what is broken; nothing to do is fine."""
-        mends, self._mends = self._mends, AsyncExitStack()
-        await mends.aclose()
+    async def fix(self) -> None:
+        """End the current fault, if there is one."""
+        fixes, self._fixes = self._fixes, AsyncExitStack()
+        await fixes.aclose()
 
     async def cause(self, name: str) -> str:
-        """Break something, after mending what was broken; return what suffers from it, as ``explain`` takes it.
+        """Break something, after the current fault has ended; return what is affected, as ``explain`` takes it.
 
         Returns once the program has met the fault. Raises KeyError for a name that is not in ``FAULTS``.
         """
         fault = FAULTS[name]
-        await self.mend()
+        await self.fix()
         return await fault.cause(self)
 
     async def no_pool(self) -> str:
-        """Let a Service ask for an IP pool that does not exist."""
-        return await self._suffer("shop", Reason.ADDRESS_PENDING, {IP_POOL: MISSING_POOL})
+        """Create a Service with an IP pool that does not exist."""
+        return await self._affect("shop", Reason.ADDRESS_PENDING, {IP_POOL: "dmz"})
 
     async def wrong_network(self) -> str:
-        """Let a Service ask for a network in which no node is."""
-        return await self._suffer("wiki", Reason.NO_DEVICE, {NETWORK: MISSING_NETWORK})
+        """Create a Service with a network that no node is in."""
+        return await self._affect("wiki", Reason.NO_DEVICE, {NETWORK: "default/vlan7"})
 
     async def webhook_away(self) -> str:
-        """Stop Harvester's webhook, which stays registered, and let a Service come."""
+        """Stop Harvester's webhook, which stays registered."""
         webhook = self._stage.harvester.webhook
         assert webhook is not None
         await webhook.stop()
-        return await self._suffer("blog", Reason.HARVESTER_UNAVAILABLE, mend=webhook.start)
+        return await self._affect("blog", Reason.HARVESTER_UNAVAILABLE, fix=webhook.start)
 
     async def expired_token(self) -> str:
-        """Put a token that ended long ago into the cloud-config, and let a Service come."""
+        """Put a token that ended long ago into the cloud-config."""
         file = self._stage.scene.cloud_config
-        text, before = file.read_text(), self._run.log.count(RELOADED)
+        text, before = file.read_text(), self._play.run.log.count(RELOADED)
 
-        async def taken_over() -> bool:
-            return self._run.log.count(RELOADED) > before
+        async def is_reloaded() -> bool:
+            return self._play.run.log.count(RELOADED) > before
 
         async def renew() -> None:
-            file.write_text(text)
+            if file.read_text() == expired:
+                file.write_text(text)
 
-        file.write_text(expire_token(text))
-        await until(taken_over, within=SECONDS, what="the program to read the changed cloud-config")
-        return await self._suffer("chat", Reason.HARVESTER_UNAVAILABLE, mend=renew)
+        expired = expire_token(text)
+        file.write_text(expired)
+        await until(is_reloaded, within=SECONDS, what="the program to read the changed cloud-config")
+        return await self._affect("chat", Reason.HARVESTER_UNAVAILABLE, fix=renew)
 
     async def no_agent(self) -> str:
-        """Let a node join in whose VM no guest agent runs."""
-        await self._household.join(NEWCOMER, agent=False)
-        self._mends.push_async_callback(self._household.leave, NEWCOMER)
+        """Let a node join whose VM has no guest agent."""
+        await self._play.guest.join(NEWCOMER, agent=False)
+        self._fixes.push_async_callback(self._play.guest.leave, NEWCOMER)
         return f"node/{name_of(NEWCOMER)}"
 
-    async def _suffer(
+    async def _affect(
         self,
         name: str,
         reason: Reason,
         annotations: Mapping[str, str] | None = None,
         *,
-        mend: Callable[[], Awaitable[None]] | None = None,
+        fix: Callable[[], Awaitable[None]] | None = None,
     ) -> str:
-        """Create a Service that cannot be served and return it once it was told so; it can go after ``mend``."""
+        """Create a Service that gets no address; return it once it has the Event. It is deleted after ``fix``."""
 
-        async def forget() -> None:
-            if mend is not None:
-                await mend()
+        async def delete() -> None:
+            if fix is not None:
+                await fix()
             await self._stage.delete_service(name)
             await self._stage.gone(name, within=SECONDS)
 
-        self._mends.push_async_callback(forget)
-        await self._stage.create_service(name, ports=[{"name": "http", "port": 18080}], annotations=annotations)
+        self._fixes.push_async_callback(delete)
+        await self._stage.create_service(name, ports=[{"name": "http", "port": PORT}], annotations=annotations)
         await self._stage.hears(name, reason, within=SECONDS)
         return f"svc/{name}"
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """One thing that can be broken."""
 
     meaning: str
@@ -121,8 +113,8 @@ class Fault:
 
 
 FAULTS: Final[Mapping[str, Fault]] = {
-    "no-pool": Fault("a Service asks for an IP pool that does not exist", Faults.no_pool),
-    "wrong-network": Fault("a Service asks for a network in which no node is", Faults.wrong_network),
+    "no-pool": Fault("a Service requests an IP pool that does not exist", Faults.no_pool),
+    "wrong-network": Fault("a Service requests a network that no node is in", Faults.wrong_network),
     "webhook-away": Fault("Harvester's admission webhook does not answer", Faults.webhook_away),
     "expired-token": Fault("the token in the cloud-config has expired", Faults.expired_token),
     "no-agent": Fault("a node joins whose VM has no guest agent", Faults.no_agent),
@@ -130,7 +122,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
 
 
 def expire_token(kubeconfig: str) -> str:
-    """Return a kubeconfig whose token says that it ended long ago. Its signature is void, which servers tell nobody."""
+    """Return a kubeconfig whose token ended long ago. Its signature is void, which the server does not report."""
     document = yaml.safe_load(kubeconfig)
     user = document["users"][0]["user"]
     head, claims, signature = user["token"].split(".")

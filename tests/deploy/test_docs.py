@@ -27,7 +27,7 @@ OTHER_PROGRAMS = {
     *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
     *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # helm, kubectl
     *("--dry-run", "--ignore-not-found", "--show-managed-fields", "--timeout"),  # kubectl
-    *("--keep", "--quick", "--nodes", "--rounds", "--count"),  # the benchmarks
+    "--handovers",  # the benchmarks
     "--provider-id",  # kubelet
     "--now",  # systemctl
     *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm

@@ -1,21 +1,18 @@
-"""The demo on a terminal: that Ctrl-C gives the terminal back and leaves nothing, and that all acts end well."""
+"""The demo on a terminal: Ctrl-C restores the terminal and leaves nothing, and all acts end well."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from devenv.demo.live import acts
-from devenv.demo.live.film import Film
-from devenv.demo.live.performance import play
-from devenv.demo.live.show import Camera, Show
-from devenv.demo.setting import open_stage
+from devenv.demo import show
+from devenv.demo.film import Film
+from devenv.demo.play import open_stage
 from devenv.logfile import logs_to
 from devenv.stage import Scene
 from tests.e2e.conftest import clear
@@ -31,7 +28,7 @@ SHORT_LEASE = {
 }
 
 
-def test_interrupted_show_leaves_nothing_and_gives_the_terminal_back(tmp_path: Path) -> None:
+def test_interrupted_show_leaves_nothing_and_restores_the_terminal(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm-256color"}
     with on_terminal([sys.executable, "-m", "devenv.demo"], environment, size=(30, 100), cwd=ROOT) as terminal:
         if terminal.shows("Services get their addresses"):
@@ -43,18 +40,17 @@ def test_interrupted_show_leaves_nothing_and_gives_the_terminal_back(tmp_path: P
     assert left_behind(tmp_path) == []
 
 
-async def test_show_is_filmed_to_its_end(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All acts, with fewer Services in the crowd and a Lease that runs out sooner."""
-    monkeypatch.setattr(acts, "HOW_MANY", 10)
-    film, started = Film(), time.monotonic()
+async def test_film_has_all_acts(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer Services in the crowd and a shorter Lease than ``make recording``."""
+    monkeypatch.setattr(show, "HOW_MANY", 10)
+    film = Film()
     with logs_to(tmp_path / "emulators.log"):
         try:
             async with open_stage(scene, tmp_path) as stage:
-                start = partial(stage.run, flags=SHORT_LEASE)
-                summary = await play(Show(stage, Camera(film), lambda: time.monotonic() - started, start))
+                summary = await show.play(show.Show(stage, film, partial(stage.run, flags=SHORT_LEASE)))
         finally:
             clear(scene)
-    for number, words in enumerate(("A typo was told", "10 Services served", "Leader killed", "requests answered")):
+    for number, words in enumerate(("A typo was reported", "10 Services served", "Leader killed", "requests answered")):
         assert words in summary[number]
     assert "0 load balancers, 0 addresses left" in summary[-1]
     svg = film.svg("all acts")

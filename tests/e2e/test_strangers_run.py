@@ -95,7 +95,7 @@ async def test_stranger_finds_five_faults(tmp_path: Path) -> None:
             assert look.split()[1:] == ["status"]
             assert closer.split()[1] == "explain"
         await stranger.type("none")
-        await stranger.read_until("Mended")
+        await stranger.read_until("Fixed")
 
         async def is_well() -> bool:
             return "All is well." in await stranger.paste("harvester-ccm status")

@@ -1,0 +1,104 @@
+"""Frames of a terminal as one SVG that plays by itself, without fonts or anything else from elsewhere.
+
+The frames are one below the other on a strip, and a style sheet moves the strip. A viewer without style sheets, and
+a reader who prefers less motion, gets the last frame.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from html import escape
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from rich.console import Console, RenderableType
+from rich.terminal_theme import TerminalTheme
+
+SIZE: Final = (100, 28)
+"""Columns and lines of the terminal."""
+BACKGROUND, BORDER = "#11151c", "#8a94a4"
+THEME: Final = TerminalTheme(
+    (17, 21, 28),
+    (208, 214, 222),
+    [
+        (40, 46, 56), (224, 108, 117), (80, 200, 120), (229, 192, 94),
+        (97, 160, 239), (198, 120, 221), (86, 182, 194), (208, 214, 222),
+    ],
+    [
+        (138, 148, 164), (240, 130, 138), (110, 220, 145), (240, 208, 120),
+        (130, 180, 245), (215, 150, 235), (110, 200, 212), (255, 255, 255),
+    ],
+)  # fmt: skip
+FONTS: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
+MARGIN: Final = 12
+"""Around the text, in units of the picture."""
+_PARTS: Final = "{styles}\0{backgrounds}\0{matrix}\0{terminal_width}\0{terminal_height}"
+_SURPLUS: Final = re.compile(r' clip-path="[^"]*"|<text [^>]*>\n</text>')
+"""Written by rich, without a visible effect."""
+_RULE: Final = re.compile(r"\.(\S+) \{ (.*) \}")
+
+
+class _Frame(NamedTuple):
+    body: str
+    seconds: float
+
+
+class Film:
+    """Frames in the order in which they were taken."""
+
+    def __init__(self) -> None:
+        self._frames: list[_Frame] = []
+        self._classes: dict[str, str] = {}
+        """Style rules and the names of their classes, shared by all frames."""
+        self._width = self._height = 0.0
+
+    def take(self, picture: RenderableType, seconds: float) -> None:
+        """Add a frame that is shown for this time."""
+        console = Console(
+            file=io.StringIO(), record=True, width=SIZE[0], height=SIZE[1], force_terminal=True,
+            color_system="truecolor", legacy_windows=False, _environ={},
+        )  # fmt: skip
+        console.print(picture, end="")
+        made = console.export_svg(theme=THEME, code_format=_PARTS, unique_id=f"f{len(self._frames)}", title="")
+        styles, backgrounds, matrix, width, height = made.split("\0")
+        body = _SURPLUS.sub("", backgrounds + matrix).replace("&#160;", " ")
+        for own, rule in _RULE.findall(styles):
+            shared = self._classes.setdefault(rule, f"c{len(self._classes)}")
+            body = body.replace(f'class="{own}"', f'class="{shared}"')
+        self._width, self._height = float(width) + 2 * MARGIN, float(height) + 2 * MARGIN
+        self._frames.append(_Frame(body, seconds))
+
+    def svg(self, title: str) -> str:
+        """Return the film. ``title`` is read out in its place."""
+        width, height, number = self._width, self._height, len(self._frames)
+        strip = "\n".join(
+            f'<g transform="translate({MARGIN} {index * height + MARGIN:g})">{frame.body}</g>'
+            for index, frame in enumerate(self._frames)
+        )
+        styles = "\n".join(f".{name} {{ {rule} }}" for rule, name in self._classes.items())
+        whole = sum(frame.seconds for frame in self._frames)
+        starts = accumulate((frame.seconds for frame in self._frames), initial=0.0)
+        stops = " ".join(
+            f"{100 * start / whole:.2f}% {{ transform: translateY({-index * height:g}px); }}"
+            for index, start in zip(range(number), starts, strict=False)
+        )
+        return f"""\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" xml:space="preserve"
+ role="img" aria-label="{escape(title)}">
+<title>{escape(title)}</title>
+<style>
+text {{ font: 20px {FONTS}; white-space: pre; }}
+{styles}
+.strip {{ transform: translateY({-(number - 1) * height:g}px); }}
+@media (prefers-reduced-motion: no-preference) {{
+.strip {{ animation: play {whole:g}s step-end infinite; }}
+}}
+@keyframes play {{ {stops} }}
+</style>
+<rect x="0.5" y="0.5" width="{width - 1:g}" height="{height - 1:g}" rx="10" fill="{BACKGROUND}" stroke="{BORDER}"/>
+<svg width="{width:g}" height="{height:g}"><g class="strip">
+{strip}
+</g></svg>
+</svg>
+"""
