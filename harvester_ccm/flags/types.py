@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from harvester_ccm.config import CONTROLLERS
-from harvester_ccm.netip import IPNetwork, parse_range, unmapped_range
+from harvester_ccm.netip import IPNetwork, parse_range
 
 _TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE: Final = ("0", "f", "F", "false", "FALSE", "False")
@@ -102,7 +102,7 @@ def parse_ranges(text: str) -> tuple[IPNetwork, ...]:
     ranges = []
     for entry in filter(None, map(str.strip, parse_list(text))):
         try:
-            ranges.append(unmapped_range(parse_range(entry)[1]))
+            ranges.append(parse_range(entry))
         except ValueError:
             raise ValueError(f"expected CIDRs or IP addresses, {entry!r} is neither") from None
     return tuple(ranges)

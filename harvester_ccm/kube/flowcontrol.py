@@ -17,11 +17,11 @@ from msgspec import Struct
 
 from harvester_ccm.errors import CCMError
 
-FIRST_PAUSE: Final = 0.5
-LONGEST_PAUSE: Final = 30.0
-"""First and longest delay in seconds after failures of a request."""
-_DOUBLINGS: Final = 64
-"""Number of failures after which the delay is constant; a larger exponent would overflow a float."""
+BACKOFF_SECONDS: Final = 0.5
+MAX_BACKOFF_SECONDS: Final = 30.0
+"""First and longest delay after failures."""
+_MAX_EXPONENT: Final = 64
+"""A larger exponent would overflow a float."""
 WRITE_BURST: Final = 20
 """Maximum number of writes for one object without a pause; a Service takes four from its creation to its address."""
 WRITE_INTERVAL_SECONDS: Final = 30.0
@@ -45,21 +45,14 @@ def time_text(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def pause_after(
-    error: BaseException | None,
-    failures: int,
-    *,
-    first: float = FIRST_PAUSE,
-    longest: float = LONGEST_PAUSE,
-    growth: float = 2.0,
-) -> float:
+def pause_after(error: BaseException | None, failures: int, *, growth: float = 2.0) -> float:
     """Return the delay in seconds after the n-th failure in a row.
 
-    It is the server's Retry-After, or else grows exponentially from ``first`` to ``longest``, with jitter.
+    It is the server's Retry-After, or else grows exponentially by the factor ``growth``, with jitter.
     """
     if isinstance(error, CCMError) and error.retry_after is not None:
         return error.retry_after
-    return min(longest, first * (growth ** min(failures - 1, _DOUBLINGS) + random.random()))
+    return min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * (growth ** min(failures - 1, _MAX_EXPONENT) + random.random()))
 
 
 class TokenBucket(Struct, gc=False):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from harvester_ccm.netip import parse_range, plain_address, unmapped_range
+from harvester_ccm.netip import parse_range, plain_address
 
 
 def proxy_for(server: str, environment: Mapping[str, str]) -> str | None:
@@ -39,7 +39,7 @@ def _covers(entry: str, host: str, port: str) -> bool:
     ``.domain`` and ``*.domain`` cover only the subdomains.
     """
     with suppress(ValueError):
-        return plain_address(host) in unmapped_range(parse_range(entry.removesuffix(f"]:{port}").strip("[]"))[1])
+        return plain_address(host) in parse_range(entry.removesuffix(f"]:{port}").strip("[]"))
     name, _, number = entry.removeprefix("*").partition(":")
     is_domain = host == name or host.endswith(name if name.startswith(".") else f".{name}")
     return entry == "*" or (is_domain and number in ("", port))

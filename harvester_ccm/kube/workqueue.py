@@ -14,8 +14,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from enum import IntEnum
-from itertools import count
 from typing import Final, Generic, TypeVar
 
 import structlog
@@ -27,9 +25,6 @@ from harvester_ccm.kube.identity import ClusterReplaced
 from harvester_ccm.model.meta import Object
 from harvester_ccm.model.outcome import Outcome, Refused, Wait
 
-BACKOFF_SECONDS: Final = 0.5
-"""Delay after the first failure of a key; it doubles with each further failure."""
-MAX_BACKOFF_SECONDS: Final = 30.0
 CONFLICT_DELAY_SECONDS: Final = 0.02
 """Delay after a conflict. The watch has usually delivered the newer object by then."""
 MAX_QUICK_CONFLICTS: Final = 5
@@ -44,11 +39,6 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 Reconcile = Callable[[str], Awaitable[Outcome]]
-
-
-class _Lane(IntEnum):
-    URGENT = 0
-    BACKGROUND = 1
 
 
 class QueueObserver:
@@ -99,13 +89,11 @@ class WorkQueue:
         self._resync_seconds = resync_seconds
         self.observer = QueueObserver()
         """Set this before the first key is enqueued."""
-        self._queue: asyncio.PriorityQueue[tuple[_Lane, int, str]] = asyncio.PriorityQueue()
-        """Entries in order. An entry whose key is not queued in its lane any more is skipped."""
-        self._sequence = count()
-        self._queued: dict[str, _Lane] = {}
+        self._urgent: dict[str, None] = {}
+        self._background: dict[str, None] = {}
+        """The two lanes: queued keys in order."""
+        self._added = asyncio.Event()
         self._active: set[str] = set()
-        self._enqueued_again: dict[str, _Lane] = {}
-        """Keys that were enqueued during their reconcile."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, _Failures] = {}
         self._idle = asyncio.Event()
@@ -115,7 +103,7 @@ class WorkQueue:
     @property
     def depth(self) -> int:
         """Number of queued keys."""
-        return len(self._queued)
+        return len(self._urgent) + len(self._background)
 
     def is_active(self, key: str) -> bool:
         """Return whether a worker reconciles the key now."""
@@ -127,12 +115,12 @@ class WorkQueue:
 
     def enqueue(self, key: str) -> None:
         """Reconcile the key as soon as a worker is free."""
-        self._add(key, _Lane.URGENT)
+        self._add(key, self._urgent)
 
     def enqueue_background(self, keys: Iterable[str]) -> None:
         """Reconcile the keys when no other key is queued."""
         for key in keys:
-            self._add(key, _Lane.BACKGROUND)
+            self._add(key, self._background)
 
     def enqueue_after(self, key: str, seconds: float) -> None:
         """Reconcile the key in ``seconds``, or earlier if it is enqueued before."""
@@ -155,31 +143,26 @@ class WorkQueue:
     async def drain(self, seconds: float) -> None:
         """Accept no more keys, and wait at most ``seconds`` for the reconciles in progress."""
         self._draining = True
-        self._queued.clear()
+        self._urgent.clear()
+        self._background.clear()
         for key in list(self._timers):
             self._cancel_timer(key)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
 
-    def _add(self, key: str, lane: _Lane) -> None:
-        if self._draining:
+    def _add(self, key: str, lane: dict[str, None]) -> None:
+        if self._draining or key in self._urgent or key in lane:
             return
-        if key in self._active:
-            self._enqueued_again[key] = min(lane, self._enqueued_again.get(key, lane))
-            return
-        present = self._queued.get(key)
-        if present is not None and present <= lane:
-            return
-        self._cancel_timer(key)
-        self._queued[key] = lane
-        self._queue.put_nowait((lane, next(self._sequence), key))
-        if present is None:
+        if key not in self._background:
             self.observer.added(key)
+        self._background.pop(key, None)
+        lane[key] = None
+        self._added.set()
 
     def _timer_expired(self, key: str) -> None:
         del self._timers[key]
-        self._add(key, _Lane.URGENT)
+        self.enqueue(key)
 
     def _cancel_timer(self, key: str) -> None:
         timer = self._timers.pop(key, None)
@@ -191,12 +174,21 @@ class WorkQueue:
             await asyncio.sleep(self._resync_seconds * random.uniform(1 - RESYNC_JITTER, 1))
             self.enqueue_background(self._resync_keys())
 
+    async def _take(self) -> str:
+        """Remove the next key that no other worker reconciles from its lane and return it."""
+        while True:
+            for lane in (self._urgent, self._background):
+                for key in lane:
+                    if key not in self._active:
+                        del lane[key]
+                        return key
+            self._added.clear()
+            await self._added.wait()
+
     async def _work(self) -> None:
         while True:
-            lane, _, key = await self._queue.get()
-            if self._queued.get(key) is not lane:
-                continue
-            del self._queued[key]
+            key = await self._take()
+            self._cancel_timer(key)
             self._active.add(key)
             self._idle.clear()
             self.observer.started(key)
@@ -207,8 +199,8 @@ class WorkQueue:
                 self.observer.finished(key)
                 if not self._active:
                     self._idle.set()
-                if key in self._enqueued_again:
-                    self._add(key, self._enqueued_again.pop(key))
+                # The key can have been enqueued meanwhile.
+                self._added.set()
             # Reconciles without a request would otherwise run in a row and delay the Lease and the watches.
             await asyncio.sleep(0)
 
@@ -217,8 +209,6 @@ class WorkQueue:
             outcome = await self._reconcile(key)
         except ClusterReplaced:
             raise
-        except Conflict as error:
-            self._conflicted(key, error)
         except CCMError as error:
             self._failed(key, error)
         except Exception as error:  # a bug that one object triggers must not stop the others
@@ -235,20 +225,15 @@ class WorkQueue:
         if failures is not None and failures.count:
             log.info("reconcile works again", controller=self.name, key=key)
 
-    def _conflicted(self, key: str, error: Conflict) -> None:
-        failures = self._failures.setdefault(key, _Failures())
-        failures.conflicts += 1
-        if failures.conflicts > MAX_QUICK_CONFLICTS:
-            self._failed(key, error)
-            return
-        self.observer.failed(key, error)
-        self.enqueue_after(key, CONFLICT_DELAY_SECONDS)
-
     def _failed(self, key: str, error: Exception) -> None:
-        failures = self._failures.setdefault(key, _Failures())
-        failures.count += 1
         self.observer.failed(key, error)
-        delay = pause_after(error, failures.count, first=BACKOFF_SECONDS, longest=MAX_BACKOFF_SECONDS)
+        failures = self._failures.setdefault(key, _Failures())
+        if isinstance(error, Conflict) and failures.conflicts < MAX_QUICK_CONFLICTS:
+            failures.conflicts += 1
+            self.enqueue_after(key, CONFLICT_DELAY_SECONDS)
+            return
+        failures.count += 1
+        delay = pause_after(error, failures.count)
         # An outage lasts for many retries: log a failure once until its message changes.
         if gist(str(error)) != failures.message:
             failures.message = gist(str(error))

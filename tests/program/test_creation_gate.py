@@ -12,7 +12,7 @@ import pytest
 
 from harvester_ccm.controllers.service import RESPONSE_SECONDS
 from harvester_ccm.errors import CCMError, Unreachable
-from harvester_ccm.kube.flowcontrol import LONGEST_PAUSE
+from harvester_ccm.kube.flowcontrol import MAX_BACKOFF_SECONDS
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -355,6 +355,6 @@ async def test_failed_creations_are_retried_within_30_s_after_an_outage_one_at_a
         await asyncio.sleep(200)
         failed = len(scene.harvester.writes("loadbalancers"))
         scene.harvester.fault = None
-        await scene.served(*names(10), within=LONGEST_PAUSE + 6)
+        await scene.served(*names(10), within=MAX_BACKOFF_SECONDS + 6)
         assert scene.harvester.most == 1
         assert len(scene.harvester.writes("loadbalancers")) - failed == 20

@@ -15,7 +15,7 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.errors import CCMError, Unreachable
-from harvester_ccm.kube.flowcontrol import LONGEST_PAUSE
+from harvester_ccm.kube.flowcontrol import MAX_BACKOFF_SECONDS
 from harvester_ccm.plan.node.match import unreadable
 from tests.worlds.clock import JumpingLoop, jumping_time, until
 from tests.worlds.memory_server import Call, Document, placed, refused
@@ -200,7 +200,7 @@ async def _hour(outage: Outage, vms: list[Machine], seconds: float, *, restart: 
     hour = [call for call in scene.harvester_server.calls if start <= call.at <= end]
     single = sum(bool(placed(call.path).name) for call in hour)
     assert single < MOST_QUESTIONS * len(vms) * seconds / HOUR, "Harvester is not hammered with questions about VMs"
-    assert len(hour) - single < 3 * (seconds / LONGEST_PAUSE + SHORT_PAUSES), "nor with lists and watches"
+    assert len(hour) - single < 3 * (seconds / MAX_BACKOFF_SECONDS + SHORT_PAUSES), "nor with lists and watches"
     return Counter(scene.told()) - told, len(hour)
 
 

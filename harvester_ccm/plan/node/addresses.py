@@ -37,7 +37,7 @@ from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.meta import read_note
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, NodeReason
-from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address, unmapped_range
+from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import was_initialized
 from harvester_ccm.plan.node.vms import full_network, reported_addresses
@@ -336,7 +336,7 @@ def _additional_internal_ips(
         return (), ()
     try:
         texts = read_note(value, list[str])
-        return tuple(unmapped_range(parse_range(text.strip())[1]) for text in texts), ()
+        return tuple(parse_range(text.strip()) for text in texts), ()
     except (DecodeError, ValueError) as error:
         return (), (warning(NodeReason.ADDITIONAL_IPS_INVALID, value, value=value, cause=error),)
 

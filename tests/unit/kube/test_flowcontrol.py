@@ -1,4 +1,4 @@
-"""The limit on writes that concern one object, on simulated time."""
+"""Delays between attempts, and the limit on writes for one object."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ import asyncio
 
 import pytest
 
-from harvester_ccm.kube.flowcontrol import WRITE_BURST, WRITE_INTERVAL_SECONDS, WriteRateLimiter
+from harvester_ccm.errors import UnexpectedAnswer
+from harvester_ccm.kube.flowcontrol import WRITE_BURST, WRITE_INTERVAL_SECONDS, WriteRateLimiter, pause_after
 from tests.worlds.clock import jumping_time
+
+
+@pytest.mark.parametrize(
+    ("failures", "shortest", "longest"), [(1, 0.5, 1), (2, 1, 1.5), (5, 8, 8.5), (9, 30, 30), (5000, 30, 30)]
+)
+def test_delay_doubles_with_jitter_up_to_the_maximum(failures: int, shortest: float, longest: float) -> None:
+    assert all(shortest <= pause_after(None, failures) <= longest for _ in range(50))
+
+
+def test_retry_after_of_the_server_is_the_delay() -> None:
+    error = UnexpectedAnswer("a page")
+    error.retry_after = 45.0
+    assert pause_after(error, failures=5) == 45.0
 
 
 @jumping_time
