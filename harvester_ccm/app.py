@@ -37,7 +37,7 @@ from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.identity import ClusterReplaced, GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
-from harvester_ccm.kube.reload import CredentialReloader, warn_of_weaknesses
+from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
@@ -103,8 +103,6 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
         ApiClient(guest_credentials, cluster="guest", observer=observer, fence=fence) as guest,
         ApiClient(harvester_credentials, cluster="harvester", observer=observer, fence=fence) as harvester,
     ):
-        for client in (guest, harvester):
-            warn_of_weaknesses(client)
         reloaders = credential_reloaders(settings, environment, guest=guest, harvester=harvester)
         application = Application(settings, guest, harvester, fence=fence, reloaders=reloaders, telemetry=telemetry)
         reviewer = AccessReviewer(guest)

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field  # noqa: TID251  # a field must not be printed
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -59,21 +59,9 @@ class Credentials:
     readable_by_all: bool = False
     """Whether every user of the host can read the file."""
 
-    @property
-    def weaknesses(self) -> tuple[str, ...]:
-        """Missing protections of the credential."""
-        found = []
-        if self.tls is None:
-            found.append("the connection is not encrypted (http://)")
-        elif self.tls.verify_mode is ssl.CERT_NONE:
-            found.append("the server's certificate is not verified (insecure-skip-tls-verify)")
-        if self.readable_by_all:
-            found.append(f"every user of this host can read {self.origin}; set its mode to 0600")
-        return tuple(found)
-
 
 class _Cluster(Struct, rename="kebab"):
-    server: str | None = None
+    server: str = ""
     certificate_authority: str | None = None
     certificate_authority_data: str | None = None
     insecure_skip_tls_verify: bool | None = None
@@ -105,7 +93,9 @@ class _Kubeconfig(Struct, rename="kebab"):
     contexts: list[Section] | None = None
 
 
-class _Entry(Struct):
+class _Entry(NamedTuple):
+    """A cluster, user or context of a kubeconfig."""
+
     path: Path
     where: str
     """File, kind and name, for messages."""
@@ -128,10 +118,7 @@ def load_kubeconfig(
     cluster_entry, user_entry, namespace = _select_context(paths, context, files)
     cluster = _convert(cluster_entry.where, cluster_entry.section, _Cluster)
     user = _convert(user_entry.where, user_entry.section, _User)
-    for name in _UNSUPPORTED:
-        if user_entry.section.get(name):
-            raise CredentialError(f"{user_entry.where}: {name}: not supported; {_SUPPORTED}")
-    server = (master or cluster.server or "").strip().rstrip("/")
+    server = (master or cluster.server).strip().rstrip("/")
     if not _is_url(server) or "@" in server:
         raise CredentialError(f"{cluster_entry.where}: server: {redact_text(server)!r} is not https://host:port")
     # Without colons, an IPv6 address has the form of a host name.
@@ -142,20 +129,11 @@ def load_kubeconfig(
         raise CredentialError(f"{cluster_entry.where}: proxy-url, or the proxy of the environment: not an http:// URL")
     tls = _tls(cluster_entry, user_entry, files) if urlsplit(server).scheme == "https" else None
     mode = user_entry.path.lstat().st_mode
-    token: TokenSource = FixedToken(None)
-    if user.exec is not None:
-        token = ExecToken(user_entry.path, user.exec, cluster_entry.section, tls)
-    elif user.token_file:
-        token = FileToken(user_entry.path.parent / user.token_file)
-    elif user.token:
-        token = FixedToken(checked_token(user.token, f"{user_entry.where}: token"))
-    elif tls is not None and not (user.client_certificate or user.client_certificate_data):
-        raise CredentialError(f"{user_entry.where}: no credential; {_SUPPORTED}")
     return Credentials(
         server=server,
         namespace=namespace,
         tls=tls,
-        token=token,
+        token=_token_source(user_entry, user, cluster_entry.section, tls),
         tls_server_name=cluster.tls_server_name or None,
         proxy=proxy,
         origin=str(user_entry.path),
@@ -214,9 +192,9 @@ def _select_context(paths: Sequence[Path], context: str, files: dict[Path, bytes
 
 
 def _parse(path: Path, files: dict[Path, bytes]) -> _Kubeconfig:
-    content = files[path] = read_bytes(path, allow_pipe=True)
+    files[path] = read_bytes(path)
     try:
-        document = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}  # noqa: S506 - safe
+        document = yaml.load(files[path], getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}  # noqa: S506 - safe
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # ValueError: the text resembles a date or a number.
         mark = getattr(error, "problem_mark", None)
@@ -243,6 +221,21 @@ def _is_url(url: str) -> bool:
     except ValueError:
         return False
     return bool(host and ":" not in user and url.isprintable() and re.fullmatch(r"(?i)https?://[^\s?#]+", url))
+
+
+def _token_source(entry: _Entry, user: _User, cluster: Section, tls: ssl.SSLContext | None) -> TokenSource:
+    for name in _UNSUPPORTED:
+        if entry.section.get(name):
+            raise CredentialError(f"{entry.where}: {name}: not supported; {_SUPPORTED}")
+    if user.exec is not None:
+        return ExecToken(entry.path, user.exec, cluster, tls)
+    if user.token_file:
+        return FileToken(entry.path.parent / user.token_file)
+    if user.token:
+        return FixedToken(checked_token(user.token, f"{entry.where}: token"))
+    if tls is not None and not (user.client_certificate or user.client_certificate_data):
+        raise CredentialError(f"{entry.where}: no credential; {_SUPPORTED}")
+    return FixedToken(None)
 
 
 def _tls(cluster: _Entry, user: _Entry, files: dict[Path, bytes]) -> ssl.SSLContext:

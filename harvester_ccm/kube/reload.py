@@ -1,8 +1,8 @@
 """Reload of credentials whose files changed: the kubeconfigs, and the certificates and keys that they name.
 
-Files can be rewritten in place or mounted from a volume, whose symbolic links the kubelet swaps. New credentials are
-used only if the contents differ: the kubelet republishes a service account's volume every hour. If the new files are
-not usable, the current credentials stay in use. Requests in flight fail as transient and are retried.
+The contents are compared, because the kubelet republishes a service account's volume every hour with the same
+certificates. If the new files are not usable, the current credentials stay in use. Requests in flight fail as transient
+and are retried.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import structlog
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credential_files import fingerprint
+from harvester_ccm.kube.credential_files import read_all
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.identity import ClusterReplaced
 
@@ -25,12 +25,6 @@ INTERVAL: Final = 2.0
 log = structlog.get_logger(__name__)
 
 
-def warn_of_weaknesses(client: ApiClient) -> None:
-    """Log missing protections of a credential."""
-    for weakness in client.credentials.weaknesses:
-        log.warning("credential is not protected", cluster=client.cluster, detail=weakness)
-
-
 class CredentialReloader:
     """Reloads a client's credentials when their files change."""
 
@@ -38,7 +32,6 @@ class CredentialReloader:
         """``load`` reads the files."""
         self._client = client
         self._load = load
-        self._seen = fingerprint(*client.credentials.files)
         self.problem = ""
         """Error in the current files; empty if they are usable."""
 
@@ -49,11 +42,12 @@ class CredentialReloader:
             await self.check()
 
     async def check(self) -> None:
-        """Load the files if they changed or were unusable. Raises ClusterReplaced."""
+        """Load the files if their contents changed. Raises ClusterReplaced."""
         current, last_problem = self._client.credentials, self.problem
-        # Computed before the files are read: the next check finds a later change.
-        seen = fingerprint(*current.files)
-        if seen == self._seen and not last_problem:
+        if read_all(current.files) == current.files:
+            if last_problem:
+                self.problem = ""
+                log.info("credential files restored", cluster=self._client.cluster)
             return
         try:
             credentials = await asyncio.to_thread(self._load)
@@ -62,16 +56,12 @@ class CredentialReloader:
             unexpected = f"{current.origin}: {error.__class__.__name__}"
             self.problem = str(error) if isinstance(error, CredentialError) else unexpected
             if self.problem != last_problem:
-                log.warning("changed credentials not usable, keeping the old ones", error=self.problem)
+                log.warning("credentials not reloaded", cluster=self._client.cluster, error=self.problem)
             return
-        self._seen, self.problem = seen, ""
+        self.problem = ""
         before, after = (f"{one.server} namespace {one.namespace or 'default'}" for one in (current, credentials))
         if before != after:
             # The caches hold the objects of one server and namespace: elsewhere, all would seem to be deleted.
             raise ClusterReplaced(f"{credentials.origin}: changed from {before} to {after}")
-        if credentials.files != current.files:
-            await self._client.use(credentials)
-            log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
-            warn_of_weaknesses(self._client)
-        elif last_problem:
-            log.info("credentials are back as they were", cluster=self._client.cluster)
+        await self._client.use(credentials)
+        log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)

@@ -23,8 +23,6 @@ from harvester_ccm.errors import UNREADABLE, CredentialError
 from harvester_ccm.kube.credential_files import load_certificate, read_bytes
 from harvester_ccm.redaction import one_line, redact_text
 
-TOKEN_FILE_LIFETIME: Final = 60.0
-"""Interval in seconds after which a token file is read again."""
 PLUGIN_SECONDS: Final = 20.0
 """Time limit for a run of a plugin; then it is killed."""
 EARLY_SECONDS: Final = 30.0
@@ -47,7 +45,6 @@ class TokenSource:
     certificates: int = 0
     """Number of client certificates received with the tokens; an open connection keeps its certificate."""
     _token: str | None = None
-    _valid_until = float("-inf")
 
     def get(self) -> str | None:
         """Return the current token, or None if there is none. Raises CredentialError."""
@@ -55,7 +52,6 @@ class TokenSource:
 
     def forget(self) -> None:
         """Fetch a new token for the next request: the server rejected the current one."""
-        self._valid_until = float("-inf")
 
     async def fetch(self) -> str | None:
         """Return the token to send, without blocking the event loop. Raises CredentialError."""
@@ -70,7 +66,7 @@ class FixedToken(TokenSource):
 
 
 class FileToken(TokenSource):
-    """A token file that the kubelet rotates."""
+    """A token file that the kubelet rotates; it is read for every request."""
 
     def __init__(self, path: Path) -> None:
         """Read the file. Raises CredentialError."""
@@ -78,10 +74,7 @@ class FileToken(TokenSource):
         self.get()
 
     def get(self) -> str | None:
-        if time.monotonic() >= self._valid_until:
-            self._token = checked_token(read_bytes(self._path).decode("utf-8", "replace"), f"{self._path}: token")
-            self._valid_until = time.monotonic() + TOKEN_FILE_LIFETIME
-        return self._token
+        return checked_token(read_bytes(self._path).decode("utf-8", "replace"), f"{self._path}: token")
 
 
 class Plugin(msgspec.Struct, rename="camel"):
@@ -111,6 +104,7 @@ class ExecToken(TokenSource):
 
     renewed = True
     _run: asyncio.Task[None] | None = None
+    _valid_until = float("-inf")
 
     def __init__(self, path: Path, plugin: Plugin, cluster: Mapping[str, object], tls: ssl.SSLContext | None) -> None:
         """Build it for a kubeconfig at ``path``; ``tls`` receives the client certificates."""
@@ -118,6 +112,9 @@ class ExecToken(TokenSource):
         self._plugin = plugin
         self._cluster = cluster
         self._tls = tls
+
+    def forget(self) -> None:
+        self._valid_until = float("-inf")
 
     async def fetch(self) -> str | None:
         if time.time() >= self._valid_until:

@@ -16,7 +16,7 @@ import structlog
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError, CredentialError
-from harvester_ccm.kube.credential_files import fingerprint, load_certificate, read_bytes
+from harvester_ccm.kube.credential_files import load_certificate, read_all, read_bytes
 
 ISSUE_TIMEOUT_SECONDS: Final = 30.0
 _ISSUER: Final = Path(__file__).with_name("issuer.py")
@@ -31,7 +31,7 @@ class ServingCertificate:
     def __init__(self, settings: ServerSettings) -> None:
         self._files = tuple(filter(None, (settings.certificate, settings.key)))
         self._min_version = _VERSIONS[settings.min_tls]
-        self._loaded = fingerprint(*self._files)
+        self._loaded = read_all(self._files)
         self.context: ssl.SSLContext
         """For new connections; set by ``load``."""
 
@@ -44,7 +44,7 @@ class ServingCertificate:
 
     def refresh(self) -> None:
         """Load changed files. If they cannot be used, log the reason and keep the old certificate."""
-        current = fingerprint(*self._files)
+        current = read_all(self._files)
         if current == self._loaded:
             return
         self._loaded = current

@@ -30,7 +30,7 @@ pytestmark = [
 
 ROLE: Final = "harvesterhci.io:cloudprovider"
 RELOADED: Final = "credentials reloaded"
-REFUSED: Final = "changed credentials not usable, keeping the old ones"
+REFUSED: Final = "credentials not reloaded"
 REVOKED_WITHIN: Final = 30.0
 """The API server keeps a token that it has accepted for up to 10 s."""
 EVERY_SECONDS: Final = 0.5

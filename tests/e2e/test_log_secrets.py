@@ -154,9 +154,9 @@ async def make_trouble(stage: Stage, run: CcmProcess, cloud_config: Path) -> Non
     stage.guest_proxy.cut_watches()
     await stage.served("web", within=60)
     rewrite(cloud_config, "current-context: default", "current-context: absent")
-    await stage.logged(run, "changed credentials not usable", within=60)
+    await stage.logged(run, "credentials not reloaded", within=60)
     rewrite(cloud_config, "current-context: absent", "current-context: default")
-    await stage.logged(run, "credentials are back as they were", within=60)
+    await stage.logged(run, "credential files restored", within=60)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import subprocess
 import sys
@@ -146,15 +145,6 @@ async def test_files_that_cannot_be_used_end_the_start(
     damage(pair, authority.issue_server("two", ["two.example.org"]))
 
     with pytest.raises(ConfigurationError, match=f"--tls-cert-file, --tls-private-key-file: .*{message}"):
-        await ServingCertificate(settings(pair)).load()
-
-
-async def test_what_is_no_file_is_not_waited_for(authority: Authority) -> None:
-    pair = authority.issue_server("one", ["one.example.org"])
-    pair.key.unlink()
-    os.mkfifo(pair.key)
-
-    with pytest.raises(ConfigurationError, match=r"one\.key: not a regular file"):
         await ServingCertificate(settings(pair)).load()
 
 
