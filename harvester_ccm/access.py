@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from harvester_ccm.config import GuestSettings, HarvesterSettings, Settings
 from harvester_ccm.errors import ConfigurationError, CredentialError
-from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
-from harvester_ccm.kube.reload import CredentialReloader
 
 
 def harvester_credentials(settings: HarvesterSettings, environment: Mapping[str, str]) -> Credentials:
@@ -27,32 +24,12 @@ def guest_credentials(settings: GuestSettings, environment: Mapping[str, str]) -
 
 
 def both_credentials(settings: Settings, environment: Mapping[str, str]) -> tuple[Credentials, Credentials]:
-    """Return the credentials for the guest and for Harvester.
+    """Return the credentials for the guest cluster and for Harvester.
 
-    Raises CredentialError for Harvester's, ConfigurationError for the guest's: their exit codes differ. When both are
-    wrong, the first has what is wrong with the second as a note.
+    Raises CredentialError for Harvester's, ConfigurationError for the guest cluster's: their exit codes differ.
     """
-    problem = ""
+    harvester = harvester_credentials(settings.harvester, environment)
     try:
-        guest = guest_credentials(settings.guest, environment)
+        return guest_credentials(settings.guest, environment), harvester
     except CredentialError as error:
-        problem = f"guest cluster: {error}"
-    try:
-        harvester = harvester_credentials(settings.harvester, environment)
-    except CredentialError as error:
-        if problem:
-            error.add_note(problem)
-        raise
-    if problem:
-        raise ConfigurationError([problem])
-    return guest, harvester
-
-
-def credential_reloaders(
-    settings: Settings, environment: Mapping[str, str], *, guest: ApiClient, harvester: ApiClient
-) -> list[CredentialReloader]:
-    """Return the reloaders of the credentials of both clients."""
-    return [
-        CredentialReloader(harvester, partial(harvester_credentials, settings.harvester, environment)),
-        CredentialReloader(guest, partial(guest_credentials, settings.guest, environment)),
-    ]
+        raise ConfigurationError([f"guest cluster: {error}"]) from error

@@ -15,12 +15,13 @@ import signal
 import socket
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
 
 from harvester_ccm import __version__
-from harvester_ccm.access import both_credentials, credential_reloaders
+from harvester_ccm.access import both_credentials, guest_credentials, harvester_credentials
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, ClusterIdentity, Settings
 from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
@@ -33,7 +34,6 @@ from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.kube.client import ApiClient, WriteFence
 from harvester_ccm.kube.events import EventRecorder, ObjectReference
-from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.identity import ClusterReplaced, GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
@@ -54,10 +54,8 @@ from harvester_ccm.telemetry.services import measure_load_balancers, measure_nod
 
 DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""
-ANSWER_SECONDS: Final = 1.2
-"""Longest time that writes under way get to be answered at shutdown; the Lease is not released before."""
-RELEASE_SECONDS: Final = 0.5
-"""Time for releasing the Lease and for the last Events at shutdown. With the two above it is less than 2 s."""
+SHUTDOWN_SECONDS: Final = 1.7
+"""Time for responses to writes in flight, for releasing the Lease and for the last Events at shutdown."""
 
 log = structlog.get_logger(__name__)
 
@@ -86,24 +84,27 @@ def run(settings: Settings, environment: Mapping[str, str]) -> int:
 
 
 async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
-    guest_credentials, harvester_credentials = both_credentials(settings, environment)
+    of_guest, of_harvester = both_credentials(settings, environment)
     log.info(
         "starting",
         version=__version__,
         cluster=settings.harvester.cluster_name,
-        harvester=harvester_credentials.server,
-        namespace=harvester_credentials.namespace or "default",
-        guest=guest_credentials.server,
+        harvester=of_harvester.server,
+        namespace=of_harvester.namespace or "default",
+        guest=of_guest.server,
     )
     telemetry = Telemetry(__version__)
     observer = telemetry.request_done
     # Without an election nobody else writes. With one, nothing is written before the Lease is ours.
     fence = WriteFence(shut=settings.leader_election.enabled)
     async with (
-        ApiClient(guest_credentials, cluster="guest", observer=observer, fence=fence) as guest,
-        ApiClient(harvester_credentials, cluster="harvester", observer=observer, fence=fence) as harvester,
+        ApiClient(of_guest, cluster="guest", observer=observer, fence=fence) as guest,
+        ApiClient(of_harvester, cluster="harvester", observer=observer, fence=fence) as harvester,
     ):
-        reloaders = credential_reloaders(settings, environment, guest=guest, harvester=harvester)
+        reloaders = (
+            CredentialReloader(harvester, partial(harvester_credentials, settings.harvester, environment)),
+            CredentialReloader(guest, partial(guest_credentials, settings.guest, environment)),
+        )
         application = Application(settings, guest, harvester, fence=fence, reloaders=reloaders, telemetry=telemetry)
         reviewer = AccessReviewer(guest)
         async with https_server(settings.server, application.health, telemetry=telemetry, reviewer=reviewer):
@@ -150,7 +151,16 @@ class Application:
         self._addresses = VirtualAddresses(self._caches.services, self._caches.load_balancers)
         self._guest_caches = self._caches.services, self._vms.nodes
         self._harvester_caches = self._caches.load_balancers, self._vms.vms, self._vms.vmis
-        self._elector = self._make_elector(f"{host}_{uuid.uuid4()}")
+        election = settings.leader_election
+        self._elector = LeaderElector(
+            guest,
+            fence,
+            namespace=election.namespace,
+            name=election.name,
+            identity=f"{host}_{uuid.uuid4()}",
+            times=LeaseTimes(election.lease_duration, election.renew_deadline, election.retry_period),
+        )
+        self._elector.on_change = self._emit_leadership
         self._reloaders = reloaders
         self._guest_identity = GuestIdentity(guest)
         self._queues: list[WorkQueue] = []
@@ -175,19 +185,6 @@ class Application:
         if settings.leader_election.enabled:
             health.follow_lease(self._elector, settings.leader_election.lease_duration)
             telemetry.follow_lease(settings.leader_election.name, self._elector)
-
-    def _make_elector(self, identity: str) -> LeaderElector:
-        election = self._settings.leader_election
-        elector = LeaderElector(
-            self._guest,
-            self._fence,
-            namespace=election.namespace,
-            name=election.name,
-            identity=identity,
-            times=LeaseTimes(election.lease_duration, election.renew_deadline, election.retry_period),
-        )
-        elector.on_change = self._emit_leadership
-        return elector
 
     async def run(self) -> int:
         """Run until a signal or the loss of the Lease; return the exit code."""
@@ -299,25 +296,14 @@ class Application:
         if lost:
             self._fence.cut()
             return
-        ours = self._elector.taking or (self._elector.leading and await self._all_answered())
         try:
-            async with asyncio.timeout(RELEASE_SECONDS):
-                if ours:
-                    await self._elector.release()
+            async with asyncio.timeout(SHUTDOWN_SECONDS):
+                # The Lease is released after the response to the last write; without one it expires, as after a crash.
+                await self._fence.answered()
+                await self._elector.release()
                 await self._recorder.flush()
         except TimeoutError:
-            log.warning("not finished in time at shutdown", seconds=RELEASE_SECONDS)
-
-    async def _all_answered(self) -> bool:
-        """Return whether no write is under way any more; if one is, the Lease has to run out, as after a crash."""
-        now = loop_time()
-        try:
-            async with asyncio.timeout(min(ANSWER_SECONDS, self._elector.renewal_due - now)):
-                await self._fence.answered()
-        except TimeoutError:
-            log.warning("lease not released, because writes are not answered yet")
-            return False
-        return True
+            log.warning("shutdown not finished in time", seconds=SHUTDOWN_SECONDS, lease_held=self._elector.leading)
 
     def _emit_leadership(self, verb: str, lease: Lease) -> None:
         reference = ObjectReference.of(LEASES, lease)

@@ -104,7 +104,7 @@ def _run_app(settings: Settings, environment: Mapping[str, str]) -> int:
     try:
         return run(settings, environment)
     except CredentialError as error:
-        _report(f"cannot use --cloud-config: {error}", *getattr(error, "__notes__", ()))
+        _report(f"cannot use --cloud-config: {error}")
         return EXIT_CLOUD_CONFIG
     except ConfigurationError as error:
         _report(*error.problems)

@@ -84,18 +84,6 @@ def test_guest_kubeconfig_that_cannot_be_used(
     assert complaints(log) == [f"harvester-ccm: error: guest cluster: {expected}"]
 
 
-def test_both_files_that_cannot_be_used_are_told_at_once(scene: Scene, tmp_path: Path) -> None:
-    given = [tmp_path / "cloud-config", tmp_path / "kubeconfig"]
-    expected = [absent(given[0], given[0]), directory(given[1], given[1])]
-    code, log = outcome(scene, tmp_path, cloud_config=given[0], kubeconfig=given[1])
-
-    assert code == EXIT_CLOUD_CONFIG
-    assert complaints(log) == [
-        f"harvester-ccm: error: cannot use --cloud-config: {expected[0]}",
-        f"harvester-ccm: error: guest cluster: {expected[1]}",
-    ]
-
-
 def with_wrong_token(document: Json, _scene: Scene) -> None:
     document["users"][0]["user"]["token"] = "nonsense"
 
