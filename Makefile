@@ -55,6 +55,11 @@ dev: $(READY) ## start two clusters and the controller for manual work; FAULT=no
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager kubectl > /dev/null
 	@$(BIN)/python -m devenv.demo --keep $(if $(FAULT),--fault $(FAULT))
 
+.PHONY: acceptance
+acceptance: $(READY) ## test an installed controller: GUEST=kubeconfig HARVESTER=cloud-config, SKIP='dhcp vm', SWAP=1
+	@test -n "$(GUEST)" -a -n "$(HARVESTER)" || { echo "Set GUEST and HARVESTER to the kubeconfigs of both clusters." >&2; exit 1; }
+	@$(BIN)/python -m devenv.acceptance $(addprefix --skip=,$(SKIP)) $(if $(SWAP),--swap) $(GUEST) $(HARVESTER)
+
 .PHONY: check
 check: $(READY) ## check format, lint, types, imports and the number of lines
 	$(BIN)/ruff format --check .
