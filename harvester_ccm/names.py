@@ -1,16 +1,13 @@
 """Catalogue of every name that users, Harvester, kube-vip and Rancher share with us.
 
-Each annotation, label, taint, finalizer and Event reason stands here once, with its meaning; the reference page is
-generated from this catalogue. Changing a value breaks running
-clusters.
+Each annotation, label, taint, finalizer and Event reason is here once. The reference page is generated from the texts,
+which have one form: object and kind, who sets it: value (default). Meaning. Changing a value breaks running clusters.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal
-
-from msgspec import Struct
+from typing import Final
 
 PROGRAM: Final = "harvester-ccm"
 PROGRAM_NAMES: Final = (PROGRAM, "harvester-cloud-provider")
@@ -21,279 +18,178 @@ PREFIX: Final = "cloudprovider.harvesterhci.io/"
 DEFAULT_CLUSTER_NAME: Final = "kubernetes"
 """What the flag --cluster-name is when nobody sets it; two clusters of this name cannot be told apart."""
 
-
-class Key(Struct, frozen=True):
-    """Catalogue entry of a key."""
-
-    name: str
-    on: str
-    """Kind of object that carries it."""
-    kind: Literal["annotation", "label", "taint", "finalizer", "condition"]
-    direction: Literal["read", "written", "both"]
-    value: str
-    """What a value looks like."""
-    default: str
-    meaning: str
-    writer: str = ""
-    """Who writes it, where the direction alone does not say: users write what is read of a Service."""
-
-
-CATALOGUE: Final[list[Key]] = []
-
-
-def catalogued(  # noqa: PLR0913 - one row of the catalogue
-    name: str,
-    on: str,
-    kind: Literal["annotation", "label", "taint", "finalizer", "condition"],
-    direction: Literal["read", "written", "both"],
-    *,
-    value: str,
-    meaning: str,
-    default: str = "",
-    writer: str = "",
-) -> str:
-    """Put a key into the catalogue and return its name."""
-    CATALOGUE.append(Key(name, on, kind, direction, value, default, meaning, writer))
-    return name
-
-
 # What users write on a Service.
-IPAM: Final = catalogued(
-    PREFIX + "ipam", "Service", "annotation", "read", value="`pool` or `dhcp`", default="pool",
-    meaning="Where the address comes from: an IP pool of Harvester, or a DHCP server in the network of the nodes. "
-    "Fixed once the load balancer exists.",
-)  # fmt: skip
-NETWORK: Final = catalogued(
-    PREFIX + "network", "Service", "annotation", "read", value="`namespace/name` of a VM network",
-    meaning="Network the address must belong to. Fixed once the load balancer has an address.",
-)  # fmt: skip
-PROJECT: Final = catalogued(
-    PREFIX + "project", "Service", "annotation", "read", value="`cluster/project` id",
-    meaning="Rancher project used to choose the IP pool of a VM load balancer. For a cluster load balancer Harvester "
-    "overwrites it with the project of the VMs' namespace.",
-)  # fmt: skip
-POOL_NAMESPACE: Final = catalogued(
-    PREFIX + "namespace", "Service", "annotation", "read", value="namespace in Harvester",
-    meaning="Namespace used to choose the IP pool; Harvester overwrites it with the load balancer's own.",
-)  # fmt: skip
-PRIMARY_SERVICE: Final = catalogued(
-    PREFIX + "primary-service", "Service", "annotation", "read", value="`namespace/name` of a Service",
-    meaning="Share the address of that Service instead of getting one's own.",
-)  # fmt: skip
-WORKLOAD_TYPE: Final = catalogued(
-    PREFIX + "workload-type", "Service", "annotation", "read", value="`cluster` or `vm`", default="cluster",
-    meaning="Who announces the address: kube-vip in this cluster, or Harvester itself with health checks.",
-)  # fmt: skip
-IP_POOL: Final = catalogued(
-    PREFIX + "ip-pool", "Service", "annotation", "read", value="name of an IP pool",
-    meaning="Take the address from this pool, whatever its selector says. Fixed once the load balancer has an address.",
-)  # fmt: skip
-REQUESTED_ADDRESS: Final = catalogued(
-    PREFIX + "requested-address", "Service", "annotation", "both", value="IPv4 address",
-    meaning="Address the user would like. Harvester cannot be asked for one: it is compared with the one that was "
-    "given. Filled from `kube-vip.io/loadbalancerIPs` if that was set before the Service was first seen, or before "
-    "this program took over from another provider.",
-)  # fmt: skip
-HEALTH_CHECK_PORT: Final = catalogued(
-    PREFIX + "healthcheck-port", "Service", "annotation", "read", value="Service port number, port name or node port",
-    meaning="Check every node by a TCP connect to the node port behind this port; asks for a VM load balancer.",
-)  # fmt: skip
-HEALTH_CHECK_SUCCESS_THRESHOLD: Final = catalogued(
-    PREFIX + "healthcheck-success-threshold", "Service", "annotation", "read", value="number from 1", default="1",
-    meaning="Successful checks in a row before a node gets traffic.",
-)  # fmt: skip
-HEALTH_CHECK_FAILURE_THRESHOLD: Final = catalogued(
-    PREFIX + "healthcheck-failure-threshold", "Service", "annotation", "read", value="number from 1", default="3",
-    meaning="Failed checks in a row before a node gets no more traffic.",
-)  # fmt: skip
-HEALTH_CHECK_PERIOD: Final = catalogued(
-    PREFIX + "healthcheck-periodseconds", "Service", "annotation", "read", value="seconds from 1", default="5",
-    meaning="Time between two checks of a node.",
-)  # fmt: skip
-HEALTH_CHECK_TIMEOUT: Final = catalogued(
-    PREFIX + "healthcheck-timeoutseconds", "Service", "annotation", "read", value="seconds from 1", default="3",
-    meaning="Time a node has to accept the connection.",
-)  # fmt: skip
+IPAM: Final = PREFIX + "ipam"
+"""Service annotation, set by users: `pool` or `dhcp` (default: `pool`). Where the address comes from: an IP pool of
+Harvester, or a DHCP server in the network of the nodes. Fixed once the load balancer exists."""
+NETWORK: Final = PREFIX + "network"
+"""Service annotation, set by users: `namespace/name` of a VM network. Network the address must belong to. Fixed once
+the load balancer has an address."""
+PROJECT: Final = PREFIX + "project"
+"""Service annotation, set by users: `cluster/project` id. Rancher project used to choose the IP pool of a VM load
+balancer. For a cluster load balancer Harvester overwrites it with the project of the VMs' namespace."""
+POOL_NAMESPACE: Final = PREFIX + "namespace"
+"""Service annotation, set by users: namespace in Harvester. Namespace used to choose the IP pool; Harvester overwrites
+it with the load balancer's own."""
+PRIMARY_SERVICE: Final = PREFIX + "primary-service"
+"""Service annotation, set by users: `namespace/name` of a Service. Share the address of that Service instead of getting
+one's own."""
+WORKLOAD_TYPE: Final = PREFIX + "workload-type"
+"""Service annotation, set by users: `cluster` or `vm` (default: `cluster`). Who announces the address: kube-vip in this
+cluster, or Harvester itself with health checks."""
+IP_POOL: Final = PREFIX + "ip-pool"
+"""Service annotation, set by users: name of an IP pool. Take the address from this pool, whatever its selector says.
+Fixed once the load balancer has an address."""
+REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
+"""Service annotation, set and read by this program: IPv4 address. Address the user would like. Harvester cannot be
+asked for one: it is compared with the one that was given. Filled from `kube-vip.io/loadbalancerIPs` if that was set
+before the Service was first seen, or before this program took over from another provider."""
+HEALTH_CHECK_PORT: Final = PREFIX + "healthcheck-port"
+"""Service annotation, set by users: Service port number, port name or node port. Check every node by a TCP connect to
+the node port behind this port; asks for a VM load balancer."""
+HEALTH_CHECK_SUCCESS_THRESHOLD: Final = PREFIX + "healthcheck-success-threshold"
+"""Service annotation, set by users: number from 1 (default: `1`). Successful checks in a row before a node gets
+traffic."""
+HEALTH_CHECK_FAILURE_THRESHOLD: Final = PREFIX + "healthcheck-failure-threshold"
+"""Service annotation, set by users: number from 1 (default: `3`). Failed checks in a row before a node gets no more
+traffic."""
+HEALTH_CHECK_PERIOD: Final = PREFIX + "healthcheck-periodseconds"
+"""Service annotation, set by users: seconds from 1 (default: `5`). Time between two checks of a node."""
+HEALTH_CHECK_TIMEOUT: Final = PREFIX + "healthcheck-timeoutseconds"
+"""Service annotation, set by users: seconds from 1 (default: `3`). Time a node has to accept the connection."""
 
-DESCRIPTION: Final = catalogued(
-    PREFIX + "description", "Service", "annotation", "read", value="text",
-    default="`namespace/name of cluster NAME`",
-    meaning="Description of the load balancer, which Harvester shows in its lists.",
-)  # fmt: skip
+DESCRIPTION: Final = PREFIX + "description"
+"""Service annotation, set by users: text (default: `namespace/name of cluster NAME`). Description of the load balancer,
+which Harvester shows in its lists."""
+
+SERVICE_ANNOTATIONS: Final = (
+    IPAM,
+    NETWORK,
+    PROJECT,
+    POOL_NAMESPACE,
+    PRIMARY_SERVICE,
+    WORKLOAD_TYPE,
+    IP_POOL,
+    REQUESTED_ADDRESS,
+    HEALTH_CHECK_PORT,
+    HEALTH_CHECK_SUCCESS_THRESHOLD,
+    HEALTH_CHECK_FAILURE_THRESHOLD,
+    HEALTH_CHECK_PERIOD,
+    HEALTH_CHECK_TIMEOUT,
+    DESCRIPTION,
+)
+"""The annotations of this program on a Service."""
 
 # What we write on a Service.
-PRIMARY_SERVICE_LABEL: Final = catalogued(
-    PREFIX + "primary-service", "Service", "label", "written", value="`namespace.name`",
-    meaning="Marks a Service that shares the address of another one.",
-)  # fmt: skip
-LOAD_BALANCER_READY: Final = catalogued(
-    PREFIX + "LoadBalancerReady", "Service", "condition", "written", value="`True` or `False`",
-    meaning="Whether the Service has its load balancer. `reason` and `message` say what it waits for, or who refuses "
-    "it, once an Event does.",
-)  # fmt: skip
-SERVICE_FINALIZER: Final = catalogued(
-    "service.kubernetes.io/load-balancer-cleanup", "Service", "finalizer", "written", value="",
-    meaning="Holds a deleted Service until its load balancer is deleted in Harvester.",
-)  # fmt: skip
+PRIMARY_SERVICE_LABEL: Final = PREFIX + "primary-service"
+"""Service label, set by this program: `namespace.name`. Marks a Service that shares the address of another one."""
+LOAD_BALANCER_READY: Final = PREFIX + "LoadBalancerReady"
+"""Service condition, set by this program: `True` or `False`. Whether the Service has its load balancer. `reason` and
+`message` say what it waits for, or who refuses it, once an Event does."""
+SERVICE_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
+"""Service finalizer, set by this program. Holds a deleted Service until its load balancer is deleted in Harvester."""
 
 # kube-vip's; only ``plan.service.kube_vip`` reads and writes them.
-KUBE_VIP_ADDRESSES: Final = catalogued(
-    "kube-vip.io/loadbalancerIPs", "Service", "annotation", "both", value="address, `0.0.0.0` or empty",
-    meaning="What kube-vip announces: the address, one from DHCP (`0.0.0.0`), or nothing (empty) while the Service "
-    "waits.",
-)  # fmt: skip
-KUBE_VIP_INTERFACE: Final = catalogued(
-    "kube-vip.io/serviceInterface", "Service", "annotation", "both", value="network device",
-    meaning="Device in the nodes on which kube-vip announces the address of a Service with a network.",
-)  # fmt: skip
-KUBE_VIP_IGNORE: Final = catalogued(
-    "kube-vip.io/ignore", "Service", "annotation", "written", value="`true`",
-    meaning="Tells kube-vip in this cluster to leave a Service alone that waits for an address, or whose address "
-    "Harvester announces.",
-)  # fmt: skip
-KUBE_VIP_HOST: Final = catalogued(
-    "kube-vip.io/vipHost", "Service", "annotation", "read", writer="kube-vip", value="node name",
-    meaning="The node that announces the address.",
-)  # fmt: skip
-KUBE_VIP_LEASE: Final = catalogued(
-    "kube-vip.io/requestedIP", "Service", "annotation", "read", writer="kube-vip", value="address",
-    meaning="The address that kube-vip has leased from DHCP.",
-)  # fmt: skip
+KUBE_VIP_ADDRESSES: Final = "kube-vip.io/loadbalancerIPs"
+"""Service annotation, set and read by this program: address, `0.0.0.0` or empty. What kube-vip announces: the address,
+one from DHCP (`0.0.0.0`), or nothing (empty) while the Service waits."""
+KUBE_VIP_INTERFACE: Final = "kube-vip.io/serviceInterface"
+"""Service annotation, set and read by this program: network device. Device in the nodes on which kube-vip announces the
+address of a Service with a network."""
+KUBE_VIP_IGNORE: Final = "kube-vip.io/ignore"
+"""Service annotation, set by this program: `true`. Tells kube-vip in this cluster to leave a Service alone that waits
+for an address, or whose address Harvester announces."""
+KUBE_VIP_HOST: Final = "kube-vip.io/vipHost"
+"""Service annotation, set by kube-vip: node name. The node that announces the address."""
+KUBE_VIP_LEASE: Final = "kube-vip.io/requestedIP"
+"""Service annotation, set by kube-vip: address. The address that kube-vip has leased from DHCP."""
 
-ENDPOINTS_TOUCHED: Final = catalogued(
-    PREFIX + "touched", "EndpointSlice", "annotation", "written", value="version of the Service",
-    meaning="Written to have kube-vip look at the Service again; says nothing else.",
-)  # fmt: skip
+ENDPOINTS_TOUCHED: Final = PREFIX + "touched"
+"""EndpointSlice annotation, set by this program: version of the Service. Written to have kube-vip look at the Service
+again; says nothing else."""
 
 # What we write on a Harvester LoadBalancer.
-LB_TOUCH: Final = catalogued(
-    PREFIX + "touch-again", "LoadBalancer", "annotation", "both", value="`true`",
-    meaning="The load balancer replaced one of the same name; it is written once more some seconds later, because "
-    "Harvester's clean-up of the old one may take parts of the new one with it.",
-)  # fmt: skip
-LB_ASKED_AGAIN: Final = catalogued(
-    PREFIX + "asked-again", "LoadBalancer", "annotation", "both", value="`true`",
-    meaning="The load balancer has no address and is to be deleted; what Harvester says of it since then shows that no "
-    "address is booked for it, which a deletion would lose.",
-)  # fmt: skip
-LB_CLUSTER: Final = catalogued(
-    PREFIX + "cluster", "LoadBalancer", "label", "both", value="cluster name",
-    meaning="Guest cluster the load balancer belongs to; Harvester cleans up by it.",
-)  # fmt: skip
-LB_SERVICE_NAMESPACE: Final = catalogued(
-    PREFIX + "serviceNamespace", "LoadBalancer", "label", "both", value="namespace",
-    meaning="Namespace of the Service it serves.",
-)  # fmt: skip
-LB_SERVICE_NAME: Final = catalogued(
-    PREFIX + "serviceName", "LoadBalancer", "label", "both", value="name", meaning="Name of the Service it serves.",
-)  # fmt: skip
-LB_OWNER: Final = catalogued(
-    PREFIX + "cluster-uid", "LoadBalancer", "annotation", "both", value="UID",
-    meaning="UID of the guest cluster's kube-system namespace: tells clusters of the same name apart.",
-)  # fmt: skip
-LB_SERVICE_UID: Final = catalogued(
-    PREFIX + "service-uid", "LoadBalancer", "annotation", "both", value="UID",
-    meaning="UID of the Service that the load balancer was last written for.",
-)  # fmt: skip
-LB_SERVICE_UUID: Final = catalogued(
-    PREFIX + "service-uuid", "LoadBalancer", "annotation", "read", value="UID",
-    meaning="UID of the Service, written by the providers before 0.2.",
-)  # fmt: skip
-LB_REQUESTED_NETWORK: Final = catalogued(
-    PREFIX + "lb-network", "LoadBalancer", "annotation", "both", value="`namespace/name`",
-    meaning="Network the Service asked for; fixed once the load balancer has an address.",
-)  # fmt: skip
-LB_MANAGEMENT_NETWORK: Final = catalogued(
-    PREFIX + "managementNetwork", "LoadBalancer", "annotation", "written", value="`namespace/name`",
-    meaning="Value of --management-network; Harvester chooses the pool by it when no network was asked for.",
-)  # fmt: skip
+LB_TOUCH: Final = PREFIX + "touch-again"
+"""LoadBalancer annotation, set and read by this program: `true`. The load balancer replaced one of the same name; it is
+written once more some seconds later, because Harvester's clean-up of the old one may take parts of the new one with
+it."""
+LB_ASKED_AGAIN: Final = PREFIX + "asked-again"
+"""LoadBalancer annotation, set and read by this program: `true`. The load balancer has no address and is to be deleted;
+what Harvester says of it since then shows that no address is booked for it, which a deletion would lose."""
+LB_CLUSTER: Final = PREFIX + "cluster"
+"""LoadBalancer label, set and read by this program: cluster name. Guest cluster the load balancer belongs to; Harvester
+cleans up by it."""
+LB_SERVICE_NAMESPACE: Final = PREFIX + "serviceNamespace"
+"""LoadBalancer label, set and read by this program: namespace. Namespace of the Service it serves."""
+LB_SERVICE_NAME: Final = PREFIX + "serviceName"
+"""LoadBalancer label, set and read by this program: name. Name of the Service it serves."""
+LB_OWNER: Final = PREFIX + "cluster-uid"
+"""LoadBalancer annotation, set and read by this program: UID. UID of the guest cluster's kube-system namespace: tells
+clusters of the same name apart."""
+LB_SERVICE_UID: Final = PREFIX + "service-uid"
+"""LoadBalancer annotation, set and read by this program: UID. UID of the Service that the load balancer was last
+written for."""
+LB_SERVICE_UUID: Final = PREFIX + "service-uuid"
+"""LoadBalancer annotation, set by others: UID. UID of the Service, written by the providers before 0.2."""
+LB_REQUESTED_NETWORK: Final = PREFIX + "lb-network"
+"""LoadBalancer annotation, set and read by this program: `namespace/name`. Network the Service asked for; fixed once
+the load balancer has an address."""
+LB_MANAGEMENT_NETWORK: Final = PREFIX + "managementNetwork"
+"""LoadBalancer annotation, set by this program: `namespace/name`. Value of --management-network; Harvester chooses the
+pool by it when no network was asked for."""
 LB_PREFIX: Final = "loadbalancer.harvesterhci.io/"
-LB_SELECT_CLUSTER: Final = catalogued(
-    LB_PREFIX + "cluster", "LoadBalancer", "annotation", "written", value="cluster name",
-    meaning="Guest cluster, for Harvester's choice of a pool.",
-)  # fmt: skip
-LB_SELECT_NETWORK: Final = catalogued(
-    LB_PREFIX + "network", "LoadBalancer", "annotation", "both", value="`namespace/name`",
-    meaning="Network, for Harvester's choice of a pool; filled by Harvester when empty.",
-)  # fmt: skip
-LB_SELECT_PROJECT: Final = catalogued(
-    LB_PREFIX + "project", "LoadBalancer", "annotation", "written", value="`cluster/project`",
-    meaning="Project, for Harvester's choice of a pool.",
-)  # fmt: skip
-LB_SELECT_NAMESPACE: Final = catalogued(
-    LB_PREFIX + "namespace", "LoadBalancer", "annotation", "written", value="namespace",
-    meaning="Namespace, for Harvester's choice of a pool.",
-)  # fmt: skip
-LB_CONTROLLER_FINALIZER: Final = catalogued(
-    "wrangler.cattle.io/harvester-lb-controller", "LoadBalancer", "finalizer", "both", value="",
-    meaning="Harvester's own: it returns the address to the pool before the load balancer goes. A load balancer "
-    "deleted without it loses its address. New ones are created with it, which saves Harvester a write.",
-)  # fmt: skip
+LB_SELECT_CLUSTER: Final = LB_PREFIX + "cluster"
+"""LoadBalancer annotation, set by this program: cluster name. Guest cluster, for Harvester's choice of a pool."""
+LB_SELECT_NETWORK: Final = LB_PREFIX + "network"
+"""LoadBalancer annotation, set and read by this program: `namespace/name`. Network, for Harvester's choice of a pool;
+filled by Harvester when empty."""
+LB_SELECT_PROJECT: Final = LB_PREFIX + "project"
+"""LoadBalancer annotation, set by this program: `cluster/project`. Project, for Harvester's choice of a pool."""
+LB_SELECT_NAMESPACE: Final = LB_PREFIX + "namespace"
+"""LoadBalancer annotation, set by this program: namespace. Namespace, for Harvester's choice of a pool."""
+LB_CONTROLLER_FINALIZER: Final = "wrangler.cattle.io/harvester-lb-controller"
+"""LoadBalancer finalizer, set and read by this program. Harvester's own: it returns the address to the pool before the
+load balancer goes. A load balancer deleted without it loses its address. New ones are created with it, which saves
+Harvester a write."""
 
 # Nodes, virtual machines.
-UNINITIALIZED_TAINT: Final = catalogued(
-    "node.cloudprovider.kubernetes.io/uninitialized", "Node", "taint", "both", value="any",
-    meaning="Keeps workloads off a node until provider ID, addresses and zone are set.",
-)  # fmt: skip
-SHUTDOWN_TAINT: Final = catalogued(
-    "node.cloudprovider.kubernetes.io/shutdown", "Node", "taint", "both", value="",
-    meaning="The node's VM is shut down.",
-)  # fmt: skip
-EXCLUDE_NODE_LABEL: Final = catalogued(
-    "node.kubernetes.io/exclude-from-external-load-balancers", "Node", "label", "read", value="any but `false`",
-    meaning="The node gets no traffic from VM load balancers.",
-)  # fmt: skip
-PROVIDED_NODE_IP: Final = catalogued(
-    "alpha.kubernetes.io/provided-node-ip", "Node", "annotation", "read", value="address, or one per family",
-    meaning="The address the kubelet was started with; becomes the InternalIP.",
-)  # fmt: skip
-ADDITIONAL_INTERNAL_IPS: Final = catalogued(
-    PREFIX + "additional-internal-ips", "Node", "annotation", "read", value="JSON list of addresses",
-    meaning="Addresses of the VM that are not published as ExternalIP.",
-)  # fmt: skip
-VM_CREATOR: Final = catalogued(
-    "harvesterhci.io/creator", "VirtualMachineInstance", "label", "read",
-    value="`docker-machine-driver-harvester`", meaning="Made by Rancher's node driver.",
-)  # fmt: skip
-VM_CLUSTER: Final = catalogued(
-    "guestcluster.harvesterhci.io/name", "VirtualMachineInstance", "label", "read", value="cluster name",
-    meaning="Guest cluster the VM is a node of.",
-)  # fmt: skip
-VM_NAME: Final = catalogued(
-    "harvesterhci.io/vmName", "VirtualMachineInstance", "label", "read", value="name of the VM",
-    meaning="Selects the backends of a VM load balancer.",
-)  # fmt: skip
-ZONE: Final = catalogued(
-    "topology.kubernetes.io/zone", "Node", "label", "both", value="zone", meaning="Zone of the host the VM runs on."
-)
-REGION: Final = catalogued(
-    "topology.kubernetes.io/region", "Node", "label", "both", value="region", meaning="Region of that host."
-)
-ZONE_BETA: Final = catalogued(
-    "failure-domain.beta.kubernetes.io/zone", "Node", "label", "both", value="zone", meaning="Older name of the zone."
-)
-REGION_BETA: Final = catalogued(
-    "failure-domain.beta.kubernetes.io/region", "Node", "label", "both", value="region",
-    meaning="Older name of the region.",
-)  # fmt: skip
-MACHINE_RECORD: Final = catalogued(
-    PREFIX + "virtual-machine", "Node", "annotation", "both", value="`namespace/name` of the VM",
-    meaning="VM whose UID is in the provider ID: the one that Harvester is asked for before the Node is deleted. A "
-    "Node of a VM in another namespace is not deleted.",
-)  # fmt: skip
-GO_MACHINE_RECORD: Final = catalogued(
-    PREFIX + "vm-name-of-guest-cluster-node", "Node", "annotation", "read", value="name of the VM",
-    meaning="What the Go provider from v0.2.9 on has recorded; read where the Node has no `virtual-machine`.",
-    writer="Go provider",
-)  # fmt: skip
-INSTANCE_TYPE: Final = catalogued(
-    "node.kubernetes.io/instance-type", "Node", "label", "written", value="text",
-    meaning="Copied from the older name where that is set; Harvester names no instance types.",
-)  # fmt: skip
-INSTANCE_TYPE_BETA: Final = catalogued(
-    "beta.kubernetes.io/instance-type", "Node", "label", "read", value="text",
-    meaning="Older name of the instance type.",
-)  # fmt: skip
+UNINITIALIZED_TAINT: Final = "node.cloudprovider.kubernetes.io/uninitialized"
+"""Node taint, set and read by this program: any. Keeps workloads off a node until provider ID, addresses and zone are
+set."""
+SHUTDOWN_TAINT: Final = "node.cloudprovider.kubernetes.io/shutdown"
+"""Node taint, set and read by this program. The node's VM is shut down."""
+EXCLUDE_NODE_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+"""Node label, set by others: any but `false`. The node gets no traffic from VM load balancers."""
+PROVIDED_NODE_IP: Final = "alpha.kubernetes.io/provided-node-ip"
+"""Node annotation, set by others: address, or one per family. The address the kubelet was started with; becomes the
+InternalIP."""
+ADDITIONAL_INTERNAL_IPS: Final = PREFIX + "additional-internal-ips"
+"""Node annotation, set by others: JSON list of addresses. Addresses of the VM that are not published as ExternalIP."""
+VM_CREATOR: Final = "harvesterhci.io/creator"
+"""VirtualMachineInstance label, set by others: `docker-machine-driver-harvester`. Made by Rancher's node driver."""
+VM_CLUSTER: Final = "guestcluster.harvesterhci.io/name"
+"""VirtualMachineInstance label, set by others: cluster name. Guest cluster the VM is a node of."""
+VM_NAME: Final = "harvesterhci.io/vmName"
+"""VirtualMachineInstance label, set by others: name of the VM. Selects the backends of a VM load balancer."""
+ZONE: Final = "topology.kubernetes.io/zone"
+"""Node label, set and read by this program: zone. Zone of the host the VM runs on."""
+REGION: Final = "topology.kubernetes.io/region"
+"""Node label, set and read by this program: region. Region of that host."""
+ZONE_BETA: Final = "failure-domain.beta.kubernetes.io/zone"
+"""Node label, set and read by this program: zone. Older name of the zone."""
+REGION_BETA: Final = "failure-domain.beta.kubernetes.io/region"
+"""Node label, set and read by this program: region. Older name of the region."""
+MACHINE_RECORD: Final = PREFIX + "virtual-machine"
+"""Node annotation, set and read by this program: `namespace/name` of the VM. VM whose UID is in the provider ID: the
+one that Harvester is asked for before the Node is deleted. A Node of a VM in another namespace is not deleted."""
+GO_MACHINE_RECORD: Final = PREFIX + "vm-name-of-guest-cluster-node"
+"""Node annotation, set by Go provider: name of the VM. What the Go provider from v0.2.9 on has recorded; read where the
+Node has no `virtual-machine`."""
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+"""Node label, set by this program: text. Copied from the older name where that is set; Harvester names no instance
+types."""
+INSTANCE_TYPE_BETA: Final = "beta.kubernetes.io/instance-type"
+"""Node label, set by others: text. Older name of the instance type."""
 
 NODE_DRIVER: Final = "docker-machine-driver-harvester"
 """Value of the creator label on VMs of Rancher's node driver."""

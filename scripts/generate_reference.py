@@ -1,4 +1,4 @@
-"""Write docs/reference/annotations.md from the catalogue in ``harvester_ccm/names.py``.
+"""Write docs/reference/annotations.md from the names in ``harvester_ccm/names.py`` and the texts under them.
 
 ``python scripts/generate_reference.py`` writes the page, ``--check`` only says whether it is as it should be.
 """
@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
+from collections.abc import Iterator
 from enum import StrEnum
 from itertools import groupby, pairwise
 from pathlib import Path
 
 from harvester_ccm import names
 
-SOURCES = f"`{names.__name__.replace('.', '/')}.py`"
-"""The catalogue is complete when both are imported."""
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "annotations.md"
-KIND_ORDER = ("annotation", "label", "taint", "finalizer", "condition")
+KINDS = ("annotation", "label", "taint", "finalizer", "condition")
 EVENTS_ON: dict[str, type[StrEnum]] = {"Services and the Lease": names.Reason, "Nodes": names.NodeReason}
+TEXT = re.compile(
+    rf"(?P<on>\w+) (?P<kind>{'|'.join(KINDS)}), (?P<source>set [^:.]*?)"
+    r"(?:: (?P<value>.*?)(?: \(default: (?P<default>.*?)\))?)?\. (?P<meaning>.*)"
+)
+"""Text under a key."""
 
 
 def annotations_page() -> str:
@@ -26,28 +31,31 @@ def annotations_page() -> str:
     lines = [
         "# Annotations, labels, taints, finalizers, Event reasons",
         "",
-        f"Made from {SOURCES} by `make generate`; changes go there.",
+        "Made from `harvester_ccm/names.py` by `make generate`; changes go there.",
     ]
-    for thing, entries in groupby(sorted(names.CATALOGUE, key=_order), key=lambda key: key.on):
+    entries = sorted(keys(), key=lambda key: (key[1]["on"] != "Service", key[1]["on"], KINDS.index(key[1]["kind"])))
+    for thing, rows in groupby(entries, key=lambda key: key[1]["on"]):
         article = "an" if thing.startswith("E") else "a"
         lines += ["", f"## On {article} {thing}", "", "| Key | Value | Meaning |", "|---|---|---|"]
-        lines += [_row(key) for key in entries]
+        lines += [_row(name, text) for name, text in rows]
     for things, catalogue in EVENTS_ON.items():
         lines += ["", f"## Events on {things}", "", "| Reason | Type | Meaning |", "|---|---|---|"]
         lines += [f"| `{reason}` | {kind} | {meaning} |" for reason, kind, meaning in reasons(catalogue)]
     return "\n".join(lines) + "\n"
 
 
-def _order(key: names.Key) -> tuple[bool, str, int]:
-    return (key.on != "Service", key.on, KIND_ORDER.index(key.kind))
+def keys() -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield every key with the parts of its text."""
+    for constant, text in pairwise(ast.parse(inspect.getsource(names)).body):
+        if isinstance(constant, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            found = TEXT.fullmatch(" ".join(str(text.value.value).split()))
+            if found:
+                yield vars(names)[ast.unparse(constant.target)], found.groupdict("")
 
 
-def _row(key: names.Key) -> str:
-    others = "users" if key.on == "Service" else "others"
-    sources = {"read": f"set by {others}", "written": "set by this program", "both": "set and read by this program"}
-    source = f"set by {key.writer}" if key.writer else sources[key.direction]
-    default = f"<br>default: `{key.default.strip('`')}`" if key.default else ""
-    return f"| `{key.name}`<br>{key.kind}, {source} | {key.value}{default} | {key.meaning} |"
+def _row(name: str, text: dict[str, str]) -> str:
+    default = f"<br>default: {text['default']}" if text["default"] else ""
+    return f"| `{name}`<br>{text['kind']}, {text['source']} | {text['value']}{default} | {text['meaning']} |"
 
 
 def reasons(catalogue: type[StrEnum]) -> list[tuple[str, str, str]]:

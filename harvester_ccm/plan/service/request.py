@@ -19,7 +19,6 @@ from harvester_ccm.model.core import ConfigMap, Service, ServicePort, published_
 from harvester_ccm.model.harvester import HealthCheck, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
-    CATALOGUE,
     DESCRIPTION,
     DHCP_ADDRESS,
     HEALTH_CHECK_FAILURE_THRESHOLD,
@@ -36,6 +35,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     PROJECT,
     REQUESTED_ADDRESS,
+    SERVICE_ANNOTATIONS,
     WORKLOAD_TYPE,
     Reason,
 )
@@ -267,14 +267,11 @@ def _number(service: Service, key: str, problems: list[EventMessage]) -> int:
     return default
 
 
-_KNOWN: Final = frozenset(
-    key.name for key in CATALOGUE if key.name.startswith(PREFIX) and key.on == "Service" and key.kind == "annotation"
-)
-
-
 def unknown_annotations(service: Service) -> EventMessage | None:
     """Return one note about all annotations of our prefix that mean nothing, each with the nearest known one."""
-    unknown = [key for key in service.metadata.annotations or {} if key.startswith(PREFIX) and key not in _KNOWN]
+    unknown = [
+        key for key in service.metadata.annotations or {} if key.startswith(PREFIX) and key not in SERVICE_ANNOTATIONS
+    ]
     if not unknown:
         return None
     shown = ", ".join(map(_likened, heapq.nsmallest(MOST_UNKNOWN, unknown)))
@@ -286,7 +283,7 @@ def unknown_annotations(service: Service) -> EventMessage | None:
 def _likened(key: str) -> str:
     """Return an unknown annotation with the known one that it is most like."""
     # The common prefix would make any two keys look alike.
-    names = sorted(name.removeprefix(PREFIX) for name in _KNOWN)
+    names = sorted(name.removeprefix(PREFIX) for name in SERVICE_ANNOTATIONS)
     nearest = difflib.get_close_matches(key.removeprefix(PREFIX).lower(), names, 1, 0.7)
     return f"{key} (did you mean {PREFIX}{nearest[0]}?)" if nearest else key
 
@@ -350,7 +347,7 @@ def _ignored_by_harvester(service: Service) -> Iterator[str]:
 
 
 def _ignored_on_secondary(service: Service, request: Request, primary: Service) -> Iterator[str]:
-    keys = [key for key in (IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE) if key in request.present]
+    keys: list[str] = [key for key in (IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE) if key in request.present]
     keys += [*request.health_check_annotations, *([IPAM] if request.ipam is None else [])]
     found, key = Announcement.of(service), primary.metadata.key
     if keys:

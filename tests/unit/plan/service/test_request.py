@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harvester_ccm.names import (
-    CATALOGUE,
     HEALTH_CHECK_FAILURE_THRESHOLD,
     HEALTH_CHECK_PERIOD,
     HEALTH_CHECK_PORT,
@@ -22,6 +21,7 @@ from harvester_ccm.names import (
     PREFIX,
     PRIMARY_SERVICE,
     REQUESTED_ADDRESS,
+    SERVICE_ANNOTATIONS,
     WORKLOAD_TYPE,
     Reason,
 )
@@ -220,7 +220,7 @@ def test_unknown_annotations_are_told_in_one_note(names: list[str], text: str) -
 
 
 def test_known_and_foreign_annotations_are_not_told() -> None:
-    known = {key.name: "x" for key in CATALOGUE if key.on == "Service" and key.kind == "annotation"}
+    known = dict.fromkeys(SERVICE_ANNOTATIONS, "x")
     foreign = {"kube-vip.io/vipHost": "node-1", "example.com/x": "y", f"{PREFIX}description": "left by a form"}
     assert unknown_annotations(service(annotations={**known, **foreign})) is None
 
