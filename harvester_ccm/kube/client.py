@@ -165,7 +165,6 @@ class ApiClient:
 
     async def use(self, credentials: Credentials) -> None:
         """Switch to other credentials; running watches end, and their informers open new ones."""
-        self._certificate = 0
         self._credentials = credentials
         await self.close()
 
@@ -318,9 +317,13 @@ class ApiClient:
         content_type: str = "",
     ) -> aiohttp.ClientResponse:
         """Return the open response of an accepted request; raise the API's error otherwise."""
-        started, status = loop_time(), 0
+        credentials, started, status = self._credentials, loop_time(), 0
         try:
-            credentials, token = await self._authorize()
+            token = await credentials.token.fetch() or ""
+            if self._certificate != credentials.token.certificates:
+                # Connections keep the client certificate that they were opened with.
+                self._certificate = credentials.token.certificates
+                await self.close()
             headers = {"Audit-ID": request_id}
             if token:
                 headers["Authorization"] = f"Bearer {token}"
@@ -350,19 +353,6 @@ class ApiClient:
             if self._observer is not None:
                 verb = "WATCH" if params and "watch" in params else method
                 self._observer(self.cluster, verb, path, status, loop_time() - started)
-
-    async def _authorize(self) -> tuple[Credentials, str]:
-        """Return the credentials in use and their token, empty if there is none."""
-        while True:
-            credentials = self._credentials
-            token = await credentials.token.fetch()
-            before, self._certificate = self._certificate, credentials.token.certificates
-            if before not in (0, self._certificate):
-                # Open connections were opened with another client certificate.
-                await self.close()
-            # A token must not be sent to another server than its own if the credentials were switched meanwhile.
-            if credentials is self._credentials:
-                return credentials, token or ""
 
     def _event(self, resource: Resource[T], line: bytes) -> WatchEvent[T]:
         request = f"WATCH {resource.path()}"
