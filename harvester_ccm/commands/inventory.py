@@ -19,7 +19,7 @@ from harvester_ccm.model.harvester import (
     VirtualMachine,
     VirtualMachineInstance,
 )
-from harvester_ccm.model.lister import Listed
+from harvester_ccm.model.store import Store
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.backends import Backends
@@ -76,14 +76,14 @@ class Inventory(Struct, frozen=True):
     def service_store(self, cluster: ClusterIdentity) -> ListedStore:
         """Return what is read of Services and of what they depend on, with indexes."""
         problem, nodes = self.problems.get, ListedNodes(self, cluster)
-        services = Listed(self.services, SERVICE_INDEXES, problem=problem(SERVICES.plural))
-        balancers = Listed(self.load_balancers, LOAD_BALANCER_INDEXES, problem=problem(LOAD_BALANCERS.plural))
+        services = Store(self.services, SERVICE_INDEXES, problem=problem(SERVICES.plural))
+        balancers = Store(self.load_balancers, LOAD_BALANCER_INDEXES, problem=problem(LOAD_BALANCERS.plural))
         # That there is no Node follows from a list only.
         known = NODES.plural not in self.problems
         return ListedStore(
             services=services,
             load_balancers=balancers,
-            config_maps=Listed(self.config_maps),
+            config_maps=Store(self.config_maps),
             backends=Backends.of(self.nodes, node_matches(nodes)) if known else Backends(known=False),
             our_harvester=is_our_harvester(services, balancers, nodes.nodes, nodes.vms, cluster),
         )
@@ -96,20 +96,20 @@ class ListedNodes(Struct, frozen=True, dict=True):
     cluster: ClusterIdentity
 
     @cached_property
-    def nodes(self) -> Listed[Node]:
+    def nodes(self) -> Store[Node]:
         """The Nodes of this cluster."""
-        return Listed(self.inventory.nodes, NODE_INDEXES)
+        return Store(self.inventory.nodes, NODE_INDEXES)
 
     @cached_property
-    def vms(self) -> Listed[VirtualMachine]:
+    def vms(self) -> Store[VirtualMachine]:
         """The VMs of the Harvester namespace."""
         inventory = self.inventory
-        return Listed(inventory.vms, VM_INDEXES, problem=inventory.problems.get(VIRTUAL_MACHINES.plural))
+        return Store(inventory.vms, VM_INDEXES, problem=inventory.problems.get(VIRTUAL_MACHINES.plural))
 
     @cached_property
-    def vmis(self) -> Listed[VirtualMachineInstance]:
+    def vmis(self) -> Store[VirtualMachineInstance]:
         """Their VMIs."""
-        return Listed(self.inventory.vmis, VMI_INDEXES, problem=self.inventory.problems.get(INSTANCES.plural))
+        return Store(self.inventory.vmis, VMI_INDEXES, problem=self.inventory.problems.get(INSTANCES.plural))
 
     @property
     def hostnames(self) -> Mapping[str, str]:
@@ -121,5 +121,5 @@ class ListedNodes(Struct, frozen=True, dict=True):
         """The addresses of load balancers."""
         inventory = self.inventory
         problem = inventory.problems.get(LOAD_BALANCERS.plural)
-        balancers = Listed(inventory.load_balancers, {VIRTUAL_IP: virtual_ips_of_load_balancer}, problem=problem)
-        return VirtualIPIndex(Listed(inventory.services, {VIRTUAL_IP: virtual_ips_of_service}), balancers)
+        balancers = Store(inventory.load_balancers, {VIRTUAL_IP: virtual_ips_of_load_balancer}, problem=problem)
+        return VirtualIPIndex(Store(inventory.services, {VIRTUAL_IP: virtual_ips_of_service}), balancers)

@@ -20,7 +20,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
-from typing import Final, Generic
+from typing import Final
 
 import structlog
 from msgspec import Struct
@@ -29,6 +29,7 @@ from harvester_ccm.errors import CCMError, Forbidden, Gone, UnexpectedAnswer, Un
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.flowcontrol import loop_time, pause_after
 from harvester_ccm.model.meta import ObjectT, Page, Resource, WatchEvent
+from harvester_ccm.model.store import Store
 
 SILENCE_SECONDS: Final = 150.0
 """Time without any line after which a watch counts as dead; API servers send a bookmark about every minute."""
@@ -45,9 +46,6 @@ POLL_SECONDS: Final = 60.0
 BACKOFF_GROWTH: Final = 1.08
 """The delay grows by less than a tenth of the time that the API server has been unavailable."""
 
-Change = Callable[[ObjectT | None, ObjectT | None], None]
-"""Called with the old and the new object; None for the old one if it was created, for the new one if it was deleted."""
-
 log = structlog.get_logger(__name__)
 
 
@@ -62,114 +60,6 @@ class Selection(Struct, frozen=True):
         return {"fieldSelector": self.field_selector} if self.field_selector else {}
 
 
-class Store(Generic[ObjectT]):
-    """Objects by key, with change callbacks and indexes."""
-
-    def __init__(self, indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None) -> None:
-        """``indexes`` maps the name of an index to the function that returns the values of an object in it."""
-        self._objects: dict[str, ObjectT] = {}
-        self._index_functions = dict(indexes or {})
-        # Tuples: most values belong to one object, and a set for each of thousands would be larger than the objects.
-        self._indexes: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in self._index_functions}
-        self._callbacks: list[Change[ObjectT]] = []
-        self._version = 0
-        """Resource version of the last list or watch event."""
-        self.unread: frozenset[str] = frozenset()
-        """Keys of objects that could not be decoded. They exist although the store lacks them."""
-
-    def on_change(self, callback: Change[ObjectT]) -> None:
-        """Call ``callback`` for every change, after the store contains it. It must not block or raise."""
-        self._callbacks.append(callback)
-
-    def get(self, key: str) -> ObjectT | None:
-        """Return the object with this ``namespace/name`` or name."""
-        return self._objects.get(key)
-
-    def all(self) -> tuple[ObjectT, ...]:
-        """Return all objects."""
-        return tuple(self._objects.values())
-
-    def by_index(self, index: str, value: str) -> tuple[ObjectT, ...]:
-        """Return the objects that have this value in the index."""
-        return tuple(self._objects[key] for key in self._indexes[index].get(value, ()))
-
-    def __len__(self) -> int:
-        return len(self._objects)
-
-    def observe(self, item: ObjectT) -> None:
-        """Store the response to a write, so that the next plan is not based on the object before it."""
-        meta = item.metadata
-        if meta.deleting and not meta.finalizers:
-            # The API server deletes an object with its last finalizer; the response still has the version before.
-            self.remove(meta.key, meta.uid)
-        # The watch has already delivered everything up to its version, including a deletion of this object.
-        elif _version(item) > self._version:
-            self._put(item)
-
-    def remove(self, key: str, uid: str) -> None:
-        """Remove the object with this UID, which a response says is gone."""
-        current = self._objects.get(key)
-        if current is not None and current.metadata.uid == uid:
-            self._notify(*self._set(key, None))
-
-    def _replace_all(self, page: Page[ObjectT]) -> None:
-        """Store a list and call the callbacks."""
-        listed = {item.metadata.key: item for item in page.items}
-        # An object that could not be decoded exists: keep its last version that could.
-        removed = [key for key in self._objects if key not in listed and key not in page.unread]
-        changed = [key for key, item in listed.items() if self._objects.get(key) != item]
-        self._version, self.unread = _number(page.resource_version), page.unread
-        # A callback must not see a half-filled store.
-        changes = [self._set(key, listed.get(key)) for key in (*removed, *changed)]
-        for old, new in changes:
-            self._notify(old, new)
-
-    def _apply(self, event: WatchEvent[ObjectT]) -> None:
-        """Store the change that a watch event describes."""
-        version = _number(event.resource_version)
-        self._version = max(self._version, version)
-        key = event.unread if event.object is None else event.object.metadata.key
-        if not key:
-            return
-        self.unread -= {key}
-        current = self._objects.get(key)
-        if event.type == "DELETED":
-            if current is not None and _version(current) <= version:
-                self._notify(*self._set(key, None))
-        elif event.object is None:
-            self.unread |= {key}
-        else:
-            self._put(event.object)
-
-    def _put(self, item: ObjectT) -> None:
-        current = self._objects.get(item.metadata.key)
-        if current is None or not _version(current) >= _version(item) > 0:
-            self._notify(*self._set(item.metadata.key, item))
-
-    def _set(self, key: str, new: ObjectT | None) -> tuple[ObjectT | None, ObjectT | None]:
-        """Store or remove an object and update the indexes; return the old and the new one."""
-        old = self._objects.get(key)
-        for name, values_of in self._index_functions.items():
-            index = self._indexes[name]
-            before = dict.fromkeys(values_of(old)) if old is not None else {}
-            after = dict.fromkeys(values_of(new)) if new is not None else {}
-            for value in before.keys() - after.keys():
-                index[value] = tuple(other for other in index[value] if other != key)
-                if not index[value]:
-                    del index[value]
-            for value in after.keys() - before.keys():
-                index[value] = (*index.get(value, ()), key)
-        if new is not None:
-            self._objects[key] = new
-        else:
-            del self._objects[key]
-        return old, new
-
-    def _notify(self, old: ObjectT | None, new: ObjectT | None) -> None:
-        for callback in self._callbacks:
-            callback(old, new)
-
-
 class Informer(Store[ObjectT]):
     """A store that follows one collection while ``run`` is running."""
 
@@ -181,7 +71,7 @@ class Informer(Store[ObjectT]):
         *,
         indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None,
     ) -> None:
-        super().__init__(indexes)
+        super().__init__(indexes=indexes)
         self._client = client
         self.resource = resource
         self._selection = selection or Selection()
@@ -189,8 +79,8 @@ class Informer(Store[ObjectT]):
         self._failures = 0
         """Errors in a row since the last working watch."""
         self._synced = asyncio.Event()
-        self.problem: CCMError | None = None
-        """Why the collection cannot be read now; None if it can."""
+        self._version = 0
+        """Resource version of the last list or watch event."""
         self.last_contact = float("-inf")
         """Loop time of the last list or watch event."""
 
@@ -211,6 +101,22 @@ class Informer(Store[ObjectT]):
     def on_state(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when ``synced`` or the kind of ``problem`` changes."""
         self._state_callbacks.append(callback)
+
+    def observe(self, item: ObjectT) -> None:
+        """Store the response to a write, so that the next plan is not based on the object before it."""
+        meta = item.metadata
+        if meta.deleting and not meta.finalizers:
+            # The API server deletes an object with its last finalizer; the response still has the version before.
+            self.remove(meta.key, meta.uid)
+        # The watch has already delivered everything up to its version, including a deletion of this object.
+        elif _version(item) > self._version:
+            self._put(item)
+
+    def remove(self, key: str, uid: str) -> None:
+        """Remove the object with this UID, which a response says is gone."""
+        current = self._objects.get(key)
+        if current is not None and current.metadata.uid == uid:
+            self._notify(*self._set(key, None))
 
     async def run(self) -> None:
         """Follow the collection until cancelled."""
@@ -291,6 +197,40 @@ class Informer(Store[ObjectT]):
         if loop_time() - accepted_at < WORKED_SECONDS:
             raise end
         return version
+
+    def _replace_all(self, page: Page[ObjectT]) -> None:
+        """Store a list and call the callbacks."""
+        listed = {item.metadata.key: item for item in page.items}
+        # An object that could not be decoded exists: keep its last version that could.
+        removed = [key for key in self._objects if key not in listed and key not in page.unread]
+        changed = [key for key, item in listed.items() if self._objects.get(key) != item]
+        self._version, self.unread = _number(page.resource_version), page.unread
+        # A callback must not see a half-filled store.
+        changes = [self._set(key, listed.get(key)) for key in (*removed, *changed)]
+        for old, new in changes:
+            self._notify(old, new)
+
+    def _apply(self, event: WatchEvent[ObjectT]) -> None:
+        """Store the change that a watch event describes."""
+        version = _number(event.resource_version)
+        self._version = max(self._version, version)
+        key = event.unread if event.object is None else event.object.metadata.key
+        if not key:
+            return
+        self.unread -= {key}
+        current = self._objects.get(key)
+        if event.type == "DELETED":
+            if current is not None and _version(current) <= version:
+                self._notify(*self._set(key, None))
+        elif event.object is None:
+            self.unread |= {key}
+        else:
+            self._put(event.object)
+
+    def _put(self, item: ObjectT) -> None:
+        current = self._objects.get(item.metadata.key)
+        if current is None or not _version(current) >= _version(item) > 0:
+            self._notify(*self._set(item.metadata.key, item))
 
     def _set_problem(self, problem: CCMError | None) -> None:
         before, self.problem = self.problem, problem

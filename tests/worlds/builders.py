@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.model.lister import Listed
+from harvester_ccm.model.store import Store
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     LB_CLUSTER,
@@ -189,5 +189,5 @@ def listed_store(
 ) -> ListedStore:
     """Return what is known of Services where all of this was listed, and no ConfigMap."""
     return ListedStore(
-        Listed(services, SERVICE_INDEXES), Listed(load_balancers, LOAD_BALANCER_INDEXES), Listed(()), backends
+        Store(services, SERVICE_INDEXES), Store(load_balancers, LOAD_BALANCER_INDEXES), Store(()), backends
     )

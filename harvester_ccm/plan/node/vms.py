@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualMachineInstance
-from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.meta import DNS_SUBDOMAIN, OBJECT_NAME
+from harvester_ccm.model.store import Store
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
 
 _NAME_UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
@@ -61,15 +61,15 @@ class NodeStore(Protocol):
     """The caches that plans of Nodes read."""
 
     @property
-    def nodes(self) -> Lister[Node]:
+    def nodes(self) -> Store[Node]:
         """The Nodes of the guest cluster, with NODE_INDEXES."""
 
     @property
-    def vms(self) -> Lister[VirtualMachine]:
+    def vms(self) -> Store[VirtualMachine]:
         """The VMs of the Harvester namespace, with VM_INDEXES."""
 
     @property
-    def vmis(self) -> Lister[VirtualMachineInstance]:
+    def vmis(self) -> Store[VirtualMachineInstance]:
         """The VMIs of the Harvester namespace, with VMI_INDEXES."""
 
     @property

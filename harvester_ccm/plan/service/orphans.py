@@ -11,7 +11,7 @@ from typing import Final
 from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.lister import Lister
+from harvester_ccm.model.store import Store
 from harvester_ccm.names import (
     DEFAULT_CLUSTER_NAME,
     DHCP_ADDRESS,
@@ -41,7 +41,7 @@ _UNMARKED: Final = (
 )
 
 
-def service_of(load_balancer: LoadBalancer, services: Lister[Service]) -> Service | None:
+def service_of(load_balancer: LoadBalancer, services: Store[Service]) -> Service | None:
     """Return the Service that the labels name, or without labels the one whose UID an earlier provider noted."""
     key, uid = service_key(load_balancer), service_uuid(load_balancer)
     if key != "/" or not uid:
@@ -72,7 +72,7 @@ def _keeps(service: Service, load_balancer: LoadBalancer, cluster: ClusterIdenti
 
 
 def deletion_obstacle(
-    load_balancer: LoadBalancer, services: Lister[Service], load_balancers: Lister[LoadBalancer]
+    load_balancer: LoadBalancer, services: Store[Service], load_balancers: Store[LoadBalancer]
 ) -> str:
     """Return why an orphan must not be deleted now; empty if it can be. ``services`` has the index BY_ADDRESS."""
     if not load_balancer.metadata.annotation(LB_OWNER):

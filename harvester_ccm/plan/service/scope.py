@@ -11,8 +11,8 @@ from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, Service, parse_provider_id
 from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
-from harvester_ccm.model.lister import Lister
 from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.store import Store
 from harvester_ccm.names import LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import goes_by, marked_ours, service_key
@@ -172,10 +172,10 @@ def primaries_of(service: Service) -> frozenset[str]:
 
 
 def is_our_harvester(
-    services: Lister[Service],
-    load_balancers: Lister[LoadBalancer],
-    nodes: Lister[Node],
-    vms: Lister[VirtualMachine],
+    services: Store[Service],
+    load_balancers: Store[LoadBalancer],
+    nodes: Store[Node],
+    vms: Store[VirtualMachine],
     cluster: ClusterIdentity,
 ) -> bool | None:
     """Return whether load balancers can be created in this Harvester and namespace; None until the VMs are listed.
@@ -199,7 +199,7 @@ def is_our_harvester(
     return False if vms.synced else None
 
 
-def _is_ours(load_balancer: LoadBalancer, services: Lister[Service], cluster: ClusterIdentity) -> bool:
+def _is_ours(load_balancer: LoadBalancer, services: Store[Service], cluster: ClusterIdentity) -> bool:
     """Return whether the load balancer is this cluster's, whatever the cluster was called at its creation.
 
     Without an owner annotation (Go provider), one that has the cluster's name and that of an existing Service counts.

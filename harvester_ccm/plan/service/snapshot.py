@@ -18,7 +18,7 @@ from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import ConfigMap, Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.lister import Listed, Lister
+from harvester_ccm.model.store import Store
 from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.kube_vip import Announcement
@@ -46,15 +46,15 @@ class ServiceStore(Protocol):
     """Services and everything that they depend on."""
 
     @property
-    def services(self) -> Lister[Service]:
+    def services(self) -> Store[Service]:
         """With the indexes BY_PRIMARY and BY_ADDRESS."""
 
     @property
-    def load_balancers(self) -> Lister[LoadBalancer]:
+    def load_balancers(self) -> Store[LoadBalancer]:
         """With the indexes BY_SERVICE and BY_ADDRESS."""
 
     @property
-    def config_maps(self) -> Lister[ConfigMap]:
+    def config_maps(self) -> Store[ConfigMap]:
         """Holds the network mapping."""
 
     @property
@@ -88,9 +88,9 @@ LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]
 class ListedStore(Struct, frozen=True):
     """A ``ServiceStore`` of complete lists."""
 
-    services: Listed[Service]
-    load_balancers: Listed[LoadBalancer]
-    config_maps: Listed[ConfigMap]
+    services: Store[Service]
+    load_balancers: Store[LoadBalancer]
+    config_maps: Store[ConfigMap]
     backends: Backends
     our_harvester: bool | None = True
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.lister import Lister
+from harvester_ccm.model.store import Store
 from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.netip import plain_address
 from harvester_ccm.plan.service.kube_vip import Announcement
@@ -21,8 +21,8 @@ VIRTUAL_IP: Final = "virtual IP"
 class VirtualIPIndex(Struct, frozen=True):
     """The virtual IPs of Services and load balancers, both with the index VIRTUAL_IP: ``VirtualIPs`` of Node plans."""
 
-    services: Lister[Service]
-    load_balancers: Lister[LoadBalancer]
+    services: Store[Service]
+    load_balancers: Store[LoadBalancer]
 
     @property
     def listed(self) -> bool:

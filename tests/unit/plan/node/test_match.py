@@ -12,8 +12,8 @@ from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
-from harvester_ccm.model.lister import Listed
 from harvester_ccm.model.meta import ObjectT
+from harvester_ccm.model.store import Store
 from harvester_ccm.names import MACHINE_RECORD, VM_CLUSTER
 from harvester_ccm.plan.node.match import find_vm, node_matches
 from harvester_ccm.plan.node.vms import (
@@ -29,7 +29,7 @@ from harvester_ccm.plan.node.vms import (
 from tests.worlds.node_objects import CLUSTER, FOREIGN, OWN, instance, node, store, vm
 
 
-class NotListed(Listed[ObjectT]):
+class NotListed(Store[ObjectT]):
     """A collection before its first list."""
 
     synced = False

@@ -10,7 +10,7 @@ from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.lister import Listed
+from harvester_ccm.model.store import Store
 from harvester_ccm.names import (
     DEFAULT_CLUSTER_NAME,
     LB_ASKED_AGAIN,
@@ -120,31 +120,31 @@ DELETABLE = {
 
 @pytest.mark.parametrize("found", DELETABLE.values(), ids=DELETABLE.keys())
 def test_deletable(found: LoadBalancer) -> None:
-    assert deletion_obstacle(found, Listed[Service]((), SERVICE_INDEXES), Listed([found])) == ""
+    assert deletion_obstacle(found, Store[Service]((), SERVICE_INDEXES), Store([found])) == ""
 
 
 def test_without_owner_annotation_it_is_never_deleted() -> None:
-    assert "no owner mark" in deletion_obstacle(unmarked(), Listed[Service]((), SERVICE_INDEXES), Listed([unmarked()]))
+    assert "no owner mark" in deletion_obstacle(unmarked(), Store[Service]((), SERVICE_INDEXES), Store([unmarked()]))
 
 
 BOOKED = "booked or refused"
 OBSTACLES: dict[str, tuple[Any, Any, Any, str]] = {
-    "guest cluster unreachable": (allocated(), Listed((), SERVICE_INDEXES, problem=AWAY), Listed(()), "cannot be read"),
-    "Harvester unreachable": (allocated(), Listed((), SERVICE_INDEXES), Listed((), problem=AWAY), "cannot be read"),
+    "guest cluster unreachable": (allocated(), Store((), SERVICE_INDEXES, problem=AWAY), Store(()), "cannot be read"),
+    "Harvester unreachable": (allocated(), Store((), SERVICE_INDEXES), Store((), problem=AWAY), "cannot be read"),
     "another Service shows its address": (
         allocated(),
-        Listed((service("other", uid="other", address=ADDRESS),), SERVICE_INDEXES),
-        Listed(()),
+        Store((service("other", uid="other", address=ADDRESS),), SERVICE_INDEXES),
+        Store(()),
         "shows its address",
     ),
-    "no response yet": (marked(), Listed((), SERVICE_INDEXES), Listed(()), BOOKED),
+    "no response yet": (marked(), Store((), SERVICE_INDEXES), Store(()), BOOKED),
     "no response to one more request": (
         marked(annotations={LB_ASKED_AGAIN: "true"}),
-        Listed((), SERVICE_INDEXES),
-        Listed(()),
+        Store((), SERVICE_INDEXES),
+        Store(()),
         BOOKED,
     ),
-    "Harvester's finalizer is missing": (allocated(finalizer=False), Listed((), SERVICE_INDEXES), Listed(()), BOOKED),
+    "Harvester's finalizer is missing": (allocated(finalizer=False), Store((), SERVICE_INDEXES), Store(()), BOOKED),
 }
 
 

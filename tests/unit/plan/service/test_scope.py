@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
-from harvester_ccm.model.lister import Listed
+from harvester_ccm.model.store import Store
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
@@ -184,24 +184,24 @@ def test_who_else_holds_a_service_that_is_deleted_is_named(finalizers: list[str]
     assert scope_of(held, CLUSTER, owned=False).because.endswith(words)
 
 
-NODES_HERE = Listed([node(provider_id="harvester://vm-1")])
-VMS_HERE, OTHER_VMS = Listed([vm(uid="vm-1")]), Listed([vm(uid="other")])
-NO_LBS: Listed[LoadBalancer] = Listed(())
-FORBIDDEN = Listed[VirtualMachine]((), problem=refused(403, "Forbidden", "no"))
-UNREACHABLE = Listed[VirtualMachine]((), problem=Unreachable("no response"))
-FOREIGN_LB = Listed([allocated(annotations={LB_OWNER: "another"})])
+NODES_HERE = Store([node(provider_id="harvester://vm-1")])
+VMS_HERE, OTHER_VMS = Store([vm(uid="vm-1")]), Store([vm(uid="other")])
+NO_LBS: Store[LoadBalancer] = Store(())
+FORBIDDEN = Store[VirtualMachine]((), problem=refused(403, "Forbidden", "no"))
+UNREACHABLE = Store[VirtualMachine]((), problem=Unreachable("no response"))
+FOREIGN_LB = Store([allocated(annotations={LB_OWNER: "another"})])
 ACCEPTED = replace(CLUSTER, new_harvester=True)
 HARVESTERS: dict[str, tuple[Any, Any, Any, Any, Any, bool | None]] = {
     "no sign of this cluster": ([served()], NO_LBS, NODES_HERE, OTHER_VMS, CLUSTER, False),
     "only load balancers of another cluster": ([served()], FOREIGN_LB, NODES_HERE, OTHER_VMS, CLUSTER, False),
     "accepted by the flag": ([served()], NO_LBS, NODES_HERE, OTHER_VMS, ACCEPTED, True),
-    "a load balancer": ([served()], Listed([allocated()]), NODES_HERE, OTHER_VMS, CLUSTER, True),
+    "a load balancer": ([served()], Store([allocated()]), NODES_HERE, OTHER_VMS, CLUSTER, True),
     "a VM of a Node": ([served()], NO_LBS, NODES_HERE, VMS_HERE, CLUSTER, True),
     "no Service has an address": ([service()], NO_LBS, NODES_HERE, OTHER_VMS, CLUSTER, True),
-    "no Node has a provider ID": ([served()], NO_LBS, Listed([node()]), OTHER_VMS, CLUSTER, True),
+    "no Node has a provider ID": ([served()], NO_LBS, Store([node()]), OTHER_VMS, CLUSTER, True),
     "a load balancer cannot be decoded": (
         [served()],
-        Listed[LoadBalancer]((), unread=frozenset({"vms/x"})),
+        Store[LoadBalancer]((), unread=frozenset({"vms/x"})),
         NODES_HERE,
         OTHER_VMS,
         CLUSTER,
@@ -211,7 +211,7 @@ HARVESTERS: dict[str, tuple[Any, Any, Any, Any, Any, bool | None]] = {
         [served()],
         NO_LBS,
         NODES_HERE,
-        Listed[VirtualMachine]((), unread=frozenset({"vms/x"})),
+        Store[VirtualMachine]((), unread=frozenset({"vms/x"})),
         CLUSTER,
         True,
     ),
@@ -226,4 +226,4 @@ HARVESTERS: dict[str, tuple[Any, Any, Any, Any, Any, bool | None]] = {
 def test_is_our_harvester(
     services: Any, balancers: Any, nodes: Any, vms: Any, cluster: Any, expected: bool | None
 ) -> None:
-    assert is_our_harvester(Listed(services), balancers, nodes, vms, cluster) is expected
+    assert is_our_harvester(Store(services), balancers, nodes, vms, cluster) is expected
