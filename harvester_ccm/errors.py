@@ -112,6 +112,13 @@ class UnexpectedAnswer(Unreachable):
     )
 
 
+class NoResponse(Unreachable):
+    """Raised when an API server accepted a write and did not respond in the time that admission webhooks can take."""
+
+    meaning = "does not respond to writes"
+    remedy = "Check the load of its API servers and its admission webhooks"
+
+
 class WatchSilent(Unreachable):
     """Raised when a watch delivered nothing, not even a bookmark, for longer than a live one can be silent."""
 

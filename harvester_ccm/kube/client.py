@@ -32,6 +32,7 @@ from harvester_ccm.errors import (
     UNREADABLE,
     AlreadyExists,
     CCMError,
+    NoResponse,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
@@ -49,6 +50,8 @@ from harvester_ccm.model.meta import EventDocument, Head, ListDocument, Page, Re
 T = TypeVar("T")
 V = TypeVar("V")
 
+WRITE_TIMEOUT: Final = 35.0
+"""Seconds for a write: an admission webhook can take 30, and only the API server's response names one that hangs."""
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one request, connection included."""
 PAGE_OBJECTS: Final = 500
@@ -259,7 +262,7 @@ class ApiClient:
                 async for line in _lines(response.content, silence):
                     yield self._event(resource, line)
         except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
-            raise self._unreachable(f"WATCH {path}", error, request_id) from error
+            raise self._unreachable(f"WATCH {path}", error, request_id, self._patience) from error
 
     async def request(
         self,
@@ -278,7 +281,8 @@ class ApiClient:
         data = None if body is None else msgspec.json.encode(body)
         exchange = partial(self._exchange, method, path, params=params, data=data, content_type=content_type)
         if method == "GET" or not fenced:
-            return await exchange()
+            return await exchange(limit=self._patience)
+        exchange = partial(exchange, limit=WRITE_TIMEOUT)
         return await self._fence.send(exchange, f"{method} {path}")
 
     async def read(self, path: str, decode: Callable[[bytes], V]) -> V:
@@ -292,19 +296,26 @@ class ApiClient:
         return self._read(resource.decode, answer, f"{method} {path}")
 
     async def _exchange(
-        self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+        limit: float,
     ) -> bytes:
         request_id = secrets.token_hex(8)
         try:
             async with (
-                asyncio.timeout(self._patience),
+                asyncio.timeout(limit),
                 await self._send(
                     method, path, params, data, request_id=request_id, content_type=content_type
                 ) as response,
             ):
                 return await response.read()
         except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
-            raise self._unreachable(f"{method} {path}", error, request_id) from error
+            raise self._unreachable(f"{method} {path}", error, request_id, limit) from error
 
     async def _send(
         self,
@@ -391,8 +402,10 @@ class ApiClient:
             log.warning("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))
             return Unread(name)
 
-    def _unreachable(self, request: str, error: Exception, request_id: str) -> Unreachable:
-        kind, detail = connection_fault(error, limit=self._patience)
+    def _unreachable(self, request: str, error: Exception, request_id: str, limit: float) -> Unreachable:
+        kind, detail = connection_fault(error, limit=limit)
+        if limit == WRITE_TIMEOUT and type(error) is TimeoutError:
+            kind = NoResponse
         log.debug("request failed", cluster=self.cluster, request=request, detail=detail, request_id=request_id)
         unreachable = kind(f"{self._credentials.server}: {detail} ({request})")
         unreachable.request_id, unreachable.cluster = request_id, self.cluster

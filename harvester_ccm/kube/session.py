@@ -14,6 +14,8 @@ from harvester_ccm.errors import ConnectionRefused, HostUnknown, NotTrusted, Out
 
 AGENT: Final = "harvester-ccm"
 """Name of this program in requests; API servers keep it as the manager of the fields that it writes."""
+CONNECT_TIMEOUT: Final = 10.0
+"""Seconds for a TCP connection; writes wait longer than that for their response."""
 _OUT_OF_TIME: Final = (9, 10)
 """What OpenSSL calls X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 
@@ -50,7 +52,7 @@ def open_session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
         headers={"User-Agent": f"{AGENT}/{__version__}", "Accept": "application/json"},
         # Limits are set around whole calls. The environment's proxy is in the credentials: aiohttp would look
         # for it, and for a netrc file, in two threads per request.
-        timeout=aiohttp.ClientTimeout(total=None),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         trust_env=False,
         response_class=_Response,
         skip_auto_headers={"Accept-Encoding"},

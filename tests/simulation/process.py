@@ -9,16 +9,14 @@ from contextvars import copy_context
 from typing import Final
 
 from harvester_ccm.app import Application
-from harvester_ccm.errors import Unreachable
+from harvester_ccm.errors import NoResponse, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
-from harvester_ccm.kube.client import WriteFence
+from harvester_ccm.kube.client import WRITE_TIMEOUT, WriteFence
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.simulation.loop import PROCESS, SeededLoop
 from tests.worlds.builders import CLUSTER
 from tests.worlds.memory_server import MemoryClient, MemoryServer
 
-PATIENCE: Final = 10.0
-"""Seconds for one request."""
 RESTART_SECONDS: Final = 2.0
 """After which the kubelet starts a process that has ended."""
 PAGE_OBJECTS: Final = 2
@@ -35,15 +33,25 @@ class _Client(MemoryClient):
         self.is_dead = False
 
     async def _exchange(
-        self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+        limit: float,
     ) -> bytes:
         if self.is_dead:
             raise Unreachable("this process is dead")
         try:
-            async with asyncio.timeout(PATIENCE):
-                return await super()._exchange(method, path, params=params, data=data, content_type=content_type)
+            async with asyncio.timeout(limit):
+                return await super()._exchange(
+                    method, path, params=params, data=data, content_type=content_type, limit=limit
+                )
         except TimeoutError as error:
-            raise Unreachable(f"no answer within {PATIENCE:g} s ({method} {path})") from error
+            kind = NoResponse if limit == WRITE_TIMEOUT else Unreachable
+            raise kind(f"no answer within {limit:g} s ({method} {path})") from error
 
 
 class Process:

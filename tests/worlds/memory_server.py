@@ -20,8 +20,15 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from harvester_ccm.errors import Answer, CCMError, Unreachable, WatchSilent, error_from_answer
-from harvester_ccm.kube.client import PAGE_OBJECTS, STRATEGIC_PATCH, ApiClient, WriteFence
+from harvester_ccm.errors import Answer, CCMError, NoResponse, Unreachable, WatchSilent, error_from_answer
+from harvester_ccm.kube.client import (
+    PAGE_OBJECTS,
+    REQUEST_TIMEOUT,
+    STRATEGIC_PATCH,
+    WRITE_TIMEOUT,
+    ApiClient,
+    WriteFence,
+)
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.model.harvester import LoadBalancer
@@ -36,7 +43,6 @@ Where = Resource[Any] | str
 Line = tuple[str, Document] | CCMError | None
 """What a watch delivers: a change, the error that it breaks with, or None at its end."""
 
-REQUEST_SECONDS: Final = 10.0
 BOOKMARK_SECONDS: Final = 60.0
 """How often a watch is told the version that it has come to."""
 _WITH_STATUS: Final = frozenset({"v1/services", "v1/nodes"})
@@ -412,8 +418,10 @@ class MemoryServer:
 
     async def _fail(self, call: Call) -> None:
         if self.hanging:
-            await asyncio.sleep(REQUEST_SECONDS)
-            raise Unreachable(f"no answer within {REQUEST_SECONDS:g} s ({call.verb} {call.path})")
+            fenced = call.is_write and "/leases" not in call.path
+            limit = WRITE_TIMEOUT if fenced else REQUEST_TIMEOUT
+            await asyncio.sleep(limit)
+            raise (NoResponse if fenced else Unreachable)(f"no answer within {limit:g} s ({call.verb} {call.path})")
         error = self.fault(call) if self.fault else None
         if call.is_write and self.faults:
             error = self.faults.pop(0)
@@ -527,7 +535,14 @@ class MemoryClient(ApiClient):
         self.name = name
 
     async def _exchange(
-        self, method: str, path: str, *, params: Mapping[str, str] | None, data: bytes | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+        limit: float,
     ) -> bytes:
         """Answer from memory."""
         body = None if data is None else msgspec.json.decode(data)

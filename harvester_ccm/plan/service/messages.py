@@ -20,6 +20,7 @@ from harvester_ccm.errors import (
     CredentialError,
     Forbidden,
     Invalid,
+    NoResponse,
     NotFound,
     NotServed,
     ServerError,
@@ -287,11 +288,13 @@ def harvester_mismatch(cluster: ClusterIdentity) -> str:
     )
 
 
-def failure_event(error: CCMError, failures: int, service: Service, *, in_guest: bool = False) -> EventMessage | None:
+def failure_event(
+    error: CCMError, failures: int, service: Service, *, in_guest: bool = False, readable: bool = True
+) -> EventMessage | None:
     """Return the Warning for a write that failed; None while it is too early for a report.
 
     ``failures`` is the number of failures in a row; ``in_guest``: whether the Service could not be patched, instead of
-    its load balancer.
+    its load balancer; ``readable``: whether Harvester's load balancers can be read.
     """
     if isinstance(error, Conflict):
         text = f"Every write conflicts with a change by another client; the controller retries. It says: {error}"
@@ -303,6 +306,12 @@ def failure_event(error: CCMError, failures: int, service: Service, *, in_guest:
     if rejected:
         text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
         return EventMessage("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
+    if isinstance(error, NoResponse) and readable:
+        text = (
+            f"Harvester can be read but does not respond to this write: most likely an admission webhook hangs. "
+            f"{WEBHOOK_AWAY}, and that its API server reaches them; the controller retries: {error}"
+        )
+        return EventMessage("Warning", Reason.HARVESTER_UNAVAILABLE, text)
     if isinstance(error, Forbidden | Unauthorized) or failures >= REPORTED_FAILURES:
         return harvester_unavailable(error, service)
     return None
