@@ -241,6 +241,8 @@ class Reason(StrEnum):
     """Warning: Harvester does not hold the address for this Service alone; the message says who may have it."""
     NO_DEVICE = "NetworkDeviceUnknown"
     """Warning: the device for the network of the Service is not known."""
+    LOCAL_POLICY = "LocalTrafficPolicy"
+    """Warning: with externalTrafficPolicy Local, kube-vip must elect a node for each Service."""
     DEVICE_CHANGED = "NetworkDeviceChanged"
     """Warning: kube-vip announces the address on another device than that of the network, until it restarts."""
     SHARING_REFUSED = "SharingRefused"

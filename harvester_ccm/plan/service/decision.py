@@ -31,7 +31,7 @@ from harvester_ccm.plan.service.messages import (
 )
 from harvester_ccm.plan.service.ownership import allocated_addresses, foreign_note
 from harvester_ccm.plan.service.removal import deletion_of, plan_removal, plan_replacement
-from harvester_ccm.plan.service.request import converted, ignored_settings, refused_changes, unsupported
+from harvester_ccm.plan.service.request import converted, ignored_settings, local_policy, refused_changes, unsupported
 from harvester_ccm.plan.service.scope import is_served, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -165,6 +165,7 @@ def _plan_present(snapshot: ServiceSnapshot, current: LoadBalancer) -> Desired:
             return replacement.tell(*(desired.events if is_reached else ()))
     return desired.tell(
         refusal,
+        None if vm else local_policy(service),
         converted(request, current),
         ignored_settings(service, request, vm=vm),
         *refused_changes(request, current),

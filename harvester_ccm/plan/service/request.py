@@ -360,6 +360,22 @@ def _ignored_on_secondary(service: Service, request: Request, primary: Service) 
             yield f"{setting} (the address is that of {key})"
 
 
+def local_policy(service: Service) -> EventMessage | None:
+    """Return the Warning about externalTrafficPolicy Local on a Service that kube-vip announces, or None.
+
+    The settings of kube-vip are not visible to this program, so the Warning does not depend on them.
+    """
+    if service.spec.external_traffic_policy != "Local":
+        return None
+    text = (
+        "externalTrafficPolicy is Local: only the node that announces the address gets traffic, and it drops the "
+        "traffic if it runs no pod of the Service. Unless that is set already, have kube-vip elect a node with a pod "
+        'for each Service: env svc_election "true", on all nodes (chart: kube-vip.env.svc_election, kube-vip.runOn '
+        "all). Otherwise set externalTrafficPolicy to Cluster"
+    )
+    return EventMessage("Warning", Reason.LOCAL_POLICY, text)
+
+
 def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | None:
     """Return what to tell when a load balancer of Harvester before 1.2 lives on and new ones would be otherwise."""
     spec = load_balancer.spec

@@ -14,6 +14,7 @@ from harvester_ccm.errors import (
     CredentialError,
     Forbidden,
     HostUnknown,
+    NoResponse,
     NotFound,
     NotServed,
     NotTrusted,
@@ -297,3 +298,13 @@ def test_other_conditions_say_nothing_about_backends() -> None:
     assert backend_note(marked(message="service is waiting for external IP")) is None
     assert backend_note(marked(ip=ADDRESS)) is None
     assert backend_note(marked()) is None
+
+
+def test_a_webhook_that_hangs_is_named_while_harvester_can_be_read() -> None:
+    hangs = NoResponse("https://harvester: no answer within 35 s (POST /x)")
+    note = failure_event(hangs, 1, service())
+    assert note is not None
+    assert note.message.startswith("Harvester can be read but does not respond to this write")
+    assert "harvester-load-balancer-webhook" in note.message
+    assert failure_event(hangs, 1, service(), readable=False) is None
+    assert failure_event(hangs, REPORTED_FAILURES, service(), readable=False) == harvester_unavailable(hangs)

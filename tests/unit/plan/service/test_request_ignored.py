@@ -123,7 +123,7 @@ def test_ignored_settings(made_of: dict[str, Any], cluster: str, vm: str) -> Non
 
 
 def test_what_kube_vip_and_kube_proxy_honour_is_not_told() -> None:
-    spec = {**RANGES, "sessionAffinity": "ClientIP", "externalTrafficPolicy": "Local", "internalTrafficPolicy": "Local"}
+    spec = {**RANGES, "sessionAffinity": "ClientIP", "internalTrafficPolicy": "Local"}
     assert told(plan(served(spec=spec), allocated())) == []
 
 
@@ -240,3 +240,10 @@ def test_obstacles_that_come_later_are_told_and_take_nothing_away() -> None:
 def test_nothing_is_compared_before_there_is_an_address() -> None:
     asked = service(annotations={KUBE_VIP_ADDRESSES: ""}, ours=True, spec={"loadBalancerIP": "10.0.0.7"})
     assert told(plan(asked, marked())) == []
+
+
+@pytest.mark.parametrize(("policy", "warned"), [("Local", True), ("Cluster", False), ("", False)])
+def test_local_policy_with_kube_vip_names_its_setting(policy: str, warned: bool) -> None:
+    made = plan(served(spec={"externalTrafficPolicy": policy}), allocated())
+    found = [one.message for one in made.events if one.reason is Reason.LOCAL_POLICY]
+    assert [("svc_election" in text) for text in found] == [True] * warned
