@@ -24,13 +24,7 @@ from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
-from harvester_ccm.plan.node.lifecycle import (
-    LifecyclePlan,
-    LifecycleView,
-    is_absent,
-    observe_lifecycle,
-    plan_lifecycle,
-)
+from harvester_ccm.plan.node.lifecycle import LifecyclePlan, LifecycleView, is_absent, observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.messages import write_failed
 
 DELETION_INTERVAL_SECONDS: Final = 60.0

@@ -22,7 +22,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.flowcontrol import loop_time, wall_time
 from harvester_ccm.kube.informer import Informer, Selection
-from harvester_ccm.kube.workqueue import WorkQueue
+from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
@@ -32,11 +32,7 @@ from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_R
 from harvester_ccm.plan.service.decision import plan_queued, plan_service
 from harvester_ccm.plan.service.kept_address import not_allocated_note
 from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_notes
-from harvester_ccm.plan.service.messages import (
-    failure_event,
-    harvester_unavailable,
-    is_in_progress,
-)
+from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable, is_in_progress
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
 from harvester_ccm.plan.service.scope import is_our_harvester, may_be_ours, primaries_of
 from harvester_ccm.plan.service.snapshot import (
@@ -45,7 +41,6 @@ from harvester_ccm.plan.service.snapshot import (
     LOAD_BALANCER_INDEXES,
     ServiceSnapshot,
     ServiceState,
-    ServiceStates,
     observe,
 )
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_load_balancer
@@ -192,7 +187,7 @@ class ServiceController:
         self._recorder = recorder
         self.cluster = cluster
         """This cluster, with its mark where that could be read."""
-        self._states = ServiceStates()
+        self._states = ObjectStates(ServiceState)
         self.backends_timer: asyncio.TimerHandle | None = None
         """Set while a refresh of the backends is scheduled."""
         self.clock: Callable[[], str] = wall_time
@@ -246,7 +241,8 @@ class ServiceController:
         if not (snapshot.scope.ours or snapshot.scope.note or service.ready_condition):
             return Done(), None
         now = loop_time()
-        state = self._states.follow(snapshot, now)
+        state = self._states.of(service)
+        state.follow(snapshot, now)
         in_progress = any(self.queue.is_active(one.metadata.key) for one in snapshot.own_secondaries)
         snapshot = replace(
             snapshot, remembered=state, now=now, wall_time=self.clock(), secondary_in_progress=in_progress

@@ -12,11 +12,7 @@ from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.plan.service.virtual_ips import (
-    VirtualIPIndex,
-    virtual_ips_of_load_balancer,
-    virtual_ips_of_service,
-)
+from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex, virtual_ips_of_load_balancer, virtual_ips_of_service
 
 LINGER_SECONDS: Final = 120.0
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from harvester_ccm.kube.workqueue import ObjectStates
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LB_CONTROLLER_FINALIZER
@@ -23,7 +24,7 @@ from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.request import primary_reference
-from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceStates, observe
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     ChangeService,
@@ -60,7 +61,7 @@ class ServicePlanWorld:
     """Service, or load balancer that Harvester announces, to its address from DHCP."""
     backends: tuple[str, ...] = ("vm-1",)
     now: float = 0.0
-    states: ServiceStates = field(default_factory=ServiceStates)
+    states: ObjectStates[ServiceState] = field(default_factory=lambda: ObjectStates(ServiceState))
     """What the program remembers."""
 
     @property
@@ -92,12 +93,13 @@ class ServicePlanWorld:
         snapshot = self.snapshot(key)
         if not snapshot.scope.ours:
             return ServicePlan()
-        state = self.states.follow(snapshot, self.now)
+        state = self.states.of(snapshot.service)
+        state.follow(snapshot, self.now)
         return plan_service(replace(snapshot, remembered=state, now=self.now))
 
     def restart(self) -> None:
         """Forget what the program remembers, and begin as it does."""
-        self.states = ServiceStates()
+        self.states = ObjectStates(ServiceState)
 
     def reconcile(self, key: str, *, at_most: int = 99) -> bool:
         """Plan and write at most so often, as if the next write failed; return whether anything was written."""

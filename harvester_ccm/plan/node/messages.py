@@ -11,13 +11,7 @@ from typing import Final
 from harvester_ccm.errors import CCMError, Forbidden, Unauthorized, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import (
-    ADDITIONAL_INTERNAL_IPS,
-    PROVIDED_NODE_IP,
-    UNINITIALIZED_TAINT,
-    VM_CLUSTER,
-    NodeReason,
-)
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, UNINITIALIZED_TAINT, VM_CLUSTER, NodeReason
 
 TEXTS: Final[Mapping[NodeReason, str]] = {
     NodeReason.VM_NOT_FOUND: "No VM in namespace {namespace} of Harvester has this Node's provider ID, system UUID, "

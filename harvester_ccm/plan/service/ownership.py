@@ -197,12 +197,10 @@ def _unproven(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> 
         return f"it has no label {LB_CLUSTER}"
     if meta.annotation(LB_OWNER):
         return "it has an owner annotation, and the UID of this cluster (namespace kube-system) is not known"
-    created = f"it was created for a Service of this name with another UID, by a cluster called {label!r}"
-    if label in (DEFAULT_CLUSTER_NAME, ""):
-        return f"{created}, which is not the name of one cluster only"
+    text = f"it was created for a Service of this name with another UID, by a cluster called {label!r}"
     if goes_by(one, cluster):
-        return f"{created}, and the Service does not have its address, so it may be another cluster of this name"
-    return f"{created}, and this one is {cluster.name!r}"
+        return f"{text}: that may be another cluster of this name"
+    return f"{text}, and this one is {cluster.name!r}"
 
 
 def _adoption(claim: Claim, lb: LoadBalancer | None, service: Service, cluster: ClusterIdentity) -> str:

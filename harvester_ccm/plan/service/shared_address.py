@@ -191,24 +191,11 @@ def _share_now(snapshot: ServiceSnapshot) -> Sharing:
         return Sharing(refusal=refusal, servable=False)
     sharing = share(service, primary, snapshot.secondaries_of_primary, snapshot.cluster)
     if primary is None or allocated.isdisjoint({sharing.address, DHCP_ADDRESS}):
-        return replace(sharing, address="", refusal=sharing.refusal or _not_allocated(service, primary))
+        return replace(sharing, address="")
     if not sharing.address:
         return sharing
     refusal = unsupported(service, vm=Announcement.of(primary).ignored)
     return sharing if refusal is None else Sharing(refusal=refusal, servable=False)
-
-
-def _not_allocated(service: Service, primary: Service | None) -> EventMessage | None:
-    """Return the Warning if the primary keeps a requested address that Harvester has not allocated, or None."""
-    if primary is None or service.addresses == primary.addresses:
-        return None
-    found = Announcement.of(primary)
-    if {found.specified, found.requested}.isdisjoint(primary.addresses):
-        return None
-    return _refusal(
-        f"Service {primary.metadata.key} keeps address {', '.join(primary.addresses)}, which no load balancer of "
-        "Harvester has; see its Events. Until that is fixed, name another primary, or none"
-    )
 
 
 def share(

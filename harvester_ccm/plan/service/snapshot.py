@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import CCMError
@@ -102,14 +101,22 @@ class ListedStore(Struct, frozen=True):
 class ServiceState(Struct, gc=False):
     """The state of one Service that is kept between reconciles; it is lost at a restart without harm."""
 
-    uid: str = ""
-    """Of the Service; a new one of the same name starts anew."""
-    phase: tuple[object, ...] = ()
-    """As in the snapshot."""
+    phase: tuple[object, ...] | None = None
+    """As in the snapshot; None before the first reconcile."""
     since: float = 0.0
     """When the phase began, in seconds of the monotonic clock."""
     touch_at: float | None = None
     """When an EndpointSlice of the Service is touched; None if that is not necessary."""
+
+    def follow(self, snapshot: ServiceSnapshot, now: float) -> None:
+        """Update the state from a snapshot at the monotonic time ``now``."""
+        condition = snapshot.service.ready_condition
+        was_unready = condition is not None and condition.status == "False"
+        if self.phase is None and was_unready and Announcement.of(snapshot.service).told:
+            # An earlier process may have announced the address without the touch of the endpoints that follows.
+            self.touch_at = now
+        if self.phase != snapshot.phase:
+            self.phase, self.since = snapshot.phase, now
 
 
 class ServiceSnapshot(Struct, frozen=True, dict=True):
@@ -269,28 +276,3 @@ def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...
     addresses = {*service.addresses, *(one.allocated_ip for one in own)}
     found = (one for address in sorted(addresses) for one in store.load_balancers.by_index(BY_ADDRESS, address))
     return tuple(one for one in found if one not in own)
-
-
-class ServiceStates:
-    """The states of all Services, by key."""
-
-    def __init__(self) -> None:
-        self._states: dict[str, ServiceState] = {}
-
-    def follow(self, snapshot: ServiceSnapshot, now: float) -> ServiceState:
-        """Return the state of a Service at the monotonic time ``now``; a new UID starts anew."""
-        meta = snapshot.service.metadata
-        state = self._states.get(meta.key)
-        if state is None or state.uid != meta.uid:
-            # An earlier process may have announced the address without the touch of the endpoints that follows.
-            said, told = snapshot.service.ready_condition, Announcement.of(snapshot.service).told
-            touch_at = now if told and said is not None and said.status == "False" else None
-            state = ServiceState(meta.uid, snapshot.phase, now, touch_at)
-        if state.phase != snapshot.phase:
-            state = replace(state, phase=snapshot.phase, since=now)
-        self._states[meta.key] = state
-        return state
-
-    def forget(self, key: str) -> None:
-        """Drop the state of a deleted Service."""
-        self._states.pop(key, None)

@@ -41,8 +41,8 @@ def virtual_ips_of_service(service: Service | None) -> set[str]:
 
     Only Services that this controller manages count: whoever can write a Service can write any address to it. The
     status of a Service that kube-vip does not announce does not count: a load balancer that uses the nodes' own
-    addresses (K3s ServiceLB) writes exactly those. A Service has one address of each family: further ones in the
-    annotation can be the addresses of all nodes, written by a tenant.
+    addresses (K3s ServiceLB) writes exactly those. An annotation with several addresses does not count: a tenant can
+    write the addresses of all nodes there.
     """
     if service is None:
         return set()
@@ -50,7 +50,7 @@ def virtual_ips_of_service(service: Service | None) -> set[str]:
     served = service.spec.type == "LoadBalancer" and service.metadata.has_finalizer(SERVICE_FINALIZER)
     if not served or not (found.address or found.node):
         return set()
-    return _addresses((*_first_of_each_family((found.address or "").split(",")), *found.status))
+    return _addresses((found.address or "", *found.status))
 
 
 def virtual_ips_of_load_balancer(load_balancer: LoadBalancer | None) -> set[str]:
@@ -69,10 +69,3 @@ def _addresses(texts: Iterable[str]) -> set[str]:
         if not address.is_unspecified:
             found.add(str(address))
     return found
-
-
-def _first_of_each_family(texts: Iterable[str]) -> tuple[str, ...]:
-    found: dict[bool, str] = {}
-    for text in texts:
-        found.setdefault(":" in text, text)
-    return tuple(found.values())
