@@ -154,9 +154,9 @@ async def test_a_service_that_waits_for_such_an_address_of_its_primary_is_told()
         program.put(service("api", uid="uid-of-api", ports=[{"port": 443}], annotations=shared))
         await asyncio.sleep(HOUR)
         (told,) = program.warnings("api")
-        assert f"Service shop/web keeps address {WISH}, which no load balancer of Harvester has" in told
+        assert "Service shop/web, whose address this Service shares, has none from Harvester yet" in told
         (condition,) = program.service("api")["status"]["conditions"]
-        assert (condition["status"], condition["reason"], condition["message"]) == ("False", "NotServable", told)
+        assert (condition["status"], condition["reason"], condition["message"]) == ("False", "SharedAddress", told)
         harvester.stock("10.0.0.7")
         await asyncio.sleep(60)
         assert program.address("api") == program.address("web") == "10.0.0.7"
