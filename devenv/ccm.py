@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from devenv.loaded import PROGRAM, LoadedProgram
+from devenv import preloaded
 from devenv.process import ChildProcess
 
 DEFAULT_FLAGS: Final[Mapping[str, str]] = {
@@ -41,30 +40,21 @@ class CcmProcess:
         flags: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
         name: str = "ccm",
-        module: str = PROGRAM,
-        loaded: LoadedProgram | None = None,
+        fork: bool = False,
         times: Mapping[str, float] | None = None,
     ) -> CcmProcess:
         """Start the program; ``flags`` are added to, or replace, the defaults; ``arguments`` are passed as they are.
 
-        ``module`` is what runs it, in a fresh interpreter unless there is one with the program loaded. ``times`` are
-        others than those built in, see ``devenv.times``.
+        ``fork``: from a process that has loaded it, with other ``times`` than those built in. See ``devenv.preloaded``.
         """
-        merged = {
-            "cloud-config": str(cloud_config),
-            "kubeconfig": str(kubeconfig),
-            **DEFAULT_FLAGS,
-            **(flags or {}),
-        }
-        words = [f"--{key}={value}" for key, value in merged.items()]
+        files = {"cloud-config": str(cloud_config), "kubeconfig": str(kubeconfig)}
+        words = [f"--{key}={value}" for key, value in {**files, **DEFAULT_FLAGS, **(flags or {})}.items()]
         log_file = directory / f"{name}-{next(_numbers)}.log"
+        if fork:
+            return cls(preloaded.start([*words, *arguments], log_file=log_file, times=times or {}), log_file)
+        assert not times, "only a fork has other times"
+        command = [sys.executable, "-m", preloaded.PROGRAM, *words, *arguments]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        if loaded is not None:
-            return cls(
-                loaded.start([*words, *arguments], environment=environment, log_file=log_file, times=times), log_file
-            )
-        other_times = ["devenv.times", json.dumps(dict(times))] if times else []
-        command = [sys.executable, "-m", *other_times, module, *words, *arguments]
         return cls(ChildProcess.start(name, command, log_file=log_file, env=environment), log_file)
 
     @property

@@ -21,10 +21,8 @@ from devenv.apiserver import ControlPlane, start_clusters
 from devenv.ccm import CcmProcess
 from devenv.eyes import Eyes, Unseen, addresses_in, compare
 from devenv.harvester.emulator import DataPath, HarvesterEmulator
-from devenv.harvester.lasting import LastingWebhook
 from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVip, KubeVipOptions
-from devenv.loaded import PROGRAM, LoadedProgram
 from devenv.proxy import FaultProxy
 from devenv.watch import Document
 from harvester_ccm.errors import NotFound
@@ -82,8 +80,8 @@ class Scene:
     harvester: ControlPlane
     cloud_config: Path
     kubeconfig: Path
-    loaded: LoadedProgram | None = None
-    """What starts runs of the program faster."""
+    forks: bool = False
+    """Whether runs of the program are forks. See ``devenv.preloaded``."""
 
     @classmethod
     def start(
@@ -107,7 +105,7 @@ class Scene:
         return cls.on(*clusters)
 
     @classmethod
-    def on(cls, guest: ControlPlane, harvester: ControlPlane, *, loaded: LoadedProgram | None = None) -> Scene:
+    def on(cls, guest: ControlPlane, harvester: ControlPlane, *, forks: bool = False) -> Scene:
         """Return the scene on clusters that run already, as ``devenv.apiserver.start_clusters`` prepared them."""
 
         def kubeconfig(plane: ControlPlane, namespace: str) -> Path:
@@ -115,7 +113,7 @@ class Scene:
                 namespace, SERVICE_ACCOUNT, context_namespace=namespace, expiration_seconds=TOKEN_SECONDS
             )
 
-        return cls(guest, harvester, kubeconfig(harvester, VM_NAMESPACE), kubeconfig(guest, "kube-system"), loaded)
+        return cls(guest, harvester, kubeconfig(harvester, VM_NAMESPACE), kubeconfig(guest, "kube-system"), forks)
 
     def stop(self) -> None:
         """End both API servers."""
@@ -142,7 +140,6 @@ class Stage:
         directory: Path,
         *,
         pace: Pace = STOCK,
-        webhook: bool | LastingWebhook = True,
         kube_vip: KubeVipOptions | AbstractAsyncContextManager[object] | None = None,
     ) -> None:
         """``pace`` is that of Harvester's controllers: as they are installed, unless something else is asked for.
@@ -157,9 +154,7 @@ class Stage:
         self.host_eyes = Eyes(scene.harvester.admin_kubeconfig)
         self.guest_proxy = FaultProxy(scene.guest)
         self.harvester_proxy = FaultProxy(scene.harvester)
-        self.harvester = HarvesterEmulator(
-            self.host, pace=pace, webhook=webhook, data_path=DataPath(dhcp_range=HOST_DHCP_RANGE)
-        )
+        self.harvester = HarvesterEmulator(self.host, pace=pace, data_path=DataPath(dhcp_range=HOST_DHCP_RANGE))
         self._sent = asyncio.Event()
         for proxy in (self.guest_proxy, self.harvester_proxy):
             proxy.listeners.append(self._note_sent)
@@ -196,14 +191,12 @@ class Stage:
         cloud_config: Path | None = None,
         kubeconfig: Path | None = None,
         proxied: bool = False,
-        module: str = PROGRAM,
         fresh: bool = False,
         times: Mapping[str, float] | None = None,
     ) -> CcmProcess:
         """Start the program on this scene; ``proxied`` lets all that it sends go through the two proxies.
 
-        ``module`` is what runs it. ``fresh``: in an interpreter of its own, whatever would be faster. ``times`` are
-        others than those built in, by their names; where it would only be waited for them.
+        ``fresh``: in an interpreter of its own even if runs are forks. ``times`` as of ``devenv.preloaded``.
         """
         cloud_config = cloud_config or self.scene.cloud_config
         kubeconfig = kubeconfig or self.scene.kubeconfig
@@ -216,8 +209,7 @@ class Stage:
             kubeconfig=kubeconfig,
             flags=flags,
             arguments=arguments,
-            module=module,
-            loaded=None if fresh or module != PROGRAM else self.scene.loaded,
+            fork=self.scene.forks and not fresh,
             times=times,
         )
         self.runs.append(run)

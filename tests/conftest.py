@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -17,57 +16,27 @@ import structlog
 from devenv.apiserver import ControlPlane, start_clusters
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json, RestClient
-from tests.scheduling import SERVERLESS, Scheduling, file_of, is_serverless, rank
 from tests.worlds.loopback import own_loopback_is_granted, take_own_loopback
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True, database=None)
 hypothesis.settings.register_profile("thorough", deadline=None)
 
-MOST_WORKERS = 6
-"""Workers that ``-n auto`` starts at most. Two of three have two control planes of their own each, about 1 GB."""
-PATIENT = 5
-"""By so much others go before a worker whose tests need no server: it does not wait for anything that they start."""
-GARBAGE_PERCENT = "400"
-"""Garbage that programs in Go let lie: with so much, kube-apiserver takes a third less processor time to get ready."""
-
-GARBAGE_OBJECTS = (50_000, 20, 50)
-"""When Python's collector looks at what tests leave lying: at the usual 700 it took a twelfth of all processor time."""
-
-_AT_THE_END = pytest.StashKey[frozenset[str]]()
-"""The tests without servers after which none comes that needs them."""
-_running: list[ControlPlane] = []
-"""What the session has started."""
-_ENDED = pytest.StashKey[bool]()
-"""Whether that was stopped before the end of the session, for good."""
+MAX_WORKERS = 4
+"""Of ``-n auto``. Each has two control planes of its own, about 1 GB."""
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return how many workers ``-n auto`` means: many tests wait, but two must not meet at one address."""
-    return min(3 * (os.cpu_count() or 1), MOST_WORKERS) if own_loopback_is_granted() else 1
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduling | None:
-    """Return what hands out the tests to workers."""
-    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+    """Return the number of workers of ``-n auto``: many tests wait, but two must not use the same addresses."""
+    return min(2 * (os.cpu_count() or 1), MAX_WORKERS) if own_loopback_is_granted() else 1
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the tests: what takes long begins first. Without ``--thorough`` leave out what is for that alone."""
+    """Leave out the tests that are only for ``--thorough`` unless it is given."""
     if not config.option.thorough:
         left_out = [item for item in items if item.get_closest_marker("thorough")]
         if left_out:
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if not item.get_closest_marker("thorough")]
-    items.sort(key=lambda item: rank(item.nodeid))
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Find the tests at the end, and let the garbage collector pass over all that stays: that was half of its cost."""
-    last = itertools.takewhile(lambda item: file_of(item.nodeid).startswith(SERVERLESS), reversed(session.items))
-    session.config.stash[_AT_THE_END] = frozenset(item.nodeid for item in last)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GARBAGE_OBJECTS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,41 +46,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the number of examples, and give a worker, one of several side by side, addresses of its own."""
-    os.environ.setdefault("GOGC", GARBAGE_PERCENT)
     hypothesis.settings.load_profile("thorough" if config.option.thorough else "quick")
-    told = getattr(config, "workerinput", None)
-    if told is not None:
+    if hasattr(config, "workerinput"):
         take_own_loopback()
-        if is_serverless(told["workerid"], told["workercount"]):
-            os.nice(PATIENT)
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Stop the servers of the session when only tests are left that need none: at rest they are busy, too."""
-    if item.nodeid in item.config.stash[_AT_THE_END]:
-        if _running:
-            item.config.stash[_ENDED] = True
-            _stop_servers()
-    elif item.config.stash.get(_ENDED, False) and "clusters" in getattr(item, "fixturenames", ()):
-        # Left by a worker that crashed: what it had not run goes to others, whatever they have run.
-        pytest.fail("this worker has stopped its servers already: run this test again by itself", pytrace=False)
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs (Linux); a dead one that nobody has waited for does not."""
+    """Return whether a process runs (Linux); a dead one that is not waited for does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in {"Z", "X"}
-
-
-def _stop_servers() -> None:
-    """Stop what the session has started. No process may be left: this is the only place where that can be seen."""
-    started = [pid for plane in _running for pid in plane.processes.values()]
-    while _running:
-        _running.pop().stop()
-    assert not [pid for pid in started if is_running(pid)], "stopping leaves processes"
 
 
 @pytest.fixture(scope="session")
@@ -152,9 +98,11 @@ class Clusters(NamedTuple):
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
     """Both control planes, with types and rights as in real clusters."""
     both = Clusters(*start_clusters(tmp_path_factory.mktemp("clusters"), guest_additions=True))
-    _running.extend(both)
     yield both
-    _stop_servers()
+    started = [pid for plane in both for pid in plane.processes.values()]
+    for plane in both:
+        plane.stop()
+    assert not [pid for pid in started if is_running(pid)], "stopping leaves processes"
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,6 @@ from devenv.harvester.forwarding import Forwarding
 from devenv.harvester.hosts import Collector, HostVip
 from devenv.harvester.ippools import FINALIZER as POOL_FINALIZER
 from devenv.harvester.ippools import PoolController
-from devenv.harvester.lasting import LastingWebhook
 from devenv.harvester.loadbalancers import LoadBalancerController
 from devenv.harvester.pool_admission import labelled
 from devenv.harvester.queue import STOCK, Pace, TokenBucket, WorkQueue
@@ -80,10 +79,10 @@ class HarvesterEmulator:
         client: ApiClient,
         *,
         pace: Pace = STOCK,
-        webhook: bool | LastingWebhook = True,
+        webhook: bool = True,
         data_path: DataPath | None = None,
     ) -> None:
-        """``pace`` is that of its controllers; a ``webhook`` that lasts is used in the place of an own one.
+        """``pace`` is that of its controllers.
 
         Services and EndpointSlices have buckets of the same size, each its own.
         """
@@ -96,7 +95,7 @@ class HarvesterEmulator:
         of_both = bucket()
         self.balancers = Records(client, LOAD_BALANCERS, bucket=of_both, lags=pace.lags)
         self.pools = Records(client, POOLS, bucket=of_both, lags=pace.lags)
-        self.webhook = Webhook(client) if webhook is True else webhook or None
+        self.webhook = Webhook(client) if webhook else None
         self.services = Records(client, SERVICES, bucket=bucket())
         self.slices = Records(client, SLICES, bucket=bucket())
         self.instances = Mirror(client, INSTANCES)

@@ -66,13 +66,6 @@ class Webhook:
         self._tls: ssl.SSLContext | None = None
         self._runner: web.AppRunner | None = None
         self._port = 0
-        self.asleep = False
-        """Whether it lets everything pass as it is."""
-
-    @property
-    def listens(self) -> bool:
-        """Whether it is not stopped."""
-        return self._runner is not None
 
     @property
     def mirrors(self) -> tuple[Mirror, ...]:
@@ -193,8 +186,6 @@ class Webhook:
         return await _review(request, self._mutate)
 
     async def _validate(self, order: Document) -> None:
-        if self.asleep:
-            return
         new, old = order.get("object"), order.get("oldObject")
         if order["resource"]["resource"] == "ippools":
             if new is None:
@@ -211,7 +202,7 @@ class Webhook:
 
     async def _mutate(self, order: Document) -> Document | None:
         new = order["object"]
-        if self.asleep or new["metadata"].get("deletionTimestamp"):
+        if new["metadata"].get("deletionTimestamp"):
             return None
         if order["resource"]["resource"] == "ippools":
             return mutate_pool(new, self.networks.all(), create=order.get("oldObject") is None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import yaml
 
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
-from devenv.helm import CHART, NAMESPACE, RELEASE, RUNS_FOR_A_MOMENT, run_helm
+from devenv.helm import CHART, NAMESPACE, RELEASE, run_helm
 from devenv.manifests import CLUSTER_NAME, IMAGE, MANIFESTS, profiles
 from devenv.process import DevenvError
 from devenv.restclient import Json, RestClient
@@ -41,8 +40,7 @@ def apply_strictly(plane: ControlPlane, text: str) -> list[str]:
     """Apply as a person does, with unknown fields refused; return the names of what was applied."""
     command: list[str | Path] = [require("kubectl")["kubectl"], "--kubeconfig", plane.admin_kubeconfig]
     command += ["apply", "--server-side", "--force-conflicts", "--validate=strict", "-o", "name", "-f", "-"]
-    environment = os.environ | RUNS_FOR_A_MOMENT
-    done = subprocess.run(command, check=False, env=environment, input=text, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, input=text, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     names: str = done.stdout
     return names.split()

@@ -21,7 +21,6 @@ import yaml
 
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
-from devenv.helm import RUNS_FOR_A_MOMENT
 from devenv.restclient import Json, RefusedError, RestClient, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -117,15 +116,11 @@ class Addon(Script):
 
     @property
     def environment(self) -> dict[str, str]:
-        return (
-            super().environment
-            | {
-                "KUBECONFIG": str(self.kubeconfig),
-                # What the server has is asked for once, and not by every test.
-                "KUBECACHEDIR": str(self.plane.directory / "kubectl"),
-            }
-            | RUNS_FOR_A_MOMENT
-        )
+        return super().environment | {
+            "KUBECONFIG": str(self.kubeconfig),
+            # What the server has is asked for once, and not by every test.
+            "KUBECACHEDIR": str(self.plane.directory / "kubectl"),
+        }
 
     @property
     def cluster(self) -> str:

@@ -16,7 +16,7 @@ import yaml
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
 from devenv.harvester.machines import Machine, instance_document, machine_document
-from devenv.helm import CHART, NAMESPACE, RELEASE, RUNS_FOR_A_MOMENT, run_helm
+from devenv.helm import CHART, NAMESPACE, RELEASE, run_helm
 from devenv.manifests import IMAGE
 from devenv.process import ChildProcess
 from devenv.restclient import Json, wait_until
@@ -89,7 +89,7 @@ def cloud_config(harvester: ControlPlane, tmp_path_factory: pytest.TempPathFacto
     subprocess.run(
         ["bash", SCRIPT, "-o", directory, "prod", "tenant-a"],
         check=True,
-        env=tools | RUNS_FOR_A_MOMENT | {"KUBECONFIG": str(harvester.admin_kubeconfig)},
+        env=tools | {"KUBECONFIG": str(harvester.admin_kubeconfig)},
         capture_output=True,
     )
     return directory / "cloud-config"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -11,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from devenv.ccm import CcmProcess
-from devenv.harvester.lasting import LastingWebhook
 from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVipOptions
-from devenv.loaded import LoadedProgram
 from devenv.logfile import logs_to
 from devenv.restclient import Json, RefusedError, RestClient
 from devenv.stage import Scene, Stage
@@ -30,19 +27,9 @@ NAD_MAPPING = CONFIG_MAPS.path("kube-system", NAD_MAPPING_NAME)
 
 
 @pytest.fixture(scope="session")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedProgram | None]:
-    """What starts runs of the program fast. The demo and the handover start it as everybody does."""
-    if sys.platform != "linux":
-        yield None
-        return
-    with LoadedProgram(tmp_path_factory.mktemp("loaded")) as program:
-        yield program
-
-
-@pytest.fixture(scope="session")
-def scene(clusters: Clusters, loaded: LoadedProgram | None) -> Scene:
+def scene(clusters: Clusters) -> Scene:
     """The session's clusters with the credentials of the program. VMs and load balancers are in ``default``."""
-    return Scene.on(*clusters, loaded=loaded)
+    return Scene.on(*clusters, forks=True)
 
 
 @pytest.fixture
@@ -51,20 +38,13 @@ def pace() -> Pace:
     return STOCK
 
 
-@pytest.fixture(scope="module")
-def webhook(scene: Scene) -> Iterator[LastingWebhook]:
-    """Harvester's webhook, for one stage after the other."""
-    with LastingWebhook(scene.harvester.admin_kubeconfig) as lasting:
-        yield lasting
-
-
 @pytest.fixture
-async def stage(scene: Scene, tmp_path: Path, pace: Pace, webhook: LastingWebhook) -> AsyncIterator[Stage]:
+async def stage(scene: Scene, tmp_path: Path, pace: Pace) -> AsyncIterator[Stage]:
     """Emulators and proxies on clean clusters; no run of the program may have broken inside."""
     with logs_to(tmp_path / "emulators.log"):
         try:
             options = KubeVipOptions(dhcp_range=DHCP_RANGE)
-            async with Stage(scene, tmp_path, pace=pace, webhook=webhook, kube_vip=options) as opened:
+            async with Stage(scene, tmp_path, pace=pace, kube_vip=options) as opened:
                 yield opened
         finally:
             # One that failed in the middle may have left them stopped, which is not the next one's fault.

@@ -41,7 +41,7 @@ def outcome(
         cloud_config=cloud_config or scene.cloud_config,
         kubeconfig=kubeconfig or scene.kubeconfig,
         flags=flags,
-        loaded=scene.loaded,
+        fork=scene.forks,
     )
     try:
         wait_until(lambda: run.exit_code is not None, seconds=60, what="the end of the program")

@@ -71,7 +71,8 @@ async def test_the_printed_command_keeps_a_load_balancer_and_its_address(
     await announces(stage)
     path = LOAD_BALANCERS.path("default", old.metadata.name)
     metadata = {"labels": {LB_CLUSTER: "before"}, "annotations": {LB_OWNER: "uid-of-the-cluster-before"}}
-    harvester.request("PATCH", path, body={"metadata": metadata})
+    # In another thread: the webhook answers in this one.
+    await asyncio.to_thread(harvester.request, "PATCH", path, body={"metadata": metadata})
     run = stage.run()
     await stage.create_service("web")
     (served,) = await stage.served("web")
