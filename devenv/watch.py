@@ -1,7 +1,7 @@
 """Copies of an API server's objects as plain JSON documents, kept by list and watch.
 
 For the emulators: they rewrite whole objects and must not lose a field, so they work on documents rather than on typed
-views. Those who judge the program see the same through another client (``devenv.eyes``). Every event reaches every
+views. Every event reaches every
 subscriber in the server's order. A lost watch is taken up again with a new list; what changed meanwhile is delivered as
 the difference.
 """
@@ -9,11 +9,9 @@ the difference.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import structlog
 
@@ -58,39 +56,18 @@ def labels_of(document: Document) -> dict[str, str]:
     return document["metadata"].get("labels") or {}
 
 
-@dataclass(frozen=True)
-class Change:
-    """What a line of a watch says."""
+class Mirror:
+    """A live copy of one collection. Documents in it belong to the copy: copy before changing."""
 
-    type: str
-    """``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``."""
-    version: str
-    """The server's version that this leads to."""
-    object: Document | None
-    """None with a bookmark."""
-
-
-class LiveCopy(ABC):
-    """A live copy of one collection, whatever reads it. Documents in it belong to the copy: copy before changing."""
-
-    losses: ClassVar[tuple[type[Exception], ...]]
-    """How it is told that a list or a watch failed."""
-
-    def __init__(self, name: str) -> None:
-        """``name`` is for the log."""
-        self._name = name
+    def __init__(self, client: ApiClient, resource: Resource[Document], *, namespace: str | None = None) -> None:
+        """``namespace`` None means all namespaces."""
+        self.client = client
+        self.resource = resource
+        self._namespace = namespace
         self._objects: dict[str, Document] = {}
         self._subscribers: list[Subscriber] = []
         self._synced = asyncio.Event()
         self._seen = 0
-
-    @abstractmethod
-    async def listed(self) -> tuple[Sequence[Document], str]:
-        """Return the objects and the version of the list. Raises one of ``losses``."""
-
-    @abstractmethod
-    def changes(self, version: str) -> AsyncGenerator[Change, None]:
-        """Return what changes from this version on. Raises one of ``losses``."""
 
     def get(self, key: str) -> Document | None:
         """Return the object with this ``namespace/name`` or name."""
@@ -125,23 +102,25 @@ class LiveCopy(ABC):
         while True:
             try:
                 await self._list_and_follow()
-            except self.losses as error:
-                log.debug("mirror lost its watch", resource=self._name, error=str(error))
+            except CCMError as error:
+                log.debug("mirror lost its watch", resource=self.resource.plural, error=str(error))
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _list_and_follow(self) -> None:
-        items, version = await self.listed()
-        self._replace_all(items, version)
+        page = await self.client.list(self.resource, namespace=self._namespace)
+        self._replace_all(page.items, page.resource_version)
         self._synced.set()
-        async with aclosing(self.changes(version)) as changes:
-            async for change in changes:
-                self._seen = max(self._seen, int(change.version or 0))
-                if change.object is None:
-                    continue
-                if change.type == "DELETED":
-                    self._remove(key_of(change.object))
+        params = {"resourceVersion": page.resource_version, "timeoutSeconds": str(WATCH_SECONDS)}
+        watch = self.client.watch(self.resource, namespace=self._namespace, params=params, silence=SILENCE)
+        async with aclosing(watch) as events:
+            async for event in events:
+                self._seen = max(self._seen, int(event.resource_version or 0))
+                if event.object is None:
+                    continue  # a bookmark
+                if event.type == "DELETED":
+                    self._remove(key_of(event.object))
                 else:
-                    self._put(change.object)
+                    self._put(event.object)
 
     def _replace_all(self, items: Sequence[Document], version: str) -> None:
         """Take in a list: of a server that was restored from a backup, what is newer than it says is of a lost past."""
@@ -174,32 +153,6 @@ class LiveCopy(ABC):
         if before is not None:
             for subscriber in self._subscribers:
                 subscriber(before, None)
-
-
-class Mirror(LiveCopy):
-    """A live copy for those who act on what they see: kept by the program's client."""
-
-    losses = (CCMError,)
-
-    def __init__(self, client: ApiClient, resource: Resource[Document], *, namespace: str | None = None) -> None:
-        """``namespace`` None means all namespaces."""
-        super().__init__(resource.plural)
-        self.client = client
-        self.resource = resource
-        self._namespace = namespace
-
-    async def listed(self) -> tuple[Sequence[Document], str]:
-        """Return the objects and the version of the list. Raises CCMError."""
-        page = await self.client.list(self.resource, namespace=self._namespace)
-        return page.items, page.resource_version
-
-    async def changes(self, version: str) -> AsyncGenerator[Change, None]:
-        """Return what changes from this version on. Raises CCMError."""
-        params = {"resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
-        watch = self.client.watch(self.resource, namespace=self._namespace, params=params, silence=SILENCE)
-        async with aclosing(watch) as events:
-            async for event in events:
-                yield Change(event.type, event.resource_version, event.object)
 
 
 def _version(document: Document) -> int:

@@ -12,7 +12,6 @@ import pytest
 
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
-from devenv.helm import helm_program
 
 pytestmark = pytest.mark.apiserver
 
@@ -26,7 +25,7 @@ def test_every_step_but_the_containers(guest: ControlPlane, harvester: ControlPl
     shutil.copy(guest.admin_kubeconfig, given / "guest")
     shutil.copy(harvester.admin_kubeconfig, given / "harvester")
     (tools / "kubectl").symlink_to(require("kubectl")["kubectl"])
-    (tools / "helm").symlink_to(helm_program())
+    (tools / "helm").symlink_to(require("helm")["helm"])
     environment = {
         "PATH": f"{tools}:{os.environ['PATH']}",
         "HOME": str(tmp_path),

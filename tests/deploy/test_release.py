@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from devenv.helm import CHART, VERSION, helm_program
+from devenv import binaries
+from devenv.helm import CHART
 from devenv.manifests import IMAGE
 from harvester_ccm import __version__
 
@@ -128,7 +129,7 @@ def test_what_is_published_is_made_signed_and_sent(checkout: Path, tmp_path: Pat
         "PATH": f"{tools}:{os.environ['PATH']}",
         "CALLS": str(calls),
         "GIVEN": str(given),
-        "REAL_HELM": str(helm_program()),
+        "REAL_HELM": str(binaries.require("helm")["helm"]),
         "HOME": str(tmp_path),
         "GITHUB_REF_NAME": TAG,
         "GITHUB_REPOSITORY": "me/harvester-ccm",
@@ -171,7 +172,7 @@ def test_helm_is_the_one_that_the_chart_is_tested_with(name: str) -> None:
     """The action would take the newest, with whatever that does otherwise."""
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())["jobs"].values()
     steps = [step for one in jobs for step in one.get("steps", ()) if "setup-helm" in step.get("uses", "")]
-    assert [step["with"]["version"] for step in steps] == [VERSION]
+    assert [step["with"]["version"] for step in steps] == [binaries.HELM]
 
 
 def test_nothing_but_our_chart_looks_like_a_chart() -> None:

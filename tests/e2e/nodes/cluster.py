@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from devenv.background import Background
-from devenv.eyes import SeenCopy
 from devenv.faults import Record
 from devenv.harvester.machines import Machine, Machines, machine_document
 from devenv.harvester.records import INSTANCES, MACHINES
 from devenv.kubelets import DOCUMENTS, Kubelet, Kubelets
 from devenv.stage import VM_NAMESPACE, Stage, until
-from devenv.watch import Document
+from devenv.watch import Document, Mirror
 from harvester_ccm.errors import NotFound
 from harvester_ccm.model.core import CONFIG_MAPS
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, UNINITIALIZED_TAINT
@@ -28,8 +27,8 @@ class Cluster:
         self.stage = stage
         self.machines = Machines(stage.host)
         self.kubelets = Kubelets(stage.guest)
-        self.nodes = SeenCopy(stage.guest_eyes, DOCUMENTS.path())
-        self.instances = SeenCopy(stage.host_eyes, INSTANCES.path(VM_NAMESPACE))
+        self.nodes = Mirror(stage.guest, DOCUMENTS)
+        self.instances = Mirror(stage.host, INSTANCES, namespace=VM_NAMESPACE)
         self.addressed: dict[str, float] = {}
         """When each VM was first seen with an address, in loop time."""
         self.untainted: dict[str, float] = {}
