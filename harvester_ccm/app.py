@@ -208,7 +208,7 @@ class Application:
             log.error("leadership lost", error=str(_first(lost)))
             code = 1
         except* ClusterReplaced as replaced:
-            log.error("credentials lead to another cluster, exiting", error=str(_first(replaced)))
+            log.error("cluster replaced", error=str(_first(replaced)))
             code = 1
         await self._shut_down(lost=code != 0)
         return code
@@ -303,7 +303,7 @@ class Application:
                 await self._elector.release()
                 await self._recorder.flush()
         except TimeoutError:
-            log.warning("shutdown not finished in time", seconds=SHUTDOWN_SECONDS, lease_held=self._elector.leading)
+            log.warning("shutdown timed out", seconds=SHUTDOWN_SECONDS, lease_held=self._elector.leading)
 
     def _emit_leadership(self, verb: str, lease: Lease) -> None:
         reference = ObjectReference.of(LEASES, lease)

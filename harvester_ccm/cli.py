@@ -112,7 +112,7 @@ def _run_app(settings: Settings, environment: Mapping[str, str]) -> int:
         _report(str(error))
     except Exception:
         # The log redacts credentials, a traceback on standard error does not.
-        log.exception("stopped by an unexpected error")
+        log.exception("unexpected error")
     return EXIT_FAILURE
 
 

@@ -1,17 +1,14 @@
-"""Log output: structlog, one line per entry on standard error, nothing secret in it.
+"""Log output: structlog with its own renderers, one line per entry on standard error, without credentials.
 
-Text lines read ``2026-11-21T08:46:12.123Z INFO  message key=value``; JSON lines carry ``time``, ``level`` and
-``message``. The level is decided in the bound logger, so that a debug call below the level costs next to nothing.
-Warnings and errors of libraries (standard ``logging``, ``warnings``) come out through the same processors.
+Messages are constant; everything variable is in fields. Warnings and errors of libraries (standard ``logging``,
+``warnings``) pass through the same processors.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final, TextIO
 
@@ -23,11 +20,6 @@ from harvester_ccm.redaction import one_line, redact
 
 DEBUG_VERBOSITY: Final = 4
 """klog level from which on debug lines are written."""
-
-_TITLES: Final[Mapping[str, str]] = {"warning": "WARN", "critical": "ERROR"}
-_COLOURS: Final[Mapping[str, str]] = {"DEBUG": "\x1b[2m", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
-_RESET: Final = "\x1b[0m"
-_JSON: Final = structlog.processors.JSONRenderer(default=str, ensure_ascii=False)
 
 
 def wants_colours(stream: TextIO, environment: Mapping[str, str]) -> bool:
@@ -50,7 +42,14 @@ def configure_logging(
     output = stream if stream is not None else sys.stderr
     level = logging.DEBUG if settings.verbosity >= DEBUG_VERBOSITY else logging.INFO
     structlog.configure(
-        processors=list(_processors(settings.format, colours=wants_colours(output, environment))),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", key="time"),
+            structlog.processors.format_exc_info,
+            structlog.processors.EventRenamer("message"),
+            _remove_secrets,
+            *_renderers(settings.format, colors=wants_colours(output, environment)),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(output),
         cache_logger_on_first_use=cache,
@@ -59,70 +58,35 @@ def configure_logging(
     logging.captureWarnings(True)
 
 
-def _processors(log_format: LogFormat, *, colours: bool) -> tuple[Processor, ...]:
-    is_json = log_format is LogFormat.JSON
-    return (
-        structlog.processors.add_log_level,
-        structlog.processors.format_exc_info,
-        _put_in_order,
-        remove_secrets,
-        *((_JSON, _inert) if is_json else (_indent_traceback, _text_renderer(colours))),
-    )
-
-
-def _inert(_logger: WrappedLogger, _method: str, line: str) -> str:
-    return one_line(line)
-
-
-def _indent_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    # No line of what somebody raised may look like one of ours.
-    if "exception" in event:
-        event["exception"] = "\n".join(f"  {one_line(line)}" for line in str(event["exception"]).split("\n"))
-    return event
-
-
-def remove_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace what looks like a credential in any value, exceptions included."""
-    return {key: redact(value, key) for key, value in event.items()}
-
-
-def _put_in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    # structlog's own stamp has microseconds.
-    time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return {"time": time, "level": event.pop("level"), "message": event.pop("event"), **event}
-
-
-def _text_renderer(colours: bool) -> Processor:
-    """Return the renderer of text lines. Those of structlog leave line ends and control characters in a value."""
-
-    def title(key: str, value: object) -> str:
-        word = _TITLES.get(str(value), str(value).upper())
-        colour = _COLOURS.get(word) if colours else None
-        return f"{colour}{word:<5}{_RESET}" if colour else f"{word:<5}"
-
-    return structlog.dev.ConsoleRenderer(
-        columns=[
-            structlog.dev.Column("time", lambda key, value: str(value)),
-            structlog.dev.Column("level", title),
-            structlog.dev.Column("message", lambda key, value: one_line(str(value))),
-            structlog.dev.Column("", lambda key, value: f"{key}={_field(value)}"),
-        ],
+def _renderers(log_format: LogFormat, *, colors: bool) -> list[Processor]:
+    if log_format is LogFormat.JSON:
+        return [structlog.processors.JSONRenderer(default=str)]
+    console = structlog.dev.ConsoleRenderer(
+        colors=colors,
+        event_key="message",
+        timestamp_key="time",
+        pad_event_to=0,
         sort_keys=False,
         exception_formatter=structlog.dev.plain_traceback,
     )
+    return [_remove_line_ends, console]
 
 
-def _field(value: object) -> str:
-    """Return a value in one word, or in JSON notation when it would not be one word."""
-    if isinstance(value, (dict, list)):
-        return one_line(json.dumps(value, default=str, ensure_ascii=False))
-    text = str(value)
-    plain = text.isprintable() and text != "" and not any(character in text for character in ' "=')
-    return text if plain else one_line(json.dumps(text, ensure_ascii=False))
+def _remove_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    return {key: redact(value, key) for key, value in event.items()}
+
+
+def _remove_line_ends(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Write out control characters in text, and indent tracebacks: no line of another program looks like an entry."""
+    if "exception" in event:
+        event["exception"] = "\n".join(f"  {one_line(line)}" for line in str(event["exception"]).split("\n"))
+    return {
+        key: one_line(value) if isinstance(value, str) and key != "exception" else value for key, value in event.items()
+    }
 
 
 class _LibraryHandler(logging.Handler):
-    """Hands records of standard logging to structlog."""
+    """Passes records of standard logging to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

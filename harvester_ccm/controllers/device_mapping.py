@@ -79,8 +79,9 @@ class NetworkMapping:
         except (Forbidden, AdmissionDenied) as error:
             self._denied_until = loop_time() + DENIED_RETRY_SECONDS
             log.warning(
-                "network mapping not written, Services with a network annotation get no device; grant get, list, "
-                "watch, create and update on configmaps, or change the quota, policy or webhook that denies them",
+                "network mapping not written",
+                effect="Services with a network annotation get no device",
+                remedy="grant get, list, watch, create and update on configmaps, or change the quota or webhook",
                 config_map=KEY,
                 error=str(error),
             )

@@ -63,8 +63,9 @@ class GuestHostnames:
             if isinstance(error, Forbidden) and not self._forbidden:
                 self._forbidden = True
                 log.warning(
-                    "host names of guests not readable, a VM must have the name or UUID of its Node; bind "
-                    "the ClusterRole harvesterhci.io:cloudprovider to the service account of the cloud-config",
+                    "guest host names not readable",
+                    effect="a VM must have the name or system UUID of its Node",
+                    remedy="bind ClusterRole harvesterhci.io:cloudprovider to the service account of the cloud-config",
                     error=str(error),
                 )
             log.debug("guest agent returned no host name", vm=name, error=str(error))

@@ -118,7 +118,7 @@ class NodeLifecycleController:
             await self._harvester.get(VIRTUAL_MACHINES, name, namespace=self._vms.cluster.namespace)
         except CCMError as caught:
             error = caught
-            log.debug("VM not found by a live request", vm=name, error=str(error))
+            log.debug("VM not found", vm=name, error=str(error))
         state.absences = state.absences + 1 if is_absent(error, name) else 0
 
     async def _act(self, node: Node, plan: LifecyclePlan, state: _State) -> Outcome:
@@ -153,7 +153,7 @@ class NodeLifecycleController:
             if not isinstance(error, NotFound | Conflict):
                 self._emit(node, write_failed(node, error, deletion=True))
             return Wait("deletion", DELETION_INTERVAL_SECONDS)
-        log.warning("node deleted, its VM is gone", node=meta.name, provider_id=node.spec.provider_id)
+        log.warning("node deleted", node=meta.name, provider_id=node.spec.provider_id)
         self._emit(node, plan.event)
         return Done()
 

@@ -96,7 +96,7 @@ class OrphanCollector:
         obstacle = deletion_obstacle(load_balancer, self._services, self._load_balancers)
         if not candidate.reported:
             candidate.reported, detail = True, obstacle or ORPHANED
-            log.warning("load balancer without service", lb=key, service=made_for(load_balancer), detail=detail)
+            log.warning("orphaned load balancer found", lb=key, service=made_for(load_balancer), detail=detail)
         if self._settings.orphan_lbs is not OrphanPolicy.DELETE:
             return Wait("orphan")
         if obstacle or now < self._next_deletion:

@@ -42,8 +42,9 @@ class GuestIdentity:
                     self.uid = await self._read()
                 except Forbidden:
                     log.warning(
-                        "kube-system namespace not readable, load balancers get no owner annotation and orphans are "
-                        "kept; grant get on namespaces kube-system to the service account and restart"
+                        "kube-system namespace not readable",
+                        effect="load balancers get no owner annotation, orphaned ones are not deleted",
+                        remedy="grant get on namespaces kube-system to the service account and restart",
                     )
                 except CCMError as error:
                     if attempt.retry_state.attempt_number == 1:

@@ -129,7 +129,7 @@ class Informer(Store[ObjectT]):
                     watch_forbidden = False
                 except Forbidden:
                     if not watch_forbidden:
-                        log.warning("watch forbidden, listing instead", collection=self.name, seconds=POLL_SECONDS)
+                        log.warning("watch forbidden", collection=self.name, seconds=POLL_SECONDS)
                     watch_forbidden = True
                     await asyncio.sleep(POLL_SECONDS)
             except Gone as error:
@@ -237,11 +237,9 @@ class Informer(Store[ObjectT]):
         if type(before) is type(problem):
             return
         if problem is None:
-            log.info("collection readable again", collection=self.name)
+            log.info("list and watch recovered", collection=self.name)
         else:
-            log.warning(
-                "collection cannot be read", collection=self.name, error=str(problem), request_id=problem.request_id
-            )
+            log.warning("list or watch failed", collection=self.name, error=str(problem), request_id=problem.request_id)
         self._state_changed()
 
     def _state_changed(self) -> None:

@@ -183,9 +183,9 @@ class LeaderElector:
         """Log the first error in a row, and the end of the errors; the API server can be away for hours."""
         if error and self._failing_since is None:
             self._failing_since = loop_time()
-            log.warning("lease requests fail", error=error, request_id=request_id)
+            log.warning("lease requests failed", error=error, request_id=request_id)
         elif not error and self._failing_since is not None:
-            log.info("lease requests work again", seconds=round(loop_time() - self._failing_since, 1))
+            log.info("lease requests recovered", seconds=round(loop_time() - self._failing_since, 1))
             self._failing_since = None
 
     async def _take_or_renew(self) -> bool:

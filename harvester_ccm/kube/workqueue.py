@@ -212,7 +212,7 @@ class WorkQueue:
         except CCMError as error:
             self._failed(key, error)
         except Exception as error:  # a bug that one object triggers must not stop the others
-            log.exception("reconcile broke", controller=self.name, key=key)
+            log.exception("unexpected error in reconcile", controller=self.name, key=key)
             self._failed(key, error)
         else:
             self._succeeded(key, outcome)
@@ -223,7 +223,7 @@ class WorkQueue:
             self.enqueue_after(key, outcome.at_most)
         failures = self._failures.pop(key, None)
         if failures is not None and failures.count:
-            log.info("reconcile works again", controller=self.name, key=key)
+            log.info("reconcile recovered", controller=self.name, key=key)
 
     def _failed(self, key: str, error: Exception) -> None:
         self.observer.failed(key, error)

@@ -298,11 +298,11 @@ async def test_short_outage_is_survived_and_told_once(
             await wait_for(lambda: rule.hits == 4)
             before = lease.read()["renewTime"]
             await wait_for(lambda: lease.read()["renewTime"] > before)
-            await wait_for(lambda: any(entry["event"] == "lease requests work again" for entry in logs))
+            await wait_for(lambda: any(entry["event"] == "lease requests recovered" for entry in logs))
             assert not holding.done()
     assert lease.read()["leaseTransitions"] == 0
     said = [entry for entry in logs if entry["log_level"] != "debug"]
-    assert [entry["event"] for entry in said] == ["lease requests fail", "lease requests work again"]
+    assert [entry["event"] for entry in said] == ["lease requests failed", "lease requests recovered"]
     assert (said[0]["error"], said[1]["seconds"] > 0) == ("no", True)
 
 

@@ -167,7 +167,7 @@ class Schedule:
             structlog.configure(**before)
 
     def _log(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> str:
-        if event.get("exc_info") or event["event"] == "reconcile broke":
+        if event.get("exc_info") or event["event"] == "unexpected error in reconcile":
             self._world.wrong.append(f"the program has a fault: {event} {traceback.format_exc()}")
         more = " ".join(f"{key}={value}" for key, value in event.items() if key not in {"event", "exc_info"})
         if level == "debug" and "reason" not in event:

@@ -117,7 +117,7 @@ def test_a_run_gets_its_settings_and_gives_the_exit_code(
     output = capsys.readouterr()
     assert output.out == ""
     assert log_lines(output.err) == [
-        'INFO  flags read given={"cloud-config": "/etc/cloud-config", "cluster-name": "demo", "v": "2"}'
+        "[info     ] flags read given={'cloud-config': '/etc/cloud-config', 'cluster-name': 'demo', 'v': '2'}"
     ]
 
 
@@ -131,11 +131,11 @@ def test_warnings_and_flags_without_effect_are_logged_once(app: App, capsys: pyt
     assert call("--cloud-config=/c", "--cluster-name=lab.example", "--profiling=false") == 0
     assert len(app.seen) == 1
     first, second, third = log_lines(capsys.readouterr().err)
-    assert first.startswith("INFO  flags read ")
-    assert second.startswith("WARN  questionable setting detail=\"--cluster-name is 'lab.example'")
+    assert first.startswith("[info     ] flags read ")
+    assert second.startswith("[warning  ] questionable setting detail=\"--cluster-name is 'lab.example'")
     assert third == (
-        'WARN  flag without effect detail="--profiling has no effect: the program is not written in Go and has no '
-        'pprof endpoints"'
+        "[warning  ] flag without effect detail='--profiling has no effect: the program is not written in Go and has "
+        "no pprof endpoints'"
     )
 
 
@@ -270,7 +270,7 @@ def test_an_unexpected_error_is_logged_without_credentials(app: App, capsys: pyt
     app.ending = KeyError("Bearer abcdef")
     assert call(*NEEDED) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert lines[1].endswith("ERROR stopped by an unexpected error")
+    assert lines[1].endswith("[error    ] unexpected error")
     assert lines[-1] == "  KeyError: 'Bearer [removed]'"
 
 

@@ -142,7 +142,7 @@ async def test_without_the_right_to_ask_it_is_said_once() -> None:
             await asyncio.sleep(3600)
     warnings = [entry["event"] for entry in logs if entry["log_level"] == "warning"]
     assert sorted(warnings) == sorted([warnings[0], "VM not found"])
-    assert warnings[0].startswith("host names of guests not readable")
+    assert warnings[0].startswith("guest host names not readable")
 
 
 @jumping_time

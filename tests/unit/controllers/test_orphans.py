@@ -111,7 +111,7 @@ async def test_deleted_after_the_grace_and_not_before() -> None:
             await asyncio.sleep(2)
             assert world.left == set()
     assert world.collector.deleted == 1
-    (said,) = [entry for entry in logs if entry["event"] == "load balancer without service"]
+    (said,) = [entry for entry in logs if entry["event"] == "orphaned load balancer found"]
     assert (said["log_level"], said["lb"], said["service"]) == ("warning", KEY, "shop/web")
 
 
@@ -342,7 +342,7 @@ async def test_report_says_it_once_and_deletes_nothing() -> None:
         async with world.live():
             await asyncio.sleep(3 * PERIOD)
     assert world.left == {KEY}
-    assert [entry["event"] for entry in logs].count("load balancer without service") == 1
+    assert [entry["event"] for entry in logs].count("orphaned load balancer found") == 1
     assert world.collector.deleted == 0
 
 
@@ -354,7 +354,7 @@ async def test_off_looks_at_nothing() -> None:
         async with world.live():
             await asyncio.sleep(3 * PERIOD)
     assert world.left == {KEY}
-    assert [entry for entry in logs if entry["event"] == "load balancer without service"] == []
+    assert [entry for entry in logs if entry["event"] == "orphaned load balancer found"] == []
 
 
 @jumping_time
@@ -376,7 +376,7 @@ async def test_one_of_an_earlier_provider_is_told_by_the_uid_of_its_service_and_
 
 def reports(logs: list[Any]) -> list[str]:
     """Return the Services whose load balancers were reported as left over."""
-    return [entry["service"] for entry in logs if entry["event"] == "load balancer without service"]
+    return [entry["service"] for entry in logs if entry["event"] == "orphaned load balancer found"]
 
 
 @jumping_time

@@ -80,8 +80,8 @@ async def test_a_server_that_is_away_at_the_start_is_asked_again() -> None:
     assert process.elector.leading
     said = [one["event"] for one in logs if one["log_level"] != "debug"]
     assert said == [
-        "lease requests fail",
+        "lease requests failed",
         "waiting for leadership",
-        "lease requests work again",
+        "lease requests recovered",
         "became leader",
     ]

@@ -151,7 +151,7 @@ async def test_failures_back_off_up_to_the_maximum_and_are_logged_once() -> None
     assert len(reconciler.calls) == 13
     assert all(before <= after for before, after in pairwise(reconciler.delays[:5]))
     assert max(reconciler.delays) == pytest.approx(MAX_BACKOFF_SECONDS)
-    assert [entry["event"] for entry in logs] == ["reconcile failed", "reconcile works again"]
+    assert [entry["event"] for entry in logs] == ["reconcile failed", "reconcile recovered"]
     assert reconciler.queue.failures("a") == 0
 
 
