@@ -1,8 +1,8 @@
-"""Removes credentials from values that are about to be shown.
+"""Removes credentials from logged and printed values.
 
-A second line of defence: nothing secret is given to the log on purpose. What is recognised: bearer tokens, JSON web
-tokens, PEM private keys and their base64 form, logins in addresses, and the secret fields of kubeconfigs and of HTTP
-headers, logins of the scheme Basic, and tokens of Rancher. Certificates in base64 go too, because they look like keys.
+This is a second line of defense: no credential is logged on purpose. Recognized are bearer tokens, JSON web tokens,
+tokens of Rancher, PEM private keys and their base64 form, user names and passwords in URLs, Basic authentication, and
+the secret fields of kubeconfigs and HTTP headers. Base64 certificates are removed as well, because they look like keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 REMOVED: Final = "[removed]"
 LONGEST_TEXT: Final = 1024
-"""Characters of a message, as many as an Event's."""
+"""Maximum characters of a message, as in an Event."""
 
 _SECRET_FIELDS: Final = frozenset(
     {
@@ -36,17 +36,17 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     ),
     (re.compile(r"\bLS0tLS1CRUdJTi[A-Za-z0-9+/=]*"), REMOVED),  # base64 of "-----BEGIN"
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,2}"), REMOVED),
-    (re.compile(r"(?<=://)[^\s/?#\"']+@"), f"{REMOVED}@"),  # user:password@ in an address; a password may have an @
+    (re.compile(r"(?<=://)[^\s/?#\"']+@"), f"{REMOVED}@"),  # user:password@ in a URL; a password can contain @
     (
         re.compile(r"(?i)\b(authorization[\"']?\s*[:=]\s*[\"']?(?:basic|digest|negotiate) +)[^\s\"',;]+"),
         rf"\1{REMOVED}",
     ),
     (re.compile(r"\b(?:kubeconfig-[a-z0-9-]+|token-[a-z0-9]{5}):[a-z0-9]+"), REMOVED),  # of Rancher
-    # "bearer authentication" in a sentence is no token: one has a digit, or the spelling of the HTTP header.
+    # "bearer authentication" in a sentence is not a token. A token has a digit or follows the spelling of the header.
     (re.compile(r"\b(Bearer )(?!\[removed])[^\s\"',;]+"), rf"\1{REMOVED}"),
     (re.compile(r"(?i)\b(bearer\s+)(?=[^\s\"',;]*[0-9])[^\s\"',;]{8,}"), rf"\1{REMOVED}"),
     (re.compile(rf"(?i)([\"'](?:{_NAMES})[\"']\s*:\s*\")(?!\[removed])[^\"]+"), rf"\1{REMOVED}"),  # JSON: any value
-    # Nobody writes "password: wrong" as a message, so that here every value goes.
+    # "password: wrong" is not a usual message, so every value is removed.
     (re.compile(r"(?i)\b(password[\"']?\s*[:=]\s*[\"']?)(?!\[removed])[^\s\"',;}]+"), rf"\1{REMOVED}"),
     # A field in YAML, JSON or a dict's repr. "token: expired" is a message; a value has a digit and some length.
     (
@@ -70,9 +70,9 @@ def redact_text(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text with line ends, control characters and changes of direction written out as JSON does.
+    """Return the text with line ends, control characters and changes of text direction escaped as in JSON.
 
-    What others wrote must move no cursor, forge no line and turn no text around, on a terminal or in a log.
+    Text of other programs must not move the cursor, forge a log line or reverse text.
 
     >>> one_line("no" + chr(10) + chr(0x202E) + "yes")
     'no\\\\n\\\\u202eyes'
@@ -81,9 +81,7 @@ def one_line(text: str) -> str:
 
 
 def inert(text: str) -> str:
-    """Return what others may have written as a status shows it: in one line, without credentials, no longer than an
-    Event's message.
-    """
+    """Return text of other programs for the output: one line without credentials and of limited length."""
     return one_line(redact_text(text))[:LONGEST_TEXT]
 
 
@@ -93,9 +91,9 @@ def _written_out(character: str) -> str:
 
 
 def redact(value: object, key: str = "") -> object:
-    """Return a value that can be shown: plain data of the same shape, other objects as their text.
+    """Return a value without credentials: plain data of the same shape, other objects as their text.
 
-    ``key`` is the name of the field that holds the value; a secret field's value is removed whatever it is.
+    ``key`` is the name of the field; the value of a secret field is removed completely.
     """
     if value is None or isinstance(value, (bool, int, float)):
         return value

@@ -2,8 +2,8 @@
 
 Several kubeconfigs are merged by client-go's rules for ``KUBECONFIG``: the first file that defines an entry or
 ``current-context`` wins, missing files are skipped, and a relative path starts at the directory of its file.
-Every problem is a CredentialError that names file and field. Unsupported fields of a user are rejected, because
-ignoring one would use another identity than the file names. Credentials are never logged.
+Every problem is a CredentialError that names file and field. Unknown fields of a user are rejected, because ignoring
+one, such as ``as``, would use another identity than the file names. Credentials are never logged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ Section = dict[str, Any]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _SUPPORTED: Final = "use token, tokenFile, client-certificate with client-key, or exec"
-_UNSUPPORTED: Final = ("as", "as-uid", "as-groups", "as-user-extra", "username", "password", "auth-provider")
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class _Cluster(Struct, rename="kebab"):
     proxy_url: str | None = None
 
 
-class _User(Struct, rename="kebab"):
+class _User(Struct, rename="kebab", forbid_unknown_fields=True):
     token: str | None = None
     token_file: str | None = msgspec.field(default=None, name="tokenFile")
     client_certificate: str | None = None
@@ -77,6 +76,7 @@ class _User(Struct, rename="kebab"):
     client_key: str | None = None
     client_key_data: str | None = None
     exec: Plugin | None = None
+    extensions: Any = None
 
 
 class _Context(Struct):
@@ -224,9 +224,6 @@ def _is_url(url: str) -> bool:
 
 
 def _token_source(entry: _Entry, user: _User, cluster: Section, tls: ssl.SSLContext | None) -> TokenSource:
-    for name in _UNSUPPORTED:
-        if entry.section.get(name):
-            raise CredentialError(f"{entry.where}: {name}: not supported; {_SUPPORTED}")
     if user.exec is not None:
         return ExecToken(entry.path, user.exec, cluster, tls)
     if user.token_file:

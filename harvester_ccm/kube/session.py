@@ -1,4 +1,4 @@
-"""The connections of one client to its API server, and the error of a connection that failed."""
+"""Connection pool of a client to its API server, and the errors of failed connections."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from harvester_ccm import __version__
 from harvester_ccm.errors import ConnectionRefused, HostUnknown, NotTrusted, OutOfTime, Unreachable
 
 AGENT: Final = "harvester-ccm"
-"""Name of this program in requests; API servers keep it as the manager of the fields that it writes."""
+"""User agent; API servers record it as the manager of the fields that this program writes."""
 CONNECT_TIMEOUT: Final = 10.0
-"""Seconds for a TCP connection; writes wait longer than that for their response."""
+"""Time limit for a TCP connection in seconds; writes wait longer for their response."""
 _OUT_OF_TIME: Final = (9, 10)
-"""What OpenSSL calls X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
+"""OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 
-# asyncio keeps a buffer of 256 KiB for each open TLS connection; a TLS record has 16 KiB.
+# By default, asyncio allocates 256 KiB for each open TLS connection; a TLS record has at most 16 KiB.
 sslproto.SSLProtocol.max_size = 16 * 1024
 
 
 class _Response(aiohttp.ClientResponse):
-    """A response that aborts its connection if it ends before its body was read.
+    """A response that aborts its connection if it is closed before its body was read.
 
-    aiohttp would begin a TLS shutdown instead. A server that hangs delays it by 30 s, and ``close`` of the session
-    does not wait for it.
+    aiohttp would start a TLS shutdown, which a server that hangs delays by 30 s and ``close`` of the session does not
+    wait for.
     """
 
     def close(self) -> None:
-        """Abort the connection, which the response has until its body was read."""
+        """Abort the connection; after the body was read, the response has none."""
         if self.connection is not None and self.connection.transport is not None:
             self.connection.transport.abort()
         super().close()
 
     def release(self) -> Any:
-        """Abort the connection: a connection that can be used again was released with the end of the body."""
+        """Abort the connection: a reusable connection was released at the end of the body."""
         self.close()
         return super().release()
 
 
 def open_session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
-    """Return a pool of connections with the same credentials; close it after use.
+    """Return a connection pool; the caller closes it.
 
-    ``tls`` is None for plain http; an https proxy is verified all the same.
+    ``tls`` is None for plain http; the certificate of an https proxy is verified in any case.
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=0, ttl_dns_cache=30),
         headers={"User-Agent": f"{AGENT}/{__version__}", "Accept": "application/json"},
-        # Limits are set around whole calls. The environment's proxy is in the credentials: aiohttp would look
-        # for it, and for a netrc file, in two threads per request.
+        # The callers set time limits around whole calls. The credentials contain the proxy of the environment:
+        # with trust_env, aiohttp reads it and a netrc file in two threads for every request.
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         trust_env=False,
         response_class=_Response,
@@ -60,11 +60,11 @@ def open_session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
 
 
 def connection_fault(error: BaseException, *, limit: float) -> tuple[type[Unreachable], str]:
-    """Return the class of a failed connection, as each has another remedy, and what to say of it in part of a sentence.
+    """Return the error class of a failed connection, which determines the remedy, and the message without the server.
 
-    ``limit`` is the time in seconds it was given. Nothing of a request or of a credential is in the words.
+    ``limit`` is the time limit in seconds. The message contains no part of a request or credential.
     """
-    # What is wrong with a proxy says nothing about the server.
+    # The error of a proxy is never a HostUnknown or ConnectionRefused: these are about the server.
     kind: type[Unreachable] = NotTrusted if isinstance(error, ssl.SSLError | aiohttp.ClientSSLError) else Unreachable
     match error:
         case aiohttp.ClientConnectorCertificateError(certificate_error=why):
@@ -90,5 +90,5 @@ def connection_fault(error: BaseException, *, limit: float) -> tuple[type[Unreac
 def _reason_of(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return f"no TLS with this server: {(error.reason or error.__class__.__name__).replace('_', ' ').lower()}"
-    # The event loop puts the address in the place of the system's own words.
+    # The event loop replaces the message of the operating system by the address.
     return os.strerror(error.errno) if error.errno else error.__class__.__name__

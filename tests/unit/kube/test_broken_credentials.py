@@ -193,10 +193,13 @@ PARTS: dict[str, tuple[Callable[[Document, dict[str, str]], None], str]] = {
     "token with a control character": (user(token="one\x00two"), "token: expected one word of ASCII characters"),
     "token beyond ASCII": (user(token="t\u00f6ken"), "token: expected one word of ASCII characters"),
     "token file that is away": (user(tokenFile="token"), "No such file or directory"),
-    "password": (user(token="good", username="me", password="hunter2"), "username: not supported"),
-    "old plugin": (user(**{"auth-provider": {"name": "gcp"}}), "auth-provider: not supported"),
-    "somebody else": (user(token="good", **{"as": "admin"}), "as: not supported"),
-    "groups of somebody else": (user(token="good", **{"as-groups": ["a"]}), "as-groups: not supported"),
+    "password": (user(token="good", username="me", password="hunter2"), "Object contains unknown field"),
+    "old plugin": (user(**{"auth-provider": {"name": "gcp"}}), "Object contains unknown field `auth-provider`"),
+    "somebody else": (user(token="good", **{"as": "admin"}), "Object contains unknown field `as`"),
+    "groups of somebody else": (
+        user(token="good", **{"as-groups": ["a"]}),
+        "Object contains unknown field `as-groups`",
+    ),
     "certificate without key": (
         user(client_certificate_data="{certificate}"),
         "no unencrypted PEM pair",

@@ -123,7 +123,7 @@ def test_refusals_name_the_files(first: Path, second: Path) -> None:
     write(second, users=[user("you", username="me", password="hunter2")], contexts=[context("login", "one", "you")])
     with pytest.raises(CredentialError) as caught:
         load_kubeconfig([first, second], context="login")
-    assert str(caught.value).startswith(f"{second}: user 'you': username: not supported")
+    assert str(caught.value).startswith(f"{second}: user 'you': Object contains unknown field")
 
 
 async def test_each_file_of_a_list_is_followed(first: Path, second: Path, tmp_path: Path) -> None:
