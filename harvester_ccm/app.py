@@ -43,7 +43,6 @@ from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.messages import harvester_mismatch
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_service
 from harvester_ccm.telemetry.auth import AccessReviewer
@@ -183,7 +182,6 @@ class Application:
             measure_services(telemetry, caches.services, cluster)
             measure_load_balancers(telemetry, caches.load_balancers, caches.services, cluster)
         if settings.leader_election.enabled:
-            health.follow_lease(self._elector, settings.leader_election.lease_duration)
             telemetry.follow_lease(settings.leader_election.name, self._elector)
 
     async def run(self) -> int:
@@ -278,13 +276,10 @@ class Application:
             cluster=cluster,
             settings=settings,
         )
-        self.health.add("harvester-recognised", lambda: self._mismatch(cluster), READY)
+        self.health.add("harvester-recognised", lambda: self._caches.is_our_harvester(cluster) is not False, READY)
         self._telemetry.follow_count(self._telemetry.metrics.orphans_deleted, lambda: collector.deleted)
         self._start_controller(group, controller)
         self._start_controller(group, collector)
-
-    def _mismatch(self, cluster: ClusterIdentity) -> str | None:
-        return harvester_mismatch(cluster) if self._caches.is_our_harvester(cluster) is False else None
 
     def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller) -> None:
         """Measure a controller and run it."""

@@ -109,8 +109,8 @@ def _application(
     async def checks(request: web.Request) -> web.Response:
         endpoint = request.match_info["endpoint"]
         # /healthz is the liveness probe of older charts: it must not fail because Harvester is unavailable.
-        problems = health.problems(LIVE if endpoint == "healthz" else endpoint)
-        passed, text = summary(endpoint, problems, verbose="verbose" in request.query)
+        results = health.results(LIVE if endpoint == "healthz" else endpoint)
+        passed, text = summary(endpoint, results, verbose="verbose" in request.query)
         return web.Response(status=HTTPStatus.OK if passed else HTTPStatus.INTERNAL_SERVER_ERROR, text=text)
 
     application = web.Application(middlewares=[check_access])

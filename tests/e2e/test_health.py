@@ -69,7 +69,7 @@ async def test_probes_answer_everybody(port: Port) -> None:
         verbose = await port.get(f"{path}?verbose")
         checks = verbose.text.splitlines()
         assert (verbose.status, checks[-1]) == (200, f"{path.removeprefix('/')} check passed")
-        assert len(checks) > 2
+        assert len(checks) >= 2
         assert all(line.startswith("[+]") and line.endswith(" ok") for line in checks[:-1])
 
 

@@ -32,5 +32,5 @@ async def test_a_waiting_process_shows_its_own_state_and_nothing_of_services() -
         *("harvester/loadbalancers", "harvester/virtualmachines", "harvester/virtualmachineinstances"),
     }
     assert not {"harvester_ccm_services_pending", "harvester_ccm_load_balancers"} & shown.keys()
-    assert list(application.health.problems(LIVE)) == ["ping", "leaderElection"]
-    assert {name for name, problem in application.health.problems(READY).items() if problem} == {"caches-synced"}
+    assert list(application.health.results(LIVE)) == ["ping"]
+    assert {name for name, passed in application.health.results(READY).items() if not passed} == {"caches-synced"}

@@ -30,4 +30,3 @@ class ElectorState:
     """State of a leader elector."""
 
     leading: bool
-    renewed_at: float = 0.0

@@ -101,7 +101,7 @@ def settings(tmp_path: Path) -> Iterator[ServerSettings]:
 @pytest.fixture
 def health() -> HealthRegistry:
     health = HealthRegistry()
-    health.add("harvester-reachable", lambda: "no route to host", READY)
+    health.add("harvester-reachable", lambda: False, READY)
     return health
 
 
@@ -132,7 +132,8 @@ async def test_open_paths_are_served_without_a_review(running: RunningServer) ->
     assert (head.status, head.body, head.headers["content-length"]) == (200, "", "2")
     unready = await running.client.get("/readyz")
     assert (unready.status, unready.body.splitlines()[-1]) == (500, "readyz check failed")
-    assert "no route" not in (await running.client.get("/readyz?verbose")).body
+    failed = "[+]ping ok\n[-]harvester-reachable failed: reason withheld\nreadyz check failed\n"
+    assert (await running.client.get("/readyz?verbose")).body == failed
     assert (await running.client.get("/healthz?verbose")).body == "[+]ping ok\nhealthz check passed\n"
     assert running.reviewer.paths == []
 
