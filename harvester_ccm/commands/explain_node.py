@@ -120,13 +120,13 @@ def _vm(match: Match) -> Document | None:
     vm = match.vm
     if vm is None:
         return None
-    status = vm.object.status.printable_status if vm.object.status else ""
+    status = vm.object.status.printable_status
     return {
         "name": vm.object.metadata.key,
         "uid": vm.uid,
         "foundBy": str(match.by or ""),
         "status": status,
-        "host": vm.vmi.status.node_name if vm.vmi and vm.vmi.status else "",
+        "host": vm.vmi.status.node_name if vm.vmi else "",
         "power": power(vm).value,
         "guestAgent": "connected" if vm.vmi and vm.vmi.has_agent else "not connected",
     }

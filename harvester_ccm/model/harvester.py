@@ -79,7 +79,7 @@ class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
 
 class _SourcelessLoadBalancer(Object, frozen=True, kw_only=True):
     spec: LoadBalancerSpec = LoadBalancerSpec()
-    status: HarvesterLoadBalancerStatus | None = None
+    status: HarvesterLoadBalancerStatus = HarvesterLoadBalancerStatus()
 
 
 class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
@@ -91,19 +91,17 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
     @property
     def allocated_ip(self) -> str:
         """The booked address, ``0.0.0.0`` for DHCP, empty while there is none."""
-        allocated = self.status.allocated_address if self.status else None
-        return allocated.ip if allocated else ""
+        return self.status.allocated_address.ip if self.status.allocated_address else ""
 
     @property
     def allocated_pool(self) -> str:
         """The pool the address was booked in; empty for DHCP or without an address."""
-        allocated = self.status.allocated_address if self.status else None
-        return allocated.ip_pool if allocated else ""
+        return self.status.allocated_address.ip_pool if self.status.allocated_address else ""
 
     @property
     def address(self) -> str:
         """``status.address``: the address in use."""
-        return self.status.address if self.status else ""
+        return self.status.address
 
     @property
     def is_closed(self) -> bool:
@@ -113,13 +111,12 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
     @property
     def backends(self) -> tuple[str, ...]:
         """The addresses that Harvester sends traffic to."""
-        return (self.status.backend_servers if self.status else None) or ()
+        return self.status.backend_servers or ()
 
     @property
     def ready(self) -> Condition | None:
         """The Ready condition, or None before the controller has looked at the object."""
-        conditions = self.status.conditions if self.status else None
-        return next((c for c in conditions or () if c.type == "Ready"), None)
+        return next((one for one in self.status.conditions or () if one.type == "Ready"), None)
 
     @property
     def contended(self) -> bool:
@@ -232,29 +229,28 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
     """A running VM; has the VM's name and exists only while it runs."""
 
     spec: InstanceSpec = InstanceSpec()
-    status: InstanceStatus | None = None
+    status: InstanceStatus = InstanceStatus()
 
     @property
     def interfaces(self) -> tuple[Interface, ...]:
         """What is reported of its NICs."""
-        return (self.status.interfaces if self.status else None) or ()
+        return self.status.interfaces or ()
 
     @property
     def phase(self) -> str:
         """``status.phase``; empty if there is none yet."""
-        return self.status.phase if self.status else ""
+        return self.status.phase
 
     @property
     def is_migrating(self) -> bool:
         """Whether a live migration is in progress. KubeVirt keeps the state of the last one."""
-        state = self.status.migration_state if self.status else None
+        state = self.status.migration_state
         return state is not None and not state.completed
 
     @property
     def has_agent(self) -> bool:
         """Whether the guest agent is connected."""
-        conditions = self.status.conditions if self.status else None
-        return any((one.type, one.status) == ("AgentConnected", "True") for one in conditions or ())
+        return any((one.type, one.status) == ("AgentConnected", "True") for one in self.status.conditions or ())
 
 
 _decode_instance = decoder(VirtualMachineInstance)
@@ -269,10 +265,9 @@ def decode_watched_instance(source: bytes) -> VirtualMachineInstance:
     instance = _decode_instance(source)
     networks = {network.name for network in instance.spec.networks or ()}
     kept = tuple(entry for entry in instance.interfaces if entry.name in networks)
-    if instance.status is None or len(kept) == len(instance.interfaces):
+    if len(kept) == len(instance.interfaces):
         return instance
-    replace_in = msgspec.structs.replace
-    return replace_in(instance, status=replace_in(instance.status, interfaces=kept))
+    return replace(instance, status=replace(instance.status, interfaces=kept))
 
 
 class InstanceTemplate(Model, frozen=True, kw_only=True):
@@ -301,7 +296,7 @@ class VirtualMachine(Object, frozen=True, kw_only=True):
     """A VM; its UID is the node's provider ID."""
 
     spec: VirtualMachineSpec = VirtualMachineSpec()
-    status: VirtualMachineStatus | None = None
+    status: VirtualMachineStatus = VirtualMachineStatus()
 
 
 class GuestOSInfo(Model, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from harvester_ccm.flags import FLAGS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+PRODUCT = ROOT / "harvester_ccm"
 PAGES = sorted(DOCS.rglob("*.md"))
 LINKED = [*PAGES, ROOT / "README.md", CHART / "README.md"]
 OTHER_PROGRAMS = {
@@ -158,6 +160,36 @@ def test_event_reasons_exist(page: Path) -> None:
     lines = [line for line in prose(page).splitlines() if re.search(r"\bEvents? `", line)]
     named = {word for line in lines for word in re.findall(r"\bEvents? `([A-Z][A-Za-z]+)`", line)}
     assert named - known == set()
+
+
+def test_the_table_of_state_is_complete() -> None:
+    """Every attribute of a controller or of ``kube`` that is assigned after ``__init__`` is in the table."""
+    page = (DOCS / "development.md").read_text()
+    rows = re.findall(r"^\| `([\w/]+\.py)` `(\w+)`[^|]*\| (`[^|]*`) \| (\d+) \|$", page, re.MULTILINE)
+    table = {(path, name): set(re.findall(r"`(\w+)`", attributes)) for path, name, attributes, _ in rows}
+    assert all(len(table[path, name]) == int(count) for path, name, _, count in rows)
+    (total,) = re.findall(r"There\s+are (\d+)", page)
+    assert int(total) == sum(map(len, table.values()))
+    missing = set()
+    for path in (*PRODUCT.glob("controllers/*.py"), *PRODUCT.glob("kube/*.py")):
+        key = str(path.relative_to(PRODUCT))
+        for one in ast.walk(ast.parse(path.read_text())):
+            if isinstance(one, ast.ClassDef):
+                bases = [name for base in one.bases for name in re.findall(r"\w+", ast.unparse(base))]
+                known = {name for (_, of), names_of in table.items() if of in (one.name, *bases) for name in names_of}
+                missing |= {f"{key} {one.name}.{name}" for name in _assigned_later(one) - known}
+    assert missing == set()
+
+
+def _assigned_later(definition: ast.ClassDef) -> set[str]:
+    """Return the attributes that methods other than ``__init__`` assign."""
+    methods = [one for one in definition.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    nodes = [node for one in methods if one.name != "__init__" for node in ast.walk(one)]
+    return {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+    }
 
 
 def test_examples_are_shown_word_for_word() -> None:

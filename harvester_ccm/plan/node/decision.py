@@ -166,7 +166,7 @@ def _internal_ip_change(node: Node, plan: AddressPlan) -> tuple[EventMessage, ..
 
 
 def _not_running(vm: VM) -> EventMessage:
-    status = vm.object.status.printable_status if vm.object.status else ""
+    status = vm.object.status.printable_status
     return warning(NodeReason.VM_NOT_RUNNING, vm=vm.object.metadata.key, status=status or "unknown")
 
 

@@ -176,13 +176,13 @@ def power(vm: VM) -> Power:
     while.
     """
     status, vmi_phase = vm.object.status, vm.vmi.phase if vm.vmi else ""
-    printable = status.printable_status if status else ""
+    printable = status.printable_status
     has_ended = vm.vmi is None or vmi_phase in _FINAL_PHASES
-    if printable in _RUNNING or (printable in {"Running", ""} and status is not None and status.ready):
+    if printable in _RUNNING or (printable in {"Running", ""} and status.ready):
         return Power.ON
     if printable in _CRASHED:
         return Power.OFF if vmi_phase != "Running" else Power.UNKNOWN
-    is_stopped = printable in _STOPPING or (not printable and status is not None and not status.created)
+    is_stopped = printable in _STOPPING or (not printable and not status.created)
     return Power.OFF if is_stopped and has_ended else Power.UNKNOWN
 
 

@@ -270,7 +270,7 @@ def out_of_reach(request: Request, load_balancer: LoadBalancer, nodes: tuple[str
 
 def _subnet(load_balancer: LoadBalancer) -> IPv4Network | None:
     """Return the subnet of the pool of the address; None where that has no room for nodes, or does not say."""
-    allocated = load_balancer.status.allocated_address if load_balancer.status else None
+    allocated = load_balancer.status.allocated_address
     try:
         subnet = IPv4Network((allocated.ip, allocated.mask) if allocated else "", strict=False)
     except ValueError:

@@ -61,7 +61,7 @@ def test_word_of_a_service_that_we_do_not_serve_does_not_count(tenants: Service)
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        pytest.param(None, set(), id="new"),
+        pytest.param(HarvesterLoadBalancerStatus(), set(), id="new"),
         pytest.param(
             HarvesterLoadBalancerStatus(allocated_address=AllocatedAddress(ip="10.0.0.9")), {"10.0.0.9"}, id="allocated"
         ),
@@ -72,5 +72,5 @@ def test_word_of_a_service_that_we_do_not_serve_does_not_count(tenants: Service)
         ),
     ],
 )
-def test_of_a_load_balancer(status: HarvesterLoadBalancerStatus | None, expected: set[str]) -> None:
+def test_of_a_load_balancer(status: HarvesterLoadBalancerStatus, expected: set[str]) -> None:
     assert virtual_ips_of_load_balancer(LoadBalancer(status=status)) == expected
