@@ -92,18 +92,12 @@ class WorkQueue:
         self._urgent: dict[str, None] = {}
         self._background: dict[str, None] = {}
         """The two lanes: queued keys in order."""
-        self._added = asyncio.Event()
+        self._changed = asyncio.Event()
+        """Set when a key was enqueued or finished."""
         self._active: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, _Failures] = {}
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._draining = False
-
-    @property
-    def depth(self) -> int:
-        """Number of queued keys."""
-        return len(self._urgent) + len(self._background)
 
     def is_active(self, key: str) -> bool:
         """Return whether a worker reconciles the key now."""
@@ -149,7 +143,9 @@ class WorkQueue:
             self._cancel_timer(key)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._idle.wait()
+                while self._active:
+                    self._changed.clear()
+                    await self._changed.wait()
 
     def _add(self, key: str, lane: dict[str, None]) -> None:
         if self._draining or key in self._urgent or key in lane:
@@ -158,7 +154,7 @@ class WorkQueue:
             self.observer.added(key)
         self._background.pop(key, None)
         lane[key] = None
-        self._added.set()
+        self._changed.set()
 
     def _timer_expired(self, key: str) -> None:
         del self._timers[key]
@@ -182,25 +178,21 @@ class WorkQueue:
                     if key not in self._active:
                         del lane[key]
                         return key
-            self._added.clear()
-            await self._added.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     async def _work(self) -> None:
         while True:
             key = await self._take()
             self._cancel_timer(key)
             self._active.add(key)
-            self._idle.clear()
             self.observer.started(key)
             try:
                 await self._process(key)
             finally:
                 self._active.discard(key)
                 self.observer.finished(key)
-                if not self._active:
-                    self._idle.set()
-                # The key can have been enqueued meanwhile.
-                self._added.set()
+                self._changed.set()
             # Reconciles without a request would otherwise run in a row and delay the Lease and the watches.
             await asyncio.sleep(0)
 

@@ -124,7 +124,7 @@ class ServiceControllerWorld:
         await self.harvester.delivered()
         await wait_for(lambda: self.controller.backends_timer is None, what="the reading of the backends")
         # Its one worker gives the others a turn after each key.
-        for _ in range(self.controller.queue.depth + 1):
+        for _ in range(len(self.controller.queue._urgent) + len(self.controller.queue._background) + 1):
             await asyncio.sleep(0)
 
     async def reconcile(self, key: str) -> Outcome:

@@ -71,7 +71,7 @@ async def test_key_is_reconciled_once_when_it_is_enqueued_several_times() -> Non
     reconciler = Reconciler()
     for _ in range(3):
         reconciler.queue.enqueue("a")
-    assert reconciler.queue.depth == 1
+    assert list(reconciler.queue._urgent) == ["a"]
     async with reconciler.started():
         await asyncio.sleep(1)
     assert reconciler.keys == ["a"]
