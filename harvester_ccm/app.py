@@ -22,7 +22,7 @@ import structlog
 
 from harvester_ccm import __version__
 from harvester_ccm.access import both_credentials, guest_credentials, harvester_credentials
-from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, ClusterIdentity, Settings
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
 from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController
@@ -40,7 +40,7 @@ from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES
+from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES, ClusterIdentity
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES

@@ -15,12 +15,12 @@ from harvester_ccm.commands.clusters import Asked, ask
 from harvester_ccm.commands.dry_run import check_admission
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.rights import GUEST, HARVESTER, Collection, Reviewed
-from harvester_ccm.config import ClusterIdentity, NodeSettings
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.reviews import served_versions
 from harvester_ccm.model.core import LEASES, NODES, SERVICES, Service
-from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import ObjectMeta, Resource
 from harvester_ccm.model.outcome import some_of
 from harvester_ccm.names import IP_POOL, LB_CLUSTER, VM_CLUSTER, NodeReason

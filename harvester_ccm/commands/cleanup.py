@@ -19,12 +19,17 @@ from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, 
 from harvester_ccm.commands.clusters import AskingClient, ask_all, unusable_cloud_config
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.commands.render import Document
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import CCMError, Conflict, CredentialError, NotFound
 from harvester_ccm.flags.settings import trimmed_cluster_name
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.flowcontrol import loop_time
-from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, LoadBalancer, VirtualMachine
+from harvester_ccm.model.harvester import (
+    LOAD_BALANCERS,
+    VIRTUAL_MACHINES,
+    ClusterIdentity,
+    LoadBalancer,
+    VirtualMachine,
+)
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.vms import Membership, all_vms
 from harvester_ccm.plan.service.load_balancer import changed_document

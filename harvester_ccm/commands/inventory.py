@@ -8,18 +8,19 @@ from functools import cached_property, partial
 
 from msgspec import Struct, field
 
-from harvester_ccm.config import ClusterIdentity, Settings
+from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, CredentialError, Unauthorized, Unreachable
 from harvester_ccm.model.core import NODES, SERVICES, ConfigMap, Node, Service
 from harvester_ccm.model.harvester import (
     INSTANCES,
     LOAD_BALANCERS,
     VIRTUAL_MACHINES,
+    ClusterIdentity,
     LoadBalancer,
     VirtualMachine,
     VirtualMachineInstance,
 )
-from harvester_ccm.model.store import Store
+from harvester_ccm.model.meta import Store
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.backends import Backends

@@ -37,9 +37,10 @@ from harvester_ccm.commands.clusters import AskingClient, in_both, read_guest, r
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Output, hanging, table_row
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of, review
-from harvester_ccm.config import NODE_CONTROLLER, ClusterIdentity, Settings
+from harvester_ccm.config import NODE_CONTROLLER, Settings
 from harvester_ccm.errors import CredentialError, binding
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.model.harvester import ClusterIdentity
 
 COLUMNS: Final = (9, 35, 7)
 """Widths of the columns."""

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.call import Call
 from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.config import SERVICE_CONTROLLER, ClusterIdentity
+from harvester_ccm.config import SERVICE_CONTROLLER
 from harvester_ccm.kube.flowcontrol import time_text
 from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.outcome import Done, Wait, WaitReason
 from harvester_ccm.plan.service.scope import is_served
 from harvester_ccm.plan.service.snapshot import ListedStore, ServiceSnapshot, observe

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 from msgspec import Struct, field
 
-from harvester_ccm.config import ClusterIdentity, OrphanPolicy, ServiceSettings
+from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.service_writes import BalancerWrites
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -22,7 +22,7 @@ from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.orphans import ORPHAN_GRACE, ORPHANED, deletion_obstacle, is_orphan, service_of

@@ -14,7 +14,6 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.controllers.service_writes import COMPONENT, BalancerWrites, ServiceWrites
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, NotServed, WriteReverted
@@ -24,7 +23,7 @@ from harvester_ccm.kube.flowcontrol import loop_time, wall_time
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.service.backends import Backends

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Node, parse_provider_id
-from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.plan.node.vms import IDENTITY, identity, vm_identities, vmi_identities, vms_of
 
 NodeWake = Callable[[str], None]

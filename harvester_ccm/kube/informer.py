@@ -28,8 +28,7 @@ from msgspec import Struct
 from harvester_ccm.errors import CCMError, Forbidden, Gone, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.flowcontrol import loop_time, pause_after
-from harvester_ccm.model.meta import ObjectT, Page, Resource, WatchEvent
-from harvester_ccm.model.store import Store
+from harvester_ccm.model.meta import ObjectT, Page, Resource, Store, WatchEvent
 
 SILENCE_SECONDS: Final = 150.0
 """Time without any line after which a watch counts as dead; API servers send a bookmark about every minute."""

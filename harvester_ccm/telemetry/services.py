@@ -9,10 +9,9 @@ import time
 from collections import Counter
 from typing import Final
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Node, Service
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import WaitReason
 from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.plan.node.patch import uninitialized_taints

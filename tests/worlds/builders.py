@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.model.store import Store
+from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
+from harvester_ccm.model.meta import Store
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     LB_CLUSTER,

@@ -9,11 +9,17 @@ import msgspec
 from msgspec.structs import replace
 
 from harvester_ccm.commands.inventory import Inventory, ListedNodes
-from harvester_ccm.config import ClusterIdentity, NodeSettings
+from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import Answer, ApiError, CCMError, error_from_answer
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import NODES, Node, NodeAddress
-from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.harvester import (
+    INSTANCES,
+    VIRTUAL_MACHINES,
+    ClusterIdentity,
+    VirtualMachine,
+    VirtualMachineInstance,
+)
 from tests.worlds.merge_patch import merged
 
 NAMESPACE = "prod"

@@ -20,10 +20,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
-from harvester_ccm.model.harvester import NodeMatches, VirtualMachineInstance
+from harvester_ccm.model.harvester import ClusterIdentity, NodeMatches, VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.messages import harvester_unavailable, warning

@@ -10,11 +10,9 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import Node, parse_provider_id
-from harvester_ccm.model.harvester import InstanceSpec, VirtualMachine, VirtualMachineInstance
-from harvester_ccm.model.meta import DNS_SUBDOMAIN, OBJECT_NAME
-from harvester_ccm.model.store import Store
+from harvester_ccm.model.harvester import ClusterIdentity, InstanceSpec, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.meta import DNS_SUBDOMAIN, OBJECT_NAME, Store
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
 
 _NAME_UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")

@@ -11,7 +11,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import (
     AdmissionDenied,
     BadRequest,
@@ -29,7 +28,7 @@ from harvester_ccm.errors import (
     gist,
 )
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, WaitReason
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, SERVICE_FINALIZER, Reason
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.store import Store
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
+from harvester_ccm.model.meta import Store
 from harvester_ccm.names import (
     DEFAULT_CLUSTER_NAME,
     DHCP_ADDRESS,

@@ -16,9 +16,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     DEFAULT_CLUSTER_NAME,

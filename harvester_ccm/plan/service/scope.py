@@ -7,12 +7,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, Service, parse_provider_id
-from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine
+from harvester_ccm.model.meta import Store
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.model.store import Store
 from harvester_ccm.names import LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import goes_by, marked_ours, service_key

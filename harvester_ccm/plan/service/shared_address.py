@@ -13,8 +13,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.outcome import EventMessage, Outcome, Refused, Wait, WaitReason
 from harvester_ccm.names import (
     DHCP_ADDRESS,

@@ -13,11 +13,10 @@ from typing import Final, Protocol
 
 from msgspec import Struct, field
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import ConfigMap, Service
-from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.store import Store
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
+from harvester_ccm.model.meta import Store
 from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.kube_vip import Announcement

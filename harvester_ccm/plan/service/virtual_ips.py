@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.store import Store
+from harvester_ccm.model.meta import Store
 from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.netip import plain_address
 from harvester_ccm.plan.service.kube_vip import Announcement

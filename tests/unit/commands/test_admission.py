@@ -6,9 +6,8 @@ import pytest
 
 from harvester_ccm.commands.checks_connection import Result
 from harvester_ccm.commands.checks_content import webhook_check
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import CCMError, Unreachable
-from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity
 from tests.unit.commands import objects
 from tests.worlds.memory_server import MemoryClient, MemoryServer, refused
 

@@ -24,11 +24,10 @@ from harvester_ccm.commands.checks_content import (
 from harvester_ccm.commands.clusters import Asked
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import HARVESTER
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import Answer, Forbidden, Unreachable
 from harvester_ccm.kube.tokens import token_end
 from harvester_ccm.model.core import NODES, SERVICES
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER, VM_CLUSTER
 from tests.unit.commands import objects
 from tests.worlds.node_objects import node_settings

@@ -6,7 +6,6 @@ import msgspec
 
 from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.flags import build_settings, parse_command_line
@@ -19,6 +18,7 @@ from harvester_ccm.model.harvester import (
     INSTANCES,
     LOAD_BALANCERS,
     VIRTUAL_MACHINES,
+    ClusterIdentity,
     LoadBalancer,
 )
 from harvester_ccm.model.meta import Page

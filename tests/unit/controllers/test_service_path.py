@@ -21,7 +21,7 @@ from tests.worlds.service_controller_world import ServiceControllerWorld
 KEY = "shop/web"
 Calls = Counter[tuple[str, str]]
 """Calls of functions, by the name of the module below ``harvester_ccm`` and of the function."""
-BESIDE = ("kube.", "model.", "config", "names", "errors", "netip", "redaction")
+BESIDE = ("kube.", "model.", "names", "errors", "netip", "redaction")
 """What speaks Kubernetes' protocol (informer and client), and what is values and words; nothing is decided there."""
 
 

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.model.core import Node
-from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
-from harvester_ccm.model.meta import ObjectT
-from harvester_ccm.model.store import Store
+from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.meta import ObjectT, Store
 from harvester_ccm.names import MACHINE_RECORD, VM_CLUSTER
 from harvester_ccm.plan.node.match import find_vm, node_matches
 from harvester_ccm.plan.node.vms import (

@@ -6,9 +6,8 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Outcome, WaitReason
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.backends import Backends

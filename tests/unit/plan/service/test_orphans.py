@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.config import ClusterIdentity
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.store import Store
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
+from harvester_ccm.model.meta import Store
 from harvester_ccm.names import (
     DEFAULT_CLUSTER_NAME,
     LB_ASKED_AGAIN,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harvester_ccm.config import ClusterIdentity
+from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.names import (
     LB_CLUSTER,
     LB_OWNER,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.model.harvester import LoadBalancer, VirtualMachine
-from harvester_ccm.model.store import Store
+from harvester_ccm.model.meta import Store
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harvester_ccm.config import ClusterIdentity
-from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity
 from harvester_ccm.names import (
     DESCRIPTION,
     KUBE_VIP_ADDRESSES,
