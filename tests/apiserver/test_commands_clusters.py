@@ -189,7 +189,7 @@ async def test_harvester_that_refuses_is_what_it_waits_for(field: Field) -> None
     result = await field.run("explain", "service", f"{field.namespace}/web")
     assert result.code == 1
     assert "does not accept the token of ServiceAccount" in " ".join(result.out.split())
-    assert "Waits for:        Harvester to answer" in result.out
+    assert "Waits for:        Harvester to respond" in result.out
 
 
 async def test_the_guest_must_answer(field: Field) -> None:
