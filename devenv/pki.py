@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -18,6 +19,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID_FOR = dt.timedelta(days=30)
 _CLOCK_SKEW = dt.timedelta(minutes=5)
+_Extensions: TypeAlias = dict[x509.ExtensionType, bool]
+"""Extensions of a certificate, and whether each is critical."""
 
 
 @dataclass(frozen=True)
@@ -32,63 +35,58 @@ class Authority:
     """A root certificate and what it signs, written as PEM files into one directory."""
 
     def __init__(self, name: str, directory: Path) -> None:
-        """Make a new authority called ``name``. ``directory`` is created if it is absent."""
+        """Create a new authority called ``name``. ``directory`` is created if it is absent."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.directory = directory
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        builder = (
-            _unsigned(self._name, self._name, key=self._key)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(signs_certificates=True), critical=True)
-        )
         self.ca_file = directory / "ca.crt"
-        self.ca_file.write_bytes(_pem(builder.sign(self._key, hashes.SHA256())))
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _subject([(NameOID.COMMON_NAME, name)])
+        self._write(self.ca_file, self._name, self._key, {x509.BasicConstraints(ca=True, path_length=0): True})
 
     def issue_server(self, file_name: str, hosts: Sequence[str]) -> KeyPair:
-        """A serving certificate for ``hosts`` (DNS names and IP addresses); the first is its common name."""
-        names: list[x509.GeneralName] = [_general_name(host) for host in hosts]
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-        key = ec.generate_private_key(ec.SECP256R1())
-        builder = _unsigned(subject, self._name, key=key).add_extension(
-            x509.SubjectAlternativeName(names), critical=False
-        )
-        return self._sign(file_name, builder, key=key, purpose=ExtendedKeyUsageOID.SERVER_AUTH)
+        """Return a serving certificate for ``hosts`` (DNS names and IP addresses); the first is its common name."""
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        subject = _subject([(NameOID.COMMON_NAME, hosts[0])])
+        return self._issue(file_name, subject, ExtendedKeyUsageOID.SERVER_AUTH, {names: False})
 
     def issue_client(self, file_name: str, user: str, *, groups: Sequence[str] = ()) -> KeyPair:
-        """A client certificate that a Kubernetes API server takes for ``user`` in ``groups``."""
-        subject = x509.Name(
-            [
-                *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups),
-                x509.NameAttribute(NameOID.COMMON_NAME, user),
-            ]
-        )
-        key = ec.generate_private_key(ec.SECP256R1())
-        builder = _unsigned(subject, self._name, key=key)
-        return self._sign(file_name, builder, key=key, purpose=ExtendedKeyUsageOID.CLIENT_AUTH)
+        """Return a client certificate that a Kubernetes API server takes for ``user`` in ``groups``."""
+        subject = _subject([*((NameOID.ORGANIZATION_NAME, group) for group in groups), (NameOID.COMMON_NAME, user)])
+        return self._issue(file_name, subject, ExtendedKeyUsageOID.CLIENT_AUTH, {})
 
     def write_signing_key(self, file_name: str) -> Path:
-        """A bare private key, as an API server signs service account tokens with."""
+        """Return a bare private key, as an API server signs service account tokens with."""
         return self._write_key(file_name, ec.generate_private_key(ec.SECP256R1()))
 
-    def _sign(
-        self,
-        file_name: str,
-        builder: x509.CertificateBuilder,
-        *,
-        key: ec.EllipticCurvePrivateKey,
-        purpose: x509.ObjectIdentifier,
+    def _issue(
+        self, file_name: str, subject: x509.Name, purpose: x509.ObjectIdentifier, extensions: _Extensions
     ) -> KeyPair:
-        certificate = (
-            builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
-        path = self.directory / f"{file_name}.crt"
-        path.write_bytes(_pem(certificate))
+        key, path = ec.generate_private_key(ec.SECP256R1()), self.directory / f"{file_name}.crt"
+        common: _Extensions = {
+            x509.BasicConstraints(ca=False, path_length=None): True,
+            x509.ExtendedKeyUsage([purpose]): False,
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()): False,
+        }
+        self._write(path, subject, key, {**common, **extensions})
         return KeyPair(path, self._write_key(file_name, key))
+
+    def _write(self, path: Path, subject: x509.Name, key: ec.EllipticCurvePrivateKey, extensions: _Extensions) -> None:
+        now, is_authority = dt.datetime.now(dt.UTC), subject == self._name
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _CLOCK_SKEW)
+            .not_valid_after(now + VALID_FOR)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(_usage(signs_certificates=is_authority), critical=True)
+        )
+        for extension, critical in extensions.items():
+            builder = builder.add_extension(extension, critical=critical)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def _write_key(self, file_name: str, key: ec.EllipticCurvePrivateKey) -> Path:
         path = self.directory / f"{file_name}.key"
@@ -103,18 +101,8 @@ class Authority:
         return path
 
 
-def _unsigned(subject: x509.Name, issuer: x509.Name, *, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + VALID_FOR)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
+def _subject(attributes: Sequence[tuple[x509.ObjectIdentifier, str]]) -> x509.Name:
+    return x509.Name([x509.NameAttribute(kind, value) for kind, value in attributes])
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
@@ -136,7 +124,3 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)

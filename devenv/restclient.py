@@ -1,7 +1,6 @@
 """A small synchronous client of the Kubernetes REST API, for set-up and checks in tests and in the demo.
 
-It may be used from any thread: a connection serves one request at a time, and is used again. It is no part of the
-product, whose own client is the thing under test.
+It can be used from any thread. It is no part of the product, whose own client is the thing under test.
 """
 
 from __future__ import annotations
@@ -9,17 +8,14 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import select
 import ssl
 import tempfile
 import time
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
 
+import urllib3
 import yaml
 
 from devenv.process import DevenvError
@@ -31,6 +27,8 @@ REQUEST_SECONDS = 30.0
 CRD_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 _CONFLICT_TRIES = 5
+RETRIES = urllib3.Retry(1, redirect=False, allowed_methods=["GET"], respect_retry_after_header=False)
+"""A GET that meets a connection which the server has closed since is sent again."""
 
 
 class RefusedError(DevenvError):
@@ -55,13 +53,10 @@ class RestClient:
     def __init__(self, url: str, context: ssl.SSLContext, *, token: str | None = None) -> None:
         """``context`` carries the authority and, where it is the identity, the client certificate."""
         self.url = url
-        self._address = urlsplit(url).netloc
-        self._context = context
+        self._pool = urllib3.PoolManager(ssl_context=context, timeout=REQUEST_SECONDS)
         self.token = token
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._idle: deque[http.client.HTTPSConnection] = deque()
         self._places: dict[tuple[str, str], str] = {}
-        weakref.finalize(self, _close, self._idle)
 
     @classmethod
     def from_kubeconfig(cls, path: Path) -> Self:
@@ -89,42 +84,15 @@ class RestClient:
         headers = {**self._headers, "Accept": accept}
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        status, raw = self._exchange(method, path, None if body is None else json.dumps(body), headers)
-        answer = _decoded(raw)
-        if status >= http.client.BAD_REQUEST:
-            raise RefusedError(f"{method} {path}", status, answer)
+        content = None if body is None else json.dumps(body)
+        try:
+            response = self._pool.request(method, self.url + path, body=content, headers=headers, retries=RETRIES)
+        except urllib3.exceptions.HTTPError as error:
+            raise ConnectionError(f"{method} {path}: {error}") from error
+        answer = _decoded(response.data)
+        if response.status >= http.client.BAD_REQUEST:
+            raise RefusedError(f"{method} {path}", response.status, answer)
         return answer
-
-    def _exchange(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        while True:
-            connection, used = self._open_connection()
-            try:
-                connection.request(method, path, body, headers)
-                response = connection.getresponse()
-                raw = response.read()
-            except BaseException as error:
-                connection.close()
-                # The server was started anew since, or closed a connection that nobody used. Whether it has done what
-                # it was asked for is not known: what changes nothing may be asked again.
-                if used and method == "GET" and isinstance(error, ConnectionError | ssl.SSLError):
-                    continue
-                raise
-            self._idle.append(connection)
-            return response.status, raw
-
-    def _open_connection(self) -> tuple[http.client.HTTPSConnection, bool]:
-        """Return a connection, and whether it was used before; not one that the server has closed since."""
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return self._connection(), False
-            if not _is_dropped(connection):
-                return connection, True
-            connection.close()
-
-    def _connection(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(self._address, context=self._context, timeout=REQUEST_SECONDS)
 
     def get_or_none(self, path: str) -> Json | None:
         """The object at ``path``, or None when the server answers 404."""
@@ -204,20 +172,6 @@ class RestClient:
             )
 
         wait_until(usable, seconds=CRD_SECONDS, what=f"CRD {manifest['metadata']['name']}")
-
-
-def _is_dropped(connection: http.client.HTTPSConnection) -> bool:
-    """Return whether it was closed here, or there is something to read where nothing was asked: the end."""
-    if connection.sock is None:
-        return True
-    poll = select.poll()
-    poll.register(connection.sock, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def _close(connections: deque[http.client.HTTPSConnection]) -> None:
-    while connections:
-        connections.pop().close()
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:

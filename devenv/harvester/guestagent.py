@@ -13,8 +13,8 @@ from typing import Final, Self
 import structlog
 from aiohttp import web
 
-from devenv.harvester.certificates import serving_context
 from devenv.harvester.records import INSTANCES
+from devenv.harvester.tlsserver import TlsServer
 from devenv.watch import Document, documents
 from harvester_ccm.errors import AlreadyExists, NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -40,22 +40,20 @@ class GuestAgentApi:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        self._runner: web.AppRunner | None = None
+        path = "/namespaces/{namespace}/virtualmachineinstances/{name}/guestosinfo"
+        routes = [
+            web.get(f"/apis/{GROUP}/v1", _discovery),
+            web.get(f"/apis/{GROUP}/v1{path}", self._answer),
+        ]
+        self._server = TlsServer(f"{SERVICE}.{NAMESPACE}.svc", routes)
         self.hostnames: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
-        context, authority = await asyncio.to_thread(serving_context, f"{SERVICE}.{NAMESPACE}.svc")
-        application = web.Application()
-        application.router.add_get(f"/apis/{GROUP}/v1", _discovery)
-        path = "/namespaces/{namespace}/virtualmachineinstances/{name}/guestosinfo"
-        application.router.add_get(f"/apis/{GROUP}/v1{path}", self._answer)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=context).start()
+        await self._server.start()
         try:
-            await self._register(self._runner.addresses[0][1], authority)
+            await self._register(self._server.port, self._server.authority)
         except BaseException:
-            await self._runner.cleanup()
+            await self._server.stop()
             raise
         return self
 
@@ -68,8 +66,7 @@ class GuestAgentApi:
             with suppress(NotFound):
                 await self._client.delete(SERVICES, SERVICE, namespace=NAMESPACE)
         finally:
-            if self._runner is not None:
-                await self._runner.cleanup()
+            await self._server.stop()
 
     async def _register(self, port: int, authority: str) -> None:
         service = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -20,9 +19,9 @@ import structlog
 from aiohttp import web
 
 from devenv.harvester.admission import Refusal, Surroundings, mutate, validate_create, validate_update
-from devenv.harvester.certificates import serving_context
 from devenv.harvester.pool_admission import mutate_pool, validate_pool, validate_pool_deletion
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, NAMESPACES, POOLS
+from devenv.harvester.tlsserver import TlsServer
 from devenv.watch import Document, Mirror, annotations_of, documents, key_of
 from harvester_ccm.errors import AdmissionDenied, AlreadyExists, NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -62,10 +61,11 @@ class Webhook:
         self.pools = Mirror(client, POOLS)
         self.networks = Mirror(client, NETWORKS)
         self.namespaces = Mirror(client, NAMESPACES)
-        self._authority = ""
-        self._tls: ssl.SSLContext | None = None
-        self._runner: web.AppRunner | None = None
-        self._port = 0
+        routes = [
+            web.post(VALIDATION_PATH, self._answer_validation),
+            web.post(MUTATION_PATH, self._answer_mutation),
+        ]
+        self._server = TlsServer("127.0.0.1", routes)
 
     @property
     def mirrors(self) -> tuple[Mirror, ...]:
@@ -73,7 +73,6 @@ class Webhook:
         return (self.instances, self.machines, self.pools, self.networks, self.namespaces)
 
     async def __aenter__(self) -> Self:
-        self._tls, self._authority = await asyncio.to_thread(serving_context, "127.0.0.1")
         await self.start()
         try:
             await self._register(VALIDATING, self._validating())
@@ -97,22 +96,11 @@ class Webhook:
 
     async def start(self) -> None:
         """Listen; after ``stop``, on the same port again."""
-        application = web.Application()
-        application.router.add_post(VALIDATION_PATH, self._answer_validation)
-        application.router.add_post(MUTATION_PATH, self._answer_mutation)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, "127.0.0.1", self._port, ssl_context=self._tls, reuse_address=True, reuse_port=True
-        )
-        await site.start()
-        self._port = self._runner.addresses[0][1]
+        await self._server.start()
 
     async def stop(self) -> None:
         """Stop listening and stay registered: from now on validation fails and mutation is skipped."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._server.stop()
 
     async def _register(self, resource: Resource[Document], document: Document) -> None:
         try:
@@ -171,7 +159,7 @@ class Webhook:
     def _hook(self, name: str, path: str, rules: list[Document]) -> Document:
         return {
             "name": name,
-            "clientConfig": {"url": f"https://127.0.0.1:{self._port}{path}", "caBundle": self._authority},
+            "clientConfig": {"url": f"https://127.0.0.1:{self._server.port}{path}", "caBundle": self._server.authority},
             "rules": rules,
             "matchPolicy": "Equivalent",
             "sideEffects": "None",
