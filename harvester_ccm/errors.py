@@ -1,9 +1,7 @@
-"""The one family of errors, and the one place where an API answer becomes one of them.
+"""All errors, and the one place that turns an API response into one of them.
 
-Callers catch by class. What no class says (which kind of object is not there, what people can do) two modules of
-``plan`` read from the answer: ``service.pending`` and ``node.existence``. Errors of the HTTP library are chained as
-causes and do not leak. Messages are cut short and carry no request bodies, headers or credentials, so they may be
-logged and shown in Events.
+Callers catch by class. Errors of the HTTP library are chained as causes and do not leak. Messages are cut and contain
+no request bodies, headers or credentials, so they can be logged and shown in Events.
 """
 
 from __future__ import annotations
@@ -16,26 +14,26 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-MAX_MESSAGE = 1024
+MAX_MESSAGE: Final = 1024
 """Longest server message that is kept, in characters."""
-LONGEST_RETRY_AFTER = 300.0
-"""Longest time in seconds that a server may ask us to stay away; what it asks for beyond that is cut."""
+MAX_RETRY_AFTER: Final = 300.0
+"""Longest delay in seconds that a server can request; a longer one is cut."""
 
 
 class CCMError(Exception):
-    """Base of everything that this program raises on purpose."""
+    """Base of all errors that this program raises on purpose."""
 
     request_id: str = ""
-    """``auditID`` of the failed request in the API server's audit log; empty when no single request failed. Not part of
-    the message, which is compared to say the same thing only once."""
+    """``auditID`` of the failed request in the API server's audit log; empty if no single request failed. It is not
+    part of the message, because repeated messages are compared."""
     cluster: str = ""
-    """Whose API server it was, ``guest`` or ``harvester``; empty when it was none. Not part of the message either."""
+    """Cluster of the API server, ``guest`` or ``harvester``; empty if there was none."""
     retry_after: float | None = None
-    """Seconds to wait before the next try, where the one that is too busy, or down, has asked for it (429, 5xx)."""
+    """Seconds to wait before the next attempt, if the server requested a delay."""
 
 
 class ConfigurationError(CCMError):
-    """Raised when flags or files cannot be used. Carries every problem found, not only the first.
+    """Raised when flags or files cannot be used. Contains every problem found, not only the first.
 
     >>> str(ConfigurationError(["one", "two"]))
     'one; two'
@@ -47,36 +45,36 @@ class ConfigurationError(CCMError):
 
 
 class WriteReverted(CCMError):
-    """Raised when the API server accepted a write and the object is as before, for example by an admission webhook."""
+    """Raised when the API server accepted a write without effect, for example because of an admission webhook."""
 
 
 class CredentialError(CCMError):
-    """Raised when a kubeconfig or a service account cannot be turned into a usable credential."""
+    """Raised when a kubeconfig or a service account is not a usable credential."""
 
 
 class Unreachable(CCMError):
-    """Raised when an API server gave no HTTP answer: timed out, broken, or for the reason of a class below."""
+    """Raised when an API server sent no HTTP response: timed out, broken, or for the reason of a class below."""
 
-    meaning: ClassVar[str] = "cannot be reached"
-    """What is the matter; goes on after the name of the server."""
+    summary: ClassVar[str] = "cannot be reached"
+    """What is wrong; follows the name of the server in a message."""
     remedy: ClassVar[str] = (
         "Check firewalls and routes from the nodes to the address of Harvester's API, and that the server in the "
         "cloud-config is that address"
     )
-    """What to do about it where the server is Harvester."""
+    """What to do about it if the server is Harvester."""
 
 
 class HostUnknown(Unreachable):
-    """Raised when the name of an API server's host has no address."""
+    """Raised when the host name of an API server cannot be resolved."""
 
-    meaning = "cannot be reached, because the name of its host has no address"
+    summary = "cannot be reached, because the name of its host has no address"
     remedy = "Check the name in the cloud-config and the DNS servers of the nodes, or put Harvester's VIP in its place"
 
 
 class ConnectionRefused(Unreachable):
-    """Raised when an API server's host says that nobody listens on that port."""
+    """Raised when the host of an API server refuses the connection."""
 
-    meaning = "cannot be reached, because nobody listens at its address"
+    summary = "cannot be reached, because nobody listens at its address"
     remedy = (
         "Check that Harvester is up, and that address and port of the server in the cloud-config are those of its API "
         "(usually https://HARVESTER-VIP:6443)"
@@ -84,19 +82,19 @@ class ConnectionRefused(Unreachable):
 
 
 class NotTrusted(Unreachable):
-    """Raised when a server answered and TLS with it failed: another certificate than the credential is for."""
+    """Raised when TLS with a server failed: its certificate is not the one that the credential is for."""
 
-    meaning = "answers with a certificate that does not fit the cloud-config"
+    summary = "answers with a certificate that does not fit the cloud-config"
     remedy = (
         "Either the address is not Harvester's, or the cloud-config is old: make it again with generate_addon.sh "
         "--server https://HARVESTER-VIP:6443"
     )
 
 
-class OutOfTime(NotTrusted):
-    """Raised when an API server's certificate is over, or not valid yet, by the clock of this machine."""
+class CertificateNotValid(NotTrusted):
+    """Raised when an API server's certificate has expired or is not valid yet."""
 
-    meaning = "answers with a certificate that is not valid at this time"
+    summary = "answers with a certificate that is not valid at this time"
     remedy = (
         "Compare the clocks of this node and of Harvester's; where they agree, the certificate of Harvester's API has "
         "run out, and Harvester has to renew it"
@@ -104,9 +102,9 @@ class OutOfTime(NotTrusted):
 
 
 class UnexpectedAnswer(Unreachable):
-    """Raised when the answer is not what a Kubernetes API server sends, a login page for example."""
+    """Raised when a response is not from a Kubernetes API server, for example a login page."""
 
-    meaning = "gives an answer that is not that of a Kubernetes API server"
+    summary = "gives an answer that is not that of a Kubernetes API server"
     remedy = (
         "Check that the server in the cloud-config is Harvester's API, and what stands in between (a proxy, a login)"
     )
@@ -115,30 +113,28 @@ class UnexpectedAnswer(Unreachable):
 class NoResponse(Unreachable):
     """Raised when an API server accepted a write and did not respond in the time that admission webhooks can take."""
 
-    meaning = "does not respond to writes"
+    summary = "does not respond to writes"
     remedy = "Check the load of its API servers and its admission webhooks"
 
 
 class WatchSilent(Unreachable):
-    """Raised when a watch delivered nothing, not even a bookmark, for longer than a live one can be silent."""
+    """Raised when a watch delivered nothing, not even a bookmark, for too long."""
 
 
 class Answer(Struct, frozen=True):
-    """What an API server said when it refused a request."""
+    """Error response of an API server."""
 
     status: int
     reason: str
     message: str
-    request: str
-    """Verb and path, for logs: ``PUT /apis/…``."""
     about: str = ""
-    """Name of the object that it is about, by a Status; empty unless the request was for that one."""
+    """Name of the object in the Status; empty if the request was for another one."""
     retry_after: float | None = None
-    """Seconds the server asked us to wait (header ``Retry-After`` or ``details.retryAfterSeconds``)."""
+    """Requested delay in seconds (header ``Retry-After`` or ``details.retryAfterSeconds``)."""
 
 
 class ApiError(CCMError):
-    """Raised when an API server answered a request with an error status."""
+    """Raised when an API server responded with an error status."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.message)
@@ -150,12 +146,89 @@ class BadRequest(ApiError):
     """Raised on 400 and on client errors without a class of their own."""
 
 
-def renewal(cluster: str, account: str = "") -> str:
-    """Return how a credential is renewed; ``account`` is the ``namespace/name`` of its ServiceAccount, if known.
+class Unauthorized(ApiError):
+    """Raised on 401: the credential is rejected."""
 
-    The command leaves a token alone that is good: it may be the running program's, and what was refused an old copy.
+    def __init__(self, answer: Answer, *, server: str = "", credential: str = "", remedy: str = "") -> None:
+        """``credential`` describes what ``server`` rejected, and ``remedy`` how to renew it."""
+        rejected = f"does not accept {credential or 'the token in the cloud-config'}"
+        if server:
+            answer = replace(answer, message=f"{server} {rejected}: {answer.message}")
+        super().__init__(answer)
+        self.summary = f"at {server} {rejected}" if server else rejected
+        """What is wrong; follows the name of the server in a message."""
+        self.remedy = remedy or credential_hint("harvester")
+        """What to do about it."""
 
-    >>> renewal("harvester", "default/demo")[:72]
+
+class Forbidden(ApiError):
+    """Raised on 403: the credential is accepted, but lacks the permission."""
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it if the server is Harvester; continues a sentence."""
+        found = _LACKING.search(str(self))
+        return rbac_hint(found["namespace"] if found else "")
+
+
+class NotFound(ApiError):
+    """Raised on 404 with a Status that names the requested object or its namespace: it does not exist."""
+
+
+class NotServed(ApiError):
+    """Raised on every other 404: nothing serves this path, which says nothing about the object.
+
+    A server without the resource type responds like this, or a proxy that has no route at the moment.
+    """
+
+
+class AlreadyExists(ApiError):
+    """Raised on 409 with reason ``AlreadyExists``."""
+
+
+class Conflict(ApiError):
+    """Raised on 409: the object changed since it was read, or a precondition does not hold.
+
+    Also raised on 422 for a patch whose UID is not the one of the object that has the name now.
+    """
+
+
+class StaleCache(Conflict):
+    """Raised when a live read shows that a cached object is not current."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(Answer(409, "Conflict", f"the cached object {key} is not current"))
+
+
+class Gone(ApiError):
+    """Raised on 410: the requested resource version is too old."""
+
+
+class Invalid(ApiError):
+    """Raised on 422: the object does not match its schema."""
+
+
+class Throttled(ApiError):
+    """Raised on 429: the server is too busy."""
+
+
+class ServerError(ApiError):
+    """Raised on 5xx: an error of the server that a retry can solve."""
+
+
+class AdmissionDenied(ApiError):
+    """Raised when an admission webhook or an admission rule of the API server denied the request.
+
+    Harvester's webhook denies with HTTP 500 and the text ``denied the request``. A webhook that could not be called
+    results in ``failed calling webhook``, which is a ServerError. A quota, or a namespace that is being deleted,
+    results in 403 like a missing permission, whose message always names the user.
+    """
+
+
+def credential_hint(cluster: str, account: str = "") -> str:
+    """Return how to renew a credential; ``account`` is the ``namespace/name`` of its ServiceAccount, if known.
+
+    >>> credential_hint("harvester", "default/demo")[:72]
     'Get a new one (generate_addon.sh demo default, run against Harvester; on'
     """
     if cluster == "harvester":
@@ -174,38 +247,10 @@ def renewal(cluster: str, account: str = "") -> str:
     )
 
 
-class Unauthorized(ApiError):
-    """Raised on 401: the credential is not accepted."""
+def rbac_hint(namespace: str) -> str:
+    """Return how to grant the permissions of a cloud provider in a namespace of Harvester; empty if it is unknown.
 
-    def __init__(self, answer: Answer, *, server: str = "", credential: str = "", remedy: str = "") -> None:
-        """``credential`` describes what ``server`` rejected, and ``remedy`` how to renew it."""
-        rejected = f"does not accept {credential or 'the token in the cloud-config'}"
-        if server:
-            answer = replace(answer, message=f"{server} {rejected}: {answer.message}")
-        super().__init__(answer)
-        self.meaning = f"at {server} {rejected}" if server else rejected
-        """What is wrong; follows the name of the server."""
-        self.remedy = remedy or renewal("harvester")
-        """What to do about it."""
-
-
-_LACKING = re.compile(r'User "[^"]*" cannot .* in the namespace "(?P<namespace>[^"]*)"')
-
-
-class Forbidden(ApiError):
-    """Raised on 403: the credential is accepted, but lacks the permission."""
-
-    @property
-    def remedy(self) -> str:
-        """What to do about it if the server is Harvester; continues a sentence."""
-        found = _LACKING.search(str(self))
-        return binding(found["namespace"] if found else "")
-
-
-def binding(namespace: str) -> str:
-    """Return how a user gets the permissions of a cloud provider in a namespace of Harvester; empty if it is unknown.
-
-    >>> binding("vms")[:72]
+    >>> rbac_hint("vms")[:72]
     'bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vm'
     """
     where = f"namespace {namespace}" if namespace else "the namespace of the VMs"
@@ -215,77 +260,23 @@ def binding(namespace: str) -> str:
     )
 
 
-class NotFound(ApiError):
-    """Raised on 404 with a Status that names what was asked for: the object, or its namespace, is not there."""
+def normalized_message(message: str) -> str:
+    """Return a message without the words that can change with each attempt: those with a digit.
 
-
-class NotServed(ApiError):
-    """Raised on every other 404: nobody serves this path, which says nothing about the object.
-
-    It comes from a server without the resource type, and from whatever stands in front of one and has no route for a
-    moment.
-    """
-
-
-class AlreadyExists(ApiError):
-    """Raised on 409 with reason ``AlreadyExists``."""
-
-
-class Conflict(ApiError):
-    """Raised on 409: the object changed since it was read, or a precondition does not hold.
-
-    A patch names the UID of what it is for; where another object has the name by now that is answered with 422.
-    """
-
-
-class StaleCache(Conflict):
-    """Raised when a live read shows that a cached object is not current."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(Answer(409, "Conflict", "the cached object is not current", f"GET {key}"))
-
-
-class Gone(ApiError):
-    """Raised on 410: the resource version asked for is too old; list again."""
-
-
-class Invalid(ApiError):
-    """Raised on 422: the object does not satisfy its schema."""
-
-
-class Throttled(ApiError):
-    """Raised on 429: the server is too busy."""
-
-
-class ServerError(ApiError):
-    """Raised on 5xx: an error of the server, worth another try."""
-
-
-class AdmissionDenied(ApiError):
-    """Raised when the object was refused by an admission webhook, or by a rule of the API server's own.
-
-    Harvester's webhook answers refusals with HTTP 500 and the words ``denied the request``; trying again without a
-    change is useless. A webhook that could not be called says ``failed calling webhook`` and is a ServerError. A quota,
-    or a namespace that is being deleted, answers 403 as a missing right does, which always names its user.
-    """
-
-
-def gist(message: str) -> str:
-    """Return a message without the words that may be others at each try: those with a digit.
-
-    >>> gist("denied at 10:04, request 5f3c: no")
+    >>> normalized_message("denied at 10:04, request 5f3c: no")
     'denied at request no'
     """
     return " ".join(word for word in message.split() if not any(one.isdigit() for one in word))
 
 
-_BY_A_RULE = re.compile(r'" is forbidden: (?!User ")')
-_OTHER_UID = re.compile(r'^[^"]*"[^"]*" is invalid: \[?metadata\.uid: ')
-"""Values of other fields may have such words too, but not in that place."""
+_LACKING: Final = re.compile(r'User "[^"]*" cannot .* in the namespace "(?P<namespace>[^"]*)"')
+_RULE: Final = re.compile(r'" is forbidden: (?!User ")')
+_OTHER_UID: Final = re.compile(r'^[^"]*"[^"]*" is invalid: \[?metadata\.uid: ')
+"""Anchored, because the value of another field can contain the same text."""
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What decoding JSON raises where it is none, is nested too deep, or something else than was expected."""
+"""Errors of decoding a document that is not JSON, is nested too deep, or has another type than expected."""
 
-_BY_STATUS: dict[int, type[ApiError]] = {
+_BY_STATUS: Final[dict[int, type[ApiError]]] = {
     401: Unauthorized,
     403: Forbidden,
     404: NotServed,
@@ -297,37 +288,34 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def error_from_answer(answer: Answer) -> ApiError:
-    """Return the error whose class says what the answer means."""
-    if _was_not_admitted(answer):
+    """Return the error whose class matches the response."""
+    by_webhook = "denied the request" in answer.message and "admission webhook" in answer.message
+    if by_webhook or (answer.status == 403 and _RULE.search(answer.message)):
         return AdmissionDenied(answer)
     if answer.status == 409 and answer.reason == "AlreadyExists":
         return AlreadyExists(answer)
     if answer.status == 404 and answer.reason == "NotFound" and answer.about:
         return NotFound(answer)
+    if answer.status == 422 and _OTHER_UID.match(answer.message):
+        return Conflict(answer)
     if answer.reason == "Expired":
         return Gone(answer)
-    if answer.status >= 500:
-        return ServerError(answer)
-    is_for_another = answer.status == 422 and _OTHER_UID.match(answer.message)
-    return Conflict(answer) if is_for_another else _BY_STATUS.get(answer.status, BadRequest)(answer)
+    return ServerError(answer) if answer.status >= 500 else _BY_STATUS.get(answer.status, BadRequest)(answer)
 
 
-def _was_not_admitted(answer: Answer) -> bool:
-    by_webhook = "denied the request" in answer.message and "admission webhook" in answer.message
-    return by_webhook or (answer.status == 403 and _BY_A_RULE.search(answer.message) is not None)
+def is_not_from_api_server(status: int, body: bytes) -> bool:
+    """Return whether an error response is from something in front of a Kubernetes API server, such as a proxy.
 
-
-def is_of_something_else(status: int, body: bytes) -> bool:
-    """Return whether an answer that is no success is that of something in front of a Kubernetes API server.
-
-    Such a server sends a Status or a line of text, never a page, and leads nowhere else. A page with 404 is a
-    ``NotServed`` like any other.
+    An API server sends a Status or a line of text, never an HTML page or a redirect. A page with 404 is ``NotServed``.
     """
     return 300 <= status < 400 or (body.lstrip().startswith(b"<") and (status == 403 or status >= 500))
 
 
 def error_from_response(*, status: int, body: bytes, request: str, retry_after: str | None = None) -> ApiError:
-    """Return the error for an HTTP response; ``body`` is a Status object or any text."""
+    """Return the error for an HTTP response.
+
+    ``body`` is a Status object or any text, ``request`` the verb and path, and ``retry_after`` the header.
+    """
     found = _read_status(body)
     seconds = float(retry_after) if retry_after and retry_after.isdecimal() else found.details.retry_after_seconds
     return error_from_answer(
@@ -335,10 +323,9 @@ def error_from_response(*, status: int, body: bytes, request: str, retry_after: 
             status=status,
             reason=found.reason,
             message=found.message[:MAX_MESSAGE] or f"HTTP status {status}",
-            request=request,
             about=found.details.name if found.details.name in request.split("/") else "",
             # A delay of 0 s does not say when: the caller's own backoff applies.
-            retry_after=min(seconds, LONGEST_RETRY_AFTER) if seconds > 0 else None,
+            retry_after=min(seconds, MAX_RETRY_AFTER) if seconds > 0 else None,
         )
     )
 
@@ -355,7 +342,7 @@ class _Status(Struct):
     details: _Details = field(default_factory=_Details)
 
 
-_decode_status = msgspec.json.Decoder(_Status).decode
+_decode_status: Final = msgspec.json.Decoder(_Status).decode
 
 
 def _read_status(body: bytes) -> _Status:

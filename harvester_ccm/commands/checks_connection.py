@@ -27,7 +27,7 @@ from harvester_ccm.errors import (
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
-    renewal,
+    credential_hint,
 )
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
@@ -218,5 +218,5 @@ def _credential_verdict(
         return Result.OK, text, ""
     hours = int(left / timedelta(hours=1))
     when = f"in {hours // 24} days" if hours >= 48 else f"in {hours} h" if hours else "within the hour"
-    advice = renewal(where, token_account(credentials.token.get()))
+    advice = credential_hint(where, token_account(credentials.token.get()))
     return Result.WARNING, f"{text}, {when}; it works until then", advice

@@ -38,7 +38,7 @@ from harvester_ccm.commands.inventory import Inventory
 from harvester_ccm.commands.render import Output, hanging, table_row
 from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of, review
 from harvester_ccm.config import NODE_CONTROLLER, Settings
-from harvester_ccm.errors import CredentialError, binding
+from harvester_ccm.errors import CredentialError, rbac_hint
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.model.harvester import ClusterIdentity
 
@@ -137,7 +137,7 @@ def _grantee(where: str, user: str, namespace: str) -> str:
     who = f"to {user}" if user else "to the user of the kubeconfig"
     if where == GUEST:
         return f"{who}: install the chart of this version, or add it to its ClusterRole"
-    return f"{who}: {binding(namespace)}"
+    return f"{who}: {rbac_hint(namespace)}"
 
 
 _SWAPPED: Final = {

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.service_view import ServiceView, condition_after
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
-from harvester_ccm.errors import CCMError, Unauthorized, renewal
+from harvester_ccm.errors import CCMError, Unauthorized, credential_hint
 from harvester_ccm.model.core import Lease
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.outcome import EventMessage
@@ -351,7 +351,7 @@ def server_problems(harvester: CCMError | None, servers: Iterable[Server], now: 
     for server in servers:
         if not server.token_expires or server.cluster == rejected:
             continue
-        end, remedy = datetime.fromisoformat(server.token_expires), renewal(server.cluster, server.account)
+        end, remedy = datetime.fromisoformat(server.token_expires), credential_hint(server.cluster, server.account)
         if end - now < SOON:
             verb, reason = ("expired", "TokenExpired") if end <= now else ("expires", "TokenExpires")
             message = f"The token for {server.cluster} {verb} on {server.token_expires[:10]}. {remedy}"

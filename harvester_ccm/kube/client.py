@@ -37,9 +37,9 @@ from harvester_ccm.errors import (
     UnexpectedAnswer,
     Unreachable,
     WatchSilent,
+    credential_hint,
     error_from_response,
-    is_of_something_else,
-    renewal,
+    is_not_from_api_server,
 )
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.flowcontrol import loop_time
@@ -417,7 +417,7 @@ class ApiClient:
         error: CCMError = error_from_response(
             status=status, body=body, request=request, retry_after=response.headers.get("Retry-After")
         )
-        if is_of_something_else(status, body):
+        if is_not_from_api_server(status, body):
             delay = error.retry_after
             error = self._unexpected(request, f"HTTP status {status}, with a page or a way to one,")
             error.retry_after = delay
@@ -426,7 +426,7 @@ class ApiClient:
                 error.answer,
                 server=self._credentials.server,
                 credential=credential_text(token, self._credentials.origin, datetime.now(UTC)),
-                remedy=renewal(self.cluster, token_account(token)),
+                remedy=credential_hint(self.cluster, token_account(token)),
             )
         error.request_id, error.cluster = request_id, self.cluster
         return error

@@ -10,7 +10,7 @@ from typing import Any, Final
 import aiohttp
 
 from harvester_ccm import __version__
-from harvester_ccm.errors import ConnectionRefused, HostUnknown, NotTrusted, OutOfTime, Unreachable
+from harvester_ccm.errors import CertificateNotValid, ConnectionRefused, HostUnknown, NotTrusted, Unreachable
 
 AGENT: Final = "harvester-ccm"
 """User agent; API servers record it as the manager of the fields that this program writes."""
@@ -69,7 +69,7 @@ def connection_fault(error: BaseException, *, limit: float) -> tuple[type[Unreac
     match error:
         case aiohttp.ClientConnectorCertificateError(certificate_error=why):
             is_late = isinstance(why, ssl.SSLCertVerificationError) and why.verify_code in _OUT_OF_TIME
-            kind = OutOfTime if is_late else NotTrusted
+            kind = CertificateNotValid if is_late else NotTrusted
             text = f"the server's certificate is not trusted: {getattr(why, 'verify_message', '') or why}"
         case aiohttp.ClientConnectorDNSError():
             kind, text = HostUnknown, "the host name cannot be resolved"

@@ -19,7 +19,7 @@ from typing import Final, Generic, TypeVar
 import structlog
 from msgspec import Struct
 
-from harvester_ccm.errors import CCMError, Conflict, gist
+from harvester_ccm.errors import CCMError, Conflict, normalized_message
 from harvester_ccm.kube.flowcontrol import pause_after
 from harvester_ccm.kube.identity import ClusterReplaced
 from harvester_ccm.model.meta import Object
@@ -227,8 +227,8 @@ class WorkQueue:
         failures.count += 1
         delay = pause_after(error, failures.count)
         # An outage lasts for many retries: log a failure once until its message changes.
-        if gist(str(error)) != failures.message:
-            failures.message = gist(str(error))
+        if normalized_message(str(error)) != failures.message:
+            failures.message = normalized_message(str(error))
             log.warning(
                 "reconcile failed",
                 controller=self.name,

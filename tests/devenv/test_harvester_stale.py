@@ -34,7 +34,7 @@ class Shelf:
     async def put(self, document: Document) -> Document:
         self.tried.append(document)
         if document["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
-            raise Conflict(Answer(409, "Conflict", "the object has been modified", "PUT"))
+            raise Conflict(Answer(409, "Conflict", "the object has been modified"))
         version = str(int(self.stored["metadata"]["resourceVersion"]) + 1)
         self.stored = {**document, "metadata": {**document["metadata"], "resourceVersion": version}}
         return self.stored

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from harvester_ccm.errors import (
-    LONGEST_RETRY_AFTER,
     MAX_MESSAGE,
+    MAX_RETRY_AFTER,
     AdmissionDenied,
     AlreadyExists,
     Answer,
@@ -29,7 +29,7 @@ from harvester_ccm.errors import (
     Unreachable,
     WatchSilent,
     error_from_response,
-    is_of_something_else,
+    is_not_from_api_server,
 )
 
 REQUEST = "PUT /api/v1/namespaces/shop/services/web"
@@ -77,7 +77,7 @@ def test_class_follows_from_status_and_reason(status: int, reason: str, expected
 
     assert type(found) is expected
     assert str(found) == "words"
-    assert (found.answer.status, found.answer.reason, found.answer.request) == (status, reason, REQUEST)
+    assert (found.answer.status, found.answer.reason) == (status, reason)
 
 
 def test_patch_for_another_object_of_the_name_is_a_conflict() -> None:
@@ -164,7 +164,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("status", "body", "expected"), ANSWERS)
 def test_page_is_the_answer_of_something_in_between(status: int, body: bytes, expected: bool) -> None:
-    assert is_of_something_else(status, body) is expected
+    assert is_not_from_api_server(status, body) is expected
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_missing_permission_has_a_remedy(message: str, expected: str) -> None:
         (None, "3", None),
         ("Wed, 21 Oct 2026 07:28:00 GMT", None, None),
         ("²", None, None),
-        ("86400", None, LONGEST_RETRY_AFTER),
+        ("86400", None, MAX_RETRY_AFTER),
     ],
 )
 def test_time_to_come_back_is_read_from_header_or_body(
@@ -248,8 +248,8 @@ def test_no_usable_answer_is_one_family() -> None:
 
 
 def test_a_rejected_credential_is_named_with_its_remedy() -> None:
-    answer = Answer(401, "Unauthorized", "Unauthorized", REQUEST)
+    answer = Answer(401, "Unauthorized", "Unauthorized")
     named = Unauthorized(answer, server="https://h", credential="the token in /cc", remedy="Get a new one")
     assert str(named) == named.answer.message == "https://h does not accept the token in /cc: Unauthorized"
-    assert (named.meaning, named.remedy) == ("at https://h does not accept the token in /cc", "Get a new one")
-    assert Unauthorized(answer).meaning == "does not accept the token in the cloud-config"
+    assert (named.summary, named.remedy) == ("at https://h does not accept the token in /cc", "Get a new one")
+    assert Unauthorized(answer).summary == "does not accept the token in the cloud-config"

@@ -89,7 +89,7 @@ Fault = Callable[[Call], CCMError | None]
 
 def refused(status: int, reason: str, message: str, *, about: str = "") -> CCMError:
     """Return the error for an answer with this status, about the object that was asked for."""
-    return error_from_answer(Answer(status, reason, message, "test", about))
+    return error_from_answer(Answer(status, reason, message, about))
 
 
 def page() -> CCMError:

@@ -180,7 +180,7 @@ def shown(addresses: Iterable[NodeAddress]) -> str:
 
 def answered(status: int, message: str, reason: str = "", *, about: str = "") -> ApiError:
     """Return the error for an answer of an API server, about the object that was asked for."""
-    return error_from_answer(Answer(status, reason, message, "GET /x", about))
+    return error_from_answer(Answer(status, reason, message, about))
 
 
 def vm_not_found(name: str = "w1") -> ApiError:

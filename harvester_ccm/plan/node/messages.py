@@ -94,7 +94,7 @@ def harvester_unavailable(error: CCMError | None, *, action: str, namespace: str
         text = f"Harvester forbids the credential in the cloud-config to {action} in namespace {namespace}: {error}. "
         text += error.remedy
     elif isinstance(error, Unauthorized | Unreachable):
-        text, subject = f"Harvester {error.meaning}; requests are retried. {error.remedy}: {error}", error.meaning
+        text, subject = f"Harvester {error.summary}; requests are retried. {error.remedy}: {error}", error.summary
     return EventMessage("Warning", reason, text, subject)
 
 

@@ -25,7 +25,7 @@ from harvester_ccm.errors import (
     ServerError,
     Unauthorized,
     Unreachable,
-    gist,
+    normalized_message,
 )
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
@@ -248,7 +248,7 @@ def _unavailable_text(error: CCMError | None) -> str:
         case None:
             return "Harvester has not answered yet"
         case Unauthorized():
-            return f"Harvester {error.meaning} (401). {error.remedy}"
+            return f"Harvester {error.summary} (401). {error.remedy}"
         case Forbidden():
             remedy = f"{error.remedy[0].upper()}{error.remedy[1:]}"
             return f"The credential in the cloud-config lacks a permission in Harvester: {error}. {remedy}"
@@ -259,7 +259,7 @@ def _unavailable_text(error: CCMError | None) -> str:
                 "cloud-config is Harvester, not this cluster, and that its load balancer controller is installed"
             )
         case Unreachable():
-            meaning = f"Harvester {error.meaning}; the controller retries. {error.remedy}"
+            meaning = f"Harvester {error.summary}; the controller retries. {error.remedy}"
         case CredentialError():
             meaning = "Harvester cannot be reached"
         case NotFound():
@@ -327,7 +327,7 @@ def _patch_rejected(error: CCMError) -> EventMessage:
         "The API server of this cluster refuses the write to this Service. Until that is fixed, the Service gets no "
         f"address and no change, and its deletion does not finish. {action}. It says: {error}"
     )
-    return EventMessage("Warning", Reason.SYNC_FAILED, text, subject=gist(str(error)))
+    return EventMessage("Warning", Reason.SYNC_FAILED, text, subject=normalized_message(str(error)))
 
 
 _REMEDIES: Final = {

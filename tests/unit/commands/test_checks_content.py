@@ -208,7 +208,7 @@ def test_nodes_with_the_same_internal_ip_are_named() -> None:
 
 
 def test_what_cannot_be_read_is_skipped() -> None:
-    forbidden = Forbidden(Answer(403, "Forbidden", "no", "GET /"))
+    forbidden = Forbidden(Answer(403, "Forbidden", "no"))
     found = Inventory(problems={VIRTUAL_MACHINES.plural: forbidden, LOAD_BALANCERS.plural: Unreachable("away")})
     checks = [vm_check(found, DEMO), node_check(found, DEMO), name_check(found, DEMO)]
     assert {check.result for check in checks} == {Result.SKIPPED}

@@ -20,7 +20,7 @@ from harvester_ccm.commands.status_report import (
     server_problems,
 )
 from harvester_ccm.config import SERVICE_CONTROLLER
-from harvester_ccm.errors import Unreachable, renewal
+from harvester_ccm.errors import Unreachable, credential_hint
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, LB_OWNER, LOAD_BALANCER_READY, NETWORK, PRIMARY_SERVICE
@@ -184,7 +184,7 @@ def test_the_kind_is_the_wish_while_no_load_balancer_is_known(annotations: dict[
 )
 def test_a_token_that_ends_soon_or_has_ended(expires: str, says: str | None) -> None:
     server = Server(cluster="harvester", url="https://h", token_expires=expires, account="default/demo")
-    said = [f"{says}{renewal('harvester', 'default/demo')}"] if says else []
+    said = [f"{says}{credential_hint('harvester', 'default/demo')}"] if says else []
     assert [problem.message for problem in server_problems(None, [server], NOW)] == said
 
 

@@ -42,9 +42,9 @@ KEY = "shop/web"
 LB_KEY = f"vms/{LB_NAME}"
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
 DENIED = error_from_answer(
-    Answer(500, "InternalError", 'admission webhook "v" denied the request: listener has duplicate name x', "POST /x")
+    Answer(500, "InternalError", 'admission webhook "v" denied the request: listener has duplicate name x')
 )
-BUSY = ServerError(Answer(503, "ServiceUnavailable", "busy", "POST /x"))
+BUSY = ServerError(Answer(503, "ServiceUnavailable", "busy"))
 
 
 async def stage_with(*services: Any, balancers: tuple[Any, ...] = (), **more: Any) -> ServiceControllerWorld:
@@ -162,7 +162,7 @@ ENSURING = "web: Normal EnsuringLoadBalancer"
     [
         pytest.param(DENIED, [ENSURING, "web: Warning SyncLoadBalancerFailed"], id="refused: at once"),
         pytest.param(
-            Forbidden(Answer(403, "", "no", "POST")), [ENSURING, "web: Warning HarvesterUnavailable"], id="403: at once"
+            Forbidden(Answer(403, "", "no")), [ENSURING, "web: Warning HarvesterUnavailable"], id="403: at once"
         ),
         pytest.param(BUSY, [ENSURING], id="may pass: not yet"),
         pytest.param(Unreachable("no route"), [ENSURING], id="unreachable: not yet"),
@@ -249,7 +249,7 @@ async def test_a_service_that_a_write_finds_gone_is_gone_when_it_is_seen_to_be()
 
 async def test_an_api_that_is_not_served_means_no_load_balancer_is_gone() -> None:
     stage = await stage_with(served(deleting=True), balancers=(allocated(),))
-    stage.harvester.faults.append(NotServed(Answer(404, "", "404 page not found", "DELETE /x")))
+    stage.harvester.faults.append(NotServed(Answer(404, "", "404 page not found")))
     with pytest.raises(NotServed):
         await stage.reconcile(KEY)
     assert KEY in stage.guest.of(SERVICES)
@@ -294,7 +294,7 @@ async def test_a_conflict_with_harvester_loses_no_event() -> None:
         service(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, ours=True),
         balancers=(marked(ip=ADDRESS, pool="x"),),
     )
-    stage.harvester.faults.append(Conflict(Answer(409, "Conflict", "changed", "PUT /x")))
+    stage.harvester.faults.append(Conflict(Answer(409, "Conflict", "changed")))
     with pytest.raises(Conflict):
         await stage.reconcile(KEY)
     assert await stage.reconcile(KEY) == Done()

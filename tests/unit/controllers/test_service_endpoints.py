@@ -137,7 +137,7 @@ async def test_a_restart_touches_the_endpoints_of_a_service_that_was_not_announc
 async def test_a_touch_that_failed_is_made_later() -> None:
     stage = await stage_with(endpoint_slice("web-a", "10.42.0.9"))
     stage.controller.at_work = True
-    busy = ServerError(Answer(503, "ServiceUnavailable", "busy", "PATCH /x"))
+    busy = ServerError(Answer(503, "ServiceUnavailable", "busy"))
     failures = iter([busy, busy, refused(404, "NotFound", "no such slice", about="web-a")])
     stage.guest.fault = lambda call: next(failures, None) if of_endpoints(call) else None
     stage.controller.queue.enqueue(KEY)

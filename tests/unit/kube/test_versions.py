@@ -26,7 +26,7 @@ class Server(ApiClient):
     async def request(self, method: str, path: str, **_more: Any) -> bytes:
         name = path.rpartition("/")[2]
         if name not in self.answers:
-            raise NotServed(Answer(404, "NotFound", "not found", f"{method} {path}"))
+            raise NotServed(Answer(404, "NotFound", "not found"))
         return self.answers[name]
 
 

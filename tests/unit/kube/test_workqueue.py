@@ -23,7 +23,7 @@ from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait
 from tests.worlds.background import running
 from tests.worlds.clock import jumping_time
 
-CONFLICT = Conflict(Answer(409, "Conflict", "changed", "PUT /a"))
+CONFLICT = Conflict(Answer(409, "Conflict", "changed"))
 
 
 class Reconciler:
@@ -157,7 +157,7 @@ async def test_failures_back_off_up_to_the_maximum_and_are_logged_once() -> None
 
 @jumping_time
 async def test_retry_after_of_the_server_is_the_delay() -> None:
-    error = Throttled(Answer(429, "TooManyRequests", "busy", "GET /a"))
+    error = Throttled(Answer(429, "TooManyRequests", "busy"))
     error.retry_after = 7.0
     reconciler = Reconciler(error)
     reconciler.queue.enqueue("a")

@@ -21,7 +21,7 @@ def failed(health: HealthRegistry, endpoint: str) -> set[str]:
 
 
 def answer(status: int, message: str) -> Answer:
-    return Answer(status, "", message, "GET /x")
+    return Answer(status, "", message)
 
 
 async def test_caches_that_are_not_synced_are_not_ready() -> None:

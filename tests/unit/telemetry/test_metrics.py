@@ -144,7 +144,7 @@ async def test_queues_are_timed() -> None:
 
 @jumping_time
 async def test_queue_knows_why_a_key_is_not_ready() -> None:
-    conflict = Conflict(Answer(409, "Conflict", "changed", "PUT /x"))
+    conflict = Conflict(Answer(409, "Conflict", "changed"))
     outcomes: list[Outcome | Exception] = [conflict, Unreachable("no route"), ValueError("bug"), Wait("dhcp")]
 
     async def reconcile(_key: str) -> Outcome:

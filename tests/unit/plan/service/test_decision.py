@@ -484,7 +484,7 @@ ROWS: dict[str, Row] = {
     "removal: Harvester unreachable": (
         service(ours=True, deleting=True),
         (),
-        {"harvester_problem": NotFound(Answer(404, "NotFound", "no", "GET"))},
+        {"harvester_problem": NotFound(Answer(404, "NotFound", "no"))},
         ["Warning HarvesterUnavailable"],
         None,
         WaitReason.HARVESTER_UNAVAILABLE,

@@ -10,6 +10,7 @@ from harvester_ccm.errors import (
     Answer,
     BadRequest,
     CCMError,
+    CertificateNotValid,
     ConnectionRefused,
     CredentialError,
     Forbidden,
@@ -18,7 +19,6 @@ from harvester_ccm.errors import (
     NotFound,
     NotServed,
     NotTrusted,
-    OutOfTime,
     ServerError,
     Unauthorized,
     Unreachable,
@@ -43,11 +43,11 @@ GUEST = "Internal error occurred: create loadbalancer vms/web failed with guest 
 
 def refused(text: str, status: int = 500, reason: str = "InternalError") -> CCMError:
     """Return the error that the answer of an API server becomes."""
-    return error_from_answer(Answer(status, reason, text, "POST /x"))
+    return error_from_answer(Answer(status, reason, text))
 
 
 def answer(status: int, text: str = "no") -> Answer:
-    return Answer(status, "", text, "POST /x")
+    return Answer(status, "", text)
 
 
 DENIALS: dict[str, tuple[str, str]] = {
@@ -142,7 +142,11 @@ FAILURES: dict[str, tuple[CCMError, bool, str]] = {
     "host without an address": (HostUnknown("lost"), False, "DNS servers of the nodes, or put Harvester's VIP"),
     "nobody listens": (ConnectionRefused("refused"), False, "address and port of the server in the cloud-config"),
     "another certificate": (NotTrusted("issuer"), False, "or the cloud-config is old: make it again with generate_"),
-    "certificate that is over": (OutOfTime("expired"), False, "Compare the clocks of this node and of Harvester's"),
+    "expired certificate": (
+        CertificateNotValid("expired"),
+        False,
+        "Compare the clocks of this node and of Harvester's",
+    ),
     "credential": (CredentialError("token file gone"), False, "cannot be reached: token file gone"),
     "credential refused": (Unauthorized(answer(401)), True, "generate_addon.sh <account>"),
     "right missing": (Forbidden(answer(403, "may not create")), True, "may not create. Bind the ClusterRole"),
