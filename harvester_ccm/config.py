@@ -1,8 +1,7 @@
-"""Settings of one run: frozen values by group, checked before they come to be.
+"""Settings of one run: frozen values in groups.
 
-Whoever holds one of these need not check again: ``harvester_ccm.flags.build_settings`` makes them from the command
-line and refuses what cannot work. Durations are seconds. Flags that say "disable" are positive fields here. Pass on
-the group that a function needs, not the whole.
+``harvester_ccm.flags.build_settings`` creates them from the command line and rejects invalid values. Durations are in
+seconds. Flags named "disable" are positive fields here. Pass only the group that a function needs.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class LogFormat(StrEnum):
 
 
 class HarvesterSettings(Struct, frozen=True):
-    """The cluster that hosts our VMs, and our name in it."""
+    """The Harvester cluster, and the name of the guest cluster in it."""
 
     cloud_config: Path | None
     """Kubeconfig for Harvester; its context's namespace is the one that holds our VMs and load balancers. None
@@ -55,13 +54,13 @@ class HarvesterSettings(Struct, frozen=True):
     cluster_name: str
     """Name of this cluster, trimmed; part of load balancer names and labels."""
     former_names: tuple[str, ...] = ()
-    """Names that this cluster had before; load balancers made under them are taken over."""
+    """Former names of this cluster; load balancers with such a name are adopted."""
     context: str = ""
     """Context of the kubeconfig; empty means its current one."""
 
 
 class GuestSettings(Struct, frozen=True):
-    """The cluster that we run in."""
+    """The guest cluster."""
 
     kubeconfigs: tuple[Path, ...]
     """The file of ``--kubeconfig``, else those of ``$KUBECONFIG``; none means the service account of the pod."""
@@ -75,18 +74,18 @@ class ServiceSettings(Struct, frozen=True):
     """Load balancers."""
 
     concurrent_syncs: int
-    """Services worked on at once."""
+    """Number of workers for Services."""
     orphan_lbs: OrphanPolicy
     orphan_period: float
-    """Seconds between two looks for orphans."""
+    """Interval between two checks for orphans."""
     class_only: bool
-    """Serve only Services that ask for our load balancer class."""
+    """Manage only Services with this controller's load balancer class."""
     accept_new_harvester: bool = False
     """Create load balancers in a Harvester that has no load balancer and no VM of this cluster."""
 
 
 class NodeSettings(Struct, frozen=True):
-    """Node addresses and the life of nodes."""
+    """Addresses and lifecycle of Nodes."""
 
     management_network: str | None
     """``namespace/name`` of the Harvester network that carries node addresses; None means the first interface."""
@@ -97,13 +96,13 @@ class NodeSettings(Struct, frozen=True):
     use_provided_node_ip: bool
     """Respect the node annotations for a provided node IP and for additional internal IPs."""
     concurrent_syncs: int
-    """Nodes worked on at once."""
+    """Number of workers for Nodes."""
     monitor_period: float
-    """Seconds between two looks at a node that is not ready."""
+    """Interval between two checks of a Node that is not Ready."""
     status_period: float
     """Longest time in seconds between two comparisons of a node's addresses with its VM."""
     deletion_confirmations: int
-    """How many times in a row the VM must be certainly gone before its Node is deleted."""
+    """Number of live requests in a row that must confirm the deletion of the VM before its Node is deleted."""
     vmi_controller: bool
     """Follow VM instances: topology labels and the network to device ConfigMap."""
     hostname_lookup: bool
@@ -122,8 +121,7 @@ class NodeSettings(Struct, frozen=True):
 
     @property
     def confirmation_spacing(self) -> float:
-        """Seconds between two confirmations that a VM is gone: two looks lie in it, so that what Harvester says has
-        had time to become true."""
+        """Seconds between two confirmations that a VM was deleted: two checks, so that Harvester's state can settle."""
         return 2 * self.monitor_period
 
 
@@ -134,9 +132,9 @@ class LeaderElectionSettings(Struct, frozen=True):
     lease_duration: float
     """Seconds after which others may take a Lease that was not renewed; at least 1."""
     renew_deadline: float
-    """Seconds for which the holder tries to renew before it gives up."""
+    """Seconds for which the holder retries to renew."""
     retry_period: float
-    """Seconds between two tries."""
+    """Seconds between two attempts."""
     name: str
     namespace: str
 
@@ -153,7 +151,7 @@ class ServerSettings(Struct, frozen=True):
     min_tls: str
     """``1.2`` or ``1.3``."""
     open_paths: frozenset[str]
-    """Paths that are answered without asking who is calling; a trailing ``*`` matches any rest."""
+    """Paths without authorization; a trailing ``*`` matches any suffix."""
 
 
 class LoggingSettings(Struct, frozen=True):
@@ -177,6 +175,6 @@ class Settings(Struct, frozen=True):
     controllers: frozenset[str]
     """Names out of ``CONTROLLERS`` that are on, without the route controller."""
     warnings: tuple[str, ...] = ()
-    """Sentences for the operator about values that work badly."""
+    """Messages about questionable values."""
     ignored: tuple[str, ...] = ()
-    """Sentences about flags that were set and do nothing here."""
+    """Messages about flags without effect that were set."""

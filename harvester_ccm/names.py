@@ -11,12 +11,12 @@ from typing import Final
 
 PROGRAM: Final = "harvester-ccm"
 PROGRAM_NAMES: Final = (PROGRAM, "harvester-cloud-provider")
-"""Names the program is installed under; the second is the one that existing charts call."""
+"""Names of the executable; existing charts use the second one."""
 PREFIX: Final = "cloudprovider.harvesterhci.io/"
-"""Prefix of the keys by which users talk to this program."""
+"""Prefix of the keys of this controller."""
 
 DEFAULT_CLUSTER_NAME: Final = "kubernetes"
-"""What the flag --cluster-name is when nobody sets it; two clusters of this name cannot be told apart."""
+"""Default of the flag --cluster-name; two clusters with this name cannot be distinguished."""
 
 # What users write on a Service.
 IPAM: Final = PREFIX + "ipam"
@@ -32,8 +32,8 @@ POOL_NAMESPACE: Final = PREFIX + "namespace"
 """Service annotation, set by users: namespace in Harvester. Namespace used to choose the IP pool; Harvester overwrites
 it with the load balancer's own."""
 PRIMARY_SERVICE: Final = PREFIX + "primary-service"
-"""Service annotation, set by users: `namespace/name` of a Service. Share the address of that Service instead of getting
-one's own."""
+"""Service annotation, set by users: `namespace/name` of a Service. Share the address of that Service instead of
+requesting another one."""
 WORKLOAD_TYPE: Final = PREFIX + "workload-type"
 """Service annotation, set by users: `cluster` or `vm` (default: `cluster`). Who announces the address: kube-vip in this
 cluster, or Harvester itself with health checks."""
@@ -41,12 +41,12 @@ IP_POOL: Final = PREFIX + "ip-pool"
 """Service annotation, set by users: name of an IP pool. Take the address from this pool, whatever its selector says.
 Fixed once the load balancer has an address."""
 REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
-"""Service annotation, set and read by this program: IPv4 address. Address the user would like. Harvester cannot be
-asked for one: it is compared with the one that was given. Filled from `kube-vip.io/loadbalancerIPs` if that was set
-before the Service was first seen, or before this program took over from another provider."""
+"""Service annotation, set and read by this controller: IPv4 address. Requested address. Harvester cannot allocate a
+specific address, so it is only compared with the allocated one. Copied from `kube-vip.io/loadbalancerIPs` if that was
+set before the first reconcile, or before this controller replaced another provider."""
 HEALTH_CHECK_PORT: Final = PREFIX + "healthcheck-port"
 """Service annotation, set by users: Service port number, port name or node port. Check every node by a TCP connect to
-the node port behind this port; asks for a VM load balancer."""
+the node port behind this port; requests a VM load balancer."""
 HEALTH_CHECK_SUCCESS_THRESHOLD: Final = PREFIX + "healthcheck-success-threshold"
 """Service annotation, set by users: number from 1 (default: `1`). Successful checks in a row before a node gets
 traffic."""
@@ -78,86 +78,86 @@ SERVICE_ANNOTATIONS: Final = (
     HEALTH_CHECK_TIMEOUT,
     DESCRIPTION,
 )
-"""The annotations of this program on a Service."""
+"""The annotations of this controller on a Service."""
 
 # What we write on a Service.
 PRIMARY_SERVICE_LABEL: Final = PREFIX + "primary-service"
-"""Service label, set by this program: `namespace.name`. Marks a Service that shares the address of another one."""
+"""Service label, set by this controller: `namespace.name`. Marks a Service that shares the address of another one."""
 LOAD_BALANCER_READY: Final = PREFIX + "LoadBalancerReady"
-"""Service condition, set by this program: `True` or `False`. Whether the Service has its load balancer. `reason` and
-`message` say what it waits for, or who refuses it, once an Event does."""
+"""Service condition, set by this controller: `True` or `False`. Whether the Service has its load balancer. `reason` and
+`message` state why not, as the Event does."""
 SERVICE_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
-"""Service finalizer, set by this program. Holds a deleted Service until its load balancer is deleted in Harvester."""
+"""Service finalizer, set by this controller. Keeps a deleted Service until its load balancer is deleted in
+Harvester."""
 
 # kube-vip's; only ``plan.service.kube_vip`` reads and writes them.
 KUBE_VIP_ADDRESSES: Final = "kube-vip.io/loadbalancerIPs"
-"""Service annotation, set and read by this program: address, `0.0.0.0` or empty. What kube-vip announces: the address,
-one from DHCP (`0.0.0.0`), or nothing (empty) while the Service waits."""
+"""Service annotation, set and read by this controller: address, `0.0.0.0` or empty. What kube-vip announces: the
+address, one from DHCP (`0.0.0.0`), or nothing (empty) while the Service waits."""
 KUBE_VIP_INTERFACE: Final = "kube-vip.io/serviceInterface"
-"""Service annotation, set and read by this program: network device. Device in the nodes on which kube-vip announces the
-address of a Service with a network."""
+"""Service annotation, set and read by this controller: network device. Device in the nodes on which kube-vip announces
+the address of a Service with a network."""
 KUBE_VIP_IGNORE: Final = "kube-vip.io/ignore"
-"""Service annotation, set by this program: `true`. Tells kube-vip in this cluster to leave a Service alone that waits
-for an address, or whose address Harvester announces."""
+"""Service annotation, set by this controller: `true`. Makes kube-vip in this cluster ignore a Service without an
+address, or whose address Harvester announces."""
 KUBE_VIP_HOST: Final = "kube-vip.io/vipHost"
 """Service annotation, set by kube-vip: node name. The node that announces the address."""
 KUBE_VIP_LEASE: Final = "kube-vip.io/requestedIP"
 """Service annotation, set by kube-vip: address. The address that kube-vip has leased from DHCP."""
 
 ENDPOINTS_TOUCHED: Final = PREFIX + "touched"
-"""EndpointSlice annotation, set by this program: version of the Service. Written to have kube-vip look at the Service
-again; says nothing else."""
+"""EndpointSlice annotation, set by this controller: version of the Service. A change of it makes kube-vip reconcile the
+Service."""
 
 # What we write on a Harvester LoadBalancer.
 LB_TOUCH: Final = PREFIX + "touch-again"
-"""LoadBalancer annotation, set and read by this program: `true`. The load balancer replaced one of the same name; it is
-written once more some seconds later, because Harvester's clean-up of the old one may take parts of the new one with
-it."""
+"""LoadBalancer annotation, set and read by this controller: `true`. The load balancer replaced one with the same name.
+It is updated once more some seconds later, because Harvester's cleanup of the old one can delete parts of the new
+one."""
 LB_ASKED_AGAIN: Final = PREFIX + "asked-again"
-"""LoadBalancer annotation, set and read by this program: `true`. The load balancer has no address and is to be deleted;
-what Harvester says of it since then shows that no address is booked for it, which a deletion would lose."""
+"""LoadBalancer annotation, set and read by this controller: `true`. The load balancer has no address and will be
+deleted. Harvester's next status shows whether it allocated an address, which the deletion would lose."""
 LB_CLUSTER: Final = PREFIX + "cluster"
-"""LoadBalancer label, set and read by this program: cluster name. Guest cluster the load balancer belongs to; Harvester
-cleans up by it."""
+"""LoadBalancer label, set and read by this controller: cluster name. Guest cluster the load balancer belongs to;
+Harvester uses it for its cleanup."""
 LB_SERVICE_NAMESPACE: Final = PREFIX + "serviceNamespace"
-"""LoadBalancer label, set and read by this program: namespace. Namespace of the Service it serves."""
+"""LoadBalancer label, set and read by this controller: namespace. Namespace of the Service it serves."""
 LB_SERVICE_NAME: Final = PREFIX + "serviceName"
-"""LoadBalancer label, set and read by this program: name. Name of the Service it serves."""
+"""LoadBalancer label, set and read by this controller: name. Name of the Service it serves."""
 LB_OWNER: Final = PREFIX + "cluster-uid"
-"""LoadBalancer annotation, set and read by this program: UID. UID of the guest cluster's kube-system namespace: tells
-clusters of the same name apart."""
+"""LoadBalancer annotation, set and read by this controller: UID. UID of the guest cluster's kube-system namespace:
+distinguishes clusters with the same name."""
 LB_SERVICE_UID: Final = PREFIX + "service-uid"
-"""LoadBalancer annotation, set and read by this program: UID. UID of the Service that the load balancer was last
-written for."""
+"""LoadBalancer annotation, set and read by this controller: UID. UID of the Service of the last update."""
 LB_SERVICE_UUID: Final = PREFIX + "service-uuid"
 """LoadBalancer annotation, set by others: UID. UID of the Service, written by the providers before 0.2."""
 LB_REQUESTED_NETWORK: Final = PREFIX + "lb-network"
-"""LoadBalancer annotation, set and read by this program: `namespace/name`. Network the Service asked for; fixed once
-the load balancer has an address."""
+"""LoadBalancer annotation, set and read by this controller: `namespace/name`. Requested network; fixed once the load
+balancer has an address."""
 LB_MANAGEMENT_NETWORK: Final = PREFIX + "managementNetwork"
-"""LoadBalancer annotation, set by this program: `namespace/name`. Value of --management-network; Harvester chooses the
-pool by it when no network was asked for."""
+"""LoadBalancer annotation, set by this controller: `namespace/name`. Value of --management-network; Harvester uses it
+to choose the pool if no network is requested."""
 LB_PREFIX: Final = "loadbalancer.harvesterhci.io/"
 LB_SELECT_CLUSTER: Final = LB_PREFIX + "cluster"
-"""LoadBalancer annotation, set by this program: cluster name. Guest cluster, for Harvester's choice of a pool."""
+"""LoadBalancer annotation, set by this controller: cluster name. Guest cluster, for the selector of IP pools."""
 LB_SELECT_NETWORK: Final = LB_PREFIX + "network"
-"""LoadBalancer annotation, set and read by this program: `namespace/name`. Network, for Harvester's choice of a pool;
-filled by Harvester when empty."""
+"""LoadBalancer annotation, set and read by this controller: `namespace/name`. Network, for the selector of IP pools;
+Harvester sets it if it is empty."""
 LB_SELECT_PROJECT: Final = LB_PREFIX + "project"
-"""LoadBalancer annotation, set by this program: `cluster/project`. Project, for Harvester's choice of a pool."""
+"""LoadBalancer annotation, set by this controller: `cluster/project`. Project, for the selector of IP pools."""
 LB_SELECT_NAMESPACE: Final = LB_PREFIX + "namespace"
-"""LoadBalancer annotation, set by this program: namespace. Namespace, for Harvester's choice of a pool."""
+"""LoadBalancer annotation, set by this controller: namespace. Namespace, for the selector of IP pools."""
 LB_CONTROLLER_FINALIZER: Final = "wrangler.cattle.io/harvester-lb-controller"
-"""LoadBalancer finalizer, set and read by this program. Harvester's own: it returns the address to the pool before the
-load balancer goes. A load balancer deleted without it loses its address. New ones are created with it, which saves
-Harvester a write."""
+"""LoadBalancer finalizer, set and read by this controller. Harvester's own: it releases the address before the load
+balancer is deleted; without it, the address is lost. New load balancers are created with it, which saves Harvester a
+write."""
 
 # Nodes, virtual machines.
 UNINITIALIZED_TAINT: Final = "node.cloudprovider.kubernetes.io/uninitialized"
-"""Node taint, set and read by this program: any. Keeps workloads off a node until provider ID, addresses and zone are
-set."""
+"""Node taint, set and read by this controller: any. Keeps workloads off a Node until provider ID, addresses and zone
+are set."""
 SHUTDOWN_TAINT: Final = "node.cloudprovider.kubernetes.io/shutdown"
-"""Node taint, set and read by this program. The node's VM is shut down."""
+"""Node taint, set and read by this controller. The node's VM is shut down."""
 EXCLUDE_NODE_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 """Node label, set by others: any but `false`. The node gets no traffic from VM load balancers."""
 PROVIDED_NODE_IP: Final = "alpha.kubernetes.io/provided-node-ip"
@@ -172,21 +172,21 @@ VM_CLUSTER: Final = "guestcluster.harvesterhci.io/name"
 VM_NAME: Final = "harvesterhci.io/vmName"
 """VirtualMachineInstance label, set by others: name of the VM. Selects the backends of a VM load balancer."""
 ZONE: Final = "topology.kubernetes.io/zone"
-"""Node label, set and read by this program: zone. Zone of the host the VM runs on."""
+"""Node label, set and read by this controller: zone. Zone of the host the VM runs on."""
 REGION: Final = "topology.kubernetes.io/region"
-"""Node label, set and read by this program: region. Region of that host."""
+"""Node label, set and read by this controller: region. Region of that host."""
 ZONE_BETA: Final = "failure-domain.beta.kubernetes.io/zone"
-"""Node label, set and read by this program: zone. Older name of the zone."""
+"""Node label, set and read by this controller: zone. Older name of the zone."""
 REGION_BETA: Final = "failure-domain.beta.kubernetes.io/region"
-"""Node label, set and read by this program: region. Older name of the region."""
+"""Node label, set and read by this controller: region. Older name of the region."""
 MACHINE_RECORD: Final = PREFIX + "virtual-machine"
-"""Node annotation, set and read by this program: `namespace/name` of the VM. VM whose UID is in the provider ID: the
-one that Harvester is asked for before the Node is deleted. A Node of a VM in another namespace is not deleted."""
+"""Node annotation, set and read by this controller: `namespace/name` of the VM. VM whose UID is in the provider ID,
+which is read again before the Node is deleted. A Node of a VM in another namespace is not deleted."""
 GO_MACHINE_RECORD: Final = PREFIX + "vm-name-of-guest-cluster-node"
-"""Node annotation, set by Go provider: name of the VM. What the Go provider from v0.2.9 on has recorded; read where the
-Node has no `virtual-machine`."""
+"""Node annotation, set by Go provider: name of the VM. Record of the Go provider since v0.2.9; read if the Node has no
+`virtual-machine`."""
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
-"""Node label, set by this program: text. Copied from the older name where that is set; Harvester names no instance
+"""Node label, set by this controller: text. Copied from the older name if that is set; Harvester has no instance
 types."""
 INSTANCE_TYPE_BETA: Final = "beta.kubernetes.io/instance-type"
 """Node label, set by others: text. Older name of the instance type."""
@@ -216,29 +216,29 @@ class Reason(StrEnum):
     DELETED = "DeletedLoadBalancer"
     """Normal: the load balancer was deleted."""
     SYNC_FAILED = "SyncLoadBalancerFailed"
-    """Warning: a request was refused; the message says by whom and why."""
+    """Warning: a request was rejected; the message states by what and why."""
     ADDRESS_PENDING = "AddressPending"
-    """Warning: the Service waits for an address; the message says for what and what to do."""
+    """Warning: the Service has no address; the message states why and what to do."""
     ADDRESS_CHANGED = "AddressChanged"
-    """Warning: the address of the Service is another one than before."""
+    """Warning: the address of the Service changed."""
     STILL_ANNOUNCED = "AddressStillAnnounced"
-    """Warning: kube-vip may go on announcing an address that the Service does not have any more."""
+    """Warning: kube-vip might still announce an address that the Service no longer has."""
     NOT_ANNOUNCED = "AddressNotAnnounced"
-    """Warning: kube-vip does not announce the address again by itself; the message says what to do."""
+    """Warning: kube-vip does not announce the address again by itself; the message states what to do."""
     HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
-    """Warning: Harvester cannot be reached or refuses the credential."""
+    """Warning: Harvester cannot be reached or rejects the credential."""
     INVALID_ANNOTATION = "InvalidAnnotation"
     """Warning: an annotation has a value that cannot be used."""
     IGNORED = "SettingsIgnored"
     """Warning: fields or annotations of the Service have no effect on this load balancer."""
     IMMUTABLE = "ChangeRefused"
-    """Warning: something was changed that is fixed once the load balancer exists."""
+    """Warning: a setting was changed that is fixed once the load balancer exists."""
     RECREATING = "RecreatingLoadBalancer"
-    """Warning: the load balancer vanished in Harvester and is created again."""
+    """Warning: the load balancer was deleted in Harvester and is created again."""
     ADDRESS_NOT_AS_REQUESTED = "AddressNotAsRequested"
-    """Warning: the address, its pool or its network is not the one that was asked for."""
+    """Warning: the address, its pool or its network is not the requested one."""
     ADDRESS_NOT_BOOKED = "AddressNotBooked"
-    """Warning: Harvester does not hold the address for this Service alone; the message says who may have it."""
+    """Warning: Harvester did not allocate the address to this Service alone; the message names possible other users."""
     NO_DEVICE = "NetworkDeviceUnknown"
     """Warning: the device for the network of the Service is not known."""
     LOCAL_POLICY = "LocalTrafficPolicy"
@@ -246,27 +246,27 @@ class Reason(StrEnum):
     DEVICE_CHANGED = "NetworkDeviceChanged"
     """Warning: kube-vip announces the address on another device than that of the network, until it restarts."""
     SHARING_REFUSED = "SharingRefused"
-    """Warning: the address of the primary Service cannot be shared; the message says why."""
+    """Warning: the address of the primary Service cannot be shared; the message states why."""
     SWITCHING = "SwitchingLoadBalancer"
     """Normal: the load balancer is deleted, to be recreated with another workload type."""
     BACKENDS_UNHEALTHY = "BackendsUnhealthy"
-    """Warning: no node can take traffic from Harvester's load balancer."""
+    """Warning: no node receives traffic from Harvester's load balancer."""
     NODES_WITHOUT_VM = "NodesWithoutVM"
-    """Warning: nodes get no traffic from Harvester's load balancer because it is not certain which VM they are."""
+    """Warning: nodes receive no traffic from Harvester's load balancer because their VM is unknown or uncertain."""
     BACKENDS_HEALTHY = "BackendsHealthy"
-    """Normal: nodes take traffic again."""
+    """Normal: nodes receive traffic again."""
     FOREIGN_LOAD_BALANCER = "ForeignLoadBalancer"
     """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name."""
     LEFT_TO_OTHERS = "LeftToOthers"
-    """Normal: marks of another load balancer controller are on the Service, so it is not served here."""
+    """Normal: another load balancer controller manages the Service, so this one ignores it."""
     NOT_RECOGNISED = "HarvesterNotRecognised"
     """Warning: Harvester has no load balancer and no VM of this cluster, so no load balancer is created."""
     ADOPTED = "AdoptedLoadBalancer"
     """Normal: a load balancer made for Harvester before 1.2 goes on serving as a VM load balancer."""
     DELETION_PENDING = "DeletionPending"
-    """Warning: the Service cannot be let go yet; the message says what it waits for."""
+    """Warning: the finalizer of the Service cannot be removed yet; the message states why."""
     ANNOTATION_RESTORED = "AnnotationRestored"
-    """Warning: somebody took annotations for kube-vip off a Service that is served; they are set again."""
+    """Warning: annotations for kube-vip were removed from a Service with an address; they are set again."""
     FIELD_CONFLICT = "FieldConflict"
     """Warning: writes are rate-limited because another controller probably keeps changing the same fields."""
     LEADER = "LeaderElection"
@@ -277,45 +277,45 @@ class NodeReason(StrEnum):
     """Reasons of Events on Nodes; the first word of a catalogue line is its type."""
 
     SYNCED = "Synced"
-    """Normal: the Node is initialised."""
+    """Normal: the Node is initialized."""
     DELETING = "DeletingNode"
     """Normal: the Node was deleted because its VM is gone."""
     DELETION_FAILED = "DeletingNodeFailed"
     """Warning: the API server did not delete the Node."""
     DELETION_HELD = "NodeDeletionHeld"
-    """Warning: the Node has no VM any more, but deleting it is not safe; the message says why."""
+    """Warning: the VM of the Node was not found, but deleting the Node is not safe; the message states why."""
     VM_NOT_FOUND = "VMNotFound"
-    """Warning: no VM in our Harvester namespace is this Node."""
+    """Warning: no VM in the Harvester namespace matches the Node."""
     VM_AMBIGUOUS = "VMAmbiguous"
-    """Warning: several VMs claim to be this Node."""
+    """Warning: several VMs match the Node."""
     VM_OF_OTHER_CLUSTER = "VMOfOtherCluster"
-    """Warning: the VM with the Node's name is marked as another cluster's."""
+    """Warning: the VM with the Node's name is labelled as another cluster's."""
     VM_OF_OTHER_MACHINE = "VMOfOtherMachine"
-    """Warning: a VM that looks like the Node's is another machine, or can be one."""
+    """Warning: a VM that matches the Node is, or can be, another machine."""
     OTHER_PROVIDER = "OtherProvider"
-    """Warning: the new Node has another provider's ID, and is left alone."""
+    """Warning: the new Node has another provider's ID and is ignored."""
     NO_PROVIDER_ID = "NoProviderID"
-    """Warning: the Node joined without the uninitialized taint, so it was never given a provider ID."""
+    """Warning: the Node joined without the uninitialized taint, so it has no provider ID."""
     VM_OF_OTHER_NODE = "VMOfOtherNode"
-    """Warning: the VM is another Node's already."""
+    """Warning: the VM belongs to another Node."""
     VM_REPLACED = "VMReplaced"
-    """Warning: the VM in the provider ID is gone, another one has taken its place."""
+    """Warning: the VM in the provider ID was deleted, another one replaces it."""
     VM_NOT_RUNNING = "VMNotRunning"
     """Warning: the VM has no running instance."""
     HARVESTER_FORBIDDEN = "HarvesterForbidden"
-    """Warning: Harvester does not grant what is needed to find the VM."""
+    """Warning: the credential lacks a permission that is needed to find the VM."""
     HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
-    """Warning: Harvester cannot be reached, refuses the credential, or is still being read."""
+    """Warning: Harvester cannot be reached, rejects the credential, or was not listed yet."""
     NO_MANAGEMENT_NETWORK = "NoManagementNetwork"
-    """Warning: the VM has no interface in the network that carries node addresses."""
+    """Warning: the VM has no interface in the network for node addresses."""
     NETWORK_GUESSED = "ManagementNetworkGuessed"
-    """Warning: the VM has several networks and no flag says which one carries node addresses."""
+    """Warning: the VM has several networks, and no flag selects the one for node addresses."""
     NO_ADDRESS = "NoAddress"
     """Warning: Harvester reports no usable address of the VM."""
     INTERNAL_IP_CHANGED = "InternalIPChanged"
-    """Warning: the InternalIP of an initialised Node was changed; the message says from what, to what, and why."""
+    """Warning: the InternalIP of an initialized Node was changed; the message states both addresses and why."""
     NO_INTERNAL_IP = "NoInternalIP"
-    """Warning: none of the VM's addresses may become the InternalIP."""
+    """Warning: none of the VM's addresses can become the InternalIP."""
     PROVIDED_IP_INVALID = "InvalidProvidedNodeIP"
     """Warning: the annotation with the kubelet's address cannot be read."""
     PROVIDED_IP_NOT_FOUND = "ProvidedNodeIPNotFound"
@@ -323,7 +323,7 @@ class NodeReason(StrEnum):
     ADDITIONAL_IPS_INVALID = "InvalidAdditionalInternalIPs"
     """Warning: the annotation with additional internal addresses cannot be read."""
     WRITE_REFUSED = "NodeWriteRefused"
-    """Warning: the API server of this cluster refuses what was to be written to the Node."""
+    """Warning: the API server of the guest cluster rejects a write to the Node."""
     FIELD_CONFLICT = "FieldConflict"
     """Warning: writes are rate-limited because another controller probably keeps changing the same fields."""
     TOPOLOGY_INVALID = "InvalidTopology"

@@ -54,7 +54,7 @@ class LoadBalancerSpec(Model, frozen=True, kw_only=True):
 
 
 class AllocatedAddress(Model, frozen=True, kw_only=True):
-    """The address Harvester booked; ``0.0.0.0`` when DHCP decides."""
+    """The address that Harvester allocated; ``0.0.0.0`` for DHCP."""
 
     ip_pool: str = ""
     ip: str = ""
@@ -92,12 +92,12 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
 
     @property
     def allocated_ip(self) -> str:
-        """The booked address, ``0.0.0.0`` for DHCP, empty while there is none."""
+        """The allocated address, ``0.0.0.0`` for DHCP, empty if there is none."""
         return self.status.allocated_address.ip if self.status.allocated_address else ""
 
     @property
     def allocated_pool(self) -> str:
-        """The pool the address was booked in; empty for DHCP or without an address."""
+        """The pool of the allocated address; empty for DHCP or without an address."""
         return self.status.allocated_address.ip_pool if self.status.allocated_address else ""
 
     @property
@@ -107,7 +107,7 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
 
     @property
     def is_closed(self) -> bool:
-        """Whether a pool is named in the place of an address: Harvester books none any more."""
+        """Whether the pool is blocked: the status names a pool without an address, so Harvester allocates none."""
         return bool(self.allocated_pool) and not self.allocated_ip
 
     @property
@@ -117,15 +117,12 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> Condition | None:
-        """The Ready condition, or None before the controller has looked at the object."""
+        """The Ready condition; None until Harvester has reconciled the object."""
         return next((one for one in self.status.conditions or () if one.type == "Ready"), None)
 
     @property
     def contended(self) -> bool:
-        """Whether Harvester says no more than that it met another writer of one of its objects.
-
-        That is how its controllers work together, and nothing that a user could mend.
-        """
+        """Whether Harvester only reports a conflict between its own controllers, which it retries."""
         ready = self.ready
         return ready is not None and ready.status != "True" and "the object has been modified" in ready.message
 
@@ -141,7 +138,7 @@ _decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def decode_load_balancer(source: bytes) -> LoadBalancer:
     """Decode a LoadBalancer and keep its document. Raises msgspec.DecodeError.
 
-    Who wrote which field is left out of that. It is a third of it, and a server that is not told keeps what it knows.
+    ``managedFields`` is left out: it is a third of the document, and the API server keeps it if a PUT lacks it.
     """
     fields = _decode_fields(source)
     return LoadBalancer(
@@ -174,7 +171,7 @@ class Network(Model, frozen=True, kw_only=True):
 
 
 class Interface(Model, frozen=True, kw_only=True):
-    """Entry of ``status.interfaces``: what the guest agent or Multus reported of a NIC."""
+    """Entry of ``status.interfaces``: a NIC as the guest agent or Multus reports it."""
 
     name: str = ""
     interface_name: str = ""
@@ -183,7 +180,7 @@ class Interface(Model, frozen=True, kw_only=True):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All addresses that were reported, in their order."""
+        """All reported addresses in order."""
         return self.ip_addresses or ((self.ip_address,) if self.ip_address else ())
 
 
@@ -235,7 +232,7 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
 
     @property
     def interfaces(self) -> tuple[Interface, ...]:
-        """What is reported of its NICs."""
+        """Its NICs as reported."""
         return self.status.interfaces or ()
 
     @property
@@ -259,10 +256,10 @@ _decode_instance = decoder(VirtualMachineInstance)
 
 
 def decode_watched_instance(source: bytes) -> VirtualMachineInstance:
-    """Decode a VMI without the devices that no decision reads: those in none of its networks.
+    """Decode a VMI without the devices that are in none of its networks. Raises msgspec.DecodeError.
 
-    A guest agent lists one for each pod (``cali…``, ``veth…``), so they come and go all the time; without them two
-    views are equal when nothing happened. Raises msgspec.DecodeError.
+    A guest agent lists a device for each pod (``cali…``, ``veth…``). Without them, the view changes only when a NIC of
+    the VM does.
     """
     instance = _decode_instance(source)
     networks = {network.name for network in instance.spec.networks or ()}
@@ -276,7 +273,7 @@ class InstanceTemplate(Model, frozen=True, kw_only=True):
     """``spec.template`` of a VM."""
 
     metadata: ObjectMeta | None = None
-    """Its labels are those that a VMI gets at its start."""
+    """A VMI gets its labels from here."""
     spec: InstanceSpec | None = None
 
 
@@ -302,7 +299,7 @@ class VirtualMachine(Object, frozen=True, kw_only=True):
 
 
 class GuestOSInfo(Model, frozen=True, kw_only=True):
-    """Answer of the guest agent; the host name may be a full domain name."""
+    """Response of the guest agent; the host name can be a full domain name."""
 
     hostname: str = ""
 
@@ -313,24 +310,24 @@ class ClusterIdentity(Struct, frozen=True):
     name: str
     """Value of --cluster-name, trimmed."""
     namespace: str
-    """Namespace in Harvester that holds our VMs and load balancers: that of the cloud-config's context."""
+    """Namespace in Harvester with the VMs and load balancers of this cluster: that of the cloud-config's context."""
     uid: str = ""
-    """UID of the guest's kube-system namespace; empty when it may not be read, and where only VMs are looked at."""
+    """UID of the guest cluster's kube-system namespace; empty if reading it is forbidden, or if it is not needed."""
     management_network: str = ""
     former_names: tuple[str, ...] = ()
-    """Names that this cluster had before: what was made under them is ours too."""
+    """Former names of this cluster; load balancers with such a name belong to it, too."""
     class_only: bool = False
-    """Whether only Services that ask for our load balancer class are served."""
+    """Whether only Services with this controller's load balancer class are managed."""
     asks_guests: bool = True
-    """Whether guest agents are asked for host names, so that a VM may have another name than its Node."""
+    """Whether guest agents are queried for host names, so that a VM can have another name than its Node."""
     publishes_devices: bool = True
-    """Whether this program writes the ConfigMap that maps networks to the devices of the nodes."""
+    """Whether this controller writes the ConfigMap that maps networks to the devices of the nodes."""
     new_harvester: bool = False
     """Whether load balancers are created in a Harvester that has no load balancer and no VM of this cluster."""
 
     @classmethod
     def of(cls, settings: Settings, namespace: str, uid: str = "") -> Self:
-        """Return the identity that the flags give, for what is known from the clusters besides."""
+        """Return the identity by the flags, the namespace in Harvester and the UID of the guest cluster."""
         return cls(
             name=settings.harvester.cluster_name,
             namespace=namespace,
@@ -345,12 +342,12 @@ class ClusterIdentity(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name, and those before it."""
+        """The current name and the former ones."""
         return (self.name, *self.former_names)
 
     @property
     def named(self) -> bool:
-        """Whether the name tells this cluster from others: it is not empty and not the default that nobody chose."""
+        """Whether the name is unique to this cluster: neither empty nor the default."""
         return self.name not in {"", DEFAULT_CLUSTER_NAME}
 
 
@@ -360,11 +357,11 @@ class NodeMatches(Struct, frozen=True):
     vm_names: Mapping[str, str] = field(default_factory=dict)
     """Name of a Node to the name of its VM in our Harvester namespace."""
     strangers: frozenset[str] = frozenset()
-    """Names of initialised Nodes that are no VM there, or not certainly one."""
+    """Names of initialized Nodes whose VM is unknown or uncertain."""
     networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """VM network, ``namespace/name``, to the addresses that the VMs of Nodes report there, virtual ones among them."""
+    """VM network, ``namespace/name``, to the addresses that the VMs of Nodes report there, including virtual IPs."""
     known: bool = True
-    """Whether VMs have been read as far as they may be; before that nothing follows from what is missing here."""
+    """Whether the VMs were listed, as far as permitted; before, a missing entry means nothing."""
 
 
 LOAD_BALANCERS: Final = Resource(
@@ -373,7 +370,7 @@ LOAD_BALANCERS: Final = Resource(
 VIRTUAL_MACHINES: Final = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine))
 INSTANCES: Final = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", _decode_instance)
 WATCHED_INSTANCES: Final = replace(INSTANCES, decode=decode_watched_instance)
-"""The same for who follows them: commands show every device, decisions read only those in the VM's networks."""
+"""The same for informers: commands print every device, plans read only those in the VM's networks."""
 GUEST_OS_INFO: Final = Resource(
     "subresources.kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decoder(GuestOSInfo)
 )

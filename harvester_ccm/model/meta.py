@@ -1,7 +1,7 @@
 """Object metadata, resource types, responses to lists and watches, and the store of a collection.
 
-Decoding is lenient: unknown fields are passed over, and lists and maps that a server sends as ``null`` read as empty
-ones, because one odd object must not hide the others.
+Decoding is lenient: unknown fields are ignored, and lists and maps can be ``null``, because an unexpected object must
+not hide the others.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from harvester_ccm.errors import CCMError
 T = TypeVar("T")
 
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""RFC 1123: what a namespace is called."""
+"""RFC 1123: name of a namespace."""
 DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""RFC 1123: what most objects and hosts are called, however long."""
+"""RFC 1123: name of most objects and of hosts, of any length."""
 OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-"""The letters and the length of such a name; looser about dots."""
+"""Characters and length of such a name; less strict about dots."""
 LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """Base of all views: immutable, JSON names in camelCase.
 
-    The garbage collector passes them over: decoded values are trees, which cannot hold themselves alive, and to go
-    through those of thousands of objects takes it longer than the event loop may stand still.
+    The garbage collector ignores them: decoded values are trees without reference cycles, and traversing thousands of
+    objects would block the event loop.
     """
 
 
@@ -60,7 +60,7 @@ class ObjectMeta(Model, frozen=True, kw_only=True):
     finalizers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Keep once what thousands of objects have in common: the keys of maps are a third of what they take."""
+        """Share the strings that thousands of objects have in common: keys of maps are a third of their memory."""
         force_setattr(self, "namespace", intern(self.namespace))
         if self.finalizers:
             force_setattr(self, "finalizers", tuple(map(intern, self.finalizers)))
@@ -75,23 +75,23 @@ class ObjectMeta(Model, frozen=True, kw_only=True):
 
     @property
     def deleting(self) -> bool:
-        """Whether deletion was asked for and finalizers still hold the object."""
+        """Whether the object is being deleted and has finalizers."""
         return self.deletion_timestamp is not None
 
     @property
     def created(self) -> float | None:
-        """When the object was created, in seconds since the epoch; None where it does not say."""
+        """Time of creation in seconds since the epoch; None if it is not set."""
         try:
             return datetime.fromisoformat(self.creation_timestamp or "").timestamp()
         except ValueError:
             return None
 
     def annotation(self, key: str) -> str | None:
-        """Return the annotation's value, or None when it is not set."""
+        """Return the annotation's value, or None if it is not set."""
         return (self.annotations or {}).get(key)
 
     def label(self, key: str) -> str | None:
-        """Return the label's value, or None when it is not set."""
+        """Return the label's value, or None if it is not set."""
         return (self.labels or {}).get(key)
 
     def has_finalizer(self, name: str) -> bool:
@@ -121,7 +121,7 @@ class Resource(Struct, Generic[T], frozen=True):
     decode: Callable[[bytes], T]
     namespaced: bool = True
     fenced: bool = True
-    """Whether only who holds the Lease may write it."""
+    """Whether only the leader writes it."""
 
     @property
     def api_version(self) -> str:

@@ -1,6 +1,6 @@
-"""What a reconcile answers, what a Service waits for, and what is said of it.
+"""Outcome of a reconcile, reason to wait, and Event.
 
-There are three answers. A fourth way out is to raise an error: that is a retry with growing pauses.
+A reconcile has three outcomes. It raises an error to be retried with backoff.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from msgspec import Struct
 from harvester_ccm.names import NodeReason, Reason
 
 NAMED: Final = 5
-"""So many objects of which the same is to be said are named; the others are counted."""
+"""Maximum number of objects that a message names; the others are counted."""
 
 EventType = Literal["Normal", "Warning"]
 
 
 class WaitReason(StrEnum):
-    """What a Service waits for; the value is the label ``reason`` of metrics and of what scripts read."""
+    """Why a Service waits; the value is the label ``reason`` of metrics."""
 
     meaning: str
-    """The same for people: goes on after "waits for"."""
+    """The same in words; follows "waits for"."""
 
     def __new__(cls, value: str, meaning: str = "") -> Self:
         """Return a member with its meaning."""
@@ -32,19 +32,19 @@ class WaitReason(StrEnum):
         member.meaning = meaning
         return member
 
-    QUEUED = "queued", "its turn to be looked at"
+    QUEUED = "queued", "its reconcile"
     CREATION_QUEUED = (
         "creation_queued",
         "Harvester to respond to the load balancers that were created or deleted before its own",
     )
-    NOT_PROCESSED = "not_processed", "Harvester's load balancer controller to look at the load balancer"
+    NOT_PROCESSED = "not_processed", "Harvester's load balancer controller to reconcile the load balancer"
     ALLOCATING = "allocating", "Harvester to finish allocating an address, which takes seconds"
     ANNOUNCING = "announcing", "the kube-vip of Harvester itself to announce the address"
     NO_MATCHING_POOL = "no_matching_pool", "a ready IP pool in Harvester that fits this Service"
     POOL_EXHAUSTED = "pool_exhausted", "a free address in the IP pool"
     DHCP = "dhcp", "kube-vip in this cluster to get an address from DHCP"
     NETWORK_DEVICE = "network_device", "the device of its network in the nodes, on which the address is announced"
-    ENDPOINTS = "endpoints", "the moment to touch its endpoints, without which kube-vip does not announce it again"
+    ENDPOINTS = "endpoints", "the update of its endpoints, without which kube-vip does not announce it again"
     HARVESTER_UNAVAILABLE = (
         "harvester_unavailable",
         "Harvester to respond; nothing is decided while its load balancers or VMs cannot be read",
@@ -66,7 +66,7 @@ class WaitReason(StrEnum):
     )
     SHARED_ADDRESS = "shared_address", "another Service, with which it shares an address"
     THROTTLED = "throttled", "the rate limit of its writes; another controller probably changes the same fields"
-    OTHER = "other", "Harvester to give an address; its message is in the Event"
+    OTHER = "other", "Harvester to allocate an address; its message is in the Event"
 
 
 class EventMessage(Struct, frozen=True, gc=False):
@@ -76,7 +76,7 @@ class EventMessage(Struct, frozen=True, gc=False):
     reason: Reason | NodeReason
     message: str
     subject: str = ""
-    """What makes it equal to another one of its reason; empty for its message, which may carry volatile detail."""
+    """Events with the same reason and subject are equal; empty if the message decides."""
 
     @property
     def key(self) -> str:
@@ -95,19 +95,19 @@ def some_of(names: Sequence[str]) -> str:
 
 
 class Done(Struct, frozen=True):
-    """All is as it should be; look again when something changes."""
+    """The object is in its desired state; its next change triggers a reconcile."""
 
 
 class Wait(Struct, frozen=True):
-    """Something else must happen first; its event wakes us. Look again after ``at_most`` seconds in any case."""
+    """Another object must change first, which triggers a reconcile; so does the end of ``at_most`` seconds."""
 
     reason: str
-    """A ``WaitReason`` where a Service waits; any short word elsewhere."""
+    """A ``WaitReason`` of a Service; any short text elsewhere."""
     at_most: float | None = None
 
 
 class Refused(Struct, frozen=True):
-    """The user must change something; the object's next change wakes us."""
+    """The user must change the object, which triggers a reconcile."""
 
     reason: str
     """As of ``Wait``."""
