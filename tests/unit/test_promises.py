@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "concepts" / "ownership-and-safety.md").read_text(encoding="utf-8")
 TEST = re.compile(r"^- `(tests/\S+\.py)::(test_\w+)`$", re.MULTILINE)
 PROMISES = dict(part.split("\n", 1) for part in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:])
 NAMED = sorted(set(TEST.findall(PAGE)))

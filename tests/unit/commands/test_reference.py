@@ -1,4 +1,4 @@
-"""docs/reference/commands.md names every command, flag and field that there is; docs/preflight.md shows real runs."""
+"""The page of commands names every command, flag and field; the page of preflight shows real runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Runner
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
-PREFLIGHT_PAGE = (ROOT / "docs" / "preflight.md").read_text(encoding="utf-8")
-RIGHTS_PAGE = (ROOT / "docs" / "reference" / "rights.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+PREFLIGHT_PAGE = (ROOT / "docs" / "operations" / "preflight.md").read_text(encoding="utf-8")
+RIGHTS_PAGE = (ROOT / "docs" / "reference" / "rbac.md").read_text(encoding="utf-8")
 TRANSCRIPTS = {
     file.stem: file.read_text(encoding="utf-8") for file in (ROOT / "tests" / "apiserver" / "transcripts").iterdir()
 }
