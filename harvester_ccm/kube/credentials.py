@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field  # noqa: TID251  # a field must not be printed
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -34,6 +34,8 @@ T = TypeVar("T")
 Section = dict[str, Any]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_HOST: Final = r"(?:[\w-]{1,63}\.)*[\w-]{1,63}\.?|\[[0-9a-f:.]+\]"
+_URL: Final = re.compile(rf"https?://(?:[!-.0-?A-~]*@)?(?:{_HOST})(?::[0-9]{{1,5}})?(?:/[^\s?#]*)?", re.IGNORECASE)
 _SUPPORTED: Final = "use token, tokenFile, client-certificate with client-key, or exec"
 
 
@@ -214,13 +216,7 @@ def _convert(where: str, document: Section, kind: type[T]) -> T:
 
 def _is_url(url: str) -> bool:
     """Return whether aiohttp can use the URL of a server or proxy: it raises various errors for an invalid one."""
-    try:
-        parts = urlsplit(url)
-        host, _, user = (parts.hostname or "").encode("idna"), parts.port, unquote(parts.username or "")
-        unquote(parts.netloc.rpartition("@")[0]).encode("latin-1")
-    except ValueError:
-        return False
-    return bool(host and ":" not in user and url.isprintable() and re.fullmatch(r"(?i)https?://[^\s?#]+", url))
+    return url.isprintable() and _URL.fullmatch(url) is not None
 
 
 def _token_source(entry: _Entry, user: _User, cluster: Section, tls: ssl.SSLContext | None) -> TokenSource:
