@@ -9,7 +9,6 @@ queue is bounded, and an Event that the API server rejects is dropped: Events ne
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections import OrderedDict
 from typing import Final
@@ -65,9 +64,6 @@ class ObjectReference(Struct, frozen=True):
         return self.namespace or "default"
 
 
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-
-
 class _QueuedEvent(Struct, frozen=True, gc=False):
     reference: ObjectReference
     type: EventType
@@ -76,22 +72,11 @@ class _QueuedEvent(Struct, frozen=True, gc=False):
     component: str
 
 
-def in_words(reason: str) -> str:
-    """Return the reason of an Event as a log message.
-
-    >>> in_words("AddressPending"), in_words("VMNotFound"), in_words("InternalIPChanged")
-    ('address pending', 'VM not found', 'internal IP changed')
-    """
-    words = _WORD.findall(reason)
-    return " ".join(word if len(word) > 1 and word.isupper() else word.lower() for word in words)
-
-
 class EventRecorder:
     """Writes this controller's Events to the guest cluster while ``run`` is running."""
 
-    def __init__(self, client: ApiClient, *, host: str, first_pause: float = FIRST_PAUSE) -> None:
+    def __init__(self, client: ApiClient, *, host: str) -> None:
         self._client = client
-        self._first_pause = first_pause
         self._host = host
         self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(QUEUE_LENGTH)
         self._current: _QueuedEvent | None = None
@@ -115,7 +100,7 @@ class EventRecorder:
             return
         level = log.warning if event.type == "Warning" else log.debug
         about = {resource.kind.lower(): item.metadata.key}
-        level(in_words(event.reason), **about, reason=str(event.reason), detail=event.message)
+        level("event emitted", **about, reason=str(event.reason), detail=event.message)
 
     def record(
         self, reference: ObjectReference, event_type: EventType, reason: str, message: str, *, component: str
@@ -161,7 +146,7 @@ class EventRecorder:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type((Unreachable, ServerError, Throttled)),
             stop=stop_after_attempt(tries),
-            wait=wait_exponential_jitter(multiplier=self._first_pause, max=LONGEST_PAUSE, jitter=self._first_pause),
+            wait=wait_exponential_jitter(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE, jitter=FIRST_PAUSE),
             reraise=True,
         )
         try:

@@ -9,7 +9,7 @@ from devenv.faults import Answer, Drop, Hang
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.events import BURST, FIRST_PAUSE, TRIES, EventRecorder, ObjectReference
+from harvester_ccm.kube.events import BURST, TRIES, EventRecorder, ObjectReference
 from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import EventMessage
@@ -23,13 +23,8 @@ COMPONENT = "service-controller"
 
 
 @pytest.fixture
-def first_pause() -> float:
-    return FIRST_PAUSE
-
-
-@pytest.fixture
-def recorder(client: ApiClient, first_pause: float) -> EventRecorder:
-    return EventRecorder(client, host="node-1", first_pause=first_pause)
+def recorder(client: ApiClient) -> EventRecorder:
+    return EventRecorder(client, host="node-1")
 
 
 @pytest.fixture
@@ -135,7 +130,6 @@ async def test_event_that_is_refused_is_dropped_and_the_next_one_is_written(
     assert recorder.dropped == 1
 
 
-@pytest.mark.parametrize("first_pause", [0.01])
 @pytest.mark.parametrize("fault", [Answer(500, "no"), Answer(429, "busy", retry_after=60), Drop()])
 async def test_event_survives_a_server_that_is_away_for_a_while(
     recorder: EventRecorder,
@@ -143,7 +137,9 @@ async def test_event_survives_a_server_that_is_away_for_a_while(
     stored: Stored,
     guest_proxy: FaultProxy,
     fault: Answer | Drop,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("harvester_ccm.kube.events.FIRST_PAUSE", 0.01)
     guest_proxy.inject(fault, times=TRIES - 1)
     async with running(recorder.run()):
         warn(recorder, web, "first")

@@ -65,7 +65,7 @@ def test_a_refused_write_is_told_once_and_overcome(name: str) -> None:
                 await asyncio.sleep(120)
                 assert program.address("web")
         assert [one["event"] for one in logs].count("reconcile failed") == 1
-        assert [one["event"] for one in logs].count("sync load balancer failed") == 1
+        assert [one.get("reason") for one in logs].count("SyncLoadBalancerFailed") == 1
 
     run()
 
