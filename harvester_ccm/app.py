@@ -169,9 +169,9 @@ class Application:
         """Tie metrics and health to what they tell of; nothing here changes how any of it works."""
         telemetry, health, caches, settings = self._telemetry, self.health, self._caches, self._settings
         guest, harvester = self._guest_caches, self._harvester_caches
+        # Without the cache of ConfigMaps: older charts do not grant them, and the rest works without.
         health.follow_caches(guest=guest, harvester=harvester)
-        # Older charts do not grant ConfigMaps, and little is lost without: no reason not to be ready.
-        telemetry.follow_caches(guest=(*guest, caches.config_maps), harvester=harvester)
+        telemetry.follow_harvester(harvester)
         telemetry.follow_clients(self._guest, self._harvester)
         telemetry.before_scrape(lambda: health.show(telemetry.metrics))
         telemetry.follow_count(telemetry.metrics.events_dropped, lambda: self._recorder.dropped)

@@ -84,7 +84,6 @@ class Metrics:
             "credential plugins, which renew their tokens.",
             ("cluster",),
         )
-        self.cache_objects = gauge("harvester_ccm_cache_objects", "Objects in a cache.", ("collection",))
         self.events_dropped = counter(
             "harvester_ccm_events_dropped_total", "Events not written: queue full, too many for one object, rejected."
         )
@@ -199,16 +198,14 @@ class Telemetry:
         for client in clients:
             self.metrics.credential_expiry.labels(client.cluster).set_function(partial(_expiry, client))
 
-    def follow_caches(self, *, guest: Sequence[Informer[Any]], harvester: Sequence[Informer[Any]]) -> None:
-        """Show how the caches follow their collections."""
+    def follow_harvester(self, caches: Sequence[Informer[Any]]) -> None:
+        """Show when Harvester last responded to one of these caches."""
 
         def last_contact() -> float:
-            last = max(cache.last_contact for cache in harvester)
+            last = max(cache.last_contact for cache in caches)
             return time.time() - loop_time() + last if last > -math.inf else math.nan
 
         self.metrics.last_contact.set_function(last_contact)
-        for cache in (*guest, *harvester):
-            self.metrics.cache_objects.labels(cache.name).set_function(cache.__len__)
 
     def show(self, gauge: Gauge, samples: Mapping[Labels, float]) -> None:
         """Replace all values of a gauge; only the leader shows any."""

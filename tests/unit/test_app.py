@@ -27,10 +27,6 @@ async def test_a_waiting_process_shows_its_own_state_and_nothing_of_services() -
 
     assert shown["harvester_ccm_events_dropped_total"] == {(): 0}
     assert shown["leader_election_master_status"] == {(("name", "cloud-controller-manager"),): 0}
-    assert {dict(labels)["collection"] for labels in shown["harvester_ccm_cache_objects"]} == {
-        *("guest/services", "guest/nodes", "guest/configmaps"),
-        *("harvester/loadbalancers", "harvester/virtualmachines", "harvester/virtualmachineinstances"),
-    }
     assert not {"harvester_ccm_services_pending", "harvester_ccm_load_balancers"} & shown.keys()
     assert list(application.health.results(LIVE)) == ["ping"]
     assert {name for name, passed in application.health.results(READY).items() if not passed} == {"caches-synced"}

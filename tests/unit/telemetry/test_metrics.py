@@ -90,17 +90,13 @@ async def test_expiry_is_infinite_for_tokens_that_do_not_contain_it() -> None:
     assert shown == {(("cluster", "harvester"),): 1800000000.0, **unknown}
 
 
-async def test_caches_are_read_at_each_scrape() -> None:
-    services: Any = CacheState("guest/services")
-    balancers: Any = CacheState("harvester/loadbalancers", last_contact=float("-inf"))
+async def test_last_contact_with_harvester_is_read_at_each_scrape() -> None:
+    balancers: Any = CacheState(last_contact=float("-inf"))
     telemetry = Telemetry("1")
-    telemetry.follow_caches(guest=[services], harvester=[balancers])
+    telemetry.follow_harvester([balancers])
     assert samples(telemetry)[LAST_CONTACT][()] != samples(telemetry)[LAST_CONTACT][()], "NaN"
-
     balancers.last_contact = asyncio.get_running_loop().time() - 100
-    shown = samples(telemetry)
-    assert shown["harvester_ccm_cache_objects"][(("collection", "guest/services"),)] == 3
-    assert shown[LAST_CONTACT][()] == pytest.approx(time.time() - 100, abs=30)
+    assert samples(telemetry)[LAST_CONTACT][()] == pytest.approx(time.time() - 100, abs=30)
 
 
 def test_count_of_another_object_is_read_at_each_scrape() -> None:
