@@ -189,7 +189,7 @@ async def granted_wish(place: Place) -> None:
 async def shared_address(place: Place) -> None:
     """A primary with a secondary made before and one made after it"""
     await place.create("before", port=81, annotations={PRIMARY_SERVICE: "default/primary"})
-    await place.stage.hears("before", Reason.SHARING_REFUSED)
+    await place.stage.hears("before", Reason.SHARING_REJECTED)
     await place.create("primary")
     await place.create("after", port=82, annotations={PRIMARY_SERVICE: "default/primary"})
     addresses = await place.announces("before", "primary", "after")
@@ -215,7 +215,7 @@ async def hosted(place: Place) -> None:
     await place.annotate("hosted", WORKLOAD_TYPE, "cluster")
     await place.announces("hosted")
     await place.annotate("hosted", WORKLOAD_TYPE, "vm")
-    await place.stage.hears("hosted", Reason.SWITCHING)
+    await place.stage.hears("hosted", Reason.REPLACING)
     await place.silent(*service.addresses)
     await place.annotate("hosted", WORKLOAD_TYPE, "cluster")
     await place.announces("hosted")

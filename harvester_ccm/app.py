@@ -276,7 +276,7 @@ class Application:
             cluster=cluster,
             settings=settings,
         )
-        self.health.add("harvester-recognised", lambda: self._caches.is_our_harvester(cluster) is not False, READY)
+        self.health.add("harvester-matches-cluster", lambda: self._caches.is_our_harvester(cluster) is not False, READY)
         self._telemetry.follow_count(self._telemetry.metrics.orphans_deleted, lambda: collector.deleted)
         self._start_controller(group, controller)
         self._start_controller(group, collector)

@@ -124,7 +124,7 @@ class WorkQueue:
             # A fault of the emulator, or an object such as it has not met yet.
             self._failures[key] = self._failures.get(key, 0) + 1
             if key not in self._unexpected:
-                log.exception("reconcile broke", queue=self._name, key=key)
+                log.exception("unexpected error in reconcile", queue=self._name, key=key)
                 self._unexpected[key] = error
             return retry_seconds(self._failures[key])
         self._failures.pop(key, None)

@@ -228,7 +228,7 @@ class Store(Generic[ObjectT]):
         self._indexes: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in self._index_functions}
         self._callbacks: list[Change[ObjectT]] = []
         self.problem = problem
-        """Why the collection cannot be read now; None if it can. Objects that were read before are kept."""
+        """Why the list or watch failed now; None if it can. Objects that were read before are kept."""
         self.unread = unread
         """Keys of objects that could not be decoded. They exist although the store lacks them."""
         for item in items:

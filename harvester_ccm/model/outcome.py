@@ -49,19 +49,19 @@ class WaitReason(StrEnum):
         "harvester_unavailable",
         "Harvester to respond; nothing is decided while its load balancers or VMs cannot be read",
     )
-    FOREIGN_LOAD_BALANCER = (
-        "foreign_load_balancer",
+    OWNERSHIP_CONFLICT = (
+        "ownership_conflict",
         "the name or the address of its load balancer, which a load balancer of another cluster has",
     )
-    NEW_HARVESTER = (
-        "new_harvester",
+    HARVESTER_MISMATCH = (
+        "harvester_mismatch",
         "the right Harvester: the one in the cloud-config has no load balancer and no VM of this cluster",
     )
     NODE_PORTS = "node_ports", "Kubernetes to allocate node ports for the Service"
     OLD_LOAD_BALANCER = "old_load_balancer", "the old load balancer to be deleted in Harvester"
     BACKENDS = "backends", "Harvester to set up the load balancer and to check its nodes"
-    NOT_SERVABLE = (
-        "not_servable",
+    UNSUPPORTED = (
+        "unsupported",
         "a change of the Service: as it is, no load balancer of Harvester can serve it, or it cannot share the address",
     )
     SHARED_ADDRESS = "shared_address", "another Service, with which it shares an address"

@@ -53,7 +53,7 @@ class Metrics:
         self.services_pending = gauge(
             "harvester_ccm_services_pending",
             "Services that wait, by reason. Besides Services without an address, these can be Services with one, such "
-            "as one whose load balancer belongs to another cluster (foreign_load_balancer).",
+            "as one whose load balancer belongs to another cluster (ownership_conflict).",
             ("reason",),
         )
         self.pending_longest = gauge(

@@ -227,7 +227,7 @@ async def test_a_node_whose_vm_is_gone(field: Field, joined: Callable[..., Machi
     field.guest.admin.request("PATCH", f"/api/v1/nodes/{name}/status", body=unready)
     for plural in ("virtualmachineinstances", "virtualmachines"):
         field.harvester.admin.request("DELETE", f"{vms}/{plural}/{machine.name}")
-    held = "NodeDeletionHeld"
+    held = "NodeDeletionBlocked"
     result = await field.run("explain", "node", name)
     assert result.code == 1
     assert "the Node has no record of the name of its VM" in result.out

@@ -45,7 +45,7 @@ async def test_services_of_others_are_never_written(stage: Stage) -> None:
     await stage.logged(run, "became leader")
     names = await create_foreign(stage)
     await stage.create_service("sharing", annotations={PRIMARY_SERVICE: "default/metallb"})
-    told = await stage.hears("sharing", Reason.SHARING_REFUSED)
+    told = await stage.hears("sharing", Reason.SHARING_REJECTED)
     assert "default/metallb has no load balancer of Harvester" in told.message
     before = await versions(stage, names)
 
@@ -62,7 +62,7 @@ async def delete_and_check(stage: Stage, names: list[str], before: dict[str, str
     assert await stage.load_balancers() == ()
     for name in names:
         if name in MARKS:
-            assert "belongs to another load balancer" in (await stage.hears(name, Reason.LEFT_TO_OTHERS)).message
+            assert "belongs to another load balancer" in (await stage.hears(name, Reason.MANAGED_BY_OTHER)).message
         assert len(await stage.told(name)) == (name in MARKS)
         await stage.delete_service(name)
     await stage.gone(*(name for name in names if name != "kube-vip"))

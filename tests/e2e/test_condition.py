@@ -80,4 +80,4 @@ async def test_kubectl_waits_for_a_service_that_is_refused(stage: Stage) -> None
     assert await kubectl(stage, *waited) == (0, "service/web condition met\n")
     told = await stage.hears("web", Reason.INVALID_ANNOTATION)
     condition = (await conditions(stage, "web"))[LOAD_BALANCER_READY]
-    assert (condition["reason"], condition["message"]) == ("NotServable", told.message)
+    assert (condition["reason"], condition["message"]) == ("Unsupported", told.message)

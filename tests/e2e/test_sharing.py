@@ -79,7 +79,7 @@ async def test_primary_that_is_deleted_stays_while_its_address_is_used(stage: St
     await stage.delete_service("main")
     told = await stage.hears("main", Reason.DELETION_PENDING)
     assert "default/other-1, default/other-2" in told.message
-    await stage.hears("other-1", Reason.SHARING_REFUSED)
+    await stage.hears("other-1", Reason.SHARING_REJECTED)
     await retouched(stage, "other-2")
     await has_address(stage, "127.77.0.2", "main", "other-1", "other-2")
     assert set(stage.kube_vip.announced) == {"127.77.0.2"}

@@ -280,7 +280,7 @@ async def test_addresses_that_harvester_did_not_give_survive_the_swap(stage: Sta
     run = stage.run(proxied=True)
     await stage.logged(run, "became leader", within=60)
     for name in ASKED_FOR:
-        told = await stage.hears(name, Reason.ADDRESS_NOT_BOOKED)
+        told = await stage.hears(name, Reason.ADDRESS_NOT_ALLOCATED)
         assert f"Address {before[name][0]}" in told.message
         await stage.hears(name, Reason.ADDRESS_PENDING)
     await caught_up(stage)

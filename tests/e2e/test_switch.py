@@ -67,7 +67,7 @@ async def test_there_and_back_with_the_same_name_and_address(stage: Stage, nodes
 
     await want(stage, "web", "vm")
     await nodes.listen(service)
-    await stage.hears("web", Reason.SWITCHING)
+    await stage.hears("web", Reason.REPLACING)
     second = await switched(stage, "web", "vm")
     assert await ask("TCP", address, 8080) == "node-1"
     await touched(stage)
@@ -101,7 +101,7 @@ async def announced_by_kube_vip(stage: Stage, address: str) -> None:
 
 async def told_before_and_after(stage: Stage, address: str) -> None:
     """Check the Events of a Service that became a VM load balancer and then a cluster load balancer again."""
-    told = [one.message for one in await stage.told("web", Reason.SWITCHING)]
+    told = [one.message for one in await stage.told("web", Reason.REPLACING)]
     assert sorted(told) == [
         f"The load balancer is replaced by one of workload type {workload}: it is deleted now and created again. Its "
         "address is kept if Harvester allows it"

@@ -81,7 +81,7 @@ async def test_whole_load_balancer_and_service(stage: Stage) -> None:
         f"{OURS}/lb-network": "",
         f"{OURS}/cluster-uid": await stage.cluster_uid(),
         f"{OURS}/service-uid": served.metadata.uid,
-        f"{OURS}/touch-again": "true",
+        f"{OURS}/update-after-create": "true",
         f"{THEIRS}/cluster": "demo",
         f"{THEIRS}/network": "",
         f"{THEIRS}/project": "",

@@ -82,7 +82,7 @@ def noted(program: Program) -> dict[str, str]:
 def not_booked(program: Program) -> list[str]:
     """Return what was told of addresses that are not booked."""
     events = program.guest.events()
-    return [one["message"] for one in events if one["reason"] == "AddressNotBooked"]
+    return [one["message"] for one in events if one["reason"] == "AddressNotAllocated"]
 
 
 @jumping_time
@@ -226,7 +226,7 @@ async def test_service_whose_address_another_load_balancer_got_gets_another_addr
         harvester.fault = None
         await asyncio.sleep(HOUR)
         assert program.address("web") == "10.0.0.2"
-    assert "web: AddressNotBooked" in program.told()
+    assert "web: AddressNotAllocated" in program.told()
 
 
 @jumping_time

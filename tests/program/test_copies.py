@@ -23,7 +23,7 @@ from tests.worlds.memory_server import Call, MemoryServer, refused
 from tests.worlds.program_world import Harvester, Program, by_name, copy_of, destructive, guest_server
 
 HOUR = 3600.0
-LOST = "ForeignLoadBalancer"
+LOST = "LoadBalancerOwnershipConflict"
 
 
 async def served(harvester: Harvester, program: Program, *names: str) -> dict[str, str]:
@@ -196,7 +196,7 @@ async def test_a_restored_snapshot_beside_the_original_touches_nothing_of_it() -
             for remedy in ("--former-cluster-name=prod", "kubectl patch service -n shop"):
                 assert remedy in said
             pending = samples(drill.telemetry)["harvester_ccm_services_pending"]
-            assert pending[(("reason", "foreign_load_balancer"),)] == 3
+            assert pending[(("reason", "ownership_conflict"),)] == 3
 
             drill.create("fresh")
             drill.guest.delete(SERVICES, "shop/old")
@@ -237,8 +237,8 @@ async def test_a_renamed_cluster_keeps_its_addresses_with_one_write_for_each_onc
 @jumping_time
 async def test_a_rewritten_label_or_mark_stops_the_writes() -> None:
     for rewritten, reason in (
-        ({"labels": {LB_CLUSTER: "drill"}}, "foreign_load_balancer"),
-        ({"annotations": {LB_OWNER: "somebody"}}, "foreign_load_balancer"),
+        ({"labels": {LB_CLUSTER: "drill"}}, "ownership_conflict"),
+        ({"annotations": {LB_OWNER: "somebody"}}, "ownership_conflict"),
     ):
         harvester = Harvester()
         prod = Program(guest_server(), harvester, "prod")

@@ -61,7 +61,7 @@ def shown(guest: MemoryServer) -> dict[str, Any]:
 def ready(program: Program) -> bool:
     """Return whether the check about it succeeds."""
     checks = samples(program.telemetry)["kubernetes_healthcheck"]
-    return checks[(("name", "harvester-recognised"), ("type", "readyz"))] == 1.0
+    return checks[(("name", "harvester-matches-cluster"), ("type", "readyz"))] == 1.0
 
 
 @jumping_time
@@ -75,7 +75,7 @@ async def test_nothing_is_created_where_nothing_of_the_cluster_is_seen() -> None
         await asyncio.sleep(HOUR)
         assert not ready(program)
         pending = samples(program.telemetry)["harvester_ccm_services_pending"]
-        assert pending[(("reason", "new_harvester"),)] == len(NAMES)
+        assert pending[(("reason", "harvester_mismatch"),)] == len(NAMES)
         assert shown(guest) == before
         told = program.told()
         assert len(told) == len(set(told)) == len(NAMES), "one Event per Service"
@@ -126,7 +126,7 @@ async def test_those_who_share_an_address_keep_it_too() -> None:
     async with lost.live():
         await asyncio.sleep(HOUR)
     assert (shown(guest), wrong.writes()) == (before, [])
-    assert lost.told() == ["web: HarvesterNotRecognised"]
+    assert lost.told() == ["web: HarvesterMismatch"]
 
 
 @jumping_time
@@ -176,7 +176,7 @@ async def test_a_flag_says_that_the_cluster_has_moved() -> None:
         assert ready(moved)
     assert len(harvester.of(LOAD_BALANCERS)) == 2
     assert {"api: RecreatingLoadBalancer", "web: RecreatingLoadBalancer"} <= set(moved.told())
-    assert "HarvesterNotRecognised" not in str(moved.told())
+    assert "HarvesterMismatch" not in str(moved.told())
 
 
 @pytest.mark.parametrize("running", [True, False], ids=["while the program runs", "while it did not"])

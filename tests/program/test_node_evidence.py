@@ -124,7 +124,7 @@ def test_restored_backup_of_harvester_deletes_no_node(lost: int) -> None:
             scene.say_ready("w0", "Unknown")
             await asyncio.sleep(3600)
             assert len(scene.names()) == 6
-            assert scene.told("w0").count("NodeDeletionHeld") == 1
+            assert scene.told("w0").count("NodeDeletionBlocked") == 1
 
     run()
 
@@ -146,6 +146,6 @@ def test_namespace_with_copies_of_the_vms_changes_nothing(record: str) -> None:
                 scene.say_ready("w1", ready)
                 await asyncio.sleep(3600)
         assert scene.addresses("w1") == [f"InternalIP {SECOND}", "Hostname w1"]
-        assert scene.told("w1") == ["VMOfOtherMachine"]
+        assert scene.told("w1") == ["VMIdentityMismatch"]
 
     run()

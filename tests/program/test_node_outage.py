@@ -158,7 +158,7 @@ def expected_events(kind: str, count: int, *, restart: bool) -> dict[str, int]:
         case "403":
             return {"HarvesterForbidden": 1, "Synced": 1}
         case "wrong namespace" | "all VMs deleted":
-            return {"NodeDeletionHeld": count, "VMNotFound": 1, "Synced": 1}
+            return {"NodeDeletionBlocked": count, "VMNotFound": 1, "Synced": 1}
         case "hanging" if not restart:
             # Nothing tells at first that the lists are old: a watch is given up after a time of silence.
             return {"VMNotFound": 1, "HarvesterUnavailable": 1, "Synced": 1}
@@ -247,4 +247,4 @@ async def test_an_hour_in_which_harvester_shows_its_vms_now_and_then(vms: list[M
         assert scene.names() == {vm.name for vm in vms}
         assert all(scene.taints(vm.name) == [] for vm in vms)
         told = Counter(scene.told("w0"))
-    assert told == {"Synced": 1, "NodeDeletionHeld": 1}, "one Event that counts its repetitions"
+    assert told == {"Synced": 1, "NodeDeletionBlocked": 1}, "one Event that counts its repetitions"

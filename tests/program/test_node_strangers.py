@@ -147,9 +147,11 @@ def test_whatever_happens_nothing_of_a_stranger_is_changed(kind: str, seed: int)
     ("kind", "told"),
     [
         pytest.param("of another provider", [], id="another provider's Node is none of our business"),
-        pytest.param("of another provider, new", ["OtherProvider"], id="but one that waits is told why"),
-        pytest.param("machine of nobody", ["VMOfOtherMachine"], id="a VM has its name"),
-        pytest.param("machine of another namespace", ["VMOfOtherMachine"], id="a VM has its name in a wrong namespace"),
+        pytest.param("of another provider, new", ["ProviderMismatch"], id="but one that waits is told why"),
+        pytest.param("machine of nobody", ["VMIdentityMismatch"], id="a VM has its name"),
+        pytest.param(
+            "machine of another namespace", ["VMIdentityMismatch"], id="a VM has its name in a wrong namespace"
+        ),
     ],
 )
 def test_stranger_is_told_once(kind: str, told: list[str]) -> None:
@@ -227,7 +229,7 @@ def test_wrong_namespace_full_of_namesakes_changes_nothing(label: str, seed: int
             scene.guest_server.put(NODE, document)
         async with scene.live():
             await asyncio.sleep(2 * PERIOD)
-            assert scene.told() == ["VMOfOtherMachine"] * 3
+            assert scene.told() == ["VMIdentityMismatch"] * 3
             for _ in range(30):
                 happen(scene, dice)
                 await asyncio.sleep(dice.choice([0, 0.1, 1, 30]))
@@ -236,7 +238,7 @@ def test_wrong_namespace_full_of_namesakes_changes_nothing(label: str, seed: int
             await asyncio.sleep(1800)
         assert {field for name in names for field in changed_of(scene, name)} <= {("spec", "taints")}
         assert scene.names() == set(names)
-        assert set(scene.told()) - {"FieldConflict"} == {"VMOfOtherMachine", "NodeDeletionHeld"}
+        assert set(scene.told()) - {"FieldConflict"} == {"VMIdentityMismatch", "NodeDeletionBlocked"}
         assert scene.asked() == []
 
     run()
@@ -260,7 +262,7 @@ async def test_two_programs_of_one_cluster_leave_each_others_nodes_alone() -> No
             scene.say_ready(theirs, ready)
             await asyncio.sleep(900)
         assert scene.names() == {"w1", "w9"}
-        assert (scene.asked(), scene.node_writes()[written:], scene.told("w9")) == ([], [], ["NodeDeletionHeld"])
+        assert (scene.asked(), scene.node_writes()[written:], scene.told("w9")) == ([], [], ["NodeDeletionBlocked"])
 
 
 @jumping_time
@@ -284,4 +286,4 @@ async def test_copy_of_a_vm_that_is_gone() -> None:
         await asyncio.sleep(3600)
         assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
         assert scene.taints("w1") == []
-        assert scene.told("w1") == ["Synced", "VMOfOtherMachine"]
+        assert scene.told("w1") == ["Synced", "VMIdentityMismatch"]

@@ -81,7 +81,11 @@ async def test_who_is_left_to_another_controller_hears_it_once_and_how_to_be_ser
             program.guest.change(SERVICES, "shop/web", {"metadata": {"labels": {"edited": str(number)}}})
             await asyncio.sleep(60)
         (event,) = program.guest.events()
-        assert (event["type"], event["reason"], event["involvedObject"]["name"]) == ("Normal", "LeftToOthers", "web")
+        assert (event["type"], event["reason"], event["involvedObject"]["name"]) == (
+            "Normal",
+            "ManagedByOtherController",
+            "web",
+        )
         assert mark in event["message"]
         assert f"spec.loadBalancerClass {LOAD_BALANCER_CLASS}" in event["message"]
         assert program.guest.writes("services/") == []

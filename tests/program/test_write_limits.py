@@ -130,7 +130,7 @@ async def test_working_load_balancer_is_not_replaced_before_all_writes_of_the_re
         await asyncio.sleep(10)
         assert arena.load_balancer() == present
         assert arena.program.address("web") == arena.address_annotation() != ""
-        assert arena.events("web", Reason.SWITCHING) == []
+        assert arena.events("web", Reason.REPLACING) == []
         await asyncio.sleep(WRITE_BURST * WRITE_INTERVAL_SECONDS)
         replacement = arena.load_balancer()
         assert replacement is not None

@@ -50,7 +50,7 @@ class AtRest:
 
         The original says so where Harvester has nothing of what it shows, and the copy was first to ask again.
         """
-        if self._guest is self._world.original and "ForeignLoadBalancer" not in condition_reasons(service):
+        if self._guest is self._world.original and "OwnershipConflict" not in condition_reasons(service):
             return False
         others = [one for one in self._world.balancers() if cluster_of(one) != self._guest.cluster]
         return not {served(one) for one in others}.isdisjoint(shown(service))

@@ -143,7 +143,7 @@ def plan_addresses(
         return AddressPlan(problem=_not_reported(inputs, nics), events=invalid, reasons=dropped)
     plan = _plan_nic(inputs, nic)
     is_guess = len(nics) > 1 and not (settings.management_network or settings.node_ip_cidrs or provided)
-    guess = warning(NodeReason.NETWORK_GUESSED, nic=nic, nics=[*nics], network=nics.get(nic, ""))
+    guess = warning(NodeReason.NETWORK_DEFAULTED, nic=nic, nics=[*nics], network=nics.get(nic, ""))
     return replace(plan, events=(*((guess,) if is_guess else ()), *invalid, *plan.events))
 
 

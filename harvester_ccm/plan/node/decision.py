@@ -43,7 +43,7 @@ _TRANSIENT: Final = frozenset(
         NodeReason.VM_NOT_FOUND,
         NodeReason.VM_NOT_RUNNING,
         NodeReason.NO_ADDRESS,
-        NodeReason.OTHER_PROVIDER,
+        NodeReason.PROVIDER_MISMATCH,
         NodeReason.HARVESTER_FORBIDDEN,
         NodeReason.HARVESTER_UNAVAILABLE,
     }
@@ -130,7 +130,7 @@ def plan_node(view: NodeView) -> NodePlan:
 
 def _initialized(addresses: AddressPlan) -> tuple[EventMessage, ...]:
     """Return the Events for the end of the initialization; a guess is emitted only once for each Node."""
-    guesses = [event for event in addresses.events if event.reason is NodeReason.NETWORK_GUESSED]
+    guesses = [event for event in addresses.events if event.reason is NodeReason.NETWORK_DEFAULTED]
     return (*guesses, EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully"))
 
 
@@ -139,7 +139,7 @@ def _waiting(view: NodeView, addresses: AddressPlan, more: Iterable[EventMessage
     node, is_new = view.node, bool(uninitialized_taints(view.node))
     found = (addresses.problem, view.match.event, *addresses.events, *more)
     works = not is_new and (view.match.unmanaged or bool(_internal_ips(node.status.addresses)))
-    hidden = {NodeReason.NETWORK_GUESSED} | (_TRANSIENT if works else set())
+    hidden = {NodeReason.NETWORK_DEFAULTED} | (_TRANSIENT if works else set())
     patience = view.settings.address_patience
     left = [patience - view.missing_for.get(address, 0.0) for address in addresses.missing]
     return NodePlan(

@@ -157,7 +157,7 @@ def _blocked(view: LifecycleView) -> EventMessage | None:
         subject, why = "count", f"{found}. {check}"
     else:
         return None
-    return warning(NodeReason.DELETION_HELD, subject, why=why, node=view.node.metadata.name)
+    return warning(NodeReason.DELETION_BLOCKED, subject, why=why, node=view.node.metadata.name)
 
 
 def is_absent(error: CCMError | None, vm_name: str) -> bool:

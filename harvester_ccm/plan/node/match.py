@@ -69,7 +69,7 @@ def find_vm(store: NodeStore, node: Node) -> Match:
     if uid is not None and (found := vms_of(store, identity("uid", uid))):
         return Match(found[0], MatchedBy.PROVIDER_ID)
     if is_of_other_provider(node.spec.provider_id):
-        return Match(problem=warning(NodeReason.OTHER_PROVIDER, provider_id=node.spec.provider_id), unmanaged=True)
+        return Match(problem=warning(NodeReason.PROVIDER_MISMATCH, provider_id=node.spec.provider_id), unmanaged=True)
     match = _by_system_uuid(store, node) or _by_hostname(store, node) or _by_name(store, node)
     if match is None or (match.vm is None and not match.unmanaged):
         problem = unreadable(store) or (match.problem if match else _not_found(node, store.cluster))
@@ -110,7 +110,7 @@ def _not_found(node: Node, cluster: ClusterIdentity) -> EventMessage:
 
 def _other_machine(node: Node, vm: VM) -> EventMessage:
     return warning(
-        NodeReason.VM_OF_OTHER_MACHINE,
+        NodeReason.VM_IDENTITY_MISMATCH,
         subject=vm.uid,
         vm=vm.object.metadata.key,
         firmware=vm.firmware_uuid or "unknown",
@@ -147,10 +147,10 @@ def _by_name(store: NodeStore, node: Node) -> Match | None:
         return None
     if vm.membership is Membership.FOREIGN:
         key, cluster = vm.object.metadata.key, store.cluster.name
-        return Match(problem=warning(NodeReason.VM_OF_OTHER_CLUSTER, vm=key, label=vm.cluster_label, cluster=cluster))
+        return Match(problem=warning(NodeReason.VM_CLUSTER_MISMATCH, vm=key, label=vm.cluster_label, cluster=cluster))
     if _is_taken(store, node, vm):
         key, owner = vm.object.metadata.key, owner_of(store, vm)
-        return Match(problem=warning(NodeReason.VM_OF_OTHER_NODE, vm=key, owner=owner))
+        return Match(problem=warning(NodeReason.VM_IN_USE, vm=key, owner=owner))
     if _has_system_uuid(vm, node) is False:
         return Match(problem=_other_machine(node, vm), unmanaged=True)
     return Match(vm, MatchedBy.NAME)

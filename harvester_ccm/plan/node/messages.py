@@ -19,16 +19,16 @@ TEXTS: Final[Mapping[NodeReason, str]] = {
     "must {need}",
     NodeReason.VM_AMBIGUOUS: "Several VMs have the {identity}: {names}. Give each its own, or set the label "
     "{cluster_label} on the VMs of this cluster",
-    NodeReason.VM_OF_OTHER_CLUSTER: "VM {vm} has this Node's name but its label {cluster_label} is {label!r}, and this "
+    NodeReason.VM_CLUSTER_MISMATCH: "VM {vm} has this Node's name but its label {cluster_label} is {label!r}, and this "
     "cluster is {cluster!r}. Correct the label or --cluster-name",
-    NodeReason.VM_OF_OTHER_MACHINE: "VM {vm} can be another machine than this Node: its firmware UUID is {firmware}, "
+    NodeReason.VM_IDENTITY_MISMATCH: "VM {vm} can be another machine than this Node: its firmware UUID is {firmware}, "
     "the Node's system UUID is {system}, its provider ID is {provider_id}, and its recorded VM is {recorded}. Nothing "
     "is changed on the Node. Check the namespace and the server in the cloud-config. If the VM replaces the old one, "
     "let it join again: run kubectl delete node {node} and restart its kubelet",
-    NodeReason.VM_OF_OTHER_NODE: "VM {vm} has this Node's name but is in the provider ID of Node {owner}. Delete Node "
+    NodeReason.VM_IN_USE: "VM {vm} has this Node's name but is in the provider ID of Node {owner}. Delete Node "
     "{owner} if it is not used any more, or install qemu-guest-agent in this Node's VM",
-    NodeReason.OTHER_PROVIDER: "Provider ID {provider_id} is another provider's, so the Node is ignored. If it is a VM "
-    "of this Harvester, delete the Node and restart its kubelet without --provider-id",
+    NodeReason.PROVIDER_MISMATCH: "Provider ID {provider_id} is another provider's, so the Node is ignored. If it is a "
+    "VM of this Harvester, delete the Node and restart its kubelet without --provider-id",
     NodeReason.VM_REPLACED: "The VM in the provider ID {provider_id} no longer exists; VM {vm} with UID {uid} is taken "
     "for this Node. A provider ID cannot be changed: delete the Node to let it join with the new one",
     NodeReason.VM_NOT_RUNNING: "VM {vm} is not running (status {status}), so it has no address yet",
@@ -38,7 +38,7 @@ TEXTS: Final[Mapping[NodeReason, str]] = {
     NodeReason.NO_MANAGEMENT_NETWORK: "VM {vm} has no interface in {network}; its VM networks: {attached}. Harvester's "
     "own management (pod) network does not count, because its addresses change. Attach the VM to a VM network, or "
     "correct --management-network",
-    NodeReason.NETWORK_GUESSED: "The VM has several network interfaces ({nics}); the addresses of {nic!r} in network "
+    NodeReason.NETWORK_DEFAULTED: "The VM has several network interfaces ({nics}); the addresses of {nic!r} in network "
     "{network} are used. Name the network with --management-network",
     NodeReason.NO_ADDRESS: "VM {vm} has no address yet on network {network}; unusable: {dropped}. {agent}",
     NodeReason.NO_INTERNAL_IP: "{state}. Correct the address, --node-ip-cidr, --management-network or the kubelet's "
@@ -54,8 +54,8 @@ TEXTS: Final[Mapping[NodeReason, str]] = {
     NodeReason.INTERNAL_IP_CHANGED: "InternalIP changed from {before} to {after} ({reasons})",
     NodeReason.TOPOLOGY_INVALID: "The VM's annotation {key} is {value!r}, expected a label value: at most 63 letters, "
     "digits, -, _ and . The label does not change",
-    NodeReason.DELETION_HELD: "The VM of this Node was not found in Harvester, but the Node is not deleted: {why}. If "
-    "its VM is gone for good, run: kubectl delete node {node}",
+    NodeReason.DELETION_BLOCKED: "The VM of this Node was not found in Harvester, but the Node is not deleted: {why}. "
+    "If its VM is gone for good, run: kubectl delete node {node}",
     NodeReason.DELETION_FAILED: "Failed deleting node {node}: {error}. {advice}, or run: kubectl delete node {node}",
     NodeReason.WRITE_REFUSED: "The Node could not be written: {error}. {advice}",
 }

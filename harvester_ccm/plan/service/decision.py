@@ -117,7 +117,7 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
     taken = plan_taken(snapshot) if snapshot.unbooked else None
     if lb is None and conflicting is not None:
         suppressed = ServiceChange(annotations=suppress(service))
-        desired = Desired(Refused(WaitReason.FOREIGN_LOAD_BALANCER), foreign_note(conflicting), service=suppressed)
+        desired = Desired(Refused(WaitReason.OWNERSHIP_CONFLICT), foreign_note(conflicting), service=suppressed)
     elif lb is None and not snapshot.our_harvester:
         desired = _plan_mismatch(snapshot)
     elif taken is not None:
@@ -179,7 +179,7 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
     refusal = unsupported(service, vm=vm, new=snapshot.is_new)
     if refusal is not None or request.ipam is None:
         # The first problem is that of the annotation ipam.
-        return Desired(Refused(WaitReason.NOT_SERVABLE), refusal or request.problems[0], service=_given_up(snapshot))
+        return Desired(Refused(WaitReason.UNSUPPORTED), refusal or request.problems[0], service=_given_up(snapshot))
     body = _new_body(snapshot, vm=vm)
     if body is None:
         reason = WaitReason.NODE_PORTS if not wanted_spec(snapshot) else WaitReason.HARVESTER_UNAVAILABLE
@@ -226,8 +226,8 @@ def _plan_mismatch(snapshot: ServiceSnapshot) -> Desired:
     suppressed = ServiceChange(annotations=suppress(snapshot.service))
     if snapshot.our_harvester is None:
         return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE, 1.0), service=suppressed)
-    cause = EventMessage("Warning", Reason.NOT_RECOGNISED, harvester_mismatch(snapshot.cluster))
-    return Desired(Refused(WaitReason.NEW_HARVESTER), cause, service=suppressed)
+    cause = EventMessage("Warning", Reason.HARVESTER_MISMATCH, harvester_mismatch(snapshot.cluster))
+    return Desired(Refused(WaitReason.HARVESTER_MISMATCH), cause, service=suppressed)
 
 
 def _given_up(snapshot: ServiceSnapshot) -> ServiceChange:

@@ -34,7 +34,7 @@ def not_allocated_note(snapshot: ServiceSnapshot) -> EventMessage | None:
             f"The Service still has address {address}, but no load balancer of Harvester: the address is not allocated "
             "any more and may be given to another Service"
         )
-    return EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text) if address else None
+    return EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, text) if address else None
 
 
 def plan_taken(snapshot: ServiceSnapshot) -> Desired | None:
@@ -47,7 +47,7 @@ def plan_taken(snapshot: ServiceSnapshot) -> Desired | None:
         f"Address {address} is withdrawn: no load balancer of this Service has it any more, and Harvester has given "
         f"it to {_names(others)}. The Service gets another one"
     )
-    cause = EventMessage("Warning", Reason.ADDRESS_NOT_BOOKED, text)
+    cause = EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, text)
     return Desired(Wait(WaitReason.OTHER, 1.0), cause, service=ServiceChange(annotations=WITHDRAWN, ingress=()))
 
 

@@ -256,7 +256,7 @@ def foreign_note(claim: Claim) -> EventMessage:
         f"Load balancer {claim.name} in namespace {claim.load_balancer.metadata.namespace} of Harvester has the name, "
         f"the labels or the address of this Service, but another owner, and is not changed: {claim.because}"
     )
-    return EventMessage("Warning", Reason.FOREIGN_LOAD_BALANCER, text)
+    return EventMessage("Warning", Reason.OWNERSHIP_CONFLICT, text)
 
 
 def service_key(load_balancer: LoadBalancer) -> str:

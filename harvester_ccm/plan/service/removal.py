@@ -125,7 +125,7 @@ def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wan
         f"The load balancer is replaced by one of workload type {wanted}: it is deleted now and created again. Its "
         "address is kept if Harvester allows it"
     )
-    events = (EventMessage("Normal", Reason.SWITCHING, text),)
+    events = (EventMessage("Normal", Reason.REPLACING, text),)
     return replace(deletion, outcome=Wait(WaitReason.OLD_LOAD_BALANCER), events=events, service=prepared, check=check)
 
 

@@ -64,7 +64,7 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scop
     if because:
         return Scope(ours=False, because=because)
     because = _of_others(service)
-    left = EventMessage("Normal", Reason.LEFT_TO_OTHERS, f"This controller does not serve the Service: {because}")
+    left = EventMessage("Normal", Reason.MANAGED_BY_OTHER, f"This controller does not serve the Service: {because}")
     return Scope(ours=False, because=because, note=None if service.status.load_balancer.ingress else left)
 
 

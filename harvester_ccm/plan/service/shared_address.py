@@ -122,11 +122,11 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> tuple[Outcome, Even
     """Return what a Service without an address to share waits for, and the Warning about it."""
     service, primary, refusal = snapshot.service, snapshot.primary, sharing.refusal
     if not sharing.servable:
-        return Refused(WaitReason.NOT_SERVABLE), refusal
+        return Refused(WaitReason.UNSUPPORTED), refusal
     if refusal is not None:
         # A change of the other Services may permit it, but an invalid annotation only the user can correct.
         is_invalid = refusal.reason is Reason.INVALID_ANNOTATION
-        return Refused(WaitReason.NOT_SERVABLE) if is_invalid else Wait(WaitReason.NOT_SERVABLE), refusal
+        return Refused(WaitReason.UNSUPPORTED) if is_invalid else Wait(WaitReason.UNSUPPORTED), refusal
     if primary is None or service.addresses:
         return Wait(WaitReason.SHARED_ADDRESS), None
     if snapshot.waited < PRIMARY_PATIENCE:
@@ -244,7 +244,7 @@ def _network_clash(service: Service, primary: Service) -> str:
 
 
 def _refusal(why: str) -> EventMessage:
-    return EventMessage("Warning", Reason.SHARING_REFUSED, f"The address cannot be shared. {why}")
+    return EventMessage("Warning", Reason.SHARING_REJECTED, f"The address cannot be shared. {why}")
 
 
 def port_clashes(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity) -> dict[str, str]:

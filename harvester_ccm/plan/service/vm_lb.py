@@ -123,7 +123,7 @@ def _unknown_nodes(snapshot: ServiceSnapshot) -> EventMessage | None:
         f"Harvester sends no traffic to {some_of(names)}: for these nodes no VM in the namespace "
         "of the cloud-config is known for certain. See: harvester-ccm explain node NAME"
     )
-    return EventMessage("Warning", Reason.NODES_WITHOUT_VM, text)
+    return EventMessage("Warning", Reason.BACKEND_VM_UNKNOWN, text)
 
 
 def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[Listener, ...]:

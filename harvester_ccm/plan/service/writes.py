@@ -39,7 +39,7 @@ _ANNOUNCING: Final[Mapping[str, str]] = {
     WaitReason.DHCP: "kube-vip requests an address from DHCP",
 }
 """Message for what a Service with a load balancer waits for, by the reason."""
-_CLUSTER_WIDE: Final = frozenset({Reason.HARVESTER_UNAVAILABLE, Reason.NOT_RECOGNISED})
+_CLUSTER_WIDE: Final = frozenset({Reason.HARVESTER_UNAVAILABLE, Reason.HARVESTER_MISMATCH})
 """Causes that hold for all Services at once; a Service that has its address is not affected."""
 
 

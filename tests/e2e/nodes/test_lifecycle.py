@@ -78,7 +78,7 @@ async def test_deletion_is_blocked_while_more_nodes_lost_their_vm_than_have_one(
         await cluster.machines.delete(vm)
         await cluster.kubelets.report(vm.name, "Unknown")
     for vm in vms[:3]:
-        assert f"kubectl delete node {vm.name}" in await cluster.hears(vm.name, "NodeDeletionHeld")
+        assert f"kubectl delete node {vm.name}" in await cluster.hears(vm.name, "NodeDeletionBlocked")
     assert all(cluster.node(vm.name) for vm in vms)
     # Two VMs are restored with another UID.
     await cluster.boot(vms[1], "10.0.0.2")

@@ -117,8 +117,8 @@ def test_of_a_renamed_or_copied_cluster_both_remedies_are_named(run: Runner, ser
     assert (other["ownership"], document["loadBalancer"]) == ("foreign", None)
     for remedy in ("--former-cluster-name=demo", "kubectl patch service -n shop"):
         assert remedy in other["reason"]
-    assert document["condition"]["reason"] == "ForeignLoadBalancer"
-    assert written(document, "patch") == {"status.conditions": '["LoadBalancerReady=False (ForeignLoadBalancer)"]'}
+    assert document["condition"]["reason"] == "OwnershipConflict"
+    assert written(document, "patch") == {"status.conditions": '["LoadBalancerReady=False (OwnershipConflict)"]'}
 
 
 def test_a_load_balancer_that_nothing_proves_is_named_with_what_to_do(run: Runner, serve: ClusterServer) -> None:

@@ -175,7 +175,7 @@ async def test_guesses_are_told_once_for_each_node_and_not_at_every_start() -> N
         await initialised(scene, [vm.name for vm in vms])
         await asyncio.sleep(60)
     for _ in range(3):
-        assert sorted(scene.told("w1")) == ["ManagementNetworkGuessed", "Synced"]
+        assert sorted(scene.told("w1")) == ["ManagementNetworkDefaulted", "Synced"]
         scene = NodeWorld(after=scene)
         scene.guest_server.calls.clear()
         async with scene.live():
@@ -233,7 +233,7 @@ async def test_vm_of_a_left_over_node_is_free_when_that_is_deleted() -> None:
     scene.guest_server.put(NODE, {**left_over, "spec": {"providerID": f"harvester://{uid}"}})
     async with scene.live():
         scene.join("w1")
-        await until(lambda: scene.told("w1") == ["VMOfOtherNode"])
+        await until(lambda: scene.told("w1") == ["VMInUse"])
         scene.guest_server.remove(NODE, "old-name")
         assert await initialised(scene, ["w1"]) < 0.2
     assert scene.provider_id("w1") == f"harvester://{uid}"

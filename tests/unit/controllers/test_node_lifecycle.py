@@ -136,7 +136,7 @@ def test_scale_down_deletes_one_node_per_minute(count: int, gone: int, slow: str
             assert len(times) == gone
             pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
             assert all(pause >= DELETION_INTERVAL_SECONDS for pause in pauses)
-            assert "NodeDeletionHeld" not in scene.told()
+            assert "NodeDeletionBlocked" not in scene.told()
 
     run()
 
@@ -151,7 +151,7 @@ async def test_ready_node_without_vm_blocks_deletions() -> None:
         scene.say_ready("w0", "Unknown")
         await asyncio.sleep(HOUR)
         assert scene.names() == {"w0", "w1", "w2", "w3", "w4"}
-        told = [event["message"] for event in scene.guest_server.events() if event["reason"] == "NodeDeletionHeld"]
+        told = [event["message"] for event in scene.guest_server.events() if event["reason"] == "NodeDeletionBlocked"]
         assert len(told) == 1
         assert "Nodes without a VM are Ready: w4" in told[0]
         scene.say_ready("w4", "Unknown")
@@ -331,7 +331,7 @@ async def test_node_whose_vm_has_another_name_outlives_a_restart_while_the_vm_ca
         await asyncio.sleep(1800)
         assert "w9" in scene.names()
         assert scene.asked("/virtualmachines/w9") == []
-        assert scene.told("w9").count("NodeDeletionHeld") == 1
+        assert scene.told("w9").count("NodeDeletionBlocked") == 1
         scene.harvester_server.put(VM, good)
         await asyncio.sleep(60)
         assert not scene.vms.vms.unread | scene.vms.vmis.unread

@@ -420,7 +420,7 @@ async def test_node_whose_vm_is_in_doubt_gets_no_traffic(
     assert stage.writes() == []
     chosen = stage.harvester.of(LOAD_BALANCERS)[LB_KEY]["spec"]["backendServerSelector"]
     assert chosen == {"harvesterhci.io/vmName": ["vm-a"]}
-    assert stage.told() == (["web: Warning NodesWithoutVM"] if told else [])
+    assert stage.told() == (["web: Warning BackendVMUnknown"] if told else [])
 
 
 async def test_backends_stay_until_the_vms_were_read() -> None:
@@ -540,7 +540,7 @@ async def test_two_secondaries_with_one_port_agree_who_gives_way() -> None:
     )
     for key in ("shop/newer", "shop/older", KEY, "shop/newer", "shop/older"):
         await stage.reconcile(key)
-    assert stage.told() == ["newer: Warning SharingRefused", "older: Normal EnsuredLoadBalancer"]
+    assert stage.told() == ["newer: Warning AddressSharingRejected", "older: Normal EnsuredLoadBalancer"]
     stage.guest.remove(SERVICES, "shop/older")
     await stage.settle()
     assert "shop/newer" in stage.woken

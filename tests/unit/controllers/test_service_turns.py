@@ -141,7 +141,7 @@ async def test_one_of_two_secondaries_with_one_port_has_the_address_when_they_ar
         await asyncio.sleep(100)
         assert (world.address("newer"), world.address("older")) == ("", ADDRESS)
         reasons = [event["reason"] for event in world.guest.events() if event["involvedObject"]["name"] == "newer"]
-        assert "SharingRefused" in reasons
+        assert "AddressSharingRejected" in reasons
 
 
 @jumping_time

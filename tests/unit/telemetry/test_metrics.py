@@ -156,8 +156,8 @@ async def test_queue_knows_why_a_key_is_not_ready() -> None:
         workqueue.enqueue("shop/a")
         for reason in ("conflict", "unreachable", "value_error", "dhcp"):
             await wait_for(lambda reason=reason: queue.reason("shop/a") == reason)  # type: ignore[misc]
-        outcomes[:] = [Refused("not_servable"), Done()]
-        for reason in ("not_servable", ""):
+        outcomes[:] = [Refused("unsupported"), Done()]
+        for reason in ("unsupported", ""):
             workqueue.enqueue("shop/a")
             await wait_for(lambda reason=reason: queue.reason("shop/a") == reason)  # type: ignore[misc]
     shown = samples(telemetry)

@@ -86,10 +86,10 @@ async def test_pending_services_are_counted_by_reason(caches: Caches) -> None:
     caches.see(service("served", address="192.0.2.1"))
     caches.see(service("inside", kind="ClusterIP"))
     caches.see(service("elsewhere", spec={"loadBalancerClass": "example.org/other"}))
-    caches.answer(a="pool_exhausted", b="pool_exhausted", inside="dhcp", served="new_harvester")
+    caches.answer(a="pool_exhausted", b="pool_exhausted", inside="dhcp", served="harvester_mismatch")
 
     assert caches.shown("services") == {(): 4}
-    pending = {("pool_exhausted",): 2, ("new_harvester",): 1, ("queued",): 1}
+    pending = {("pool_exhausted",): 2, ("harvester_mismatch",): 1, ("queued",): 1}
     assert caches.shown("services_pending") == pending
 
 

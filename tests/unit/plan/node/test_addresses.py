@@ -188,7 +188,7 @@ STORAGE = {"management_network": "storage"}
 @pytest.mark.parametrize(
     ("target", "nics", "flags", "expected"),
     [
-        pytest.param(new(), (A, B), {}, "I 10.0.0.1, E 10.0.0.2 | ManagementNetworkGuessed", id="first interface"),
+        pytest.param(new(), (A, B), {}, "I 10.0.0.1, E 10.0.0.2 | ManagementNetworkDefaulted", id="first interface"),
         pytest.param(new(), (A, B), STORAGE, "I 192.168.5.1, E 192.168.5.2", id="flag"),
         pytest.param(new(), (A, B), {"management_network": "x/y"}, "- NoManagementNetwork", id="no such network"),
         pytest.param(new("192.168.5.2"), (A, B), {}, "I 192.168.5.2, E 192.168.5.1", id="kubelet's address"),
@@ -200,14 +200,14 @@ STORAGE = {"management_network": "storage"}
             old("I 192.168.5.2"),
             (A, B),
             {},
-            "I 192.168.5.2, E 192.168.5.1 | ManagementNetworkGuessed",
+            "I 192.168.5.2, E 192.168.5.1 | ManagementNetworkDefaulted",
             id="interface with the InternalIP",
         ),
         pytest.param(
             old("I 192.168.5.2, E 10.0.0.2"),
             (A, B),
             {},
-            "I 192.168.5.2, E 10.0.0.2, E 192.168.5.1 | ManagementNetworkGuessed",
+            "I 192.168.5.2, E 10.0.0.2, E 192.168.5.1 | ManagementNetworkDefaulted",
             id="ExternalIP of another interface stays",
         ),
         pytest.param(old("I 192.168.5.2"), (A, []), {}, "- NoInternalIP", id="one of two interfaces is silent"),

@@ -72,16 +72,16 @@ def found(
             node(system_uuid=UUID_A.upper()), [vm("vm-1", firmware=UUID_A), vm("w1")], "vm-1 by system UUID", id="UUID"
         ),
         pytest.param(node(system_uuid=UUID_A), [vm("w1", firmware=SWAPPED_A)], "w1 by name", id="other byte order"),
-        pytest.param(node(system_uuid=UUID_A), [vm("w1", firmware=UUID_B)], "VMOfOtherMachine!", id="other UUID"),
-        pytest.param(node(), [vm("w1", labels=FOREIGN)], "VMOfOtherCluster", id="name of another cluster's VM"),
+        pytest.param(node(system_uuid=UUID_A), [vm("w1", firmware=UUID_B)], "VMIdentityMismatch!", id="other UUID"),
+        pytest.param(node(), [vm("w1", labels=FOREIGN)], "VMClusterMismatch", id="name of another cluster's VM"),
         pytest.param(
             node(system_uuid=UUID_A), [vm("w1", labels=FOREIGN, firmware=UUID_A)], "w1 by system UUID", id="UUID, label"
         ),
         pytest.param(
-            node(system_uuid=NAMED), [vm("w1", labels=FOREIGN, firmware=NAMED)], "VMOfOtherCluster", id="derived UUID"
+            node(system_uuid=NAMED), [vm("w1", labels=FOREIGN, firmware=NAMED)], "VMClusterMismatch", id="derived UUID"
         ),
         pytest.param(node(), [vm("other")], "VMNotFound", id="none"),
-        pytest.param(node(provider_id="k3s://w1", system_uuid=UUID_A), [LABELED], "OtherProvider!", id="foreign ID"),
+        pytest.param(node(provider_id="k3s://w1", system_uuid=UUID_A), [LABELED], "ProviderMismatch!", id="foreign ID"),
         pytest.param(
             node(provider_id="harvester://uid-w1", annotations={MACHINE_RECORD: "x/w1"}),
             [LABELED],
@@ -114,7 +114,7 @@ def test_host_name_of_the_guest(name: str, hostnames: dict[str, str], expected: 
 
 @pytest.mark.parametrize(
     ("hostnames", "expected"),
-    [({}, "VMOfOtherNode"), ({"w1": "w1"}, "VMOfOtherNode"), ({"free": "w1"}, "free by host name")],
+    [({}, "VMInUse"), ({"w1": "w1"}, "VMInUse"), ({"free": "w1"}, "free by host name")],
 )
 def test_vm_of_another_node_is_not_matched_by_names(hostnames: dict[str, str], expected: str) -> None:
     assert found(node(), vm("w1"), vm("free"), hostnames=hostnames, nodes=(OTHER_NODE,)) == expected
@@ -139,13 +139,13 @@ def test_clones_with_one_system_uuid(
     ("shown", "annotations", "replacement", "expected"),
     [
         pytest.param(UUID_A, RECORDED, vm("w1", firmware=UUID_A), "w1 by system UUID replaced", id="restored"),
-        pytest.param(UUID_A, {}, vm("w1", firmware=UUID_A), "VMOfOtherMachine!", id="not recorded"),
+        pytest.param(UUID_A, {}, vm("w1", firmware=UUID_A), "VMIdentityMismatch!", id="not recorded"),
         pytest.param(
-            UUID_A, {MACHINE_RECORD: "x/w1"}, vm("w1", firmware=UUID_A), "VMOfOtherMachine!", id="other namespace"
+            UUID_A, {MACHINE_RECORD: "x/w1"}, vm("w1", firmware=UUID_A), "VMIdentityMismatch!", id="other namespace"
         ),
-        pytest.param(UUID_A, RECORDED, vm("copy", firmware=UUID_A), "VMOfOtherMachine!", id="clone"),
-        pytest.param(UUID_A, RECORDED, vm("w1"), "VMOfOtherMachine!", id="UUID unknown"),
-        pytest.param("", RECORDED, vm("w1", firmware=UUID_A), "VMOfOtherMachine!", id="Node without UUID"),
+        pytest.param(UUID_A, RECORDED, vm("copy", firmware=UUID_A), "VMIdentityMismatch!", id="clone"),
+        pytest.param(UUID_A, RECORDED, vm("w1"), "VMIdentityMismatch!", id="UUID unknown"),
+        pytest.param("", RECORDED, vm("w1", firmware=UUID_A), "VMIdentityMismatch!", id="Node without UUID"),
         pytest.param(UUID_A, {}, vm("other"), "VMNotFound", id="nothing"),
     ],
 )

@@ -52,7 +52,7 @@ BOTH: dict[str, Any] = {"spec": {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy
 
 
 def test_only_a_new_service_that_requires_both_families_gets_no_address() -> None:
-    assert plan(service(**BOTH)).outcome == Refused(WaitReason.NOT_SERVABLE)
+    assert plan(service(**BOTH)).outcome == Refused(WaitReason.UNSUPPORTED)
     assert not isinstance(plan(served(**BOTH), allocated()).outcome, Refused)
     # The finalizer is enough, if another client emptied the status.
     assert not isinstance(plan(served(**BOTH, address=None)).outcome, Refused)

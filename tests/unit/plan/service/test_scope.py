@@ -89,7 +89,7 @@ def test_who_is_served(asked: Any, more: dict[str, bool], wanted: bool) -> None:
     assert may_be_ours(asked, _known(more)["cluster"]) or not wanted
     if not wanted and not more:
         by_marks = asked.spec.load_balancer_class is None and asked.spec.type == "LoadBalancer" and not asked.addresses
-        note = ["Normal LeftToOthers"] if by_marks and not asked.metadata.deleting else []
+        note = ["Normal ManagedByOtherController"] if by_marks and not asked.metadata.deleting else []
         made = plan(asked)
         assert (made.write, told(made)) == (None, note) or scope_of(asked, CLUSTER, owned=False).leaving
 
