@@ -23,9 +23,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Protocol, Self
 
 GRACE_SECONDS = 1.5
@@ -61,53 +60,27 @@ class RunningProcess(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
-class _Spawner:
-    """Starts processes from one thread that lives as long as this process.
+class _Family:
+    """The children of this process: who starts them, and which are left at exit.
 
-    The kernel sends the death signal when the *thread* that forked ends, not the process. A child forked by a
-    worker thread of a pool would die with that thread.
+    The kernel sends the death signal when the *thread* that forked ends, not the process. So all children are started
+    by one thread that lives as long as this process; a worker thread of a pool can end before.
     """
 
     def __init__(self) -> None:
-        self._orders: SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]] = (
-            SimpleQueue()
-        )
-        threading.Thread(target=self._serve, name="devenv-spawner", daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            order, answer = self._orders.get()
-            try:
-                answer.set_result(order())
-            except Exception as error:  # handed to the caller, who waits for it
-                answer.set_exception(error)
-
-    def start(self, order: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        answer: Future[subprocess.Popen[bytes]] = Future()
-        self._orders.put((order, answer))
-        return answer.result()
-
-
-class _Family:
-    """The children of this process: who starts them, and who is still there at exit."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Start with no child: also in a fork of this process, which has no spawner and owns no child."""
         self.lock = threading.Lock()
         self.children: list[ChildProcess] = []
-        self.spawner: _Spawner | None = None
+        self._spawner: ThreadPoolExecutor | None = None
 
     def start(self, order: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Return the process that ``order`` starts. Raises what it raises."""
         with self.lock:
-            if self.spawner is None:
-                self.spawner = _Spawner()
-            spawner = self.spawner
-        return spawner.start(order)
+            if self._spawner is None:
+                self._spawner = ThreadPoolExecutor(1, thread_name_prefix="devenv-spawner")
+        return self._spawner.submit(order).result()
 
     def stop_all(self) -> None:
+        """Stop the children that are left."""
         with self.lock:
             children = list(self.children)
         stop_together(children)
@@ -115,7 +88,6 @@ class _Family:
 
 _family = _Family()
 atexit.register(_family.stop_all)
-os.register_at_fork(after_in_child=_family.reset)
 
 
 class ChildProcess:

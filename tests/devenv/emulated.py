@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 from devenv.background import Background
 from devenv.harvester.records import LOAD_BALANCERS
@@ -165,47 +165,3 @@ async def ask(address: str, port: int, *, within: float = 3.0) -> str | None:
         return None
     finally:
         writer.close()
-
-
-class _Shouting(asyncio.DatagramProtocol):
-    """Answers every datagram in capitals."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.DatagramTransport", transport)
-
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self._transport.sendto(data.upper(), addr)
-
-
-@asynccontextmanager
-async def datagram_backend(address: str, port: int) -> AsyncIterator[None]:
-    """A UDP server that answers in capitals."""
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(_Shouting, local_addr=(address, port))
-    try:
-        yield
-    finally:
-        transport.close()
-
-
-class _Listening(asyncio.DatagramProtocol):
-    """Keeps the first answer."""
-
-    def __init__(self) -> None:
-        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        if not self.answer.done():
-            self.answer.set_result(data)
-
-
-async def ask_by_datagram(address: str, port: int, text: str) -> str:
-    """Return the answer of a UDP server. Raises TimeoutError when none comes."""
-    loop = asyncio.get_running_loop()
-    transport, listening = await loop.create_datagram_endpoint(_Listening, remote_addr=(address, port))
-    try:
-        transport.sendto(text.encode())
-        async with asyncio.timeout(60):
-            return (await listening.answer).decode()
-    finally:
-        transport.close()

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from devenv.background import Background
 from devenv.harvester import DataPath, HarvesterEmulator
 from devenv.harvester.endpoints import DUMMY_ADDRESS, DUMMY_UID, ipv4_of, matches, selector_problem
 from devenv.harvester.machines import Machine, Machines, instance_document
-from devenv.harvester.probes import Check, Probes, Tally
+from devenv.harvester.probes import Check, Tally
 from devenv.harvester.records import LOAD_BALANCERS, SERVICES, SLICES
-from devenv.harvester.routes import Routes
-from devenv.watch import Document, documents
+from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
-from tests.devenv.emulated import LISTENER, ask, ask_by_datagram, backend, datagram_backend, vm_balancer, watching
+from tests.devenv.emulated import LISTENER, ask, backend, vm_balancer, watching
 from tests.worlds.waiting import wait_for
 
 LAN: Document = {"subnet": "127.77.0.0/24", "rangeStart": "127.77.0.10", "rangeEnd": "127.77.0.50"}
@@ -78,33 +74,6 @@ def test_selector(selector: Any, expected: bool) -> None:
 @pytest.mark.parametrize("selector", [{"a": []}, {"-bad": ["x"]}, {"a": ["not valid"]}, {"UP/er": ["x"]}])
 def test_selector_that_cannot_be_used(selector: dict[str, list[str]]) -> None:
     assert selector_problem(selector)
-
-
-async def test_port_that_no_backend_can_have_is_not_healthy_and_ends_no_other_probe() -> None:
-    verdicts: list[tuple[str, bool]] = []
-
-    async def report(key: str, _address: str, healthy: bool) -> None:
-        verdicts.append((key, healthy))
-
-    probes = Probes(Routes({"192.0.2.1": "127.0.2.1"}), report)
-    background = Background("probes", [probes.run])
-    await background.start([], within=60)
-    try:
-        await asyncio.sleep(0)
-        probes.want("a/web", Check(70000, success=1, failure=1, period=0.01, timeout=1.0), frozenset({"192.0.2.1"}))
-        await wait_for(lambda: len(verdicts) >= 2, 60.0, what="two verdicts")
-    finally:
-        await background.stop()
-    assert set(verdicts) == {("a/web", False)}
-
-
-def test_only_loopback_is_ever_reached() -> None:
-    routes = Routes({"10.1.1.1": "127.9.9.9"})
-    assert routes.find("10.1.1.1") == "127.9.9.9"
-    assert routes.find("198.51.100.7") == "127.51.100.7"
-    assert routes.find("8.8.8.8") is None
-    with pytest.raises(ValueError, match="only loopback addresses may be reached"):
-        Routes({"10.1.1.1": "10.1.1.1"})
 
 
 class Site:
@@ -179,18 +148,6 @@ async def test_states_of_a_checked_load_balancer(site: Site) -> None:
 
 
 @pytest.mark.apiserver
-async def test_with_all_backends_down_the_vip_is_a_black_hole(site: Site) -> None:
-    async with watching(site.client, "web", site.namespace) as journal:
-        async with backend("127.0.2.11", 30080, text="one"):
-            await site.create(healthCheck=CHECK, backendServerSelector={"harvesterhci.io/vmName": ["n1"]})
-            await wait_for(lambda: journal.message() == "", what="Ready")
-        text = "running backend servers are not probed as healthy total:1, healthy:0"
-        await wait_for(lambda: journal.message() == text)
-        await wait_for(lambda: site.endpoints() == {"192.0.2.11": False, DUMMY_ADDRESS: True})
-        assert await ask(VIP, 8080, within=0.3) is None
-
-
-@pytest.mark.apiserver
 async def test_generated_objects_have_the_real_shape(site: Site) -> None:
     async with watching(site.client, "web", site.namespace) as journal:
         await site.create()
@@ -221,15 +178,6 @@ async def test_generated_objects_have_the_real_shape(site: Site) -> None:
         changed = await site.client.get(SERVICES, "web", namespace=site.namespace)
         assert changed["spec"]["ports"][0]["nodePort"] == node_port
         await wait_for(lambda: site.emulator.forwarding.listening == {(VIP, "TCP", 8080), (VIP, "UDP", 5353)})
-
-
-@pytest.mark.apiserver
-async def test_datagrams_are_forwarded(site: Site) -> None:
-    dns = {"name": "dns", "port": 5353, "protocol": "UDP", "backendPort": 30053}
-    async with watching(site.client, "web", site.namespace) as journal, datagram_backend("127.0.2.11", 30053):
-        await site.create(listeners=[dns], backendServerSelector={"harvesterhci.io/vmName": ["n1"]})
-        await wait_for(lambda: journal.message() == "" and site.emulator.forwarding.listening)
-        assert await ask_by_datagram(VIP, 5353, "hello") == "HELLO"
 
 
 @pytest.mark.apiserver
@@ -326,43 +274,6 @@ async def test_refused_service_is_told_in_the_condition(site: Site) -> None:
 
 
 @pytest.mark.apiserver
-async def test_listener_without_a_backend_port_is_the_fault_of_its_load_balancer_alone(
-    harvester_admin: ApiClient, vm_namespace: str
-) -> None:
-    """As v1alpha1 lets it pass, and stored before Harvester's webhook could refuse it."""
-    resource = documents(LOAD_BALANCERS.group, "v1alpha1", LOAD_BALANCERS.plural, kind=LOAD_BALANCERS.kind)
-    old = {
-        "apiVersion": resource.api_version,
-        "kind": LOAD_BALANCERS.kind,
-        "metadata": {"name": "old", "namespace": vm_namespace},
-        "spec": {"ipam": "dhcp", "listeners": [{"name": "a", "port": 80, "protocol": "TCP"}]},
-    }
-    await harvester_admin.create(resource, old, namespace=vm_namespace)
-    async with AsyncExitStack() as stack:
-        fast = DataPath(dhcp_range=("127.78.0.10", "127.78.0.20"))
-        running = await stack.enter_async_context(HarvesterEmulator(harvester_admin, webhook=False, data_path=fast))
-        site = Site(running, harvester_admin, vm_namespace)
-        await site.prepare()
-        journal = await stack.enter_async_context(watching(site.client, "web", site.namespace))
-        await site.create()
-        await wait_for(lambda: journal.message() == "", 60.0, what="the load balancer beside it")
-        service = await harvester_admin.get(SERVICES, "old", namespace=vm_namespace)
-        # What the API server makes of target port 0.
-        assert service["spec"]["ports"][0]["targetPort"] == 80
-
-
-@pytest.mark.apiserver
-async def test_status_that_shows_no_address_is_the_fault_of_its_load_balancer_alone(site: Site) -> None:
-    odd = vm_balancer("odd", site.namespace)
-    odd["status"] = {"allocatedAddress": {"ip": "nonsense", "ipPool": "lan"}}
-    await site.client.create(LOAD_BALANCERS, odd, namespace=site.namespace)
-    await wait_for(lambda: site.emulator.services.get(f"{site.namespace}/odd"), 60.0, what="the odd one's Service")
-    async with watching(site.client, "web", site.namespace) as journal:
-        await site.create()
-        await wait_for(lambda: journal.message() == "", 60.0, what="the load balancer beside it")
-
-
-@pytest.mark.apiserver
 async def test_removed_cluster_takes_its_cluster_load_balancers_along(site: Site) -> None:
     labels = {"cloudprovider.harvesterhci.io/cluster": "demo"}
     for name, kind in (("theirs", "cluster"), ("vm", "vm")):
@@ -374,19 +285,3 @@ async def test_removed_cluster_takes_its_cluster_load_balancers_along(site: Site
     await site.machines.delete(site.nodes["n1"])
     await wait_for(lambda: site.emulator.balancers.get(f"{site.namespace}/theirs") is None)
     assert site.emulator.balancers.get(f"{site.namespace}/vm")
-
-
-@pytest.mark.apiserver
-async def test_leftovers_of_an_earlier_run_are_collected(harvester_admin: ApiClient, vm_namespace: str) -> None:
-    slow = DataPath(collection_delay=60)
-    async with HarvesterEmulator(harvester_admin, webhook=False, data_path=slow) as emulator:
-        site = Site(emulator, harvester_admin, vm_namespace)
-        await site.prepare()
-        await site.create()
-        await wait_for(lambda: (emulator.balancers.get(site.key) or {}).get("status", {}).get("address"))
-        await harvester_admin.delete(LOAD_BALANCERS, "web", namespace=vm_namespace)
-        await wait_for(lambda: emulator.balancers.get(site.key) is None)
-        assert emulator.services.get(site.key)
-    fast = replace(slow, collection_delay=0.0)
-    async with HarvesterEmulator(harvester_admin, webhook=False, data_path=fast) as emulator:
-        await wait_for(lambda: emulator.services.get(site.key) is None, what="collection")

@@ -68,27 +68,6 @@ async def test_failures_come_back_later_and_later_and_a_write_wakes_at_once() ->
         assert times[-1] - times[-2] < retry_seconds(6)
 
 
-async def test_an_error_that_nobody_expected_stops_no_other_key_and_is_raised_in_the_end() -> None:
-    done: Counter[str] = Counter()
-
-    async def reconcile(key: str) -> None:
-        done[key] += 1
-        if key == "broken":
-            raise KeyError("backendPort")
-
-    async def work() -> None:
-        async with queue_of(reconcile, workers=1) as queue:
-            queue.add("broken")
-            await wait_for(lambda: done["broken"] == 2, what="a second try")
-            queue.add("whole")
-            await wait_for(lambda: done["whole"] and queue.failures("broken") >= 2)
-
-    with pytest.raises(ExceptionGroup) as caught:
-        await work()
-    assert caught.group_contains(KeyError, match="backendPort")
-    assert "broken" in str(caught.value.exceptions[0])
-
-
 async def test_a_wished_pause_is_kept() -> None:
     calls: list[float] = []
 
@@ -117,46 +96,3 @@ async def test_bucket_gives_its_burst_at_once_and_then_its_rate() -> None:
     for _ in range(5):
         await bucket.take()
     assert loop.time() - started >= 5 / 50 * 0.95
-
-
-async def test_no_rate_means_no_waiting() -> None:
-    bucket = TokenBucket(qps=None, burst=1)
-    async with asyncio.timeout(1):
-        for _ in range(1000):
-            await bucket.take()
-
-
-async def test_error_of_a_job_is_raised_on_stop() -> None:
-    gate = asyncio.Event()
-
-    async def fail() -> None:
-        await gate.wait()
-        raise ZeroDivisionError
-
-    background = Background("failing", [fail])
-    await background.start([], within=1)
-    gate.set()
-    await wait_for(lambda: background.failed)
-    with pytest.raises(ExceptionGroup):
-        await background.stop()
-
-
-async def test_error_of_a_job_ends_the_start() -> None:
-    async def fail() -> None:
-        await asyncio.sleep(0)
-        raise ZeroDivisionError
-
-    async def never() -> None:
-        await asyncio.Event().wait()
-
-    with pytest.raises(ExceptionGroup):
-        await Background("failing", [fail]).start([never], within=1)
-
-
-async def test_start_that_takes_too_long_is_given_up() -> None:
-    async def wait() -> None:
-        await asyncio.Event().wait()
-
-    background = Background("slow", [wait])
-    with pytest.raises(TimeoutError, match=r"slow is not ready after 0\.05 s"):
-        await background.start([wait], within=0.05)

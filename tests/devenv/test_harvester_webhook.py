@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devenv.apiserver import ControlPlane
 from devenv.harvester import HarvesterEmulator
 from devenv.harvester.machines import Machine, Machines
-from devenv.harvester.queue import FAST
 from devenv.harvester.records import LOAD_BALANCERS, POOLS
-from devenv.harvester.webhook import NETWORKS
-from devenv.proxy import FaultProxy
 from harvester_ccm.errors import AdmissionDenied, ServerError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
-from tests.conftest import bind
 from tests.devenv.emulated import balancer, vm_balancer
 from tests.worlds.waiting import wait_for
 
@@ -93,35 +86,6 @@ async def test_pool_rules_are_enforced(emulator: HarvesterEmulator, harvester_ad
     await harvester_admin.merge_patch(POOLS, "lan", {"status": {"allocated": {"127.77.0.9": "x/y"}}})
     with pytest.raises(AdmissionDenied, match="can't delete pool before releasing all the allocated IP"):
         await harvester_admin.delete(POOLS, "lan")
-
-
-async def test_network_and_pool_are_known_to_a_webhook_that_has_lost_its_watches(
-    harvester: ControlPlane, harvester_proxy: FaultProxy, tmp_path: Path
-) -> None:
-    path = harvester_proxy.kubeconfig(token_of_an_administrator(harvester, tmp_path), tmp_path / "proxied")
-    async with (
-        ApiClient(load_kubeconfig(path), cluster="harvester") as client,
-        HarvesterEmulator(client, pace=FAST) as emulator,
-    ):
-        await wait_for(lambda: harvester_proxy.cut_watches("network-attachment-definitions") == 1, 60.0)
-        await emulator.create_network("vlan8")
-        on_it = {"network": "default/vlan8", "scope": [{"project": "*", "namespace": "x", "guestCluster": "*"}]}
-        made = await emulator.create_pool("vlan8", "127.79.1.0/24", selector=on_it)
-        assert made["spec"]["selector"] == on_it
-        await wait_for(lambda: harvester_proxy.cut_watches("ippools"), 60.0)
-        await emulator.create_pool("lan", LAN)
-        with pytest.raises(AdmissionDenied, match="there is already a global IP pool: lan"):
-            await emulator.create_pool("second", "127.79.0.0/24")
-    assert harvester.admin.get_or_none(NETWORKS.path("default", "vlan8")) is None
-
-
-def token_of_an_administrator(plane: ControlPlane, directory: Path) -> Path:
-    """Return a kubeconfig with all rights that also works through a proxy."""
-    path = plane.kubeconfig_for_service_account(
-        "kube-system", "test-admin", context_namespace="default", path=directory / "admin"
-    )
-    bind(plane, "cluster-admin", account=("kube-system", "test-admin"))
-    return path
 
 
 async def test_while_it_is_down_writes_fail_and_deletion_waits(

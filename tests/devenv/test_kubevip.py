@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from devenv.announcement import ingress_of
+from devenv.demo.requests import ask
 from devenv.kubevip import SERVICES, SLICES, KubeVip, KubeVipOptions
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
-from tests.devenv.emulated import ask_by_datagram, endpoint_slice, service, watching
+from tests.devenv.emulated import endpoint_slice, service, watching
 from tests.worlds.waiting import wait_for
 
 A, B = "127.79.0.10", "127.79.0.11"
@@ -107,7 +108,7 @@ async def test_announces_writes_host_then_status_and_answers(shop: Shop) -> None
         assert third["status"]["loadBalancer"]["ingress"] == expected
     assert shop.holders() == {"web"}
     assert await http_answer(A, 8080) == f"{shop.namespace}/web\n"
-    assert await ask_by_datagram(A, 5353, "who?") == f"{shop.namespace}/web\n"
+    assert await ask("UDP", A, 5353) == f"{shop.namespace}/web"
 
 
 async def http_answer(address: str, port: int) -> str:
