@@ -49,13 +49,16 @@ class _Run:
 
 def start(arguments: Sequence[str], *, log_file: Path, times: Mapping[str, float]) -> ChildProcess:
     """Start the program with its output appended to ``log_file``. ``times`` as of ``replace_times``."""
-    process = _context.Process(target=_become, args=(list(arguments), str(log_file), dict(times)), daemon=True)
+    order = (list(arguments), dict(os.environ), str(log_file), dict(times))
+    process = _context.Process(target=_become, args=order, daemon=True)
     process.start()
     return ChildProcess.adopt(PROGRAM, _Run(process), log_file=log_file)
 
 
-def _become(arguments: list[str], log_file: str, times: dict[str, float]) -> None:
+def _become(arguments: list[str], environment: dict[str, str], log_file: str, times: dict[str, float]) -> None:
     """Run the program in this process, to its end."""
+    os.environ.clear()
+    os.environ.update(environment)
     os.setpgid(0, 0)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
