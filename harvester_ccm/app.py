@@ -1,10 +1,10 @@
-"""The only assembly: credentials, clients, informers, controllers, leader election; start and shutdown in order.
+"""Assembly of clients, informers, controllers and leader election; start and shutdown in order.
 
-Start: read the credentials (a mistake in them ends the program), then start the informers, which wait for servers that
-are down; then wait for the Lease with warm caches; then let the controllers work.
+Start: read the credentials (an error ends the program), start the informers, which wait for unreachable servers, wait
+for the Lease with synced caches, start the controllers.
 
-Shutdown (SIGTERM, SIGINT): controllers take no more keys and get a moment to finish, everything that writes is
-stopped, the Lease is released, the last Events are written, exit 0. A lost Lease stops all writes at once, exit 1.
+Shutdown (SIGTERM, SIGINT): the controllers accept no more keys and get 0.2 s to finish, all writers are stopped, the
+Lease is released, the last Events are written, exit code 0. A lost Lease stops all writes at once, exit code 1.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Controller(Protocol):
-    """What works off a queue."""
+    """A controller with a work queue."""
 
     queue: WorkQueue
 
@@ -68,15 +68,16 @@ class _Controller(Protocol):
 
 
 class _Stop(Exception):
-    """Raised inside the task group when a signal asks for the end."""
+    """Raised inside the task group on a signal."""
 
 
 def run(settings: Settings, environment: Mapping[str, str]) -> int:
     """Run until a signal or the loss of the Lease; return the exit code.
 
-    Raises CredentialError when the cloud-config, and ConfigurationError when the guest's kubeconfig, cannot be used.
+    Raises CredentialError if the cloud-config, and ConfigurationError if the kubeconfig of the guest cluster, cannot be
+    used.
     """
-    # What is loaded stays. The garbage collector would take 30 ms to go through it, each time.
+    # Loaded modules stay in memory. The garbage collector would need 30 ms to traverse them each time.
     gc.collect()
     gc.freeze()
     return asyncio.run(_run(settings, environment))
@@ -94,7 +95,7 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
     )
     telemetry = Telemetry(__version__)
     observer = telemetry.request_done
-    # Without an election nobody else writes. With one, nothing is written before the Lease is ours.
+    # With leader election, nothing is written before this process holds the Lease.
     fence = WriteFence(shut=settings.leader_election.enabled)
     async with (
         ApiClient(of_guest, cluster="guest", observer=observer, fence=fence) as guest,
@@ -111,7 +112,7 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
 
 
 class Application:
-    """One process's worth of objects, wired together."""
+    """All objects of the process, connected."""
 
     def __init__(
         self,
@@ -123,12 +124,12 @@ class Application:
         reloaders: Sequence[CredentialReloader],
         telemetry: Telemetry,
     ) -> None:
-        """Build it; ``fence`` is the one of both clients."""
+        """``fence`` is the one of both clients."""
         self._settings = settings
         self._fence = fence
         self._telemetry = telemetry
         self.health = HealthRegistry()
-        """What makes this process live and ready."""
+        """Checks of liveness and readiness."""
         self._guest = guest
         self._harvester = harvester
         host = socket.gethostname()
@@ -166,7 +167,7 @@ class Application:
         self._observe()
 
     def _observe(self) -> None:
-        """Tie metrics and health to what they tell of; nothing here changes how any of it works."""
+        """Connect metrics and health checks to what they observe."""
         telemetry, health, caches, settings = self._telemetry, self.health, self._caches, self._settings
         guest, harvester = self._guest_caches, self._harvester_caches
         # Without the cache of ConfigMaps: older charts do not grant them, and the rest works without.
@@ -177,7 +178,6 @@ class Application:
         telemetry.follow_count(telemetry.metrics.events_dropped, lambda: self._recorder.dropped)
         measure_nodes(telemetry, self._vms.nodes)
         if SERVICE_CONTROLLER in settings.controllers:
-            # Who else serves the Services is to say for what one waits.
             cluster = ClusterIdentity.of(settings, self._harvester.namespace)
             measure_services(telemetry, caches.services, cluster)
             measure_load_balancers(telemetry, caches.load_balancers, caches.services, cluster)
@@ -217,7 +217,7 @@ class Application:
         raise _Stop
 
     async def _lead(self) -> None:
-        """Wait for the Lease, then work and renew it side by side; either one's end is the end of both."""
+        """Wait for the Lease, then run the controllers and renew it; if one ends, the other does."""
         if not self._settings.leader_election.enabled:
             await self._work()
             return
@@ -227,7 +227,7 @@ class Application:
             group.create_task(self._work(), name="work")
 
     async def _work(self) -> None:
-        """Run the controllers that are switched on."""
+        """Run the enabled controllers."""
         async with asyncio.TaskGroup() as group:
             uid = await self._guest_identity.learn()
             cluster = ClusterIdentity.of(self._settings, self._harvester.namespace, uid)
