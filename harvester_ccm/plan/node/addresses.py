@@ -38,7 +38,7 @@ from harvester_ccm.model.meta import read_note
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, NodeReason
 from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address
-from harvester_ccm.plan.node.messages import warning
+from harvester_ccm.plan.node.messages import invalid_annotation, warning
 from harvester_ccm.plan.node.patch import was_initialized
 from harvester_ccm.plan.node.vms import full_network, reported_addresses
 
@@ -317,7 +317,8 @@ def _provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...]
     one_per_family = len({address.version for address in addresses}) == len(addresses) > 0
     if one_per_family and not any(address.is_unspecified for address in addresses):
         return addresses, ()
-    return (), (warning(NodeReason.PROVIDED_IP_INVALID, value, value=value),)
+    expected = "an IP address, or an IPv4 and an IPv6 address (correct the kubelet's --node-ip)"
+    return (), (invalid_annotation(PROVIDED_NODE_IP, value, expected),)
 
 
 def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
@@ -338,7 +339,8 @@ def _additional_internal_ips(
         texts = read_note(value, list[str])
         return tuple(parse_range(text.strip()) for text in texts), ()
     except (DecodeError, ValueError) as error:
-        return (), (warning(NodeReason.ADDITIONAL_IPS_INVALID, value, value=value, cause=error),)
+        expected = f'a JSON list of IP addresses such as ["10.0.0.5"] ({error})'
+        return (), (invalid_annotation(ADDITIONAL_INTERNAL_IPS, value, expected),)
 
 
 def _usable(texts: Iterable[str], dropped: dict[str, str]) -> tuple[IPAddress, ...]:

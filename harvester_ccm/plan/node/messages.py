@@ -11,7 +11,7 @@ from typing import Final
 from harvester_ccm.errors import CCMError, Forbidden, Unauthorized, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, UNINITIALIZED_TAINT, VM_CLUSTER, NodeReason
+from harvester_ccm.names import PROVIDED_NODE_IP, UNINITIALIZED_TAINT, VM_CLUSTER, NodeReason
 
 TEXTS: Final[Mapping[NodeReason, str]] = {
     NodeReason.VM_NOT_FOUND: "No VM in namespace {namespace} of Harvester has this Node's provider ID, system UUID, "
@@ -43,17 +43,12 @@ TEXTS: Final[Mapping[NodeReason, str]] = {
     NodeReason.NO_ADDRESS: "VM {vm} has no address yet on network {network}; unusable: {dropped}. {agent}",
     NodeReason.NO_INTERNAL_IP: "{state}. Correct the address, --node-ip-cidr, --management-network or the kubelet's "
     "--node-ip",
-    NodeReason.PROVIDED_IP_INVALID: "Annotation {node_ip_annotation} is {value!r}, expected an IP address or an IPv4 "
-    "and an IPv6 address. It is ignored; correct the kubelet's --node-ip",
+    NodeReason.INVALID_ANNOTATION: "Annotation {annotation} is {value!r}, expected {expected}. It is ignored",
     NodeReason.PROVIDED_IP_NOT_FOUND: "Annotation {node_ip_annotation} names {addresses}, which the VM does not report "
     "on network {network} ({own}), but on interface {others}. A new Node waits for it for a minute and then uses it. "
     "An initialized one keeps its InternalIP. {agent} Correct the kubelet's --node-ip, the address of the VM or "
     "--management-network",
-    NodeReason.ADDITIONAL_IPS_INVALID: "Annotation {additional_annotation} is {value!r}, expected a JSON list of IP "
-    'addresses such as ["10.0.0.5"]: {cause}. It is ignored',
     NodeReason.INTERNAL_IP_CHANGED: "InternalIP changed from {before} to {after} ({reasons})",
-    NodeReason.TOPOLOGY_INVALID: "The VM's annotation {key} is {value!r}, expected a label value: at most 63 letters, "
-    "digits, -, _ and . The label does not change",
     NodeReason.DELETION_BLOCKED: "The VM of this Node was not found in Harvester, but the Node is not deleted: {why}. "
     "If its VM is gone for good, run: kubectl delete node {node}",
     NodeReason.DELETION_FAILED: "Failed deleting node {node}: {error}. {advice}, or run: kubectl delete node {node}",
@@ -63,7 +58,6 @@ TEXTS: Final[Mapping[NodeReason, str]] = {
 _NAMES: Final = {
     "cluster_label": VM_CLUSTER,
     "node_ip_annotation": PROVIDED_NODE_IP,
-    "additional_annotation": ADDITIONAL_INTERNAL_IPS,
     "taint": UNINITIALIZED_TAINT,
 }
 
@@ -78,6 +72,12 @@ def warning(reason: NodeReason, subject: str = "", **fields: object) -> EventMes
         for name, value in fields.items()
     }
     return EventMessage("Warning", reason, TEXTS[reason].format(**_NAMES, **texts), subject)
+
+
+def invalid_annotation(annotation: str, value: str, expected: str) -> EventMessage:
+    """Return the Warning about an annotation of the Node or its VM that is ignored."""
+    subject = f"{annotation}={value}"
+    return warning(NodeReason.INVALID_ANNOTATION, subject, annotation=annotation, value=value, expected=expected)
 
 
 def harvester_unavailable(error: CCMError | None, *, action: str, namespace: str) -> EventMessage:

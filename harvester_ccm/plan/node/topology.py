@@ -17,8 +17,8 @@ from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.meta import LABEL_VALUE
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import INSTANCE_TYPE, INSTANCE_TYPE_BETA, REGION, REGION_BETA, ZONE, ZONE_BETA, NodeReason
-from harvester_ccm.plan.node.messages import warning
+from harvester_ccm.names import INSTANCE_TYPE, INSTANCE_TYPE_BETA, REGION, REGION_BETA, ZONE, ZONE_BETA
+from harvester_ccm.plan.node.messages import invalid_annotation
 from harvester_ccm.plan.node.patch import uninitialized_taints
 
 _BETA: Final[Mapping[str, str]] = {ZONE: ZONE_BETA, REGION: REGION_BETA, INSTANCE_TYPE: INSTANCE_TYPE_BETA}
@@ -42,7 +42,9 @@ def topology_labels(
             labels |= {key: value, beta: value}
             continue
         if value:
-            events.append(warning(NodeReason.TOPOLOGY_INVALID, f"{key}={value}", key=key, value=value))
+            events.append(
+                invalid_annotation(f"{key} of the VM", value, "a label value: at most 63 letters, digits, -, _ and .")
+            )
         if copied is not None:
             labels[key] = copied
     return {key: value for key, value in labels.items() if node.metadata.label(key) != value}, tuple(events)

@@ -116,7 +116,7 @@ LIST = ["10.0.0.1", "10.0.0.2", "fd00::1"]
             new(**{ADDITIONAL_INTERNAL_IPS: '["x"]'}),
             LIST[:1],
             {},
-            "I 10.0.0.1 | InvalidAdditionalInternalIPs",
+            "I 10.0.0.1 | InvalidAnnotation",
             id="invalid additional internal IPs",
         ),
         pytest.param(
@@ -130,7 +130,7 @@ LIST = ["10.0.0.1", "10.0.0.2", "fd00::1"]
         pytest.param(new("10.0.0.100"), ["10.0.0.100"], {}, "I 10.0.0.100", id="virtual IP that the kubelet has"),
         pytest.param(old("I 10.0.0.100"), ["10.0.0.100", "10.0.0.1"], {}, "I 10.0.0.100, E 10.0.0.1", id="taken VIP"),
         pytest.param(new(), [], {}, "- NoAddress", id="silent guest agent"),
-        pytest.param(new("junk"), LIST[:1], {}, "I 10.0.0.1 | InvalidProvidedNodeIP", id="invalid annotation"),
+        pytest.param(new("junk"), LIST[:1], {}, "I 10.0.0.1 | InvalidAnnotation", id="invalid annotation"),
         pytest.param(old("I 10.0.0.2"), LIST, {}, "I 10.0.0.2, E 10.0.0.1, I fd00::1", id="InternalIP stays"),
     ],
 )

@@ -57,4 +57,6 @@ def test_without_vmi_controller_labels_are_set_once(taints: list[dict[str, str]]
 def test_invalid_label_value_is_ignored_with_an_event() -> None:
     labels, events = topology_labels(node(), instance(annotations={ZONE: "zone 1", REGION: "r1"}), follow=True)
     assert labels == {REGION: "r1", OLD_REGION: "r1"}
-    assert [(event.reason.name, event.subject) for event in events] == [("TOPOLOGY_INVALID", f"{ZONE}=zone 1")]
+    assert [(event.reason.name, event.subject) for event in events] == [
+        ("INVALID_ANNOTATION", f"{ZONE} of the VM=zone 1")
+    ]
