@@ -28,40 +28,36 @@ class Invocation(Struct, frozen=True):
     program: str
     """Name to show in the help."""
     words: tuple[str, ...]
-    """Arguments, without a command's name."""
+    """Arguments, without the name of the command."""
     environment: Mapping[str, str]
     proc: Path = Path("/proc")
-    """The proc filesystem, which has the command line of the running program."""
+    """The proc filesystem, which has the command line of the controller."""
 
 
 class Command(Struct, frozen=True):
-    """A subcommand: the first argument, when it is this name."""
+    """A subcommand."""
 
     name: str
     summary: str
     """One sentence for the help."""
     run: Callable[[Invocation], int]
-    """Returns the exit code; errors of the ``CCMError`` family are reported as for a plain run."""
-
-
-_SUMMARIES: Final = {
-    "status": "Show problems, Services, Nodes and both clusters in one view.",
-    "preflight": "Check both clusters as the controller uses them, with a remedy for each failure.",
-    "explain": "Show the state of a Service or a Node, its Events and the next writes.",
-    "cleanup": "List or delete the load balancers of a guest cluster that no longer exists.",
-    "completion": "Print the script that completes command lines in bash, zsh or fish.",
-}
-
-HELP: Final = ("help", "Show the help, or that of a command.")
-VERSION: Final = ("version", "Show the version.")
-"""Words that are no commands of their own."""
+    """Reports errors and returns the exit code."""
 
 
 def _load_and_run(module: str, invocation: Invocation) -> int:
-    """Run a module of this package, which is loaded only now, and return its exit code."""
     code: int = import_module(f"{__name__}.call").perform(invocation, import_module(f"{__name__}.{module}").MANUAL)
     return code
 
 
+_SUMMARIES: Final = {
+    "status": "Show the leader, both clusters, and every problem with its cause.",
+    "preflight": "Check both clusters as the controller uses them, with a remedy for each failure.",
+    "explain": "Show the state of a Service or a Node, what is wrong with it, and the next write.",
+    "cleanup": "List or delete the load balancers of a guest cluster that no longer exists.",
+    "completion": "Print the script that completes command lines in bash, zsh or fish.",
+}
 COMMANDS: Final = tuple(Command(name, text, partial(_load_and_run, name)) for name, text in _SUMMARIES.items())
 """In the order of the help."""
+HELP: Final = ("help", "Show the help, or that of a command.")
+VERSION: Final = ("version", "Show the version.")
+"""Arguments that are no commands of their own."""

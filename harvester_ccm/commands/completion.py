@@ -14,6 +14,7 @@ import shtab
 
 from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP, VERSION
 from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, refuse
+from harvester_ccm.commands.render import Form
 from harvester_ccm.flags import FLAGS, Flag, Group, types
 from harvester_ccm.flags.parser import describe_flags
 from harvester_ccm.names import PROGRAM
@@ -32,7 +33,7 @@ def script(shell: str) -> str:
     for command in COMMANDS:
         manual: Manual = import_module(f"{__package__}.{command.name}").MANUAL
         subparser = commands.add_parser(command.name, help=command.summary, add_help=False)
-        _add_flags(subparser, (*manual.own, *inherited), forms=manual.forms)
+        _add_flags(subparser, (*manual.own, *inherited), forms=tuple(Form))
         if manual.words:
             subparser.add_argument("words", choices=manual.words, nargs="?")
     names = [command.name for command in COMMANDS]
@@ -55,7 +56,7 @@ def _complete(call: Call) -> int:
     (shell,) = expect_arguments(call, ["|".join(SHELLS)])
     if shell not in SHELLS:
         raise refuse(f"no completion for {shell!r}; expected one of: {', '.join(SHELLS)}")
-    call.output.program(script(shell))
+    call.output.write(script(shell))
     return EXIT_OK
 
 

@@ -1,11 +1,13 @@
-"""``explain``: the observed state of a Service or a Node, what is wrong with it, and the next writes. Only reads."""
+"""``explain``: the observed state of a Service or a Node, what is wrong with it, and the next write. Only reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag, refuse
+from harvester_ccm.commands.clusters import open_clusters, read_clusters
 from harvester_ccm.commands.explain_node import explain_node
 from harvester_ccm.commands.explain_service import explain_service
 
@@ -14,7 +16,7 @@ NAMESPACE: Final = flag(
     "Namespace of the Service. Without it: the one in front of its name, else that of the kubeconfig's context.",
     shorthand="n",
 )
-_KINDS: Final[Mapping[str, str]] = {
+_KINDS: Final = {
     **dict.fromkeys(("service", "services", "svc"), "service"),
     **dict.fromkeys(("node", "nodes", "no"), "node"),
 }
@@ -23,12 +25,15 @@ _KINDS: Final[Mapping[str, str]] = {
 
 async def _explain(call: Call) -> int:
     kind, namespace, name = read_target(call.arguments, call.flags[NAMESPACE.name])
-    if kind == "node":
-        document, code = await explain_node(call, name)
-    else:
-        document, code = await explain_service(call, namespace, name)
+    async with open_clusters(call) as (guest, harvester):
+        store = await read_clusters(call.settings, guest, harvester)
+        if kind == "node":
+            document, is_well = await explain_node(store, name, call.settings, harvester)
+        else:
+            key = f"{namespace or guest.namespace}/{name}"
+            document, is_well = await explain_service(store, key, call.settings, harvester)
     call.output.answer(document)
-    return code
+    return EXIT_OK if is_well else EXIT_PROBLEMS
 
 
 def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
@@ -58,12 +63,12 @@ MANUAL: Final = Manual(
         ("Which VM is Node w1, and why does it have its addresses?", "explain node/w1"),
     ),
     meaning="""
-        Prints the observed state of a Service or a Node, its condition, the Events that hold now, and the next writes
-        of the controller. Nothing is written. Use the flags of the controller: the same functions decide here. The
-        command status lists the Services and Nodes that are not ready.
+        Prints the observed state of a Service or a Node, what is wrong with it, and the next write of the controller
+        with the fields that it changes. Nothing is written; a load balancer that would be created is sent to Harvester
+        as a dry run. Use the flags of the controller: the same functions decide here.
 
-        Exit codes: 0 all is well, 1 the object is not ready, a Warning holds, or a cluster cannot be read, 2 the
-        command line cannot be used.
+        Exit codes: 0 all is well, 1 something is wrong with the object, or a cluster cannot be read, 2 the command line
+        cannot be used.
     """,
     own=(OUTPUT, NAMESPACE),
     action=_explain,

@@ -1,93 +1,68 @@
-"""``explain service``: its request, its load balancer, its condition, the Events that hold, and the next writes."""
+"""``explain service``: its request, its load balancers, what is wrong with it, and the next write."""
 
 from __future__ import annotations
 
-from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import Call
-from harvester_ccm.commands.checks_connection import Check, Result
-from harvester_ccm.commands.clusters import open_clusters, read_inventory
-from harvester_ccm.commands.diff import event, service_writes
-from harvester_ccm.commands.dry_run import check_admission
-from harvester_ccm.commands.inventory import Inventory
+from typing import cast
+
+from harvester_ccm.commands.checks import Result, check_admission
+from harvester_ccm.commands.clusters import ClusterStore
+from harvester_ccm.commands.diff import diff, plain, write
 from harvester_ccm.commands.render import Document
-from harvester_ccm.commands.service_view import ServiceView, condition_after, view_of
+from harvester_ccm.commands.verdict import judge_service
+from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError
-from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, WaitReason
 from harvester_ccm.names import VM_NAME
-from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.load_balancer import described
+from harvester_ccm.plan.service.load_balancer import changed_document, described
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.request import Request
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.writes import CreateLoadBalancer, ServicePlan
-from harvester_ccm.redaction import inert
+from harvester_ccm.plan.service.writes import (
+    ChangeLoadBalancer,
+    ChangeService,
+    CreateLoadBalancer,
+    DeleteLoadBalancer,
+    TouchEndpoints,
+    Write,
+    service_patch,
+)
 
 
-async def explain_service(call: Call, namespace: str, name: str) -> tuple[Document, int]:
-    """Return the explanation of a Service, and the exit code. Raises CCMError if it cannot be read."""
-    async with open_clusters(call.settings, call.environment) as clusters:
-        inventory = await read_inventory(clusters)
-        view = view_of(call, inventory)
-        snapshot = view.observe(_find(inventory, namespace or clusters.guest.namespace, name))
-        if view.skip_reason(snapshot):
-            return _skipped(snapshot, view), EXIT_OK
-        plan = plan_service(snapshot)
-        created = (one.body for one in (plan.write, plan.then) if isinstance(one, CreateLoadBalancer))
-        body = plan.check or next(created, None)
-        check = None
-        if body is not None:
-            check = await check_admission(clusters.harvester, described(body, snapshot), inventory.namespace)
-    return _explained(snapshot, plan, view, check)
-
-
-def _find(inventory: Inventory, namespace: str, name: str) -> Service:
-    key = f"{namespace}/{name}"
-    service = next((one for one in inventory.services if one.metadata.key == key), None)
-    if service is None:
-        elsewhere = (one.metadata for one in inventory.services if one.metadata.name == name)
-        there = " or ".join(sorted(f"-n {one.namespace}" for one in elsewhere))
-        raise CCMError(f"there is no Service {key} in this cluster" + (f"; did you mean {there}?" if there else ""))
-    return service
-
-
-def _skipped(snapshot: ServiceSnapshot, view: ServiceView) -> Document:
-    return {**_observed(snapshot), "skipReason": view.skip_reason(snapshot), "notes": list(view.inventory.notes)}
-
-
-def _explained(
-    snapshot: ServiceSnapshot, plan: ServicePlan, view: ServiceView, check: Check | None
-) -> tuple[Document, int]:
-    outcome = plan.outcome
-    condition = condition_after(plan, snapshot) if plan.condition is not None else None
-    is_rejected = check is not None and check.result is Result.FAILED
-    has_warning = any(one.type == "Warning" for one in plan.events)
-    is_bad = condition is not None and condition.status == "False"
-    is_unread = not snapshot.harvester_known
+async def explain_service(
+    store: ClusterStore, key: str, settings: Settings, harvester: ApiClient
+) -> tuple[Document, bool]:
+    """Return the explanation of a Service, and whether all is well. Raises CCMError if there is no such Service."""
+    snapshot, plan, verdict = judge_service(store, _find(store, key), settings)
+    writes = [one for one in (plan.write, plan.then) if one is not None]
+    body = plan.check or next((one.body for one in writes if isinstance(one, CreateLoadBalancer)), None)
+    check = await check_admission(harvester, described(body, snapshot), store.cluster.namespace) if body else None
+    problem = None if snapshot.harvester_known else snapshot.harvester_problem
+    is_named = any(one.reason == "HarvesterUnavailable" for one in verdict.reasons)
     document = {
         **_observed(snapshot),
-        "condition": _condition(condition) if condition else None,
-        "problem": harvester_unavailable(snapshot.harvester_problem).message if is_unread and not is_bad else "",
-        # The message of an Event that says why the Service is not ready is that of the condition.
-        "events": [event(one) for one in plan.events if condition is None or inert(one.message) != condition.message],
-        "waitsFor": "" if isinstance(outcome, Done) else WaitReason(outcome.reason).meaning,
-        "dryRun": {"result": check.result.lower(), "detail": check.detail, "advice": check.advice} if check else None,
-        "nextWrites": service_writes(plan, snapshot),
-        "notes": list(view.inventory.notes),
+        **verdict.explained(),
+        "problem": harvester_unavailable(problem).message if problem and not is_named else "",
+        "waitsFor": "" if isinstance(plan.outcome, Done) else WaitReason(plan.outcome.reason).meaning,
+        "dryRun": dict(zip(("result", "detail", "advice"), map(str, check), strict=True)) if check else None,
+        "nextWrites": [_described(one, snapshot) for one in writes],
+        "notes": store.notes,
     }
-    failed = has_warning or is_bad or is_rejected or is_unread
-    return document, EXIT_PROBLEMS if failed else EXIT_OK
+    is_rejected = check is not None and check[0] is Result.FAILED
+    return document, not ((verdict.is_problem and not verdict.waits) or is_rejected or problem)
 
 
-def _condition(condition: ServiceCondition) -> Document:
-    return {
-        "ready": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "since": condition.last_transition_time,
-    }
+def _find(store: ClusterStore, key: str) -> Service:
+    service = store.services.get(key)
+    if service is None:
+        name = key.partition("/")[2]
+        elsewhere = sorted(f"-n {one.metadata.namespace}" for one in store.services.all() if one.metadata.name == name)
+        hint = f"; did you mean {' or '.join(elsewhere)}?" if elsewhere else ""
+        raise CCMError(f"there is no Service {key} in this cluster{hint}")
+    return service
 
 
 def _observed(snapshot: ServiceSnapshot) -> Document:
@@ -142,3 +117,25 @@ def _load_balancer(load_balancer: LoadBalancer) -> Document:
         "vms": list((spec.backend_server_selector or {}).get(VM_NAME) or ()),
         "backends": list(load_balancer.backends),
     }
+
+
+def _described(planned: Write, snapshot: ServiceSnapshot) -> Document:
+    """Return a write with the fields that it changes."""
+    service = snapshot.service
+    match planned:
+        case ChangeService(change=change):
+            patch = service_patch(service, change)
+            # The condition is part of the explanation already.
+            status = cast("Document", patch.get("status") or {})
+            patch["status"] = {key: value for key, value in status.items() if key != "conditions"}
+            return write(f"patch Service {service.metadata.key}", diff(plain(service), patch))
+        case CreateLoadBalancer(name=name, body=body):
+            return write(f"create LoadBalancer {name}", diff({}, described(body, snapshot)))
+        case ChangeLoadBalancer(name=name):
+            current = next(one.load_balancer for one in snapshot.match.claims if one.name == name)
+            after = changed_document(current, planned)
+            return write(f"update LoadBalancer {name}", diff(current.document(), after, complete=True))
+        case DeleteLoadBalancer(name=name):
+            return write(f"delete LoadBalancer {name}")
+        case TouchEndpoints():
+            return write(f"patch an EndpointSlice of Service {service.metadata.key}")

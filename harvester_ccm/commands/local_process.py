@@ -30,16 +30,14 @@ _MEANT_WITH: Final[Mapping[str, frozenset[str]]] = {
 
 
 def running_flags(proc: Path) -> FlagValues | None:
-    """Return the flags of process 1 in ``proc``; None if it is another program, or a command of this one.
-
-    The program's name can follow an interpreter or an init process: ``python3 /usr/bin/harvester-cloud-provider``.
-    """
+    """Return the flags of process 1 in ``proc``; None if it is another program, or a command of this one."""
     try:
         line = (proc / "1" / "cmdline").read_bytes()
     except OSError:
         return None
     words = line.decode("utf-8", "surrogateescape").removesuffix("\0").split("\0")
     names = [PurePath(word).name for word in words]
+    # The name can follow an interpreter or an init process.
     start = next((at for at, name in enumerate(names, 1) if name in (*PROGRAM_NAMES, "harvester_ccm")), None)
     if start is None or words[start : start + 1] in [[command.name] for command in COMMANDS]:
         return None

@@ -1,136 +1,134 @@
 """``preflight``: checks both clusters as the controller uses them, with the remedy for each failure.
 
-Both clusters are checked at the same time, every request has a time limit, and a failed check skips those that depend
-on it: with two servers that never respond, the command ends after some seconds.
+Both clusters are checked at the same time, and a failed check skips those that depend on it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from typing import Final
 
-from msgspec import Struct, field
+import msgspec
+from rich.console import RenderableType
+from rich.text import Text
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments
-from harvester_ccm.commands.checks_connection import BOTH, FLAGS, UNREADABLE, Check, Result, check_connection
-from harvester_ccm.commands.checks_content import (
-    Served,
-    api_check,
-    is_harvester,
-    kept_addresses_check,
-    load_balancer_check,
-    name_check,
-    node_addresses_check,
-    node_check,
-    rights_check,
-    served_by,
-    shared_addresses_check,
-    vm_check,
-    webhook_check,
-)
-from harvester_ccm.commands.clusters import AskingClient, in_both, read_guest, read_harvester
-from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.render import Output, hanging, table_row
-from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of, review
-from harvester_ccm.config import NODE_CONTROLLER, Settings
-from harvester_ccm.errors import CredentialError, rbac_hint
+from harvester_ccm.commands.checks import Check, Finding, Result, check_admission, check_connection
+from harvester_ccm.commands.checks_content import check_content
+from harvester_ccm.commands.clusters import GUEST, HARVESTER, ask, list_clusters
+from harvester_ccm.commands.render import Document, table
+from harvester_ccm.commands.rights import Collection, Right, collections_of, review
+from harvester_ccm.config import Settings
+from harvester_ccm.errors import CCMError, CredentialError, Forbidden, NotServed, binding
+from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.model.harvester import ClusterIdentity
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
+from harvester_ccm.model.meta import ObjectMeta
+from harvester_ccm.plan.service.load_balancer import new_load_balancer
+from harvester_ccm.plan.service.request import read_request
 
-COLUMNS: Final = (9, 35, 7)
-"""Widths of the columns."""
-API_VERSIONS: Final = "API versions"
-HEADING: Final = ("WHERE", "CHECK", "RESULT", "DETAIL")
-
-
-class _Side(Struct):
-    """The result for one cluster."""
-
-    where: str
-    checks: list[Check] = field(default_factory=list)
-    served: Served | None = None
-    """The APIs of the server; None if it cannot be reached."""
-    inventory: Inventory | None = None
-    """Its objects; None if it cannot be used."""
+FLAGS: Final = "flags"
+_UNUSABLE_FILE: Final = {
+    HARVESTER: "Correct --cloud-config or what is in the file; generate_addon.sh makes a new one",
+    GUEST: "Correct --kubeconfig or KUBECONFIG, or what is in the file; in a pod leave both out",
+}
 
 
 async def _preflight(call: Call) -> int:
-    """Print all checks and return the exit code."""
     expect_arguments(call, [])
     settings, environment = call.settings, call.environment
-    row = partial(Check, FLAGS, "cluster name")
-    warnings = [row(Result.WARNING, text) for text in settings.warnings]
-    harvester, guest = await asyncio.gather(
-        _check_cluster(HARVESTER, settings, lambda: harvester_credentials(settings.harvester, environment)),
-        _check_cluster(GUEST, settings, lambda: guest_credentials(settings.guest, environment)),
-    )
-    if harvester.served and guest.served and is_harvester(guest.served) and not is_harvester(harvester.served):
-        for side in (harvester, guest):
-            position = [one.name for one in side.checks].index(API_VERSIONS)
-            side.checks[position:] = [Check(side.where, API_VERSIONS, Result.FAILED, *_SWAPPED[side.where])]
-            side.inventory = None
-    flags = warnings or [row(Result.OK, f"{settings.harvester.cluster_name!r}")]
-    checks = [*flags, *harvester.checks, *guest.checks, *_together(settings, harvester, guest)]
-    print_checks(call.output, checks)
+    names = [Check(FLAGS, "cluster name", Result.WARNING, text) for text in settings.warnings]
+    names = names or [Check(FLAGS, "cluster name", Result.OK, f"{settings.harvester.cluster_name!r}")]
+    async with AsyncExitStack() as stack:
+        of_harvester, of_guest = await asyncio.gather(
+            _check_cluster(HARVESTER, settings, lambda: harvester_credentials(settings.harvester, environment), stack),
+            _check_cluster(GUEST, settings, lambda: guest_credentials(settings.guest, environment), stack),
+        )
+        clients = [client for _, client in (of_harvester, of_guest) if client is not None]
+        content = list(check_content(await list_clusters(settings, *clients), settings)) if clients else []
+    checks = [*names, *of_harvester[0], *of_guest[0], *content]
+    call.output.answer(document_of(checks), preflight_text)
     return EXIT_PROBLEMS if any(one.result is Result.FAILED for one in checks) else EXIT_OK
 
 
-def _together(settings: Settings, harvester: _Side, guest: _Side) -> Iterator[Check]:
-    """Yield the checks that need both clusters; one row replaces all of them if one cluster cannot be used."""
-    checks = {"Nodes and VMs": node_check, "cluster name": name_check, "load balancers": load_balancer_check}
-    if harvester.inventory is None or guest.inventory is None:
-        lost = " and ".join(side.where for side in (harvester, guest) if side.inventory is None)
-        yield Check(BOTH, f"{len(checks)} checks", Result.SKIPPED, f"{', '.join(checks)}: {lost} cannot be used")
-        return
-    inventory = in_both(guest.inventory, harvester.inventory)
-    cluster = ClusterIdentity.of(settings, inventory.namespace, inventory.cluster_uid)
-    for check in checks.values():
-        yield check(inventory, cluster)
-    remarks = [kept_addresses_check(inventory, cluster), shared_addresses_check(inventory)]
-    if NODE_CONTROLLER in settings.controllers:
-        remarks.append(node_addresses_check(inventory, cluster, settings.nodes))
-    yield from (remark for remark in remarks if remark is not None)
-
-
-async def _check_cluster(where: str, settings: Settings, load: Callable[[], Credentials]) -> _Side:
-    """Return the result for one cluster. A failed check ends it."""
-    side = _Side(where)
+async def _check_cluster(
+    where: str, settings: Settings, load: Callable[[], Credentials], stack: AsyncExitStack
+) -> tuple[list[Check], ApiClient | None]:
+    """Return the checks of one cluster, and its client if it can be used; ``stack`` closes the client."""
+    file = "cloud-config" if where == HARVESTER else "kubeconfig"
     try:
         credentials = load()
     except CredentialError as error:
-        name = "cloud-config" if where == HARVESTER else "kubeconfig"
-        side.checks.append(Check(where, name, Result.FAILED, str(error), UNREADABLE[where]))
-        return side
-    namespace = credentials.namespace or "default"
-    ok = Check(where, "kubeconfig", Result.OK, credentials.origin)
-    side.checks.append(_namespace_check(credentials, namespace) if where == HARVESTER else ok)
-    async with AskingClient(credentials, cluster=where) as client:
-        user = await check_connection(client, where, side.checks.append)
-        if user is None:
-            return side
-        side.served = await served_by(client)
-        apis = api_check(side.served, where)
-        side.checks.append(apis)
-        if apis.result is Result.FAILED:
-            skipped = "this server lacks the APIs that they are about"
-            side.checks.append(Check(where, "all others", Result.SKIPPED, skipped))
-            return side
-        collections = collections_of(where, settings)
-        reviewed, inventory = await asyncio.gather(
-            review(client, collections, namespace if where == HARVESTER else ""),
-            read_harvester(client) if where == HARVESTER else read_guest(client),
+        return [Check(where, file, Result.FAILED, str(error), _UNUSABLE_FILE[where])], None
+    checks = [Check(where, file, *_check_file(credentials, where))]
+    client = await stack.enter_async_context(ApiClient(credentials, cluster=where))
+    of_connection, user = await check_connection(client, where)
+    checks += of_connection
+    if user is not None and where == HARVESTER:
+        checks.append(Check(where, "API versions", *await check_versions(client)))
+    if user is None or checks[-1].result is Result.FAILED:
+        return checks, None
+    namespace = client.namespace if where == HARVESTER else ""
+    collections = collections_of(where, settings)
+    reviewed = await review(client, collections, namespace)
+    grantee = _grantee(where, user, namespace)
+    checks += (Check(where, one.title, *check_rights(one, reviewed[one.title], grantee)) for one in collections)
+    if where == HARVESTER:
+        cluster = ClusterIdentity.of(settings, namespace)
+        checks.append(Check(where, "webhook", *await check_admission(client, _example(cluster), namespace)))
+    return checks, client
+
+
+def _check_file(credentials: Credentials, where: str) -> Finding:
+    if where == GUEST:
+        return Result.OK, credentials.origin, ""
+    if credentials.namespace:
+        return Result.OK, f"{credentials.origin}, namespace {credentials.namespace}", ""
+    text = f"{credentials.origin}, its context names no namespace: default is used"
+    return Result.WARNING, text, "Name the namespace of this cluster's VMs in the context of the cloud-config"
+
+
+async def check_versions(client: ApiClient) -> Finding:
+    """Check that Harvester serves its API in the version that is used."""
+    used = (LOAD_BALANCERS.api_version, VIRTUAL_MACHINES.api_version)
+    responses = await asyncio.gather(*(ask(client.request("GET", f"/apis/{one}")) for one in used))
+    if isinstance(error := next((one for one in responses if isinstance(one, CCMError)), None), CCMError):
+        missing = ", ".join(one for one, found in zip(used, responses, strict=True) if isinstance(found, NotServed))
+        advice = (
+            "Check that the server in the cloud-config is Harvester, and that --cloud-config and --kubeconfig are not "
+            "swapped. Harvester before 1.2 is not supported: upgrade it"
         )
-        side.inventory, grantee = inventory, _grantee(where, user, namespace)
-        side.checks += (rights_check(where, one, reviewed[one.title], grantee=grantee) for one in collections)
-        if where == HARVESTER:
-            guest = ClusterIdentity.of(settings, namespace)
-            side.checks += [await webhook_check(client, guest), vm_check(inventory, guest)]
-    return side
+        return (
+            (Result.FAILED, f"not served: {missing}", advice) if missing else (Result.FAILED, f"unknown: {error}", "")
+        )
+    return Result.OK, ", ".join(used), ""
+
+
+def check_rights(collection: Collection, reviewed: Sequence[tuple[Right, bool | CCMError]], grantee: str) -> Finding:
+    """Check the permissions on one kind of object; ``grantee`` says where to grant what is missing."""
+    verbs = [right.verb for right, _ in reviewed]
+    unknown = next((granted for _, granted in reviewed if isinstance(granted, CCMError)), None)
+    missing = [right for right, granted in reviewed if granted is False]
+    if missing:
+        losses = "; ".join(f"{right.verb}: {right.loss}" for right in missing)
+        if len(missing) == len(verbs) > 1:
+            worst = next((right for right in missing if right.required), missing[0])
+            losses = f"do anything ({', '.join(verbs)}): {worst.loss}"
+        listed = ", ".join(right.verb for right in missing)
+        group = f" ({collection.group})" if collection.group else ""
+        result = Result.FAILED if any(right.required for right in missing) else Result.WARNING
+        return result, f"may not {losses}", f"Grant {listed} on {collection.title}{group} {grantee}"
+    if unknown is not None:
+        text = f"unknown: {unknown}"
+        advice = "The controller does not work while this server is like that. Check its health and its load"
+        return (Result.SKIPPED, text, "") if isinstance(unknown, Forbidden) else (Result.FAILED, text, advice)
+    return Result.OK, f"may {', '.join(verbs)}", ""
 
 
 def _grantee(where: str, user: str, namespace: str) -> str:
@@ -140,53 +138,26 @@ def _grantee(where: str, user: str, namespace: str) -> str:
     return f"{who}: {rbac_hint(namespace)}"
 
 
-_SWAPPED: Final = {
-    HARVESTER: (
-        "this server has no load balancers of Harvester, and that of the guest has: the two kubeconfigs are swapped",
-        "Give --cloud-config the kubeconfig of Harvester, and --kubeconfig that of this cluster",
-    ),
-    GUEST: ("this server is a Harvester: the two kubeconfigs are swapped", ""),
-}
+def _example(cluster: ClusterIdentity) -> Document:
+    """Return a load balancer as the controller creates it."""
+    service = Service(metadata=ObjectMeta(name="preflight", namespace="default", uid="preflight"))
+    return new_load_balancer(service, read_request(service), cluster, {})
 
 
-def _namespace_check(credentials: Credentials, namespace: str) -> Check:
-    row = partial(Check, HARVESTER, "cloud-config")
-    if credentials.namespace:
-        return row(Result.OK, f"{credentials.origin}, namespace {namespace}")
-    return row(
-        Result.WARNING,
-        f"{credentials.origin}, its context names no namespace: {namespace} is used",
-        "Name the namespace of this cluster's VMs in the context of the cloud-config",
-    )
+def document_of(checks: Sequence[Check]) -> Document:
+    """Return the document of all checks, with the worst result."""
+    worst = (one for one in (Result.FAILED, Result.WARNING) if any(check.result is one for check in checks))
+    return {"result": next(worst, Result.OK), "checks": [msgspec.to_builtins(one) for one in checks]}
 
 
-def print_checks(output: Output, checks: Sequence[Check]) -> None:
-    """Print the checks, with the advice below each row, and the summary."""
-    counts = Counter(one.result for one in checks)
-    if output.scripted:
-        worst = next((one for one in (Result.FAILED, Result.WARNING) if counts[one]), Result.OK)
-        output.document({"result": worst.lower(), "checks": [one.document() for one in checks]})
-        return
-    output.line(table_row(HEADING, COLUMNS, width=output.width))
-    for one in checks:
-        output.line(table_row((one.where, one.name, one.result, one.detail), COLUMNS, width=output.width))
-        if one.advice:
-            output.line(hanging(one.advice, first="    → ", width=output.width))
-    output.line(f"\n{_summary(counts)}")
-
-
-def _summary(counts: Mapping[Result, int]) -> str:
-    """Return the last line.
-
-    >>> _summary({Result.FAILED: 1, Result.WARNING: 2, Result.SKIPPED: 1, Result.OK: 5})
-    'NOT READY: 1 problem, 2 warnings, 1 skipped, 5 ok.'
-    >>> _summary({Result.OK: 30, Result.WARNING: 1})
-    'READY: 1 warning, 30 ok.'
-    """
-    nouns = {Result.FAILED: "problem", Result.WARNING: "warning"}
-    told = [f"{counts[one]} {noun}{'s' * (counts[one] > 1)}" for one, noun in nouns.items() if counts.get(one)]
-    told += [f"{counts[one]} {one}" for one in (Result.SKIPPED, Result.OK) if counts.get(one)]
-    return f"{'NOT READY' if counts.get(Result.FAILED) else 'READY'}: {', '.join(told)}."
+def preflight_text(document: Document) -> Iterator[RenderableType]:
+    """Yield the table of all checks, with the advice below each row, and the summary."""
+    checks = document["checks"]
+    rows = [{key: one[key] for key in ("where", "check", "result", "detail")} for one in checks]
+    yield from table(rows, below=[f"→ {one['advice']}" if one["advice"] else "" for one in checks])
+    counts = Counter(one["result"] for one in checks)
+    counted = ", ".join(f"{counts[result]} {result}" for result in Result if counts[result])
+    yield Text(f"\n{'NOT READY' if counts[Result.FAILED] else 'READY'}: {counted}.")
 
 
 MANUAL: Final = Manual(
@@ -199,9 +170,9 @@ MANUAL: Final = Manual(
         ("Only the result, for a script.", "preflight -o json"),
     ),
     meaning="""
-        Checks both clusters with the flags and credentials of the running program: addresses, TLS, credentials, every
-        right that is used, API versions, namespace, VMs and their labels, the cluster name. For each fault the table
-        says what to do. Nothing is changed.
+        Checks both clusters with the flags and credentials of the controller: addresses, TLS, credentials, every
+        permission that is used, API versions, namespace, VMs and their labels, the cluster name. The table names a
+        remedy for each failure. Nothing is changed.
 
         Exit codes: 0 all is well (warnings may be left), 1 something failed, 2 the flags cannot be used.
     """,

@@ -13,17 +13,15 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.commands.clusters import Asked, ask
+from harvester_ccm.commands.clusters import HARVESTER, ask
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
+from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.reviews import ACCESS_REVIEWS, SUBJECT_REVIEWS, ask_review
+from harvester_ccm.kube.reviews import ACCESS_REVIEWS, ask_review
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-
-GUEST: Final = "guest"
-HARVESTER: Final = "harvester"
 
 POLLED: Final = "changes are noticed late: the list is read again every minute"
 
@@ -196,21 +194,19 @@ def collections_of(cluster: str, settings: Settings) -> tuple[Collection, ...]:
     return tuple(one for one in used if one.rights)
 
 
-Reviewed = tuple[Right, Asked[bool]]
-
-
-async def review(client: ApiClient, collections: Iterable[Collection], namespace: str) -> dict[str, list[Reviewed]]:
-    """Return for each collection, by title, which of its rights are granted; ``namespace`` is that of Harvester."""
+async def review(
+    client: ApiClient, collections: Iterable[Collection], namespace: str
+) -> dict[str, list[tuple[Right, bool | CCMError]]]:
+    """Return for each collection, by title, which permissions are granted; ``namespace`` is that of Harvester."""
     placed = [(one, right) for one in collections for right in one.rights]
-    answers = await asyncio.gather(*(ask(_access(client, one, right, namespace)) for one, right in placed))
-    found: dict[str, list[Reviewed]] = {}
+    answers = await asyncio.gather(*(ask(_is_granted(client, one, right, namespace)) for one, right in placed))
+    found: dict[str, list[tuple[Right, bool | CCMError]]] = {}
     for (one, right), answer in zip(placed, answers, strict=True):
         found.setdefault(one.title, []).append((right, answer))
     return found
 
 
-async def _access(client: ApiClient, collection: Collection, right: Right, namespace: str) -> bool:
-    """Return whether one verb is allowed."""
+async def _is_granted(client: ApiClient, collection: Collection, right: Right, namespace: str) -> bool:
     attributes = {
         "namespace": namespace or collection.namespace,
         "verb": right.verb,
@@ -221,9 +217,3 @@ async def _access(client: ApiClient, collection: Collection, right: Right, names
     }
     known = {key: value for key, value in attributes.items() if value}
     return (await ask_review(client, ACCESS_REVIEWS, {"resourceAttributes": known})).allowed
-
-
-async def who_am_i(client: ApiClient) -> Asked[str]:
-    """Return the user name that the server knows the credential by."""
-    asked = await ask(ask_review(client, SUBJECT_REVIEWS, {}))
-    return Asked(asked.answer.user_info.username if asked.answer else None, asked.error)

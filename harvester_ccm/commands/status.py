@@ -1,131 +1,277 @@
-"""``status``: lists both clusters and prints the state of every object, problems first. Only reads."""
+"""``status``: lists both clusters and prints what is wrong with the reason and the message of the Event. Only reads."""
 
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, NoReturn
 
-import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, flag, refuse, switch
-from harvester_ccm.commands.clusters import Asked, ask, open_clusters, read_inventory
-from harvester_ccm.commands.service_view import view_of
-from harvester_ccm.commands.status_report import (
-    Leader,
-    Server,
-    Status,
-    harvester_error,
-    lease_problems,
-    report,
-    server_problems,
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, refuse, switch
+from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, ask, open_clusters, read_clusters
+from harvester_ccm.commands.render import Document, describe, harmless, table
+from harvester_ccm.commands.verdict import (
+    Reason,
+    State,
+    Verdict,
+    judge_node,
+    judge_service,
+    seconds_between,
+    warnings_in,
 )
-from harvester_ccm.commands.status_view import status_lines
-from harvester_ccm.config import LeaderElectionSettings
-from harvester_ccm.errors import CCMError, NotFound
+from harvester_ccm.config import SERVICE_CONTROLLER, LeaderElectionSettings, Settings
+from harvester_ccm.errors import CCMError, NotFound, Unauthorized, renewal
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.flowcontrol import loop_time, time_text
 from harvester_ccm.kube.tokens import FixedToken, token_account, token_end
-from harvester_ccm.model.core import LEASES, Lease
-from harvester_ccm.redaction import inert, redact_text
+from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
+from harvester_ccm.plan.service.messages import harvester_unavailable
+from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
+from harvester_ccm.plan.service.ownership import made_for
+from harvester_ccm.plan.service.scope import may_be_ours
 
-NAMESPACE: Final = flag("namespace", "Only Services of this namespace of the guest cluster.", shorthand="n")
 WATCH: Final = switch("watch", "List again and show the result in place, until Ctrl-C.", shorthand="w")
 WATCH_SECONDS: Final = 2.0
 """Minimum time between two lists."""
 WATCH_SHARE: Final = 4.0
 """The time between two lists, as a multiple of the time that one takes."""
+SOON: Final = timedelta(days=14)
+"""A token that expires within this time is a problem."""
+_UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+_NOT_RECONCILED: Final = "Nothing is reconciled. Check the pods of the controller and their log"
+
+Line = tuple[str, Verdict]
+"""Kind and name of an object, with its verdict."""
 
 
 async def _status(call: Call) -> int:
     expect_arguments(call, ())
     if call.flags[WATCH.name]:
         await _watch(call)
-    status = await _read(call)
-    if call.output.scripted:
-        call.output.document(msgspec.to_builtins(status))
-    else:
-        for line in status_lines(status, width=call.output.width):
-            call.output.line(line)
-    return EXIT_PROBLEMS if status.problems else EXIT_OK
+    document = await _read(call)
+    call.output.answer(document, status_text)
+    return EXIT_PROBLEMS if document["problems"] else EXIT_OK
 
 
 async def _watch(call: Call) -> NoReturn:
-    if call.output.scripted or not call.output.is_terminal:
+    if not call.output.is_terminal:
         raise refuse("--watch needs a terminal; in a script, repeat status -o json")
-    while True:
-        began = loop_time()
-        try:
-            lines = list(status_lines(await _read(call), width=call.output.width))
-        except CCMError as error:
-            lines = [f"{datetime.now(UTC):%H:%M:%S} UTC: {redact_text(str(error))}"]
-        call.output.screen(lines)
-        await asyncio.sleep(max(WATCH_SECONDS, WATCH_SHARE * (loop_time() - began)))
+    with call.output.live() as live:
+        while True:
+            began = loop_time()
+            try:
+                text = Group(*status_text(harmless(await _read(call))))
+            except CCMError as error:
+                text = Group(Text(harmless(f"{datetime.now(UTC):%H:%M:%S} UTC: {error}")))
+            live.update(text, refresh=True)
+            await asyncio.sleep(max(WATCH_SECONDS, WATCH_SHARE * (loop_time() - began)))
 
 
-async def _read(call: Call) -> Status:
+async def _read(call: Call) -> Document:
     settings = call.settings
-    async with open_clusters(settings, call.environment) as clusters:
-        inventory, lease = await asyncio.gather(
-            read_inventory(clusters), _read_lease(settings.leader_election, clusters.guest)
+    async with open_clusters(call) as (guest, harvester):
+        store, (lease, of_lease) = await asyncio.gather(
+            read_clusters(settings, guest, harvester), _read_lease(settings, guest)
         )
-        error = harvester_error(inventory.problems)
-        servers = (_server(clusters.guest, None), _server(clusters.harvester, error))
-    if lease.error is not None:
-        inventory = msgspec.structs.replace(inventory, problems={**inventory.problems, LEASES.plural: lease.error})
-    held = lease.answer.spec if lease.answer is not None else None
-    frame = Status(
-        observed=time_text(inventory.taken),
-        cluster=settings.harvester.cluster_name,
-        namespace=inventory.namespace,
-        leader=Leader(identity=inert(held.holder_identity or ""), since=inert(held.acquire_time or ""))
-        if held
-        else None,
-        servers=servers,
-        problems=(
-            *lease_problems(lease.answer, inventory.taken),
-            *server_problems(error, servers, inventory.taken),
-        ),
-    )
-    return report(frame, view_of(call, inventory), settings, namespace=call.flags[NAMESPACE.name])
+    services, nodes = list(_services(store, settings)), list(_nodes(store, settings))
+    lines = [*of_lease, *_server_lines(store, guest, harvester), *services, *nodes, *_orphans(store, settings)]
+    return {
+        "cluster": settings.harvester.cluster_name,
+        "namespace": store.cluster.namespace,
+        "observed": time_text(store.taken),
+        "leader": {"identity": lease.holder_identity, "since": lease.acquire_time} if lease else None,
+        "guest": _server(guest, None),
+        "harvester": _server(harvester, store.harvester_problem),
+        "services": _counts(services),
+        "nodes": _counts(nodes),
+        "problems": list(_problems(lines, is_away=store.harvester_problem is not None)),
+        "notes": [*settings.warnings, *store.notes],
+    }
 
 
-async def _read_lease(election: LeaderElectionSettings, guest: ApiClient) -> Asked[Lease]:
-    """Return the Lease, an empty one if it does not exist."""
+async def _read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | None, list[Line]]:
+    """Return the Lease without the holder if it has expired, None without leader election, and its problem.
+
+    The clocks of the holder and of this process can differ. If the Lease looks expired, it is therefore read again
+    after a time in which a leader renews it.
+    """
+    election = settings.leader_election
     if not election.enabled:
-        return Asked()
-    asked = await ask(guest.get(LEASES, election.name, namespace=election.namespace))
-    return Asked(answer=Lease()) if isinstance(asked.error, NotFound) else asked
+        return None, []
+    read = partial(guest.get, LEASES, election.name, namespace=election.namespace)
+    before = lease = await ask(read())
+    if _is_overdue(lease, election):
+        await asyncio.sleep(2 * election.retry_period)
+        lease = await ask(read())
+    spec = LeaseSpec() if isinstance(lease, CCMError) else lease.spec
+    holder, since = spec.holder_identity or "", ""
+    if isinstance(lease, CCMError) and not isinstance(lease, NotFound):
+        reason = Reason("LeaseNotReadable", str(lease))
+    elif holder and not (_is_overdue(lease, election) and lease == before):
+        return spec, []
+    elif holder:
+        since = spec.renew_time or ""
+        reason = Reason("LeaseExpired", f"{holder} has not renewed the Lease and does not lead. {_NOT_RECONCILED}")
+    else:
+        reason = Reason("NoLeader", f"No replica of the controller leads. {_NOT_RECONCILED}")
+    return LeaseSpec(), [(f"Lease {election.namespace}/{election.name}", Verdict(State.NONE, since, (reason,)))]
 
 
-def _server(client: ApiClient, error: CCMError | None) -> Server:
+def _is_overdue(lease: Lease | CCMError, election: LeaderElectionSettings) -> bool:
+    """Return whether the holder should have renewed a Lease, by the clock of this machine."""
+    if isinstance(lease, CCMError) or not lease.spec.holder_identity:
+        return False
+    age = seconds_between(lease.spec.renew_time, datetime.now(UTC))
+    return age is not None and age > (lease.spec.lease_duration_seconds or election.lease_duration)
+
+
+def _server(client: ApiClient, error: CCMError | None) -> Document:
+    end = _token_end(client)
+    return {
+        "url": client.credentials.server,
+        "problem": str(error) if error is not None else "",
+        "tokenExpires": time_text(end) if end is not None else "",
+    }
+
+
+def _token_end(client: ApiClient) -> datetime | None:
+    """Return when the token of a credential expires; None if it does not, or if it is renewed before."""
     source = client.credentials.token
-    # Any other token is renewed before it expires.
-    token = source.get() if isinstance(source, FixedToken) else None
-    end = token_end(token)
-    return Server(
-        cluster=client.cluster,
-        url=inert(client.credentials.server),
-        problem=inert(str(error)) if error is not None else "",
-        token_expires=time_text(end) if end is not None else "",
-        account=token_account(token),
-    )
+    return token_end(source.get()) if isinstance(source, FixedToken) else None
+
+
+def _server_lines(store: ClusterStore, *clients: ApiClient) -> Iterator[Line]:
+    error = store.harvester_problem
+    if error is not None:
+        yield "Harvester", Verdict(State.NONE, reasons=tuple(warnings_in([harvester_unavailable(error)])))
+    for client in clients:
+        end = _token_end(client)
+        # A rejected token is a problem of its own, with the same remedy.
+        is_rejected = client.cluster == HARVESTER and isinstance(error, Unauthorized)
+        if end is not None and end - store.taken < SOON and not is_rejected:
+            verb, reason = ("expired", "TokenExpired") if end <= store.taken else ("expires", "TokenExpires")
+            remedy = renewal(client.cluster, token_account(client.credentials.token.get()))
+            text = f"The token for {client.cluster} {verb} on {end:%Y-%m-%d}. {remedy}"
+            yield client.cluster.capitalize(), Verdict(State.NONE, reasons=(Reason(reason, text),))
+
+
+def _services(store: ClusterStore, settings: Settings) -> Iterator[Line]:
+    """Yield the Services of type LoadBalancer, and those that give up a load balancer."""
+    for one in store.services.all():
+        is_listed = one.spec.type == "LoadBalancer" and not one.metadata.deleting
+        if is_listed or may_be_ours(one, store.cluster):
+            _, _, verdict = judge_service(store, one, settings)
+            if is_listed or verdict.state is not State.UNMANAGED:
+                yield f"Service {one.metadata.key}", verdict
+
+
+def _nodes(store: ClusterStore, settings: Settings) -> Iterator[Line]:
+    for one in store.nodes.all():
+        yield f"Node {one.metadata.name}", judge_node(store, one, settings)[2]
+
+
+def _orphans(store: ClusterStore, settings: Settings) -> Iterator[Line]:
+    """Yield the load balancers of this cluster without a Service."""
+    for one in store.load_balancers.all() if SERVICE_CONTROLLER in settings.controllers else ():
+        if is_orphan(one, service_of(one, store.services), store.cluster):
+            why = deletion_obstacle(one, store.services, store.load_balancers) or ORPHANED
+            reason = Reason("Orphaned", f"Service {made_for(one)} does not exist. {why[0].upper()}{why[1:]}")
+            yield f"LoadBalancer {one.metadata.name}", Verdict(State.ORPHANED, reasons=(reason,))
+
+
+def _counts(lines: Iterable[Line]) -> dict[str, int]:
+    found = Counter(verdict.state for _, verdict in lines)
+    return {str(state): found[state] for state in State if found[state]}
+
+
+def _problems(lines: Iterable[Line], *, is_away: bool) -> Iterator[Document]:
+    """Yield what is wrong, the worst states first. That Harvester cannot be read is explained only once."""
+    states = list(State)
+    for name, verdict in sorted(lines, key=lambda line: (states.index(line[1].state), line[0])):
+        for one in verdict.reasons if verdict.is_problem else ():
+            is_known = is_away and verdict.state is not State.NONE and one.reason == "HarvesterUnavailable"
+            message = "See the problem of Harvester" if is_known else one.message
+            row = {"object": name, "state": str(verdict.state), "since": verdict.since}
+            yield {**row, "reason": one.reason, "message": message}
+
+
+def status_text(document: Document) -> Iterator[RenderableType]:
+    """Yield the lines of a status: the clusters, the problems, and what could not be read."""
+    now, problems = datetime.fromisoformat(document["observed"]), document["problems"]
+    leader = document["leader"] or {"identity": "", "since": ""}
+    since = age(leader["since"], now)
+    head = {
+        "cluster": f"{document['cluster']} (Harvester namespace {document['namespace']})",
+        "leader": f"{leader['identity'] or 'none'}{f', for {since}' if since else ''}" if document["leader"] else "",
+        **{one: _server_text(document[one], now) for one in (GUEST, HARVESTER)},
+        **{one: ", ".join(f"{n} {state}" for state, n in document[one].items()) for one in ("services", "nodes")},
+    }
+    yield from describe(head)
+    if problems:
+        yield Text(f"\nPROBLEMS ({len(problems)})", "bold red")
+        yield from _problems_text(problems, now)
+    yield ""
+    yield from describe({"notes": document["notes"]})
+    yield Text(f"{len(problems)} problem{'s' * (len(problems) > 1)}." if problems else "All is well.")
+
+
+def _server_text(server: Document, now: datetime) -> str:
+    state = f"{server['url']}  {'UNREADABLE' if server['problem'] else 'OK'}"
+    if not server["tokenExpires"]:
+        return state
+    is_expired = datetime.fromisoformat(server["tokenExpires"]) <= now
+    left = "" if is_expired else age(time_text(now), datetime.fromisoformat(server["tokenExpires"]))
+    return f"{state}, {'the token has EXPIRED' if is_expired else f'token expires in {left}'}"
+
+
+def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[RenderableType]:
+    """Yield a table with the message below each row; objects with the same problem share a row."""
+    alike: dict[tuple[str, ...], list[Document]] = {}
+    for one in problems:
+        key = (one["object"].partition(" ")[0], one["state"], one["reason"], one["message"])
+        alike.setdefault(key, []).append(one)
+    rows = [
+        {
+            "object": same[0]["object"] + (f" and {len(same) - 1} more" if len(same) > 1 else ""),
+            "state": same[0]["state"],
+            "for": age(min(one["since"] for one in same), now),
+            "reason": same[0]["reason"],
+        }
+        for same in alike.values()
+    ]
+    yield from table(rows, indent=2, below=[message for _, _, _, message in alike])
+
+
+def age(since: str | None, now: datetime) -> str:
+    """Return the time since a time of the API as kubectl prints it; empty if it is unknown or in the future.
+
+    >>> age("2026-01-01T00:00:00Z", datetime(2026, 1, 3, 1, tzinfo=UTC))
+    '2d'
+    """
+    seconds = int(seconds_between(since, now) or -1)
+    units = (f"{seconds // size}{unit}" for size, unit in _UNITS if seconds >= 2 * size)
+    return next(units, f"{seconds}s") if seconds >= 0 else ""
 
 
 MANUAL: Final = Manual(
-    usages=("status [-n NAMESPACE] [-o json|yaml] [--watch]",),
+    usages=("status [-o json|yaml] [--watch]",),
     meaning="""
-        Prints the leader, both API servers, all problems with their reason and message, every Service of type
-        LoadBalancer, and the Nodes with their VMs. Reasons and messages are those of the Events and of the condition
-        LoadBalancerReady. Nothing is written.
+        Prints the leader, both API servers, the number of Services and Nodes in each state, and all problems with
+        their reason and message, which are those of the Events and of the condition LoadBalancerReady. Nothing is
+        written.
 
         Exit codes: 0 all is well, 1 there is a problem, or a cluster cannot be read, 2 the command line cannot be used.
     """,
     examples=(
-        ("The whole status, updated until Ctrl-C.", "status --watch"),
-        ("Services of one namespace, for a script.", "status -n shop -o json"),
+        ("What is wrong, updated until Ctrl-C.", "status --watch"),
+        ("The problems, for a script.", "status -o json"),
     ),
-    own=(OUTPUT, NAMESPACE, WATCH),
+    own=(OUTPUT, WATCH),
     action=_status,
 )

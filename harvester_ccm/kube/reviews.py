@@ -1,4 +1,4 @@
-"""Questions to an API server: who somebody is, what is granted to them, and which versions of an API group it serves.
+"""Questions to an API server about identities and permissions: whose credential it is, and what is granted to it.
 
 A review is created like an object, with the question in ``spec``, and is its own answer; nothing is stored.
 """
@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
-from harvester_ccm.errors import NotServed
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.meta import Model, Resource, decoder
 
@@ -56,25 +53,3 @@ async def ask_review(client: ApiClient, kind: Resource[Review], spec: Mapping[st
     """Return the answer to a question; it needs no Lease. Raises the errors of ``harvester_ccm.errors``."""
     question: dict[str, object] = {"apiVersion": kind.api_version, "kind": kind.kind}
     return (await client.create(kind, {**question, "spec": spec} if spec else question)).status
-
-
-class _Version(msgspec.Struct):
-    version: str
-
-
-class _Group(msgspec.Struct):
-    versions: list[_Version]
-
-
-_decode = msgspec.json.Decoder(_Group).decode
-
-
-async def served_versions(client: ApiClient, group: str) -> tuple[str, ...]:
-    """Return the versions of an API group, the preferred one first; empty when the server does not have the group.
-
-    Raises the errors of ``harvester_ccm.errors`` when the server cannot be asked.
-    """
-    try:
-        return tuple(one.version for one in (await client.read(f"/apis/{group}", _decode)).versions)
-    except NotServed:
-        return ()

@@ -200,12 +200,12 @@ FAULTS: Final = (
         "server",
         "cannot be resolved",
     ),
-    Fault("The server takes the connection and never answers", _silent, "server", "no answer within 5 s"),
+    Fault("The server takes the connection and never answers", _silent, "server", "no answer within 10 s"),
     Fault("The certificate is of another authority", _foreign_authority, "TLS", "not trusted"),
     Fault("The certificate is for another host", _wrong_name, "TLS", "not trusted"),
     Fault("The server speaks no TLS", _plain_server, "TLS", "no TLS"),
     Fault("Not encrypted, and the server wants TLS", _clear_text, "server", "HTTP status 400"),
-    Fault("A login page answers", _login_page, "server", "not that of a Kubernetes API server"),
+    Fault("A login page answers", _login_page, "server", "not what a Kubernetes API server sends"),
     Fault("A login page is where it redirects to", _redirect, "server", "HTTP status 302"),
     Fault(
         "The token is not accepted",
@@ -215,7 +215,7 @@ FAULTS: Final = (
     ),
     Fault("The token has expired", _changed(user_token=expired_token()), "credential", "which expired on"),
     Fault("There is no token", _changed(user_token=None), "cloud-config", "no credential"),
-    Fault("It leads to the guest cluster itself", _other_cluster, "API versions", "is not served"),
+    Fault("It leads to the guest cluster itself", _other_cluster, "API versions", "not served"),
     Fault(
         "It leads to the right server, in the wrong namespace",
         _changed(context_namespace="default"),

@@ -14,7 +14,8 @@ import yaml
 from devenv.apiserver import ControlPlane
 from devenv.harvester.machines import Machine, instance_document, machine_document
 from devenv.restclient import Json, RestClient, wait_until
-from harvester_ccm.commands.rights import GUEST, HARVESTER, Collection, collections_of
+from harvester_ccm.commands.clusters import GUEST, HARVESTER
+from harvester_ccm.commands.rights import Collection, collections_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
 from tests.conftest import bind

@@ -16,7 +16,8 @@ from devenv.manifests import CLUSTER_NAME, IMAGE, MANIFESTS, profiles
 from devenv.process import DevenvError
 from devenv.restclient import Json, RestClient
 from harvester_ccm import __version__
-from harvester_ccm.commands.rights import GUEST, collections_of
+from harvester_ccm.commands.clusters import GUEST
+from harvester_ccm.commands.rights import collections_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
 from tests.deploy.published import GENERATIONS, NEWEST, Generation, write_published_chart

@@ -41,15 +41,14 @@ async def test_status_in_the_pod_needs_no_flags(
         captured = capsys.readouterr()
         assert captured.err == ""
         document: Json = json.loads(captured.out)
-        states = {one["name"]: one["state"] for one in document["services"]}
-        first = document["services"][0] if states else {}
-        found = (code, states, first.get("reason")) == (1, {"good": "ready", "bad": "pending"}, "NoMatchingPool")
+        first = (document["problems"] or [{}])[-1]
+        found = (code, document["services"], first.get("reason")) == (1, {"Pending": 1, "Ready": 1}, "NoMatchingPool")
         # The load balancer says why before the condition of the Service says since when.
         return document if found and first["since"] else None
 
     document = await until(status, within=PATIENCE, what="one Service that is served and one that is not")
     assert document["leader"]["identity"]
     assert document["notes"] == []
-    bad = document["services"][0]
-    assert bad["name"] == "bad"
+    bad = document["problems"][-1]
+    assert bad["object"] == "Service default/bad"
     assert "nope" in bad["message"]

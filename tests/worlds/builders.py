@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from harvester_ccm.commands.clusters import ClusterStore
+from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
-from harvester_ccm.model.meta import Store
+from harvester_ccm.model.meta import Page
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     LB_CLUSTER,
@@ -25,7 +27,6 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.backends import Backends
-from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, ListedStore
 
 UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
 DELETED_AT = "2026-11-21T08:00:00Z"
@@ -185,8 +186,12 @@ def allocated(of: Service | None = None, name: str = LB_NAME, **more: Any) -> Lo
 
 def listed_store(
     services: Iterable[Service], load_balancers: Iterable[LoadBalancer], backends: Backends
-) -> ListedStore:
+) -> ClusterStore:
     """Return what is known of Services where all of this was listed, and no ConfigMap."""
-    return ListedStore(
-        Store(services, SERVICE_INDEXES), Store(load_balancers, LOAD_BALANCER_INDEXES), Store(()), backends
-    )
+    lists: dict[str, Page[Any] | CCMError] = {
+        SERVICES.plural: Page(tuple(services), ""),
+        LOAD_BALANCERS.plural: Page(tuple(load_balancers), ""),
+    }
+    store = ClusterStore(CLUSTER, lists)
+    store.__dict__["backends"] = backends
+    return store

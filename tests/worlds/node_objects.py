@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from harvester_ccm.commands.inventory import Inventory, ListedNodes
+from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import Answer, ApiError, CCMError, error_from_answer
 from harvester_ccm.flags import build_settings, parse_command_line
@@ -20,6 +20,7 @@ from harvester_ccm.model.harvester import (
     VirtualMachine,
     VirtualMachineInstance,
 )
+from harvester_ccm.model.meta import Page
 from tests.worlds.merge_patch import merged
 
 NAMESPACE = "prod"
@@ -151,13 +152,16 @@ def store(
     nodes: Iterable[Node] = (),
     cluster: ClusterIdentity = CLUSTER,
     problem: CCMError | None = None,
-) -> ListedNodes:
+) -> ClusterStore:
     """Return the store of all this; ``problem`` says why VMs cannot be listed."""
-    problems = {VIRTUAL_MACHINES.plural: problem} if problem else {}
-    lists = Inventory(
-        nodes=tuple(nodes), vms=tuple(vms), vmis=tuple(instances), hostnames=hostnames or {}, problems=problems
-    )
-    return ListedNodes(lists, cluster)
+    lists = {
+        NODES.plural: Page(tuple(nodes), ""),
+        VIRTUAL_MACHINES.plural: problem or Page(tuple(vms), ""),
+        INSTANCES.plural: Page(tuple(instances), ""),
+    }
+    made = ClusterStore(cluster, lists)
+    made.hostnames = hostnames or {}
+    return made
 
 
 def parsed(addresses: str) -> tuple[NodeAddress, ...]:

@@ -83,20 +83,6 @@ LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]
 }
 
 
-class ListedStore(Struct, frozen=True):
-    """A ``ServiceStore`` of complete lists."""
-
-    services: Store[Service]
-    load_balancers: Store[LoadBalancer]
-    config_maps: Store[ConfigMap]
-    backends: Backends
-    our_harvester: bool | None = True
-
-    def is_our_harvester(self, cluster: ClusterIdentity) -> bool | None:
-        """As ``scope.is_our_harvester``."""
-        return self.our_harvester
-
-
 class ServiceState(Struct, gc=False):
     """The state of one Service that is kept between reconciles; it is lost at a restart without harm."""
 

@@ -7,10 +7,9 @@ from tests.unit.commands import objects
 from tests.worlds.loopback_api import LoopbackApi
 
 GUEST_GROUPS = {"coordination.k8s.io": ["v1"]}
-HARVESTER_GROUPS = {
-    "loadbalancer.harvesterhci.io": ["v1beta1"],
-    "kubevirt.io": ["v1"],
-    "subresources.kubevirt.io": ["v1"],
+HARVESTER_GROUPS: dict[str, list[str]] = {
+    "loadbalancer.harvesterhci.io/v1beta1": [],
+    "kubevirt.io/v1": [],
 }
 
 

@@ -1,175 +1,205 @@
-"""``status``: what people and scripts read, and the exit codes."""
+"""``status``: the lines that are printed for each state of a Service, a Node, the Lease and the servers."""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import yaml
 
-from harvester_ccm.commands.status_report import (
-    Leader,
-    NodeLine,
-    Problem,
-    Server,
-    ServiceLine,
-    State,
-    Status,
+from harvester_ccm.commands.status import age
+from harvester_ccm.names import (
+    HEALTH_CHECK_PORT,
+    LB_OWNER,
+    LOAD_BALANCER_READY,
+    NETWORK,
+    SERVICE_FINALIZER,
 )
-from harvester_ccm.commands.status_view import age, status_lines
-from harvester_ccm.names import LB_OWNER, SERVICE_FINALIZER
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
+from tests.worlds.offline import json_web_token
 
-DEMO = "--cluster-name=demo"
-OTHER_UID = "2f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
 MARK = {LB_OWNER: objects.CLUSTER_UID}
+ANNOUNCED = {"kube-vip.io/loadbalancerIPs": "10.0.0.7", "kube-vip.io/vipHost": "w1"}
 FULL = "fail to get ip from pool tiny, error: no IP addresses available in range set"
-NOW = "2026-11-21T12:00:00Z"
+LEASE = "Lease kube-system/cloud-controller-manager"
 
 
-def well() -> list[Json]:
-    """A served Service and its load balancer."""
-    marks = {"kube-vip.io/loadbalancerIPs": "10.0.0.7", "kube-vip.io/vipHost": "w1"}
-    one = objects.service(address="10.0.0.7", finalizers=[SERVICE_FINALIZER], annotations=marks)
-    return [objects.home(), objects.lease(), one, objects.balancer(address="10.0.0.7", annotations=MARK)]
+def served(name: str = "web", annotations: Json | None = None) -> Json:
+    """Return a Service with an address."""
+    marks = {**ANNOUNCED, **(annotations or {})}
+    return objects.service(name, address="10.0.0.7", finalizers=[SERVICE_FINALIZER], annotations=marks)
 
 
-def pending() -> list[Json]:
-    """A Service whose pool is exhausted, in another namespace."""
-    one = objects.service("api", namespace="team", uid=OTHER_UID, finalizers=[SERVICE_FINALIZER])
-    return [one, objects.balancer(of="team/api", uid=OTHER_UID, message=FULL, annotations=MARK)]
+def balancer(of: str = "shop/web", uid: str = objects.UID) -> Json:
+    """Return the load balancer of that Service."""
+    return objects.balancer(address="10.0.0.7", annotations=MARK, of=of, uid=uid)
 
 
-def test_all_is_well(run: Runner, serve: ClusterServer) -> None:
-    result = run("status", *serve(*well()))
-    assert (result.code, result.err) == (0, "")
-    assert "PROBLEMS" not in result.out
-    assert "shop/web  ready  10.0.0.7  pool lan" in result.out
-    assert result.out.endswith("All is well.\n")
+def ready_node() -> Json:
+    """Return an initialized Node."""
+    node = objects.node(taints=[], providerID="harvester://uid-of-vm-w1")
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}]
+    return node
 
 
-def test_problems_come_first_with_their_remedy(run: Runner, serve: ClusterServer) -> None:
-    result = run("status", *serve(*well(), *pending(), objects.balancer(of="shop/gone", uid="9", annotations=MARK)))
-    assert result.code == 1
-    lines = result.out.splitlines()
-    start = lines.index("PROBLEMS (2)")
-    assert [line for line in lines[:start] if line.startswith("SERVICES")] == []
-    assert " ".join(lines[start + 2].split()).startswith("Service team/api pending ")
-    said = " ".join(result.out.split())
-    assert "PoolExhausted IP pool 'tiny' has no free address." in said
-    assert "Service shop/gone does not exist." in said
-    assert lines[-1] == "2 problems."
+def refused() -> Json:
+    """Return a Service whose creation Harvester rejected, which only the controller knows."""
+    one = objects.service(finalizers=[SERVICE_FINALIZER])
+    one["status"]["conditions"] = [
+        {
+            "type": LOAD_BALANCER_READY,
+            "status": "False",
+            "reason": "SyncLoadBalancerFailed",
+            "message": "Harvester refused it",
+            "lastTransitionTime": objects.CREATED,
+        }
+    ]
+    return one
+
+
+VM_CHECK = {HEALTH_CHECK_PORT: "80", "kube-vip.io/ignore": "true"}
+INSTANCE = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
+GOING = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=[SERVICE_FINALIZER])
+CASES: dict[str, tuple[list[Json], str]] = {
+    "ready": ([served(), balancer()], ""),
+    "pool is full": (
+        [objects.service(finalizers=[SERVICE_FINALIZER]), objects.balancer(message=FULL, annotations=MARK)],
+        "Service shop/web Pending PoolExhausted IP pool 'tiny' has no free address.",
+    ),
+    "new": ([objects.service()], "Service shop/web Pending Queued Waits for its turn"),
+    "rejected by a webhook": ([refused()], "Service shop/web Pending SyncLoadBalancerFailed Harvester refused it"),
+    "invalid annotation": (
+        [objects.service(annotations={"cloudprovider.harvesterhci.io/ipam": "dchp"})],
+        "Service shop/web Blocked NotServable ",
+    ),
+    "invalid annotation, with an address": (
+        [served(annotations={"cloudprovider.harvesterhci.io/ipam": "dchp"}), balancer()],
+        "Service shop/web Degraded InvalidAnnotation ",
+    ),
+    "misspelled annotation": (
+        [served(annotations={"cloudprovider.harvesterhci.io/ipamm": "dhcp"}), balancer()],
+        "Service shop/web Degraded SettingsIgnored ",
+    ),
+    "load balancer deleted": (
+        [served()],
+        "Service shop/web Degraded RecreatingLoadBalancer No load balancer in Harvester has address 10.0.0.7",
+    ),
+    "VM load balancer deleted": (
+        [served(annotations=VM_CHECK), ready_node(), objects.machine(), INSTANCE],
+        "Service shop/web Degraded RecreatingLoadBalancer No load balancer in Harvester has address 10.0.0.7",
+    ),
+    "being deleted": ([GOING, objects.balancer(address="10.0.0.7", annotations=MARK)], ""),
+    "of another class": ([objects.service(loadBalancerClass="metallb")], ""),
+    "orphan": (
+        [balancer(of="shop/gone", uid="9")],
+        "LoadBalancer demo-shop-gone-2401289f Orphaned Orphaned Service shop/gone does not exist.",
+    ),
+    "of another cluster": ([objects.balancer(of="shop/gone", uid="9", annotations={LB_OWNER: "another"})], ""),
+    "node": ([ready_node(), objects.machine(), INSTANCE], ""),
+    "node without its VM": ([ready_node()], "Node w1 Degraded VMNotFound No VM in namespace vms"),
+    "new node without a VM": ([objects.node()], "Node w1 Pending VMNotFound No VM in namespace vms"),
+}
+
+
+def problems(text: str) -> list[str]:
+    """Return the problems of a status, each on one line without the time."""
+    rows = text.partition("PROBLEMS")[2].partition("\n\n")[0].splitlines()[2:]
+    heads = [" ".join(one for one in row.split() if not one[:-1].isdigit() and one != "-") for row in rows[::2]]
+    return [f"{head} {message.strip()}" for head, message in zip(heads, rows[1::2], strict=True)]
+
+
+@pytest.mark.parametrize(("documents", "line"), CASES.values(), ids=CASES.keys())
+def test_state_of_an_object(run: Runner, serve: ClusterServer, documents: list[Json], line: str) -> None:
+    result = run("status", *serve(objects.home(), objects.lease(), *documents))
+    found = problems(result.out)
+    assert result.err == ""
+    assert result.code == bool(line)
+    assert (len(found), "".join(found)[: len(line)]) == (bool(line), line)
+    assert result.out.endswith("1 problem.\n" if line else "All is well.\n")
+
+
+def test_pending_and_blocked_are_listed_before_degraded(run: Runner, serve: ClusterServer) -> None:
+    """Services with the same problem share a row."""
+    wrong = {"cloudprovider.harvesterhci.io/ipam": "dchp"}
+    documents = [
+        served(annotations={"cloudprovider.harvesterhci.io/ipamm": "dhcp"}),
+        balancer(),
+        balancer(of="shop/gone", uid="9"),
+        *(objects.service(f"full-{n}", uid=f"{n}", finalizers=[SERVICE_FINALIZER]) for n in range(3)),
+        *(objects.balancer(of=f"shop/full-{n}", uid=f"{n}", message=FULL, annotations=MARK) for n in range(3)),
+        objects.service("wrong", uid="w", annotations=wrong),
+    ]
+    result = run("status", *serve(objects.home(), objects.lease(), *documents))
+    rows = ["Service shop/wrong Blocked", "Service shop/full-0 and 2 more Pending", "Service shop/web Degraded"]
+    found = problems(result.out)
+    assert [line[: len(row)] for line, row in zip(found, rows, strict=False)] == rows
+    assert found[-1].startswith("LoadBalancer demo-shop-gone-2401289f Orphaned")
+    assert "Services:         1 Blocked, 3 Pending, 1 Degraded\n" in result.out
+    assert result.out.endswith("6 problems.\n")
+
+
+def lease(seconds: float, holder: str) -> Json:
+    """Return a Lease that was renewed some seconds ago."""
+    one = objects.lease()
+    renewed = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
+    one["spec"] = {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}
+    return one
 
 
 @pytest.mark.parametrize(
-    ("words", "keys", "code"),
+    ("seconds", "holder", "leader", "line"),
     [
-        ((), ["team/api", "shop/web"], 1),
-        (("-n", "shop"), ["shop/web"], 0),
-        (("-n", "team"), ["team/api"], 1),
-        (("-n", "nobody"), [], 0),
+        (1, "w1_x", "w1_x", ""),
+        (16, "w1_x", "none", f"{LEASE} LeaseExpired w1_x has not renewed the Lease"),
+        (1, "", "none", f"{LEASE} NoLeader No replica"),
+        (None, "", "none", f"{LEASE} NoLeader No replica"),
     ],
+    ids=["renewed", "frozen", "released", "never held"],
 )
-def test_namespaces(run: Runner, serve: ClusterServer, words: tuple[str, ...], keys: list[str], code: int) -> None:
-    result = run("status", *serve(*well(), *pending()), "-o", "json", *words)
-    found = [f"{one['namespace']}/{one['name']}" for one in result.document["services"]]
-    assert (found, result.code) == (keys, code)
+def test_leader(run: Runner, serve: ClusterServer, seconds: float | None, holder: str, leader: str, line: str) -> None:
+    documents = [] if seconds is None else [lease(seconds, holder)]
+    flags = [*serve(objects.home(), *documents), "--leader-elect-retry-period=100ms"]
+    result = run("status", *flags)
+    assert f"Leader:           {leader}\n" in result.out
+    assert "".join(problems(result.out)).startswith(line)
+    assert result.code == bool(line)
 
 
-def test_json_and_yaml_are_the_same_document(run: Runner, serve: ClusterServer) -> None:
-    flags = serve(*well(), *pending())
-    documents = [
-        json.loads(run("status", *flags, "-o", "json").out),
-        yaml.safe_load(run("status", *flags, "-o", "yaml").out),
-    ]
-    for one in documents:
-        assert (one["apiVersion"], one["kind"]) == ("harvester-ccm/v1", "Status")
-        del one["observed"]
-    assert documents[0] == documents[1]
-
-
-def test_another_form_is_refused(run: Runner, serve: ClusterServer) -> None:
-    result = run("status", *serve(*well()), "-o", "xml")
-    assert (result.code, result.out) == (2, "")
-    assert "--output is 'xml'; expected one of: text, json, yaml" in result.err
-
-
-@pytest.mark.parametrize("words", [(), ("-o", "json")])
-def test_watching_needs_a_terminal(run: Runner, words: tuple[str, ...]) -> None:
-    result = run("status", "--watch", "--cloud-config=/missing", *words)
-    assert (result.code, result.out) == (2, "")
-    assert "--watch needs a terminal" in result.err
-
-
-FULL_TEXT = "IP pool 'tiny' has no free address. Add a range to it or delete a load balancer"
-WHOLE = Status(
-    observed=NOW,
-    cluster="demo",
-    namespace="vms",
-    leader=Leader(identity="w1_x", since="2026-11-21T10:00:00Z"),
-    servers=(
-        Server(cluster="guest", url="https://10.53.0.1:443", token_expires="2026-11-01T00:00:00Z"),
-        Server(
-            cluster="harvester", url="https://10.0.0.9:6443", problem="no route", token_expires="2026-12-21T12:00:00Z"
-        ),
-    ),
-    problems=(
-        Problem(object="Harvester", reason="HarvesterUnavailable", message="no route to host"),
-        *(
-            Problem(
-                object=f"Service shop/web-{number}",
-                state="pending",
-                since=f"2026-11-21T11:{48 + number}:00Z",
-                reason="PoolExhausted",
-                message=FULL_TEXT,
-            )
-            for number in range(7)
-        ),
-        Problem(object="Node w2", state="pending", reason="VMNotFound", message="No VM of that name"),
-    ),
-    services=(
-        ServiceLine(namespace="shop", name="web-0", state=State.PENDING, ipam="dhcp", created="2026-11-21T11:47:00Z"),
-        ServiceLine(namespace="shop", name="api", state=State.READY, addresses=("10.0.0.7",), primary="shop/main"),
-    ),
-    nodes=(NodeLine(name="w1", state=State.READY, vm="vms/w1", addresses=("10.0.0.5",), ready="True"),),
-    notes=("cannot read leases",),
+@pytest.mark.parametrize(
+    ("days", "line"),
+    [(60, ""), (3, "Harvester TokenExpires The token for harvester expires on "), (-3, "Harvester TokenExpired ")],
 )
-TEXT = """\
-Cluster:          demo (Harvester namespace vms)
-Leader:           w1_x, for 2h
-Guest:            https://10.53.0.1:443, OK, the token has EXPIRED
-Harvester:        https://10.0.0.9:6443, UNREADABLE, token expires in 30d
-
-PROBLEMS (9)
-  OBJECT                         STATE    FOR  REASON
-  Harvester                      -        -    HarvesterUnavailable
-      no route to host
-  Service shop/web-0 and 6 more  pending  12m  PoolExhausted
-      IP pool 'tiny' has no free address. Add a range to it or delete a load balancer
-  Node w2                        pending  -    VMNotFound
-      No VM of that name
-
-SERVICES (1 pending, 1 ready)
-  SERVICE     STATE    ADDRESS   FROM                   AGE
-  shop/web-0  pending  -         dhcp                   13m
-  shop/api    ready    10.0.0.7  shared with shop/main  -
-
-NODES (1 ready)
-  NODE  STATE  VM      ADDRESS   READY
-  w1    ready  vms/w1  10.0.0.5  True
-
-Notes:
-  cannot read leases
-
-9 problems.
-"""
+def test_token_that_expires(run: Runner, serve: ClusterServer, days: int, line: str) -> None:
+    flags = serve(objects.home(), objects.lease())
+    end = (datetime.now(UTC) + timedelta(days=days)).timestamp()
+    file = Path(next(one.partition("=")[2] for one in flags if one.startswith("--cloud-config")))
+    file.write_text(file.read_text().replace("token-of-a-test", json_web_token({"exp": int(end)})))
+    result = run("status", *flags)
+    assert "".join(problems(result.out)).startswith(line)
+    assert ("  OK, the token has EXPIRED" if days < 0 else "  OK, token expires in ") in result.out
 
 
-def test_the_text_of_a_status() -> None:
-    """Services with the same problem share a row: if a pool is exhausted, the remedy is the same for all."""
-    text = "\n".join(status_lines(WHOLE, width=120)) + "\n"
-    assert text == TEXT
+def test_json_and_yaml_are_the_document_of_the_text(run: Runner, serve: ClusterServer) -> None:
+    evil = {NETWORK: "x\x1b[2J\u202e", "kube-vip.io/vipHost": "Authorization: Bearer abc123def456"}
+    flags = serve(objects.home(), objects.lease(), served(annotations=evil), objects.node())
+    document = run("status", "-o", "json", *flags).document
+    assert document["services"] == {"Degraded": 1}
+    assert [one["object"] for one in document["problems"]][:1] == ["Node w1"]
+    text = json.dumps(document)
+    assert "abc123def456" not in text
+    assert "\x1b" not in text
+    other = yaml.safe_load(run("status", "-o", "yaml", *flags).out)
+    assert {**other, "observed": ""} == {**document, "observed": ""}
+
+
+def test_controllers_that_are_switched_off_manage_nothing(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(objects.home(), objects.lease(), objects.service(), objects.node(), objects.balancer(uid="9"))
+    document = run("status", "-o", "json", *flags, "--controllers=-*").document
+    assert (document["services"], document["nodes"]) == ({"Unmanaged": 1}, {"Unmanaged": 1})
+    assert document["problems"] == []
 
 
 @pytest.mark.parametrize(
@@ -181,10 +211,10 @@ def test_the_text_of_a_status() -> None:
         ("2026-11-20T12:00:00Z", "24h"),
         ("2026-11-01T12:00:00.123456Z", "19d"),
         ("2020-11-21T12:00:00Z", "6y"),
-        ("2026-11-21T12:00:01Z", ""),
+        ("2026-11-21T12:00:02Z", ""),
         ("", ""),
         ("yesterday", ""),
     ],
 )
-def test_ages(since: str, shown: str) -> None:
-    assert age(since, NOW) == shown
+def test_age(since: str, shown: str) -> None:
+    assert age(since, datetime(2026, 11, 21, 12, tzinfo=UTC)) == shown

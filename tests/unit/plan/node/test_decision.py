@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harvester_ccm.commands.inventory import ListedNodes
+from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.errors import CCMError, Forbidden, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
@@ -45,7 +45,7 @@ READY = node(
 )
 
 
-def planned(target: Node, machines: ListedNodes = MACHINES, known: Owners | None = None) -> NodePlan:
+def planned(target: Node, machines: ClusterStore = MACHINES, known: Owners | None = None) -> NodePlan:
     settings = node_settings()
     return plan_node(observe(machines, target, virtual_ips=Owners() if known is None else known, settings=settings))
 
@@ -140,7 +140,7 @@ def test_new_node_is_initialized_by_two_writes() -> None:
         ),
     ],
 )
-def test_one_write_or_the_reason_why_there_is_none(target: Node, machines: ListedNodes, expected: str) -> None:
+def test_one_write_or_the_reason_why_there_is_none(target: Node, machines: ClusterStore, expected: str) -> None:
     assert outline(planned(target, machines)) == expected
 
 

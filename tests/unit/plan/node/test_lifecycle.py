@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.commands.inventory import Inventory, ListedNodes
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
@@ -12,13 +11,13 @@ from harvester_ccm.names import MACHINE_RECORD
 from harvester_ccm.plan.node.lifecycle import is_absent, observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.messages import write_failed
 from tests.worlds.node_objects import (
-    CLUSTER,
     DEFAULTS,
     REINITIALIZE,
     SHUTDOWN,
     answered,
     instance,
     node,
+    store,
     vm,
     vm_not_found,
 )
@@ -37,8 +36,8 @@ def planned(
     absences: int = REQUIRED,
 ) -> str:
     """Return the plan in one line."""
-    inventory = Inventory(nodes=(target, *(others or [])), vms=tuple(vms), vmis=tuple(vmis or []))
-    plan = plan_lifecycle(observe_lifecycle(ListedNodes(inventory, CLUSTER), target, DEFAULTS, absences=absences))
+    lists = store(vms, vmis or [], nodes=[target, *(others or [])])
+    plan = plan_lifecycle(observe_lifecycle(lists, target, DEFAULTS, absences=absences))
     if plan.request is not None and plan.request.method == "PATCH":
         spec = plan.request.body["spec"]
         assert isinstance(spec, dict)

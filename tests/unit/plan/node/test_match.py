@@ -164,7 +164,7 @@ def test_uuid_of_the_vmi_takes_precedence() -> None:
 
 def test_no_vm_is_missing_while_vms_cannot_be_listed() -> None:
     failing, not_listed = store([], problem=Unreachable("timeout")), store([])
-    not_listed.__dict__["vms"] = NotListed[VirtualMachine]([], VM_INDEXES)
+    not_listed.vms = NotListed[VirtualMachine]([], VM_INDEXES)
     for lists in (failing, not_listed):
         match = find_vm(lists, node(provider_id="harvester://uid-w1"))
         assert match.problem is not None

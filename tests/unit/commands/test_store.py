@@ -1,14 +1,12 @@
-"""The explanations rest on what the running program does: same snapshot, same verdicts, same words."""
+"""Commands observe what the controllers observe."""
 
 from __future__ import annotations
 
 import msgspec
 
-from harvester_ccm.commands.inventory import Inventory
-from harvester_ccm.commands.rights import GUEST, HARVESTER, collections_of
+from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.informer import Informer
@@ -53,32 +51,32 @@ def services() -> tuple[Service, ...]:
     return tuple(decoded(document) for document in documents)
 
 
-async def test_lists_and_caches_show_the_same_situation() -> None:
-    balancers = tuple(
-        load_balancer(document)
-        for document in (
-            objects.balancer(of="shop/main", uid="1"),
-            objects.balancer("before", of="shop/main", uid="0"),
-            objects.balancer(of="shop/elsewhere", uid="5", name="named"),
-            objects.balancer(of="shop/elsewhere", name="earlier", annotations={LB_SERVICE_UUID: "5"}),
-        )
+async def test_store_and_caches_have_the_same_snapshots() -> None:
+    balancers = (
+        objects.balancer(of="shop/main", uid="1"),
+        objects.balancer("before", of="shop/main", uid="0"),
+        objects.balancer(of="shop/elsewhere", uid="5", name="named"),
+        objects.balancer(of="shop/elsewhere", name="earlier", annotations={LB_SERVICE_UUID: "5"}),
     )
     node = objects.node()
     node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.1"}]
-    inventory = Inventory(
-        services=services(),
-        nodes=(NODES.decode(msgspec.json.encode(node)),),
-        load_balancers=balancers,
-        vms=(VIRTUAL_MACHINES.decode(msgspec.json.encode(objects.machine())),),
+    store = ClusterStore(
+        CLUSTER,
+        {
+            SERVICES.plural: Page(services(), "100"),
+            NODES.plural: Page((NODES.decode(msgspec.json.encode(node)),), "100"),
+            LOAD_BALANCERS.plural: Page(tuple(map(load_balancer, balancers)), "100"),
+            VIRTUAL_MACHINES.plural: Page((VIRTUAL_MACHINES.decode(msgspec.json.encode(objects.machine())),), "100"),
+            INSTANCES.plural: Page((), "100"),
+        },
     )
-    caches = caches_of(inventory)
-    for service in inventory.services:
-        listed = inventory.service_store(CLUSTER)
-        assert observe(listed, service, CLUSTER) == observe(caches, service, CLUSTER)
+    caches = caches_of(store)
+    for service in store.services.all():
+        assert observe(store, service, CLUSTER) == observe(caches, service, CLUSTER)
 
 
-def caches_of(inventory: Inventory) -> ServiceCaches:
-    """Return caches that hold the inventory, as after their first list."""
+def caches_of(store: ClusterStore) -> ServiceCaches:
+    """Return caches that contain the store, as after their first list."""
     credentials = Credentials("http://127.0.0.1:1", "", None, FixedToken(None))
     client = ApiClient(credentials, cluster="none")
     caches = ServiceCaches(
@@ -92,28 +90,12 @@ def caches_of(inventory: Inventory) -> ServiceCaches:
         ),
         config_maps=Informer(client, CONFIG_MAPS),
     )
-    caches.services._replace_all(Page(inventory.services, "100"))
-    caches.load_balancers._replace_all(Page(inventory.load_balancers, "100"))
-    caches.vms.nodes._replace_all(Page(inventory.nodes, "100"))
-    caches.vms.vms._replace_all(Page(inventory.vms, "100"))
+    caches.services._replace_all(Page(store.services.all(), "100"))
+    caches.load_balancers._replace_all(Page(store.load_balancers.all(), "100"))
+    caches.vms.nodes._replace_all(Page(store.nodes.all(), "100"))
+    caches.vms.vms._replace_all(Page(store.vms.all(), "100"))
     nodes = caches.vms.nodes, caches.vms.vms, caches.vms.vmis
     for informer in (caches.services, *nodes, caches.config_maps, caches.load_balancers):
         informer._synced.set()
     caches.refresh_backends()
     return caches
-
-
-def test_every_verb_that_is_sent_is_checked() -> None:
-    """The rights that the two published roles and this project's additions give are all that the program may use."""
-    settings = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
-    verbs = {
-        (cluster, collection.title): {right.verb for right in collection.rights}
-        for cluster in (HARVESTER, GUEST)
-        for collection in collections_of(cluster, settings)
-    }
-    assert verbs[HARVESTER, "loadbalancers"] == {"get", "list", "watch", "create", "update", "delete"}
-    assert verbs[GUEST, "nodes"] == {"get", "list", "watch", "patch", "delete"}
-    assert "patch" not in verbs[HARVESTER, "loadbalancers"]
-    quiet = ["--cloud-config=x", "--leader-elect=false", "--secure-port=0", "--controllers=service-lb-controller"]
-    less = collections_of(GUEST, build_settings(parse_command_line(quiet), {}))
-    assert {one.title for one in less}.isdisjoint({"leases", "tokenreviews", "nodes/status"})

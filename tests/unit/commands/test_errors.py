@@ -1,0 +1,166 @@
+"""Servers that are unreachable or reject everything: each is reported once, with its name and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harvester_ccm.names import SERVICE_FINALIZER
+from tests.unit.commands import clusters, objects
+from tests.unit.commands.conftest import Runner
+from tests.worlds.loopback_api import LoopbackApi, two_clusters
+from tests.worlds.offline import json_web_token
+
+EXPIRED = json_web_token({"sub": "system:serviceaccount:vms:demo", "exp": 1700000000})
+OWNER = "does not accept the token of ServiceAccount vms/demo in"
+REMEDY = "generate_addon.sh demo vms, run against Harvester"
+READERS = pytest.mark.parametrize("words", ["status", "explain svc/web -n shop", "explain node/w1"])
+
+
+class Outage:
+    """Both servers and the flags for them."""
+
+    def __init__(self, directory: Path, guest: LoopbackApi, harvester: LoopbackApi, flags: list[str]) -> None:
+        self.directory = directory
+        self.guest = guest
+        self.harvester = harvester
+        self.flags = flags
+
+    def expired(self, which: str) -> None:
+        """Have the server reject an expired token."""
+        (self.guest if which == "kubeconfig" else self.harvester).refusal = 401, "Unauthorized"
+        file = self.directory / which
+        file.write_text(file.read_text().replace("token-of-a-test", EXPIRED))
+
+    def unreachable(self, which: str) -> None:
+        """Have no server listen at the address."""
+        file = self.directory / which
+        url = (self.guest if which == "kubeconfig" else self.harvester).url
+        file.write_text(file.read_text().replace(url, "http://127.0.0.1:9"))
+
+
+@pytest.fixture
+def outage(tmp_path: Path) -> Iterator[Outage]:
+    """A guest with one Service that has an address, two that wait, and an initialized Node."""
+    known, harvester = clusters.guest(), clusters.harvester()
+    served = objects.service("served", uid="served", address="10.0.0.7", finalizers=[SERVICE_FINALIZER])
+    node = objects.node("w2", taints=[], providerID="harvester://uid-of-vm-w2")
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.2"}]
+    guest = LoopbackApi([*known.objects, served, node, objects.lease()], groups=known.groups)
+    with two_clusters(guest, harvester, tmp_path, objects.VMS) as flags:
+        yield Outage(tmp_path, guest, harvester, flags)
+
+
+def test_status_reports_a_rejected_token_once(run: Runner, outage: Outage) -> None:
+    outage.expired("cloud-config")
+    result = run("status", *outage.flags)
+    assert result.code == 1
+    for text in (OWNER, REMEDY, "which expired on 2023-11-14 22:13 UTC (401)", "UNREADABLE"):
+        assert result.out.count(text) == 1, result.out
+    assert "Service shop/new and 1 more  Pending" in result.out
+    assert result.out.count("      See the problem of Harvester\n") == 2
+    # An initialized Node is ready, and so is a Service with an address.
+    assert "Nodes:            1 Pending, 1 Ready\n" in result.out
+
+
+@pytest.mark.parametrize("name", ["web", "served"])
+def test_explain_reports_a_rejected_token_once(run: Runner, outage: Outage, name: str) -> None:
+    outage.expired("cloud-config")
+    result = run("explain", f"svc/{name}", "-n", "shop", *outage.flags)
+    assert (result.code, result.out.count(OWNER), result.out.count(REMEDY)) == (1, 1, 1)
+
+
+def test_load_balancers_without_permission_count_as_unknown(run: Runner, outage: Outage) -> None:
+    path = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/vms/loadbalancers"
+    outage.harvester.refusals[f"GET {path}"] = 403, "loadbalancers is forbidden"
+    result = run("explain", "svc/web", "-n", "shop", *outage.flags)
+    assert (result.code, "loadbalancers is forbidden" in result.out) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["w1", "w2"])
+def test_vm_of_an_unreachable_harvester_is_unknown(run: Runner, outage: Outage, name: str) -> None:
+    outage.unreachable("cloud-config")
+    result = run("explain", f"node/{name}", *outage.flags)
+    assert (result.code, "Vm existence:     unknown" in result.out) == (1, True)
+    assert "nobody listens at its address" in result.out
+
+
+@READERS
+def test_two_unreachable_servers_are_both_reported(run: Runner, outage: Outage, words: str) -> None:
+    outage.unreachable("cloud-config")
+    outage.unreachable("kubeconfig")
+    result = run(*words.split(), *outage.flags)
+    assert (result.code, result.out) == (1, "")
+    first, second, hint = result.err.splitlines()
+    assert "error: guest cluster: http://127.0.0.1:9: " in first
+    assert "error: Harvester: http://127.0.0.1:9: " in second
+    assert "preflight" in hint
+
+
+@READERS
+def test_rejected_token_of_the_guest_is_reported_with_its_remedy(run: Runner, outage: Outage, words: str) -> None:
+    outage.expired("kubeconfig")
+    outage.unreachable("cloud-config")
+    result = run(*words.split(), *outage.flags)
+    assert (result.code, result.out) == (1, "")
+    assert "error: Harvester: http://127.0.0.1:9: " in result.err
+    assert f"{outage.guest.url} {OWNER} {outage.directory / 'kubeconfig'}, which expired on" in result.err
+    assert "Get a new kubeconfig of this cluster" in result.err
+    assert EXPIRED not in result.err
+
+
+@READERS
+@pytest.mark.parametrize(
+    ("refusal", "error", "hint"),
+    [
+        ((403, "services is forbidden"), "services is forbidden", "preflight names all missing permissions"),
+        ((503, "etcd is not there"), "etcd is not there", "preflight checks both clusters and names the remedy"),
+    ],
+)
+def test_services_that_cannot_be_listed(
+    run: Runner, outage: Outage, words: str, refusal: tuple[int, str], error: str, hint: str
+) -> None:
+    outage.guest.refusals["GET /api/v1/services"] = refusal
+    result = run(*words.split(), *outage.flags)
+    assert (result.code, result.out) == (1, "")
+    assert f"error: guest cluster: {error}\n" in result.err
+    assert f"hint: harvester-ccm {hint}\n" in result.err
+
+
+def test_cleanup_names_the_permissions_that_it_needs(run: Runner, outage: Outage) -> None:
+    words = "cleanup", "--cluster=gone", *outage.flags[1:]
+    outage.harvester.refusal = 503, "starting"
+    result = run(*words)
+    assert ("error: Harvester: starting\n" in result.err, "hint: " in result.err) == (True, False)
+    outage.harvester.refusal = 403, "loadbalancers is forbidden"
+    result = run(*words)
+    assert (result.code, result.out) == (1, "")
+    hint = "the credential must be allowed to get, list, update and delete load balancers and list VMs"
+    assert result.err.endswith(f"error: Harvester: loadbalancers is forbidden\nharvester-ccm: hint: {hint}\n")
+    outage.expired("cloud-config")
+    assert "A command takes it with --cloud-config. The running program finds it" in run(*words).err
+
+
+def test_missing_or_unusable_cloud_config(run: Runner, outage: Outage) -> None:
+    result = run("status", outage.flags[-1])
+    assert (result.code, result.out) == (2, "")
+    assert "error: --cloud-config is required" in result.err
+    assert "kubectl -n kube-system exec deploy/harvester-cloud-provider -- harvester-ccm" in result.err
+    assert "hint" not in run("status", "--nonsense", *outage.flags).err
+    result = run("status", outage.flags[-1], f"--cloud-config={outage.directory / 'none'}")
+    assert (result.code, "cannot use --cloud-config" in result.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("status extra", "expected no arguments, got extra"),
+        ("status --watch", "--watch needs a terminal"),
+        ("status --output=xml", "--output is 'xml'; expected one of: text, json, yaml"),
+    ],
+)
+def test_usage(run: Runner, outage: Outage, words: str, problem: str) -> None:
+    result = run(*words.split(), *outage.flags)
+    assert (result.code, result.out, problem in result.err) == (2, "", True)

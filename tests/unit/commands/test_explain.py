@@ -1,0 +1,249 @@
+"""``explain``: what is printed for a Service and a Node, the next writes, and the exit code."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from harvester_ccm.commands.checks import Result
+from harvester_ccm.names import (
+    ADDITIONAL_INTERNAL_IPS,
+    KUBE_VIP_ADDRESSES,
+    LB_CLUSTER,
+    LB_OWNER,
+    LOAD_BALANCER_READY,
+    PROVIDED_NODE_IP,
+    SERVICE_FINALIZER,
+)
+from harvester_ccm.plan.service.ownership import load_balancer_name
+from tests.unit.commands import objects
+from tests.unit.commands.conftest import ClusterServer, Json, Runner
+
+NAME = load_balancer_name("demo", "shop", "web", objects.UID)
+WEB = ("explain", "svc/web", "-n", "shop")
+MARK = {LB_OWNER: objects.CLUSTER_UID}
+RENAMED = "--cluster-name=produktion"
+LAN, STORAGE = "default/lan", "default/storage"
+INSTANCE = objects.instance("w1", ("eth0", LAN, ["10.0.0.5", "10.0.0.9"]), ("eth1", STORAGE, ["10.9.0.5"]))
+
+PENDING = f"""\
+Service:          shop/web
+Type:             LoadBalancer
+Ports:            80/TCP (node port 30080)
+Requested:        any matching IP pool, announced by kube-vip
+Expected name:    {NAME}
+Load balancer:
+  Name:           {NAME}
+  Workload type:  cluster
+  Ipam:           pool
+  Pool:           dmz
+  Ready:          False: fail to get allocator dmz
+  Owner:          its owner annotation is this cluster's UID
+Other load balancers:
+  NAME """
+NODE = """\
+Node:             w1
+Initialized:      False
+Ready:            True
+Vm:
+  Name:           vms/w1
+  Uid:            uid-of-vm-w1
+  Found by:       name
+  Status:         Running
+  Power:          on
+  Guest agent:    connected
+Vm existence:     present
+Addresses:
+  TYPE        ADDRESS   REASON
+  InternalIP  10.0.0.5  first IPv4 address of the interface
+  ExternalIP  10.0.0.9  another address of interface nic-0
+  Hostname    w1        name of the Node
+  dropped     10.9.0.5  on interface nic-1, and not on nic-0
+State:            Pending
+Next writes:
+  Request:        patch Node w1
+  Diff:           + status.addresses: [{"type": "InternalIP", "address": "10.0.0.5"}, """
+
+
+def written(document: Json, request: str) -> Json:
+    """Return the fields that the only write with this request sets."""
+    (found,) = [one["diff"] for one in document["nextWrites"] if one["request"].startswith(request)]
+    return dict(line.removeprefix("+ ").split(": ", 1) for line in found if line.startswith("+"))
+
+
+def explained(run: Runner, flags: list[str], *words: str) -> Json:
+    return run(*WEB, *flags, *words, "-o", "json").document
+
+
+def test_service_as_text(run: Runner, serve: ClusterServer) -> None:
+    old = objects.balancer("demo", uid=objects.OLD_UID, address="10.0.0.7")
+    pending = objects.balancer(message="fail to get allocator dmz", ipPool="dmz", annotations=MARK)
+    result = run(*WEB, *serve(objects.service(), pending, old, objects.home()))
+    assert (result.code, result.err) == (1, "")
+    assert result.out.startswith(PENDING)
+    for text in (
+        "State:            Pending\nSince:            2026-11-21T08:00:00Z\n",
+        "  NoMatchingPool  Harvester has no ready IP pool 'dmz'.",
+        "Waits for:        a ready IP pool in Harvester that fits",
+        "Next writes:\n  Request:        patch Service shop/web\n  Diff:           + metadata.",
+    ):
+        assert text in result.out
+
+
+def test_node_as_text(run: Runner, serve: ClusterServer) -> None:
+    result = run("explain", "node/w1", *serve(objects.node(), objects.machine(), INSTANCE))
+    assert (result.code, result.out[: len(NODE)]) == (0, NODE)
+
+
+def test_new_service(run: Runner, serve: ClusterServer) -> None:
+    result = run(*WEB, *serve(objects.service(), objects.home()), "-o", "json")
+    document = result.document
+    assert (result.code, document["state"], document["reasons"]) == (0, "Pending", [])
+    assert written(document, "patch Service")["metadata.finalizers"] == f'["{SERVICE_FINALIZER}"]'
+    assert written(document, "create")[f"metadata.annotations.{LB_OWNER}"] == f'"{objects.CLUSTER_UID}"'
+    assert document["dryRun"]["result"] == Result.OK
+    assert document["waitsFor"].startswith("Harvester's load balancer controller")
+
+
+def test_address_is_announced_and_recorded(run: Runner, serve: ClusterServer) -> None:
+    document = explained(run, serve(objects.service(), objects.balancer(address="10.0.0.7"), objects.home()))
+    assert written(document, "patch Service")[f"metadata.annotations.{KUBE_VIP_ADDRESSES}"] == '"10.0.0.7"'
+    assert written(document, "update LoadBalancer")["status.address"] == '"10.0.0.7"'
+    assert (document["waitsFor"], document["dryRun"]) == ("", None)
+
+
+def test_address_of_a_deleted_service_is_withdrawn_first(run: Runner, serve: ClusterServer) -> None:
+    going = objects.service(
+        address="10.0.0.7",
+        deleted="2026-11-21T09:00:00Z",
+        finalizers=["other/finalizer", SERVICE_FINALIZER],
+        annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"},
+    )
+    document = explained(run, serve(going, objects.balancer(address="10.0.0.7"), objects.home()))
+    key = f"metadata.annotations.{KUBE_VIP_ADDRESSES}"
+    assert document["nextWrites"] == [
+        {"request": "patch Service shop/web", "diff": [f'- {key}: "10.0.0.7"', f'+ {key}: ""']},
+        {"request": f"delete LoadBalancer {NAME}", "diff": []},
+    ]
+
+
+@pytest.mark.parametrize(("minutes", "code"), [(0, 0), (1, 1)])
+def test_grace_period_counts_from_the_creation_of_the_load_balancer(
+    run: Runner, serve: ClusterServer, minutes: int, code: int
+) -> None:
+    balancer = objects.balancer()
+    balancer["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
+    assert run(*WEB, *serve(objects.service(), balancer)).code == code
+
+
+def test_load_balancer_of_another_owner_is_named_with_the_remedy(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(objects.service(address="10.0.0.7"), objects.balancer("demo", address="10.0.0.7"), objects.home())
+    document = explained(run, flags, RENAMED)
+    (other,) = document["otherLoadBalancers"]
+    assert (other["ownership"], document["loadBalancer"]) == ("foreign", None)
+    assert "--former-cluster-name=demo" in other["reason"]
+    assert document["reasons"][0]["reason"] == "ForeignLoadBalancer"
+    text = run(*WEB, *flags, RENAMED).out
+    commands = [line.strip() for line in text.splitlines() if line.strip().startswith("kubectl ")]
+    assert any(command.startswith("kubectl patch service -n shop") for command in commands), text
+    old = objects.balancer("demo", uid=objects.OLD_UID, address="10.0.0.7")
+    (other,) = explained(run, serve(objects.service(), old, objects.home()), RENAMED)["otherLoadBalancers"]
+    assert other["reason"].endswith(f"{old['metadata']['name']} {LB_CLUSTER}=produktion")
+    document = explained(run, flags, "--former-cluster-name=demo", RENAMED)
+    assert document["loadBalancer"]["name"] == NAME
+
+
+def test_condition_of_a_rejected_write_is_a_problem(run: Runner, serve: ClusterServer) -> None:
+    shown = objects.service()
+    condition = {"type": LOAD_BALANCER_READY, "status": "False", "reason": "SyncLoadBalancerFailed"}
+    shown["status"]["conditions"] = [{**condition, "message": "no", "lastTransitionTime": objects.CREATED}]
+    result = run(*WEB, *serve(shown), "-o", "json")
+    assert (result.code, result.document["since"]) == (1, objects.CREATED)
+    assert result.document["reasons"] == [{"reason": "SyncLoadBalancerFailed", "message": "no"}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "reason"),
+    [
+        ({"type": "ClusterIP"}, (), "its type is ClusterIP"),
+        ({"loadBalancerClass": "metallb"}, (), "spec.loadBalancerClass is 'metallb'"),
+        ({}, ("--load-balancer-class-only",), "--load-balancer-class-only is set"),
+        ({}, ("--controllers=-service-lb-controller",), "service-lb-controller is switched off"),
+        ({"annotations": {"metallb.io/address-pool": "x"}}, (), "another load balancer controller"),
+    ],
+)
+def test_service_that_is_not_managed(
+    run: Runner, serve: ClusterServer, changes: Json, words: tuple[str, ...], reason: str
+) -> None:
+    result = run(*WEB, *serve(objects.service(**changes)), "-o", "json", *words)
+    assert (result.code, result.document["state"], result.document["nextWrites"]) == (0, "Unmanaged", [])
+    assert reason in result.document["reasons"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "annotations", "expected"),
+    [
+        (("--node-ip-cidr=10.0.0.8/29",), {}, ("10.0.0.9", "first IPv4 address inside --node-ip-cidr 10.0.0.8/29")),
+        (("--node-exclude-ip-ranges=10.0.0.5",), {}, ("10.0.0.9", "first IPv4 address of the interface")),
+        ((), {PROVIDED_NODE_IP: "10.0.0.9"}, ("10.0.0.9", f"named by annotation {PROVIDED_NODE_IP}")),
+        (("--management-network=default/storage",), {}, ("10.9.0.5", "first IPv4 address of the interface")),
+        ((), {ADDITIONAL_INTERNAL_IPS: '["10.0.0.9"]'}, ("10.0.0.5", "first IPv4 address of the interface")),
+    ],
+)
+def test_internal_ip_of_a_node(
+    run: Runner, serve: ClusterServer, words: tuple[str, ...], annotations: dict[str, str], expected: tuple[str, str]
+) -> None:
+    flags = serve(objects.node(annotations=annotations), objects.machine(), INSTANCE)
+    document = run("explain", "node/w1", *flags, "-o", "json", *words).document
+    found = [(one["address"], one["reason"]) for one in document["addresses"] if one["type"] == "InternalIP"]
+    assert found == [expected]
+
+
+def test_writes_that_initialize_a_node(run: Runner, serve: ClusterServer) -> None:
+    node, vmi = objects.node(), objects.instance("w1", ("eth0", LAN, ["10.0.0.5"]))
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}, {"type": "Hostname", "address": "w1"}]
+    result = run("explain", "node/w1", *serve(node, objects.machine(), vmi), "-o", "json")
+    (patch,) = result.document["nextWrites"]
+    assert result.code == 0
+    assert '+ spec.providerID: "harvester://uid-of-vm-w1"' in patch["diff"]
+    assert any(line.startswith("- spec.taints: ") for line in patch["diff"])
+
+
+def test_node_without_an_address_or_a_vm(run: Runner, serve: ClusterServer) -> None:
+    silent = objects.instance("w1", ("eth0", LAN, []))
+    silent["status"]["conditions"] = []
+    result = run("explain", "node/w1", *serve(objects.node(), objects.machine(), silent))
+    assert (result.code, "  NoAddress  VM vms/w1 has no" in result.out) == (1, True)
+    result = run("explain", "node/w1", *serve(objects.node(), objects.machine("other")))
+    assert (result.code, "No VM in namespace vms of Harvester" in result.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["explain"], "expected svc/NAME -n NAMESPACE or node/NAME, got nothing"),
+        (["explain", "pod"], "expected svc/NAME -n NAMESPACE or node/NAME, got pod"),
+        (["explain", "shop/web"], "expected svc/NAME -n NAMESPACE or node/NAME, got shop/web"),
+        (["explain", "svc", "shop", "web"], "expected svc/NAME -n NAMESPACE or node/NAME, got svc shop web"),
+        (["explain", "svc", "a/b/c"], "'a/b/c' is not the name of one Service"),
+        (["explain", "svc", "shop/web", "-n", "x"], "'shop/web' is not the name of one Service"),
+        (["explain", "node/a/b"], "'a/b' is not the name of one Node"),
+        (["explain", "service", "--namespac=x"], "unknown flag --namespac; did you mean --namespace?"),
+    ],
+)
+def test_usage(run: Runner, words: list[str], problem: str) -> None:
+    result = run(*words, "--cloud-config=/c")
+    assert (result.code, result.out) == (2, "")
+    assert problem in result.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("svc", "web", "-n", "shop"), ("service/web", "-n", "shop"), ("Services", "shop/web"), ("svc/web", "-n=shop")],
+)
+def test_service_is_named_as_for_kubectl(run: Runner, serve: ClusterServer, words: tuple[str, ...]) -> None:
+    flags = serve(objects.service("other", namespace="lab", uid="o"), objects.service())
+    assert run("explain", *words, *flags, "-o", "json").document["service"] == "shop/web"
+    missing = run("explain", "svc/other", "-n", "shop", *flags)
+    assert "there is no Service shop/other in this cluster; did you mean -n lab?" in missing.err
