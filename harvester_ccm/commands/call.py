@@ -27,6 +27,10 @@ from harvester_ccm.redaction import one_line, redact_text
 EXIT_INTERRUPTED: Final = 130
 """What shells report for a program that was ended with Ctrl-C."""
 
+_EXIT_CODES: Final = """\
+Exit codes: 0 all is well, or there is nothing to do; 1 there is a problem, or a cluster cannot be read; 2 the command
+line, or a file that it names, cannot be used."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -61,7 +65,7 @@ class Manual(Struct, frozen=True):
     examples: tuple[tuple[str, str], ...]
     """A purpose, and the command line for it without the program's name."""
     meaning: str
-    """Paragraphs, with an empty line between two."""
+    """Docstring of the module."""
     own: tuple[Flag, ...]
     """The flags that only this command has."""
     action: Callable[[Call], int | Coroutine[Any, Any, int]]
@@ -169,11 +173,10 @@ def _report(problems: Sequence[str], hints: Sequence[str] = ()) -> None:
 
 
 def _help(invocation: Invocation, manual: Manual) -> str:
-    paragraphs = (" ".join(paragraph.split()) for paragraph in manual.meaning.strip().split("\n\n"))
     examples = (f"  # {purpose}\n  {invocation.program} {words}" for purpose, words in manual.examples)
     parser = ArgumentParser(
         usage="\n       ".join(f"{invocation.program} {line}" for line in manual.usages),
-        description="\n\n".join(textwrap.fill(paragraph, 80) for paragraph in paragraphs),
+        description="\n\n".join(textwrap.fill(one, 80) for one in (*manual.meaning.split("\n\n"), _EXIT_CODES)),
         epilog="\n".join(
             ["examples:", *examples, "", f"{invocation.program} --help lists the flags of the controller."]
         ),

@@ -28,7 +28,7 @@ from harvester_ccm.errors import (
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
-    renewal,
+    credential_hint,
 )
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
@@ -188,7 +188,7 @@ def _credential(credentials: Credentials, where: str, user: str) -> Finding:
     text = f"{name}, the token expires on {end:%Y-%m-%d %H:%M} UTC"
     if end - datetime.now(UTC) > SOON:
         return Result.OK, text, ""
-    return Result.WARNING, f"{text}; it works until then", renewal(where, token_account(token))
+    return Result.WARNING, f"{text}; it works until then", credential_hint(where, token_account(token))
 
 
 async def check_admission(harvester: ApiClient, body: Mapping[str, object], namespace: str) -> Finding:

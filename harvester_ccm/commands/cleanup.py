@@ -1,8 +1,9 @@
-"""``cleanup``: lists or deletes the load balancers of a guest cluster that no longer exists.
+"""Lists the load balancers that a guest cluster left in Harvester, and with --yes deletes them.
 
-It needs a kubeconfig for Harvester only. Harvester deletes load balancers itself only for clusters that
-Rancher removed. The label with the cluster name selects them. Nothing is deleted while VMs of a cluster of that name
-exist, or if several clusters have used the name.
+For clusters that no longer exist: the controller deletes its own load balancers, and Harvester those of clusters that
+Rancher removed. The label with the cluster name selects them. Without --force, nothing is deleted while VMs of a
+cluster of that name exist, or if several clusters have used the name. --cloud-config is any kubeconfig for Harvester
+that is allowed to get, list, update and delete load balancers and list VMs.
 """
 
 from __future__ import annotations
@@ -176,19 +177,12 @@ def _entry(one: LoadBalancer) -> Document:
 
 
 MANUAL: Final = Manual(
+    meaning=__doc__,
     usages=("cleanup --cluster=NAME --cloud-config=FILE [--yes] [flags]",),
     examples=(
         ("What did cluster demo leave?", "cleanup --cluster=demo --cloud-config=harvester.yaml"),
         ("Delete it.", "cleanup --cluster=demo --cloud-config=harvester.yaml --yes"),
     ),
-    meaning=f"""
-        Lists the load balancers that a guest cluster left in Harvester, and with --yes deletes them, so that their
-        addresses can be used again. For clusters that no longer exist: the controller deletes its own. --cloud-config
-        is any kubeconfig for Harvester that may {PERMISSIONS}.
-
-        Exit codes: 0 listed, deleted, or none found, 1 warnings or a failure left some in place, 2 the command line
-        cannot be used.
-    """,
     own=(CLUSTER, CLUSTER_UID, HARVESTER_NAMESPACE, YES, FORCE, OUTPUT),
     action=_clean_up,
     permissions=PERMISSIONS,

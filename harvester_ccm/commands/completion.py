@@ -1,6 +1,6 @@
-"""``completion``: prints the completion script of a shell, which shtab generates from the tables of flags and commands.
+"""Prints the script that completes commands and flags in a shell.
 
-Needs no cluster. Flags without effect are left out; commands complete their own flags and those that select a cluster.
+The Python package installs the scripts of bash, zsh and fish below share/. They need no cluster.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from harvester_ccm.flags.parser import describe_flags
 from harvester_ccm.names import PROGRAM
 
 SHELLS: Final = ("bash", "zsh", "fish")
-_OF_COMMANDS: Final = frozenset({Group.HARVESTER, Group.SERVICES, Group.NODES, Group.GUEST})
-"""Flags of the controller that change the result of a command."""
 
 
 def script(shell: str) -> str:
@@ -29,11 +27,10 @@ def script(shell: str) -> str:
     parser = ArgumentParser(prog=PROGRAM, add_help=False)
     _add_flags(parser, (flag for flag in FLAGS if flag.group is not Group.ACCEPTED))
     commands = parser.add_subparsers()
-    inherited = [flag for flag in FLAGS if flag.group in _OF_COMMANDS or flag.name == "help"]
     for command in COMMANDS:
         manual: Manual = import_module(f"{__package__}.{command.name}").MANUAL
         subparser = commands.add_parser(command.name, help=command.summary, add_help=False)
-        _add_flags(subparser, (*manual.own, *inherited), forms=tuple(Form))
+        _add_flags(subparser, manual.own)
         if manual.words:
             subparser.add_argument("words", choices=manual.words, nargs="?")
     names = [command.name for command in COMMANDS]
@@ -42,14 +39,14 @@ def script(shell: str) -> str:
     return str(shtab.complete(parser, shell))
 
 
-def _add_flags(parser: ArgumentParser, flags: Iterable[Flag], forms: tuple[str, ...] = ()) -> None:
+def _add_flags(parser: ArgumentParser, flags: Iterable[Flag]) -> None:
     describe_flags(parser, flags)
     for action in parser._actions:  # noqa: SLF001 - argparse has no public list of a parser's flags
         action.help = (action.help or "").partition(". ")[0]
         if action.metavar == types.FILE.name:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         if action.dest == OUTPUT.name:
-            action.choices = forms
+            action.choices = tuple(Form)
 
 
 def _complete(call: Call) -> int:
@@ -61,18 +58,13 @@ def _complete(call: Call) -> int:
 
 
 MANUAL: Final = Manual(
+    meaning=__doc__,
     usages=(f"completion {'|'.join(SHELLS)}",),
     examples=(
         ("bash", "completion bash > ~/.local/share/bash-completion/completions/harvester-ccm"),
         ("zsh, with ~/.zfunc in fpath", "completion zsh > ~/.zfunc/_harvester-ccm"),
         ("fish", "completion fish > ~/.config/fish/completions/harvester-ccm.fish"),
     ),
-    meaning="""
-        Prints the script that completes commands and flags in a shell. The Python package installs all three scripts
-        below share/.
-
-        Exit codes: 0 printed, 2 wrong command line.
-    """,
     own=(),
     action=_complete,
     words=SHELLS,

@@ -1,4 +1,8 @@
-"""``explain``: the observed state of a Service or a Node, what is wrong with it, and the next write. Only reads."""
+"""Prints the observed state of a Service or a Node, what is wrong with it, and the next write of the controller.
+
+A write is printed with the fields that it changes. Nothing is written; a load balancer that would be created is sent to
+Harvester as a dry run. Use the flags of the controller: the same functions decide here.
+"""
 
 from __future__ import annotations
 
@@ -57,19 +61,12 @@ def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
 
 
 MANUAL: Final = Manual(
+    meaning=__doc__,
     usages=("explain svc/NAME [-n NAMESPACE] [flags]", "explain node/NAME [flags]"),
     examples=(
         ("Why does Service web in namespace shop have no address?", "explain svc/web -n shop"),
         ("Which VM is Node w1, and why does it have its addresses?", "explain node/w1"),
     ),
-    meaning="""
-        Prints the observed state of a Service or a Node, what is wrong with it, and the next write of the controller
-        with the fields that it changes. Nothing is written; a load balancer that would be created is sent to Harvester
-        as a dry run. Use the flags of the controller: the same functions decide here.
-
-        Exit codes: 0 all is well, 1 something is wrong with the object, or a cluster cannot be read, 2 the command line
-        cannot be used.
-    """,
     own=(OUTPUT, NAMESPACE),
     action=_explain,
     words=("svc", "service", "node"),

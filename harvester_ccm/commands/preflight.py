@@ -1,6 +1,7 @@
-"""``preflight``: checks both clusters as the controller uses them, with the remedy for each failure.
+"""Checks both clusters as the controller uses them, and prints a remedy for each failure.
 
-Both clusters are checked at the same time, and a failed check skips those that depend on it.
+Addresses, TLS, credentials, every permission that is used, API versions, the namespace, VMs and their labels, and the
+cluster name are checked. A failed check skips those that depend on it. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments
 from harvester_ccm.commands.checks import Check, Finding, Result, check_admission, check_connection
 from harvester_ccm.commands.checks_content import check_content
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, ask, list_clusters
+from harvester_ccm.commands.permissions import check_permissions
 from harvester_ccm.commands.render import Document, table
-from harvester_ccm.commands.rights import Collection, Right, collections_of, review
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError, CredentialError, Forbidden, NotServed, binding
+from harvester_ccm.errors import CCMError, CredentialError, NotServed
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.model.core import Service
@@ -74,14 +75,10 @@ async def _check_cluster(
         checks.append(Check(where, "API versions", *await check_versions(client)))
     if user is None or checks[-1].result is Result.FAILED:
         return checks, None
-    namespace = client.namespace if where == HARVESTER else ""
-    collections = collections_of(where, settings)
-    reviewed = await review(client, collections, namespace)
-    grantee = _grantee(where, user, namespace)
-    checks += (Check(where, one.title, *check_rights(one, reviewed[one.title], grantee)) for one in collections)
+    checks += await check_permissions(client, where, settings, user)
     if where == HARVESTER:
-        cluster = ClusterIdentity.of(settings, namespace)
-        checks.append(Check(where, "webhook", *await check_admission(client, _example(cluster), namespace)))
+        example = _example(ClusterIdentity.of(settings, client.namespace))
+        checks.append(Check(where, "webhook", *await check_admission(client, example, client.namespace)))
     return checks, client
 
 
@@ -110,34 +107,6 @@ async def check_versions(client: ApiClient) -> Finding:
     return Result.OK, ", ".join(used), ""
 
 
-def check_rights(collection: Collection, reviewed: Sequence[tuple[Right, bool | CCMError]], grantee: str) -> Finding:
-    """Check the permissions on one kind of object; ``grantee`` says where to grant what is missing."""
-    verbs = [right.verb for right, _ in reviewed]
-    unknown = next((granted for _, granted in reviewed if isinstance(granted, CCMError)), None)
-    missing = [right for right, granted in reviewed if granted is False]
-    if missing:
-        losses = "; ".join(f"{right.verb}: {right.loss}" for right in missing)
-        if len(missing) == len(verbs) > 1:
-            worst = next((right for right in missing if right.required), missing[0])
-            losses = f"do anything ({', '.join(verbs)}): {worst.loss}"
-        listed = ", ".join(right.verb for right in missing)
-        group = f" ({collection.group})" if collection.group else ""
-        result = Result.FAILED if any(right.required for right in missing) else Result.WARNING
-        return result, f"may not {losses}", f"Grant {listed} on {collection.title}{group} {grantee}"
-    if unknown is not None:
-        text = f"unknown: {unknown}"
-        advice = "The controller does not work while this server is like that. Check its health and its load"
-        return (Result.SKIPPED, text, "") if isinstance(unknown, Forbidden) else (Result.FAILED, text, advice)
-    return Result.OK, f"may {', '.join(verbs)}", ""
-
-
-def _grantee(where: str, user: str, namespace: str) -> str:
-    who = f"to {user}" if user else "to the user of the kubeconfig"
-    if where == GUEST:
-        return f"{who}: install the chart of this version, or add it to its ClusterRole"
-    return f"{who}: {rbac_hint(namespace)}"
-
-
 def _example(cluster: ClusterIdentity) -> Document:
     """Return a load balancer as the controller creates it."""
     service = Service(metadata=ObjectMeta(name="preflight", namespace="default", uid="preflight"))
@@ -161,6 +130,7 @@ def preflight_text(document: Document) -> Iterator[RenderableType]:
 
 
 MANUAL: Final = Manual(
+    meaning=__doc__,
     usages=("preflight [flags]",),
     examples=(
         (
@@ -169,13 +139,6 @@ MANUAL: Final = Manual(
         ),
         ("Only the result, for a script.", "preflight -o json"),
     ),
-    meaning="""
-        Checks both clusters with the flags and credentials of the controller: addresses, TLS, credentials, every
-        permission that is used, API versions, namespace, VMs and their labels, the cluster name. The table names a
-        remedy for each failure. Nothing is changed.
-
-        Exit codes: 0 all is well (warnings may be left), 1 something failed, 2 the flags cannot be used.
-    """,
     own=(OUTPUT,),
     action=_preflight,
 )

@@ -1,4 +1,8 @@
-"""``status``: lists both clusters and prints what is wrong with the reason and the message of the Event. Only reads."""
+"""Lists both clusters and prints the leader, both API servers and everything that is wrong.
+
+Problems have the reason and the message of the Event and of the condition LoadBalancerReady. The number of Services and
+Nodes in each state is printed, too. Nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +30,9 @@ from harvester_ccm.commands.verdict import (
     warnings_in,
 )
 from harvester_ccm.config import SERVICE_CONTROLLER, LeaderElectionSettings, Settings
-from harvester_ccm.errors import CCMError, NotFound, Unauthorized, renewal
+from harvester_ccm.errors import CCMError, NotFound, Unauthorized, credential_hint
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.flowcontrol import loop_time, time_text
+from harvester_ccm.kube.flowcontrol import time_text
 from harvester_ccm.kube.tokens import FixedToken, token_account, token_end
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
 from harvester_ccm.plan.service.messages import harvester_unavailable
@@ -38,9 +42,7 @@ from harvester_ccm.plan.service.scope import may_be_ours
 
 WATCH: Final = switch("watch", "List again and show the result in place, until Ctrl-C.", shorthand="w")
 WATCH_SECONDS: Final = 2.0
-"""Minimum time between two lists."""
-WATCH_SHARE: Final = 4.0
-"""The time between two lists, as a multiple of the time that one takes."""
+"""Time between two lists."""
 SOON: Final = timedelta(days=14)
 """A token that expires within this time is a problem."""
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -64,13 +66,12 @@ async def _watch(call: Call) -> NoReturn:
         raise refuse("--watch needs a terminal; in a script, repeat status -o json")
     with call.output.live() as live:
         while True:
-            began = loop_time()
             try:
                 text = Group(*status_text(harmless(await _read(call))))
             except CCMError as error:
                 text = Group(Text(harmless(f"{datetime.now(UTC):%H:%M:%S} UTC: {error}")))
             live.update(text, refresh=True)
-            await asyncio.sleep(max(WATCH_SECONDS, WATCH_SHARE * (loop_time() - began)))
+            await asyncio.sleep(WATCH_SECONDS)
 
 
 async def _read(call: Call) -> Document:
@@ -156,7 +157,7 @@ def _server_lines(store: ClusterStore, *clients: ApiClient) -> Iterator[Line]:
         is_rejected = client.cluster == HARVESTER and isinstance(error, Unauthorized)
         if end is not None and end - store.taken < SOON and not is_rejected:
             verb, reason = ("expired", "TokenExpired") if end <= store.taken else ("expires", "TokenExpires")
-            remedy = renewal(client.cluster, token_account(client.credentials.token.get()))
+            remedy = credential_hint(client.cluster, token_account(client.credentials.token.get()))
             text = f"The token for {client.cluster} {verb} on {end:%Y-%m-%d}. {remedy}"
             yield client.cluster.capitalize(), Verdict(State.NONE, reasons=(Reason(reason, text),))
 
@@ -260,14 +261,8 @@ def age(since: str | None, now: datetime) -> str:
 
 
 MANUAL: Final = Manual(
+    meaning=__doc__,
     usages=("status [-o json|yaml] [--watch]",),
-    meaning="""
-        Prints the leader, both API servers, the number of Services and Nodes in each state, and all problems with
-        their reason and message, which are those of the Events and of the condition LoadBalancerReady. Nothing is
-        written.
-
-        Exit codes: 0 all is well, 1 there is a problem, or a cluster cannot be read, 2 the command line cannot be used.
-    """,
     examples=(
         ("What is wrong, updated until Ctrl-C.", "status --watch"),
         ("The problems, for a script.", "status -o json"),

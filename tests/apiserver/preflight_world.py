@@ -15,7 +15,7 @@ from devenv.apiserver import ControlPlane
 from devenv.harvester.machines import Machine, instance_document, machine_document
 from devenv.restclient import Json, RestClient, wait_until
 from harvester_ccm.commands.clusters import GUEST, HARVESTER
-from harvester_ccm.commands.rights import Collection, collections_of
+from harvester_ccm.commands.permissions import Permission, permissions_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
 from tests.conftest import bind
@@ -36,16 +36,15 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class MissingRight:
-    """A right that an account lacks."""
+    """A permission that an account lacks."""
 
     cluster: str
-    collection: Collection
-    verb: str
+    permission: Permission
 
     @property
     def title(self) -> str:
         """Cluster, object and verb."""
-        return f"{self.cluster}-{self.collection.title.replace('/', '-')}-{self.verb}"
+        return f"{self.cluster}-{self.permission.title.replace('/', '-')}-{self.permission.verb}"
 
 
 def default_settings() -> Settings:
@@ -58,10 +57,9 @@ def missing_rights() -> list[MissingRight]:
     """Return every right that the program uses."""
     settings = default_settings()
     return [
-        MissingRight(cluster, collection, right.verb)
+        MissingRight(cluster, permission)
         for cluster in (HARVESTER, GUEST)
-        for collection in collections_of(cluster, settings)
-        for right in collection.rights
+        for permission in permissions_of(cluster, settings)
     ]
 
 
@@ -113,7 +111,7 @@ class PreflightWorld:
             self.lacking[missing.title] = self._bound(missing.cluster, name, _rules(missing))
         for cluster in (GUEST, HARVESTER):
             # Roles are taken note of in the order in which they were made.
-            canary = self._bound(cluster, "canary", [_rule("", "secrets", ["get"])])
+            canary = self._bound(cluster, "canary", [_SECRETS])
             client = RestClient.from_kubeconfig(canary)
             wait_until(partial(_may_read_secrets, client), seconds=30, what=f"rights in {cluster}")
 
@@ -121,7 +119,7 @@ class PreflightWorld:
         """Grant a missing right of the guest in namespace kube-system only, and wait until the server says so."""
         kubeconfig = self.lacking[missing.title]
         name = self.accounts[missing.title]
-        rule = _rule(missing.collection.group, missing.collection.title, [missing.verb])
+        rule = _rule(missing.permission)
         self._bind("Role", name, "kube-system", [rule], GUEST)
         client = RestClient.from_kubeconfig(kubeconfig)
         wait_until(partial(_lists_rule, client, rule), seconds=30, what="the right in kube-system")
@@ -189,20 +187,16 @@ def _remove_nodes(guest: ControlPlane) -> None:
 
 
 def _rules(missing: MissingRight) -> list[Json]:
-    rules = []
-    for collection in collections_of(missing.cluster, default_settings()):
-        for right in collection.rights:
-            if (collection.title, right.verb) == (missing.collection.title, missing.verb):
-                continue
-            rule = _rule(collection.group, collection.title, [right.verb])
-            if collection.name and right.named:
-                rule["resourceNames"] = [collection.name]
-            rules.append(rule)
-    return rules
+    return [_rule(one) for one in permissions_of(missing.cluster, default_settings()) if one != missing.permission]
 
 
-def _rule(group: str, resource: str, verbs: Sequence[str]) -> Json:
-    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+def _rule(permission: Permission) -> Json:
+    rule = {"apiGroups": [permission.resource.group], "resources": [permission.title], "verbs": [permission.verb]}
+    _, name = permission.name(default_settings())
+    return {**rule, "resourceNames": [name]} if name else rule
+
+
+_SECRETS: Final = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
 
 
 def _may_read_secrets(client: RestClient) -> bool:

@@ -161,14 +161,14 @@ def test_all_right(desk: Desk) -> None:
 @pytest.mark.parametrize("missing", missing_rights(), ids=lambda missing: missing.title)
 def test_each_missing_right(desk: Desk, missing: MissingRight) -> None:
     run = desk.without(missing)
-    check = run.checks[missing.cluster, missing.collection.title]
-    right = next(one for one in missing.collection.rights if one.verb == missing.verb)
-    assert check["result"] == ("failed" if right.required else "warning")
-    assert f"may not {missing.verb}: {right.loss}" in check["detail"]
-    assert f"Grant {missing.verb} on {missing.collection.title}" in check["advice"]
+    permission = missing.permission
+    check = run.checks[missing.cluster, permission.title]
+    assert check["result"] == ("failed" if permission.required else "warning")
+    assert f"may not {permission.verb}: {permission.effect}" in check["detail"]
+    assert f"Grant {permission.verb} on {permission.title}" in check["advice"]
     others = [one["detail"] for one in run.checks.values() if one != check and "may not" in one["detail"]]
     assert others == []
-    assert run.code == (1 if right.required else 0)
+    assert run.code == (1 if permission.required else 0)
 
 
 def test_a_right_in_one_namespace_is_none_on_nodes(desk: Desk) -> None:
@@ -255,8 +255,9 @@ def _transcripts(desk: Desk) -> Iterator[tuple[str, str]]:
     assert desk.run("--output=json").printed == shown
     runs = []
     for missing in missing_rights():
-        group = missing.collection.group or "core"
-        title = f"{missing.cluster.title()}: {missing.verb} {missing.collection.title} ({group})"
+        permission = missing.permission
+        group = permission.resource.group or "core"
+        title = f"{missing.cluster.title()}: {permission.verb} {permission.title} ({group})"
         runs.append(_titled(title, desk.without(missing), desk.scene))
     yield "missing_rights.txt", "\n".join(runs)
     runs = [_titled(fault.title, desk.faced_with(fault), desk.scene) for fault in FAULTS]

@@ -17,7 +17,7 @@ from devenv.process import DevenvError
 from devenv.restclient import Json, RestClient
 from harvester_ccm import __version__
 from harvester_ccm.commands.clusters import GUEST
-from harvester_ccm.commands.rights import collections_of
+from harvester_ccm.commands.permissions import permissions_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
 from tests.deploy.published import GENERATIONS, NEWEST, Generation, write_published_chart
@@ -160,10 +160,9 @@ def test_installation_without_a_cluster_name_fails_and_an_upgrade_continues(
 
 def rights(settings: Settings) -> Iterator[str]:
     """What the program asks for, as ``preflight`` does: ``verb resource group namespace name``."""
-    for one in collections_of(GUEST, settings):
-        for right in one.rights:
-            name = one.name if right.named else ""
-            yield " ".join(part or "-" for part in (right.verb, one.title, one.group, one.namespace, name))
+    for one in permissions_of(GUEST, settings):
+        parts = (one.verb, one.title, one.resource.group, *one.name(settings))
+        yield " ".join(part or "-" for part in parts)
 
 
 SETTINGS = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
@@ -178,12 +177,15 @@ OTHER_NAMES = [
     )
     if (verb, title) not in {("create", "leases"), ("create", "configmaps")}
 ]
-OTHER_VERBS = [
-    f"{verb} {one.title} {one.group or '-'} {one.namespace or '-'} {one.name or '-'}"
-    for one in collections_of(GUEST, SETTINGS)
-    for verb in VERBS
-    if verb not in {right.verb for right in one.rights}
-]
+USED = permissions_of(GUEST, SETTINGS)
+OTHER_VERBS = sorted(
+    {
+        " ".join(part or "-" for part in (verb, one.title, one.resource.group, *one.name(SETTINGS)))
+        for one in USED
+        for verb in VERBS
+        if verb not in {other.verb for other in USED if other.title == one.title}
+    }
+)
 REFUSED = [
     *OTHER_NAMES,
     *OTHER_VERBS,

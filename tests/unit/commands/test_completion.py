@@ -24,7 +24,7 @@ TYPED = {
     "status -o y\t": "<status><-o><yaml>",
     "preflight -o js\t": "<preflight><-o><json>",
     "expl\tnod\tw1": "<explain><node><w1>",
-    "explain svc/web --cloud-config clo\t": "<explain><svc/web><--cloud-config><cloud.yaml>",
+    "--cloud-config clo\t": "<--cloud-config><cloud.yaml>",
     "help clea\t": "<help><cleanup>",
     "completion fi\t": "<completion><fish>",
     "--secure-p\t": "<--secure-port>",
@@ -35,7 +35,7 @@ FOUND = [
     (["status", "-o", ""], ["text", "json", "yaml"]),
     pytest.param(["status", "--output=j"], ["--output=json"], marks=pytest.mark.thorough),
     pytest.param(["explain", "s"], ["svc", "service"], marks=pytest.mark.thorough),
-    (["explain", "--cluster-n"], ["--cluster-name"]),
+    (["explain", "--name"], ["--namespace"]),
 ]
 """Words of which the last is to be completed, and all that it may become."""
 

@@ -143,7 +143,7 @@ def test_load_balancer_of_another_owner_is_named_with_the_remedy(run: Runner, se
     (other,) = document["otherLoadBalancers"]
     assert (other["ownership"], document["loadBalancer"]) == ("foreign", None)
     assert "--former-cluster-name=demo" in other["reason"]
-    assert document["reasons"][0]["reason"] == "ForeignLoadBalancer"
+    assert document["reasons"][0]["reason"] == "OwnershipConflict"
     text = run(*WEB, *flags, RENAMED).out
     commands = [line.strip() for line in text.splitlines() if line.strip().startswith("kubectl ")]
     assert any(command.startswith("kubectl patch service -n shop") for command in commands), text

@@ -11,8 +11,8 @@ import pytest
 from harvester_ccm.commands.checks import Result, check_admission
 from harvester_ccm.commands.checks_content import check_content
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore
+from harvester_ccm.commands.permissions import check_permissions, permissions_of
 from harvester_ccm.commands.preflight import check_versions
-from harvester_ccm.commands.rights import collections_of, review
 from harvester_ccm.errors import Answer, CCMError, Forbidden, NotServed, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
@@ -258,6 +258,8 @@ async def test_dry_run(error: CCMError | None, result: Result, advice: str) -> N
 class Reviewer:
     """Answers reviews; ``asked`` has the attributes of each."""
 
+    namespace = "prod"
+
     def __init__(self, error: CCMError | None = None) -> None:
         self.asked: list[dict[str, Any]] = []
         self._error = error
@@ -272,20 +274,16 @@ class Reviewer:
 @pytest.mark.parametrize(("cluster", "namespaces"), [(HARVESTER, {"prod"}), (GUEST, {None, "kube-system"})])
 async def test_each_permission_is_reviewed_in_its_namespace(cluster: str, namespaces: set[str | None]) -> None:
     server = Reviewer()
-    collections = collections_of(cluster, SETTINGS)
-    found = await review(cast("ApiClient", server), collections, "prod" if cluster == HARVESTER else "")
-    assert [[right for right, _ in found[one.title]] for one in collections] == [
-        list(one.rights) for one in collections
-    ]
-    assert {granted for those in found.values() for _, granted in those} == {True}
+    found = await check_permissions(cast("ApiClient", server), cluster, SETTINGS, "me")
+    assert {one.result for one in found} == {Result.OK}
     assert {one.get("namespace") for one in server.asked} == namespaces
-    away = Unreachable("away")
-    found = await review(cast("ApiClient", Reviewer(away)), collections, "")
-    assert {granted for those in found.values() for _, granted in those} == {away}
+    assert len(server.asked) == len(permissions_of(cluster, SETTINGS))
+    found = await check_permissions(cast("ApiClient", Reviewer(Unreachable("away"))), cluster, SETTINGS, "me")
+    assert {(one.result, one.detail) for one in found} == {(Result.FAILED, "unknown: away")}
 
 
 def test_permissions_of_what_is_switched_off_are_not_checked() -> None:
     words = ["--cloud-config=x", "--leader-elect=false", "--secure-port=0", "--controllers=service-lb-controller"]
-    less = {one.title for one in collections_of(GUEST, build_settings(parse_command_line(words), {}))}
-    everything = {one.title for one in collections_of(GUEST, SETTINGS)}
+    less = {one.title for one in permissions_of(GUEST, build_settings(parse_command_line(words), {}))}
+    everything = {one.title for one in permissions_of(GUEST, SETTINGS)}
     assert everything - less == {"leases", "tokenreviews", "subjectaccessreviews", "nodes/status"}

@@ -9,7 +9,7 @@ import pytest
 
 from harvester_ccm.commands import COMMANDS, cleanup, completion, explain, preflight, status
 from harvester_ccm.commands.clusters import GUEST, HARVESTER
-from harvester_ccm.commands.rights import collections_of
+from harvester_ccm.commands.permissions import permissions_of
 from harvester_ccm.flags import build_settings, parse_command_line
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Runner
@@ -72,11 +72,9 @@ def test_the_page_of_rights_names_every_one() -> None:
     settings = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
     lines = []
     for cluster in (HARVESTER, GUEST):
-        for collection in collections_of(cluster, settings):
-            group = f" (`{collection.group}`)" if collection.group else ""
-            named = f", only `{collection.name}`" if collection.name else ""
-            for right in collection.rights:
-                required = "yes" if right.required else ""
-                thing = f"`{collection.title}`{group}{named if right.named else ''}"
-                lines.append(f"| {cluster} | {thing} | {right.verb} | {required} | {right.loss} |")
+        for one in permissions_of(cluster, settings):
+            group = f" (`{one.resource.group}`)" if one.resource.group else ""
+            name = one.name(settings)[1]
+            thing = f"`{one.title}`{group}{f', only `{name}`' if name else ''}"
+            lines.append(f"| {cluster} | {thing} | {one.verb} | {'yes' if one.required else ''} | {one.effect} |")
     assert [line for line in RIGHTS_PAGE.splitlines() if line.startswith(("| guest", "| harvester"))] == lines

@@ -69,11 +69,11 @@ CASES: dict[str, tuple[list[Json], str]] = {
         [objects.service(finalizers=[SERVICE_FINALIZER]), objects.balancer(message=FULL, annotations=MARK)],
         "Service shop/web Pending PoolExhausted IP pool 'tiny' has no free address.",
     ),
-    "new": ([objects.service()], "Service shop/web Pending Queued Waits for its turn"),
+    "new": ([objects.service()], "Service shop/web Pending Queued Waits for "),
     "rejected by a webhook": ([refused()], "Service shop/web Pending SyncLoadBalancerFailed Harvester refused it"),
     "invalid annotation": (
         [objects.service(annotations={"cloudprovider.harvesterhci.io/ipam": "dchp"})],
-        "Service shop/web Blocked NotServable ",
+        "Service shop/web Blocked Unsupported ",
     ),
     "invalid annotation, with an address": (
         [served(annotations={"cloudprovider.harvesterhci.io/ipam": "dchp"}), balancer()],
