@@ -1,6 +1,7 @@
 """The demo on a terminal, and as a film: both clusters side by side while Services come, wait, and survive a crash.
 
-An act makes something happen, waits until it is observed, and leaves time to read. On a film a pause is one frame.
+An act makes something happen, waits until it is observed, and leaves time to read. On a film a pause is one frame; in
+plain lines there is no pause.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from devenv.announcement import DHCP_ADDRESS
 from devenv.background import Background, Job
 from devenv.ccm import DEFAULT_FLAGS, CcmProcess
 from devenv.demo.film import SIZE, Film
-from devenv.demo.play import PORT, expect, open_stage, took
+from devenv.demo.play import PORT, Voice, expect, open_stage, took
 from devenv.demo.requests import ask, ask_once
 from devenv.eyes import addresses_in
 from devenv.harvester.records import LOAD_BALANCERS, POOLS, SERVICES
@@ -92,7 +93,7 @@ async def play(show: Show) -> list[str]:
 class Show:
     """The running scene and its screen. Use as an async context manager."""
 
-    def __init__(self, stage: Stage, screen: Live | Film, start: Callable[[], CcmProcess]) -> None:
+    def __init__(self, stage: Stage, screen: Live | Film | Voice, start: Callable[[], CcmProcess]) -> None:
         """``start`` starts the program on the stage."""
         self.stage = stage
         self.start = start
@@ -130,20 +131,27 @@ class Show:
         """Seconds since the start of the show."""
         return self._loop.time() - self._began
 
-    def begin(self, title: str, caption: str) -> None:
-        """Begin an act."""
-        self._title, self._caption = title, caption
-        self.foot("")
+    def begin(self, title: str, caption: str, legend: str = "") -> None:
+        """Begin an act. ``legend`` explains the picture, and is no part of plain lines."""
+        self._title, self._caption = title, f"{caption}\n{legend}".rstrip()
+        self._foot_title, self._foot = "", ()
+        if isinstance(self._screen, Voice):
+            self._screen.headline(title)
+            self._screen.say(caption)
 
-    def foot(self, title: str, *lines: RenderableType) -> None:
-        """Replace the lines below both clusters."""
+    def foot(self, title: str, *lines: Text | str, changing: bool = False) -> None:
+        """Replace the lines below both clusters. Plain lines leave out those that are ``changing`` all the time."""
         self._foot_title, self._foot = title, lines
+        if isinstance(self._screen, Voice) and not changing:
+            self._screen.say(f"{title}:")
+            for line in lines:
+                self._screen.say(str(line))
 
     async def pause(self, seconds: float) -> None:
         """Leave time to read."""
         if isinstance(self._screen, Film):
             self._screen.take(self.picture(SIZE), seconds)
-        else:
+        elif isinstance(self._screen, Live):
             await asyncio.sleep(seconds)
 
     async def see(self, condition: Callable[[], object], what: str, *, frames: float = 0.0) -> None:
@@ -287,7 +295,7 @@ async def serve(show: Show) -> None:
     """Serve some Services and send a request to each address."""
     show.begin(
         "Services get their addresses",
-        "Three Services with an address from an IP pool of Harvester, one by DHCP.\n"
+        "Three Services with an address from an IP pool of Harvester, one by DHCP.",
         "○ created   ◐ waits, and says why   ● has its address, after this time",
     )
     await show.pause(READING)
@@ -308,7 +316,7 @@ async def mistake(show: Show) -> None:
     """Make a mistake in an annotation, show its Event and its explanation, and correct it."""
     show.begin(
         "A typo in an annotation",
-        f"Service {TYPO} requests {IPAM}: {WRONG}.\nA user's mistake becomes a Warning Event on the object.",
+        f"Service {TYPO} requests {IPAM}: {WRONG}. A mistake becomes a Warning Event on the object.",
     )
     began = show.now
     await show.create(TYPO, {IPAM: WRONG})
@@ -317,7 +325,7 @@ async def mistake(show: Show) -> None:
     text = Text.assemble((f"{event.type}  {event.reason}  ", "yellow"), event.message)
     show.foot(f"{reported} later", command(f"kubectl events --for service/{TYPO}"), text)
     await show.pause(READING)
-    show.foot("What is it?", command(f"harvester-ccm explain svc/{TYPO}"), *await _explain(show, TYPO))
+    show.foot("Its explanation", command(f"harvester-ccm explain svc/{TYPO}"), *await _explain(show, TYPO))
     await show.pause(READING)
     began = show.now
     await show.stage.change_service(TYPO, {"metadata": {"annotations": {IPAM: RIGHT}}})
@@ -352,14 +360,14 @@ async def crowd(show: Show) -> None:
     """Create a hundred Services at once, with a stopwatch."""
     show.begin(
         f"{HOW_MANY} Services at once",
-        "Each dot is a Service on the left, its load balancer on the right. Harvester and kube-vip\n"
-        "are emulated here, in the process that draws this: make bench measures without them.",
+        "Harvester and kube-vip are emulated in this process: make bench measures without them.",
+        "Each dot is a Service on the left, its load balancer on the right.",
     )
     names = [f"{CROWD}{number:03}" for number in range(HOW_MANY)]
     began = show.now
 
     def served() -> bool:
-        show.foot("Stopwatch", *_bars(show.now - began, "so far"))
+        show.foot("Stopwatch", *_bars(show.now - began, "so far"), changing=True)
         return all(name in show.seconds for name in names)
 
     await asyncio.gather(*map(show.create, names), show.see(served, f"{HOW_MANY} addresses", frames=1.0))
@@ -410,7 +418,7 @@ async def crash(show: Show) -> None:
     """Kill the leader while requests are sent to an address, and wait for the standby to lead."""
     show.begin(
         "The leader is killed",
-        "kill -9: it cannot release its Lease, which must expire before the standby leads.\n"
+        "kill -9: it cannot release its Lease, which must expire before the standby leads.",
         "Addresses stay announced, and requests to them are answered.",
     )
     standby = show.start()
@@ -421,7 +429,7 @@ async def crash(show: Show) -> None:
 
     def meanwhile(condition: Callable[[], object], *lines: str) -> Callable[[], object]:
         def holds() -> object:
-            show.foot("Requests meanwhile", traffic.line, str(traffic), "", *lines)
+            show.foot("Requests meanwhile", traffic.line, str(traffic), "", *lines, changing=True)
             return condition()
 
         return holds

@@ -1,11 +1,11 @@
-"""The demo in plain lines: nodes join and move, Services get addresses, a mistake is fixed, a backend fails."""
+"""The demo in plain lines: the acts of ``show``, nodes that join and move, and a backend that fails."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from devenv.ccm import DEFAULT_FLAGS
 from devenv.demo import byhand
@@ -28,40 +28,20 @@ from devenv.demo.play import (
     open_stage,
     table,
 )
-from devenv.demo.requests import ask, ask_once
+from devenv.demo.requests import ask_once
+from devenv.demo.show import Show, crowd, leave, mistake, serve
 from devenv.guestnodes import GuestNodes, address_of, name_of
 from devenv.harvester.records import INSTANCES
 from devenv.stage import VM_NAMESPACE, Scene, until
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import IP_POOL, IPAM, UNINITIALIZED_TAINT, ZONE, NodeReason, Reason
+from harvester_ccm.names import UNINITIALIZED_TAINT, ZONE, NodeReason, Reason
 
 GUEST_SERVICES: Final = SERVICES.path("default")
-MISSING_POOL: Final = "dmz"
 IN_A_ROW: Final = 9
 """Answers from exactly the expected nodes."""
 SHOWN: Final = 6
 """Of them, the number that is printed."""
-
-
-class Wanted(NamedTuple):
-    """A Service of the demo."""
-
-    name: str
-    ports: Sequence[tuple[str, int, str]]
-    """Name, number and protocol of each port."""
-    network: str
-    """How its address must begin."""
-    annotations: Mapping[str, str]
-
-
-WANTED: Final = (
-    Wanted("web", [("http", 18080, "TCP")], "127.77.", {}),
-    Wanted("dns", [("dns", 15300, "UDP")], "127.77.", {}),
-    Wanted("shop", [("https", 18443, "TCP"), ("http", 18080, "TCP")], "127.77.", {}),
-    Wanted("wiki", [("http", 18080, "TCP")], "127.78.", {IPAM: "dhcp"}),
-    Wanted("syslog", [("syslog", 15140, "UDP")], "127.78.", {IPAM: "dhcp"}),
-)
 
 
 async def perform(voice: Voice, scene: Scene, directory: Path, *, keep: bool, fault: str | None) -> None:
@@ -86,12 +66,19 @@ async def perform(voice: Voice, scene: Scene, directory: Path, *, keep: bool, fa
         voice.say(f"process {play.run.pid} is the leader, {voice.elapsed - started:.2f} s after its start")
         if keep:
             await byhand.keep(play, flags, fault)
-        for scene_of in (
-            initialize_nodes, move_node, serve_services, fix_pending_service, delete_services, show_vm_load_balancer,
-        ):  # fmt: skip
-            await scene_of(play)
+        await initialize_nodes(play)
+        await move_node(play)
+        show = Show(stage, voice, lambda: play.run)
+        async with show:
+            await serve(show)
+            await show_services(play)
+            await mistake(show)
+            await crowd(show)
+            await leave(show)
+        await show_vm_load_balancer(play)
         await stop_program(play)
     voice.headline("Everything was as expected")
+    voice.show(show.summary)
 
 
 async def stop_program(play: Play) -> None:
@@ -119,7 +106,7 @@ async def initialize_nodes(play: Play) -> None:
     await _show_nodes(play)
     voice.command(f"kubectl events --for node/{first}")
     for event in await stage.events("Node", first):
-        _show_event(play, event["type"], event["reason"], event["message"])
+        voice.say(f"{event['type']}  {event['reason']}  {event['message']}")
     voice.headline("The guest agents report addresses")
     started = voice.elapsed
     for number in NODES:
@@ -152,69 +139,6 @@ async def move_node(play: Play) -> None:
     voice.say(f"its Node has the label {ZONE}=rack-9 {voice.elapsed - started:.2f} s later")
 
 
-async def serve_services(play: Play) -> None:
-    """Create Services, show their addresses in both clusters, send requests, and show an Event."""
-    voice, stage = play.voice, play.stage
-    voice.headline("Creating five Services of type LoadBalancer: three from the IP pool, two by DHCP")
-    started = voice.elapsed
-    for wanted in WANTED:
-        ports = [{"name": name, "port": number, "protocol": protocol} for name, number, protocol in wanted.ports]
-        await stage.create_service(wanted.name, ports=ports, annotations=wanted.annotations)
-    services = await stage.served(*(wanted.name for wanted in WANTED), within=SECONDS)
-    voice.say(f"all five have an address {voice.elapsed - started:.2f} s later")
-
-    async def has_addresses() -> bool:
-        return all(one.address for one in await stage.load_balancers())
-
-    await until(has_addresses, within=SECONDS, what="addresses in Harvester")
-    await _show_services(play, "")
-    voice.headline("Sending requests to the addresses: the answer names the Service")
-    for wanted, service in zip(WANTED, services, strict=True):
-        address = service.addresses[0]
-        expect(address.startswith(wanted.network), f"{wanted.name} has address {address}")
-        for port in service.spec.ports:
-            answer = await ask(port.protocol, address, port.port)
-            is_tcp = port.protocol == "TCP"
-            command = f"curl http://{address}:{port.port}/" if is_tcp else f"echo hello | nc -u {address} {port.port}"
-            voice.show([f"$ {command:38}{answer}"])
-            expect(answer == service.metadata.key, f"{address}:{port.port} answered {answer!r}")
-    voice.headline("Events of Service web")
-    await stage.hears("web", Reason.ENSURED, within=SECONDS)
-    await _show_events_of(play, "web")
-
-
-async def fix_pending_service(play: Play) -> None:
-    """Create a Service that cannot be served, show why, and do what the Event says."""
-    voice, stage = play.voice, play.stage
-    voice.headline(f"Creating a Service that requests IP pool {MISSING_POOL}, which does not exist")
-    await stage.create_service("store", ports=[{"name": "http", "port": 18080}], annotations={IP_POOL: MISSING_POOL})
-    event = await stage.hears("store", Reason.ADDRESS_PENDING, within=SECONDS)
-    voice.command("kubectl events --for service/store")
-    await _show_events_of(play, "store")
-    expect(MISSING_POOL in event.message, f"the Event does not name the pool: {event.message}")
-    voice.headline(f"Creating IP pool {MISSING_POOL} with 127.77.1.0/24")
-    started = voice.elapsed
-    scope = {"project": "*", "namespace": VM_NAMESPACE, "guestCluster": "*"}
-    await stage.harvester.create_pool(MISSING_POOL, "127.77.1.0/24", selector={"scope": [scope]})
-    (service,) = await stage.served("store", within=SECONDS)
-    voice.say(f"Service store has address {service.addresses[0]} {voice.elapsed - started:.2f} s later")
-    expect(service.addresses[0].startswith("127.77.1."), f"store has address {service.addresses[0]}")
-
-
-async def delete_services(play: Play) -> None:
-    """Delete all Services and show that nothing is left in Harvester."""
-    voice, stage = play.voice, play.stage
-    names = [*(wanted.name for wanted in WANTED), "store"]
-    voice.headline(f"Deleting all {len(names)} Services")
-    started = voice.elapsed
-    await asyncio.gather(*map(stage.delete_service, names))
-    await stage.gone(*names, within=SECONDS)
-    await stage.nothing_left(within=SECONDS)
-    counts = await stage.harvester.counts()
-    voice.say(f"{counts.balancers} LBs, {counts.booked} addresses left, {voice.elapsed - started:.2f} s later")
-    expect(not stage.kube_vip.announced, f"kube-vip still announces {', '.join(stage.kube_vip.announced)}")
-
-
 async def show_vm_load_balancer(play: Play) -> None:
     """Serve a Service with a health check, let a node fail and recover, and delete the Service."""
     voice, stage, failing = play.voice, play.stage, NODES[0]
@@ -224,7 +148,7 @@ async def show_vm_load_balancer(play: Play) -> None:
     (service,) = await stage.served(PORTAL, within=SECONDS)
     voice.say("with the annotations")
     voice.show(f"  {key}: {value!r}" for key, value in CHECK.items())
-    await _show_services(play, f"?fieldSelector=metadata.name={PORTAL}")
+    await show_services(play, PORTAL)
     answered = await _ask_until(play, service, NODES)
     voice.say(f"All three nodes have passed their checks and answer {answered}")
     expect(not stage.kube_vip.announced, "kube-vip in the guest announces the address, too")
@@ -258,22 +182,17 @@ async def _ask_until(play: Play, service: Service, numbers: Sequence[int]) -> st
     return f"{voice.elapsed - started:.2f} s later; until then {answered} of {len(answers)} requests were answered"
 
 
-async def _show_services(play: Play, query: str) -> None:
-    scene = play.stage.scene
-    play.voice.command(f"kubectl get services {PORTAL if query else ''}".rstrip())
-    play.voice.show(await table(scene.guest.admin, f"{GUEST_SERVICES}{query}"))
-    play.voice.command("kubectl get loadbalancers.loadbalancer.harvesterhci.io        # in Harvester")
-    play.voice.show(await table(scene.harvester.admin, LOAD_BALANCERS.path(VM_NAMESPACE)))
-
-
-async def _show_events_of(play: Play, service: str) -> None:
-    for event in await play.stage.told(service):
-        _show_event(play, event.type, event.reason, event.message)
-
-
-def _show_event(play: Play, kind: str, reason: str, message: str) -> None:
-    head = f"{kind:9}{reason:22}"
-    play.voice.say(head + message, hang=len(head))
+async def show_services(play: Play, name: str = "") -> None:
+    """Show Services, by default all, with their Events, and the load balancers in Harvester."""
+    voice, scene = play.voice, play.stage.scene
+    query = f"?fieldSelector=metadata.name={name}" if name else ""
+    voice.command(f"kubectl get services {name}".rstrip())
+    voice.show(await table(scene.guest.admin, f"{GUEST_SERVICES}{query}"))
+    voice.command("kubectl get loadbalancers.loadbalancer.harvesterhci.io        # in Harvester")
+    voice.show(await table(scene.harvester.admin, LOAD_BALANCERS.path(VM_NAMESPACE)))
+    event = await play.stage.hears(name or "web", Reason.ENSURED, within=SECONDS)
+    voice.command(f"kubectl events --for service/{name or 'web'}")
+    voice.say(f"{event.type}  {event.reason}  {event.message}")
 
 
 async def _show_nodes(play: Play) -> None:
