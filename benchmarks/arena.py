@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.audit import AuditLog, Request
+from benchmarks.table import Row
 from devenv.background import Background
 from devenv.ccm import CcmProcess
 from devenv.eyes import addresses_in
@@ -33,6 +34,7 @@ MIB: Final = 2**20
 NODES: Final = 3
 CONNECTIONS: Final = 10
 """Requests of the load at once; more only wait for each other on the allocation of node ports."""
+MINUTE: Final = 60.0
 IDLE_SECONDS: Final = 1.0
 """After this time without a request, the program is idle."""
 PATIENCE: Final = 300.0
@@ -129,6 +131,16 @@ class Arena:
     def _work(self, since: tuple[int, ...]) -> list[Request]:
         logged = [one for log, position in zip(self._logs, since, strict=True) for one in log.since(position)]
         return [one for one in logged if one.resource != "leases"]
+
+    async def minute(self, title: str, work: Callable[[], Awaitable[None]]) -> list[Row]:
+        """Return what a minute costs in which only ``work`` is done. The program is idle before."""
+        mark, used, servers = await self.mark(), cpu_seconds(self.program.pid), self.server_seconds()
+        await work()
+        used, servers = cpu_seconds(self.program.pid) - used, self.server_seconds() - servers
+        return [
+            Row(f"{title}: requests", len(await self.requests(mark))),
+            Row("  processor time of the program, beside that of the API servers", used, "s", servers),
+        ]
 
     def server_seconds(self) -> float:
         """Return the processor time that both API servers and etcds have used."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from benchmarks.arena import CLUSTER, MIB, Arena
+from benchmarks.arena import CLUSTER, MIB, MINUTE, Arena
 from benchmarks.table import Row
 from devenv.background import Background
 from devenv.harvester.machines import Machine, instance_document, interfaces_of, machine_document
@@ -22,7 +22,6 @@ from devenv.watch import Document, Mirror
 from harvester_ccm.model.core import NODES
 from harvester_ccm.names import UNINITIALIZED_TAINT
 
-MINUTE: Final = 60.0
 STATUS_SECONDS: Final = 300.0
 """Interval at which a kubelet reports a status in which nothing changed."""
 POD_DEVICES: Final = 60
@@ -128,23 +127,15 @@ async def measure(arena: Arena, count: int) -> AsyncIterator[Row]:
         yield Row(f"{count} Nodes, from the start of the leader to the last one initialized", last, "s", alone)
         yield Row("  processor time of the program", cpu_seconds(arena.program.pid), "s")
         yield Row("  peak memory", arena.program.peak_memory() / MIB, "MiB")
-        async for row in _minute(arena, f"minute with {count} Nodes at rest", crowd.rest):
+        for row in await arena.minute(f"minute with {count} Nodes at rest", crowd.rest):
             yield row
         for number in range(count):
             await crowd.report_pods(number)
         title = f"minute with {UPDATES} updates per second of VMIs with {POD_DEVICES} pods each"
-        async for row in _minute(arena, title, crowd.churn):
+        for row in await arena.minute(title, crowd.churn):
             yield row
     finally:
         await following.stop()
-
-
-async def _minute(arena: Arena, title: str, work: Callable[[], Awaitable[None]]) -> AsyncIterator[Row]:
-    mark, used, servers = await arena.mark(), cpu_seconds(arena.program.pid), arena.server_seconds()
-    await work()
-    used, servers = cpu_seconds(arena.program.pid) - used, arena.server_seconds() - servers
-    yield Row(f"{title}: requests", len(await arena.requests(mark)))
-    yield Row("  processor time of the program, beside that of the API servers", used, "s", servers)
 
 
 async def _await(work: Awaitable[None]) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 import aiohttp
 
-from benchmarks.arena import MIB, NAMESPACE, Arena, service
+from benchmarks.arena import MIB, MINUTE, NAMESPACE, Arena, service
 from benchmarks.audit import Request
 from benchmarks.table import Row
 from devenv.announcement import ADDRESS_ANNOTATION
@@ -36,7 +36,6 @@ WORKERS: Final = 32
 """Services that the client of the API servers alone serves at once: it always has a load balancer to create."""
 RATE: Final = 15
 """Services per second."""
-MINUTE: Final = 60.0
 SILENT: Final = 4000
 """Connections that are opened and never used."""
 PROBES: Final = 20
@@ -57,7 +56,7 @@ async def measure(arena: Arena) -> AsyncIterator[Row]:
         yield row
     async for row in _restart(arena, f"restart with {AT_ONCE} Services"):
         yield row
-    async for row in _quiet_minute(arena, f"quiet minute with {AT_ONCE} Services"):
+    for row in await arena.minute(f"quiet minute with {AT_ONCE} Services", lambda: asyncio.sleep(MINUTE)):
         yield row
     async for row in _silent_connections(arena):
         yield row
@@ -80,7 +79,7 @@ async def measure_rate(arena: Arena, count: int) -> AsyncIterator[Row]:
         yield row
     yield Row("  one more Service", 1000 * await _serve_one(arena, "one-more"), "ms")
     yield Row("  resident memory", arena.memory, "MiB")
-    async for row in _quiet_minute(arena, f"quiet minute with {count} Services"):
+    for row in await arena.minute(f"quiet minute with {count} Services", lambda: asyncio.sleep(MINUTE)):
         yield row
     async for row in _restart(arena, f"restart with {count} Services"):
         yield row
@@ -142,14 +141,6 @@ async def _restart(arena: Arena, title: str) -> AsyncIterator[Row]:
     yield Row("  requests to both clusters", len(requests))
     yield Row("  changed addresses", sum(after[name] != addresses for name, addresses in before.items()))
     yield Row("  peak memory", arena.program.peak_memory() / MIB, "MiB")
-
-
-async def _quiet_minute(arena: Arena, title: str) -> AsyncIterator[Row]:
-    mark, used = await arena.mark(), cpu_seconds(arena.program.pid)
-    await asyncio.sleep(MINUTE)
-    used = cpu_seconds(arena.program.pid) - used
-    yield Row(f"{title}: requests", len(await arena.requests(mark)))
-    yield Row("  processor time of the program", used, "s")
 
 
 async def _silent_connections(arena: Arena) -> AsyncIterator[Row]:

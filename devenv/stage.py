@@ -166,14 +166,11 @@ class Stage:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.guest)
-            await stack.enter_async_context(self.host)
-            await stack.enter_async_context(self.guest_eyes)
-            await stack.enter_async_context(self.host_eyes)
-            await stack.enter_async_context(self.guest_proxy)
-            await stack.enter_async_context(self.harvester_proxy)
-            await stack.enter_async_context(self.harvester)
-            await stack.enter_async_context(self._announcer)
+            for part in (
+                *(self.guest, self.host, self.guest_eyes, self.host_eyes, self.guest_proxy, self.harvester_proxy),
+                *(self.harvester, self._announcer),
+            ):
+                await stack.enter_async_context(part)
             stack.push_async_callback(self._end_runs)
             self._stack = stack.pop_all()
         return self
