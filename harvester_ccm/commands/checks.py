@@ -90,24 +90,15 @@ async def check_connection(client: ApiClient, where: str) -> tuple[list[Check], 
     credentials, server = client.credentials, client.credentials.server
     checks = [Check(where, "server address", *_address(server))] if where == HARVESTER else []
     version = await ask(client.read("/version", _decode_version))
-    reached = f"{server} answers"
-    match version:
-        case CredentialError():
-            # The plugin or the token file failed, and nothing was sent.
-            return [*checks, Check(where, "credential", Result.FAILED, str(version), NEW_CREDENTIAL[where])], None
-        case NotTrusted():
-            failed = Check(where, "TLS", Result.FAILED, str(version), _advice(version, where, credentials))
-            return [*checks, Check(where, "server", Result.OK, reached), failed], None
-        case Unauthorized() | Forbidden() | _Version():
-            pass
-        case CCMError():
-            detail = str(version) if server in str(version) else f"{server}: {version}"
-            if isinstance(version, ApiError):
-                detail = f"{reached} with HTTP status {version.answer.status}: {version}"
-            return [*checks, Check(where, "server", Result.FAILED, detail, _advice(version, where, credentials))], None
-    if isinstance(version, _Version):
-        reached += f", Kubernetes {version.git_version}"
-    checks += [Check(where, "server", Result.OK, reached), Check(where, "TLS", *_tls(credentials))]
+    if not isinstance(version, _Version | Unauthorized | Forbidden):
+        row = "credential" if isinstance(version, CredentialError) else "server"
+        row = "TLS" if isinstance(version, NotTrusted) else row
+        status = f"{server}: HTTP status {version.answer.status}: " if isinstance(version, ApiError) else ""
+        failed = Check(where, row, Result.FAILED, f"{status}{version}", _advice(version, where, credentials))
+        return [*checks, failed], None
+    known = f", Kubernetes {version.git_version}" if isinstance(version, _Version) else ""
+    checks.append(Check(where, "server", Result.OK, f"{server} answers{known}"))
+    checks.append(Check(where, "TLS", *_tls(credentials)))
     # Servers before Kubernetes 1.28 do not serve this review.
     who = version if isinstance(version, Unauthorized) else await ask(ask_review(client, SUBJECT_REVIEWS, {}))
     user = "" if isinstance(who, CCMError) else who.user_info.username
@@ -152,6 +143,9 @@ def _address(server: str) -> Finding:
 
 def _advice(error: CCMError, where: str, credentials: Credentials) -> str:
     """Return what to do about a server that cannot be used; for Harvester it is the remedy of the Events."""
+    if isinstance(error, CredentialError):
+        # The plugin or the token file failed, and nothing was sent.
+        return NEW_CREDENTIAL[where]
     if not isinstance(error, Unreachable):
         return "Check that the address is that of a Kubernetes API server, and that it is well"
     if credentials.proxy is not None and not isinstance(error, NotTrusted | UnexpectedAnswer):

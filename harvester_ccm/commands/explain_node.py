@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore, ask
-from harvester_ccm.commands.diff import diff, plain, write
+from harvester_ccm.commands.explain_service import diff, plain, write
 from harvester_ccm.commands.render import Document
 from harvester_ccm.commands.verdict import judge_node, warnings_in
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Settings
