@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NoReturn
 
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, refuse, switch
+from harvester_ccm.commands.checks import SOON
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, ask, open_clusters, read_clusters
 from harvester_ccm.commands.render import Document, describe, harmless, table
 from harvester_ccm.commands.verdict import (
@@ -43,8 +44,6 @@ from harvester_ccm.plan.service.scope import may_be_ours
 WATCH: Final = switch("watch", "List again and show the result in place, until Ctrl-C.", shorthand="w")
 WATCH_SECONDS: Final = 2.0
 """Time between two lists."""
-SOON: Final = timedelta(days=14)
-"""A token that expires within this time is a problem."""
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _NOT_RECONCILED: Final = "Nothing is reconciled. Check the pods of the controller and their log"
 
@@ -80,13 +79,14 @@ async def _read(call: Call) -> Document:
         store, (lease, of_lease) = await asyncio.gather(
             read_clusters(settings, guest, harvester), _read_lease(settings, guest)
         )
-    services, nodes = list(_services(store, settings)), list(_nodes(store, settings))
+    services = list(_services(store, settings))
+    nodes = [(f"Node {one.metadata.name}", judge_node(store, one, settings)[2]) for one in store.nodes.all()]
     lines = [*of_lease, *_server_lines(store, guest, harvester), *services, *nodes, *_orphans(store, settings)]
     return {
         "cluster": settings.harvester.cluster_name,
         "namespace": store.cluster.namespace,
         "observed": time_text(store.taken),
-        "leader": {"identity": lease.holder_identity, "since": lease.acquire_time} if lease else None,
+        "leader": {"identity": lease.holder_identity or "", "since": lease.acquire_time} if lease else None,
         "guest": _server(guest, None),
         "harvester": _server(harvester, store.harvester_problem),
         "services": _counts(services),
@@ -97,7 +97,9 @@ async def _read(call: Call) -> Document:
 
 
 async def _read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | None, list[Line]]:
-    """Return the Lease without the holder if it has expired, None without leader election, and its problem.
+    """Return the Lease, without the holder if it has expired, and its problem.
+
+    None instead of a Lease: there is no leader election, or the Lease cannot be read.
 
     The clocks of the holder and of this process can differ. If the Lease looks expired, it is therefore read again
     after a time in which a leader renews it.
@@ -112,16 +114,17 @@ async def _read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec |
         lease = await ask(read())
     spec = LeaseSpec() if isinstance(lease, CCMError) else lease.spec
     holder, since = spec.holder_identity or "", ""
+    name = f"Lease {election.namespace}/{election.name}"
     if isinstance(lease, CCMError) and not isinstance(lease, NotFound):
-        reason = Reason("LeaseNotReadable", str(lease))
-    elif holder and not (_is_overdue(lease, election) and lease == before):
+        return None, [(name, Verdict(State.NONE, reasons=(Reason("LeaseNotReadable", str(lease)),)))]
+    if holder and not (_is_overdue(lease, election) and lease == before):
         return spec, []
-    elif holder:
+    if holder:
         since = spec.renew_time or ""
         reason = Reason("LeaseExpired", f"{holder} has not renewed the Lease and does not lead. {_NOT_RECONCILED}")
     else:
         reason = Reason("NoLeader", f"No replica of the controller leads. {_NOT_RECONCILED}")
-    return LeaseSpec(), [(f"Lease {election.namespace}/{election.name}", Verdict(State.NONE, since, (reason,)))]
+    return LeaseSpec(), [(name, Verdict(State.NONE, since, (reason,)))]
 
 
 def _is_overdue(lease: Lease | CCMError, election: LeaderElectionSettings) -> bool:
@@ -170,11 +173,6 @@ def _services(store: ClusterStore, settings: Settings) -> Iterator[Line]:
             _, _, verdict = judge_service(store, one, settings)
             if is_listed or verdict.state is not State.UNMANAGED:
                 yield f"Service {one.metadata.key}", verdict
-
-
-def _nodes(store: ClusterStore, settings: Settings) -> Iterator[Line]:
-    for one in store.nodes.all():
-        yield f"Node {one.metadata.name}", judge_node(store, one, settings)[2]
 
 
 def _orphans(store: ClusterStore, settings: Settings) -> Iterator[Line]:

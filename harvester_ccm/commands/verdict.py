@@ -121,7 +121,9 @@ def _service_verdict(snapshot: ServiceSnapshot, plan: ServicePlan) -> Verdict:
         return Verdict(State.DELETING, service.metadata.deletion_timestamp or "", tuple(reasons))
     waits = not (reasons or isinstance(outcome, Done) or (service.addresses and outcome.reason in _WORKING))
     if waits and not isinstance(outcome, Done):
-        waits_for = _wait_reason(snapshot, outcome.reason)
+        # Harvester can only process a load balancer that exists.
+        is_early = outcome.reason == WaitReason.NOT_PROCESSED and snapshot.match.lb is None
+        waits_for = WaitReason.QUEUED if is_early else WaitReason(outcome.reason)
         reasons = [Reason(waits_for.title().replace("_", ""), f"Waits for {waits_for.meaning}")]
     before = service.ready_condition
     since = before.last_transition_time if before is not None and before.status == "False" else ""
@@ -129,12 +131,6 @@ def _service_verdict(snapshot: ServiceSnapshot, plan: ServicePlan) -> Verdict:
         return Verdict(State.DEGRADED if reasons else State.READY, since or "", tuple(reasons), waits)
     state = State.BLOCKED if isinstance(outcome, Refused) else State.PENDING
     return Verdict(state, since or service.metadata.creation_timestamp or "", tuple(reasons), waits)
-
-
-def _wait_reason(snapshot: ServiceSnapshot, reason: str) -> WaitReason:
-    """Return what a Service waits for now: Harvester can only process a load balancer that exists."""
-    found = WaitReason(reason)
-    return WaitReason.QUEUED if found is WaitReason.NOT_PROCESSED and snapshot.match.lb is None else found
 
 
 def warnings_in(events: Iterable[EventMessage | None]) -> list[Reason]:

@@ -65,6 +65,13 @@ def test_status_reports_a_rejected_token_once(run: Runner, outage: Outage) -> No
     assert "Nodes:            1 Pending, 1 Ready\n" in result.out
 
 
+def test_leader_is_unknown_without_permission_to_read_the_lease(run: Runner, outage: Outage) -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager"
+    outage.guest.refusals[f"GET {path}"] = 403, "leases is forbidden"
+    result = run("status", *outage.flags)
+    assert (result.code, "Leader:" in result.out, "LeaseNotReadable" in result.out) == (1, False, True)
+
+
 @pytest.mark.parametrize("name", ["web", "served"])
 def test_explain_reports_a_rejected_token_once(run: Runner, outage: Outage, name: str) -> None:
     outage.expired("cloud-config")
