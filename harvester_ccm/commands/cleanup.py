@@ -110,17 +110,14 @@ def find_warnings(store: ClusterStore, load_balancers: Sequence[LoadBalancer]) -
 async def delete_all(client: ApiClient, load_balancers: Sequence[LoadBalancer]) -> Document:
     """Delete load balancers, wait until Harvester has removed them, and return which are deleted and which are not."""
     failed: dict[str, str] = {}
-    for one in load_balancers:
-        try:
-            await _RETRYING(stop=stop_after_attempt(ALLOCATION_ATTEMPTS))(_delete, client, one)
-        except CCMError as error:
-            failed[one.metadata.name] = str(error)
-    for one in load_balancers:
-        if one.metadata.name not in failed:
+    for step, attempts in ((_delete, ALLOCATION_ATTEMPTS), (_expect_removed, FINALIZER_ATTEMPTS)):
+        for one in load_balancers:
+            if one.metadata.name in failed:
+                continue
             # Harvester removes them one after the other. If one stays, the others are only read once.
-            attempts = 1 if failed else FINALIZER_ATTEMPTS
+            stop = stop_after_attempt(1 if failed and step is _expect_removed else attempts)
             try:
-                await _RETRYING(stop=stop_after_attempt(attempts))(_expect_removed, client, one)
+                await _RETRYING(stop=stop)(step, client, one)
             except CCMError as error:
                 failed[one.metadata.name] = str(error)
     return {

@@ -34,7 +34,6 @@ from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.request import read_request
 
-FLAGS: Final = "flags"
 _UNUSABLE_FILE: Final = {
     HARVESTER: "Correct --cloud-config or what is in the file; generate_addon.sh makes a new one",
     GUEST: "Correct --kubeconfig or KUBECONFIG, or what is in the file; in a pod leave both out",
@@ -44,8 +43,8 @@ _UNUSABLE_FILE: Final = {
 async def _preflight(call: Call) -> int:
     expect_arguments(call, [])
     settings, environment = call.settings, call.environment
-    names = [Check(FLAGS, "cluster name", Result.WARNING, text) for text in settings.warnings]
-    names = names or [Check(FLAGS, "cluster name", Result.OK, f"{settings.harvester.cluster_name!r}")]
+    names = [Check("flags", "cluster name", Result.WARNING, text) for text in settings.warnings]
+    names = names or [Check("flags", "cluster name", Result.OK, f"{settings.harvester.cluster_name!r}")]
     async with AsyncExitStack() as stack:
         of_harvester, of_guest = await asyncio.gather(
             _check_cluster(HARVESTER, settings, lambda: harvester_credentials(settings.harvester, environment), stack),
@@ -93,18 +92,17 @@ def _check_file(credentials: Credentials, where: str) -> Finding:
 
 async def check_versions(client: ApiClient) -> Finding:
     """Check that Harvester serves its API in the version that is used."""
-    used = (LOAD_BALANCERS.api_version, VIRTUAL_MACHINES.api_version)
-    responses = await asyncio.gather(*(ask(client.request("GET", f"/apis/{one}")) for one in used))
-    if isinstance(error := next((one for one in responses if isinstance(one, CCMError)), None), CCMError):
-        missing = ", ".join(one for one, found in zip(used, responses, strict=True) if isinstance(found, NotServed))
-        advice = (
-            "Check that the server in the cloud-config is Harvester, and that --cloud-config and --kubeconfig are not "
-            "swapped. Harvester before 1.2 is not supported: upgrade it"
-        )
-        return (
-            (Result.FAILED, f"not served: {missing}", advice) if missing else (Result.FAILED, f"unknown: {error}", "")
-        )
-    return Result.OK, ", ".join(used), ""
+    for one in (LOAD_BALANCERS.api_version, VIRTUAL_MACHINES.api_version):
+        response = await ask(client.request("GET", f"/apis/{one}"))
+        if isinstance(response, NotServed):
+            advice = (
+                "Check that the server in the cloud-config is Harvester, and that --cloud-config and --kubeconfig are "
+                "not swapped. Harvester before 1.2 is not supported: upgrade it"
+            )
+            return Result.FAILED, f"not served: {one}", advice
+        if isinstance(response, CCMError):
+            return Result.FAILED, f"unknown: {response}", ""
+    return Result.OK, f"{LOAD_BALANCERS.api_version}, {VIRTUAL_MACHINES.api_version}", ""
 
 
 def _example(cluster: ClusterIdentity) -> Document:
