@@ -1,6 +1,6 @@
 """Assembly of clients, informers, controllers and leader election; start and shutdown in order.
 
-Start: read the credentials (an error ends the program), start the informers, which wait for unreachable servers, wait
+Start: read the credentials (an error ends the process), start the informers, which wait for unreachable servers, wait
 for the Lease with synced caches, start the controllers.
 
 Shutdown (SIGTERM, SIGINT): the controllers accept no more keys and get 0.2 s to finish, all writers are stopped, the

@@ -33,7 +33,7 @@ EXIT_CLOSED_PIPE: Final = 141
 """Exit code of a program that SIGPIPE ended, as shells report it."""
 
 TITLES: Final = {**{name: name for name in PROGRAM_NAMES}, "kubectl-harvester_ccm": f"kubectl {PROGRAM}"}
-"""Names of the executable, and how the help calls the program then."""
+"""Names of the executable, and the name in the help for each."""
 HINT: Final = "--help lists commands and flags; flags in .Values.extraArgs of the Helm chart are written --name=value"
 
 log = structlog.get_logger(__name__)
@@ -45,7 +45,7 @@ def main(
     *,
     proc: Path = Path("/proc"),
 ) -> int:
-    """Run the program or a command and return the exit code. ``argv`` includes the program's name."""
+    """Run the controllers or a command and return the exit code. ``argv`` includes the name of the executable."""
     program, *words = sys.argv if argv is None else argv
     match words:
         case ["help", name, *_] if not name.startswith("-"):

@@ -31,7 +31,7 @@ CONTROLLER_ALIASES: Final[Mapping[str, str]] = {
 
 
 class OrphanPolicy(StrEnum):
-    """What happens to a load balancer of this cluster whose Service no longer exists."""
+    """Policy for load balancers of this cluster whose Service no longer exists."""
 
     DELETE = "delete"
     REPORT = "report"
@@ -106,7 +106,7 @@ class NodeSettings(Struct, frozen=True):
     vmi_controller: bool
     """Follow VM instances: topology labels and the network to device ConfigMap."""
     hostname_lookup: bool
-    """Find a VM by the host name of its guest, where nothing else tells which one a Node is."""
+    """Find the VM of a Node by the host name of its guest if nothing else identifies it."""
 
     @property
     def asks_guests(self) -> bool:

@@ -21,7 +21,7 @@ MAX_RETRY_AFTER: Final = 300.0
 
 
 class CCMError(Exception):
-    """Base of all errors that this program raises on purpose."""
+    """Base of all errors that this controller raises on purpose."""
 
     request_id: str = ""
     """``auditID`` of the failed request in the API server's audit log; empty if no single request failed. It is not
@@ -56,12 +56,12 @@ class Unreachable(CCMError):
     """Raised when an API server sent no HTTP response: timed out, broken, or for the reason of a class below."""
 
     summary: ClassVar[str] = "cannot be reached"
-    """What is wrong; follows the name of the server in a message."""
+    """The problem; follows the name of the server in a message."""
     remedy: ClassVar[str] = (
         "Check firewalls and routes from the nodes to the address of Harvester's API, and that the server in the "
         "cloud-config is that address"
     )
-    """What to do about it if the server is Harvester."""
+    """Remedy if the server is Harvester."""
 
 
 class HostUnknown(Unreachable):
@@ -74,7 +74,7 @@ class HostUnknown(Unreachable):
 class ConnectionRefused(Unreachable):
     """Raised when the host of an API server refuses the connection."""
 
-    summary = "cannot be reached, because nobody listens at its address"
+    summary = "cannot be reached, because nothing listens at its address"
     remedy = (
         "Check that Harvester is up, and that address and port of the server in the cloud-config are those of its API "
         "(usually https://HARVESTER-VIP:6443)"
@@ -156,9 +156,9 @@ class Unauthorized(ApiError):
             answer = replace(answer, message=f"{server} {rejected}: {answer.message}")
         super().__init__(answer)
         self.summary = f"at {server} {rejected}" if server else rejected
-        """What is wrong; follows the name of the server in a message."""
+        """The problem; follows the name of the server in a message."""
         self.remedy = remedy or credential_hint("harvester")
-        """What to do about it."""
+        """Remedy."""
 
 
 class Forbidden(ApiError):
@@ -166,7 +166,7 @@ class Forbidden(ApiError):
 
     @property
     def remedy(self) -> str:
-        """What to do about it if the server is Harvester; continues a sentence."""
+        """Remedy if the server is Harvester; continues a sentence."""
         found = _LACKING.search(str(self))
         return rbac_hint(found["namespace"] if found else "")
 

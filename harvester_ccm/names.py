@@ -18,7 +18,7 @@ PREFIX: Final = "cloudprovider.harvesterhci.io/"
 DEFAULT_CLUSTER_NAME: Final = "kubernetes"
 """Default of the flag --cluster-name; two clusters with this name cannot be distinguished."""
 
-# What users write on a Service.
+# Annotations that users write on a Service.
 IPAM: Final = PREFIX + "ipam"
 """Service annotation, set by users: `pool` or `dhcp` (default: `pool`). Where the address comes from: an IP pool of
 Harvester, or a DHCP server in the network of the nodes. Fixed once the load balancer exists."""
@@ -80,7 +80,7 @@ SERVICE_ANNOTATIONS: Final = (
 )
 """The annotations of this controller on a Service."""
 
-# What we write on a Service.
+# Annotations and labels that this controller writes on a Service.
 PRIMARY_SERVICE_LABEL: Final = PREFIX + "primary-service"
 """Service label, set by this controller: `namespace.name`. Marks a Service that shares the address of another one."""
 LOAD_BALANCER_READY: Final = PREFIX + "LoadBalancerReady"
@@ -109,7 +109,7 @@ ENDPOINTS_TOUCHED: Final = PREFIX + "resync-trigger"
 """EndpointSlice annotation, set by this controller: version of the Service. A change of it makes kube-vip reconcile the
 Service."""
 
-# What we write on a Harvester LoadBalancer.
+# Annotations and labels that this controller writes on a Harvester LoadBalancer.
 LB_TOUCH: Final = PREFIX + "update-after-create"
 """LoadBalancer annotation, set and read by this controller: `true`. The load balancer replaced one with the same name.
 It is updated once more some seconds later, because Harvester's cleanup of the old one can delete parts of the new

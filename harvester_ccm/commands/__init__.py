@@ -23,7 +23,7 @@ EXIT_USAGE: Final = 2
 
 
 class Invocation(Struct, frozen=True):
-    """How the program was called."""
+    """The command line of this call."""
 
     program: str
     """Name to show in the help."""

@@ -25,7 +25,7 @@ from harvester_ccm.names import PROGRAM
 from harvester_ccm.redaction import one_line, redact_text
 
 EXIT_INTERRUPTED: Final = 130
-"""What shells report for a program that was ended with Ctrl-C."""
+"""Exit code that shells report after Ctrl-C."""
 
 _EXIT_CODES: Final = """\
 Exit codes: 0 all is well, or there is nothing to do; 1 there is a problem, or a cluster cannot be read; 2 the command
@@ -58,12 +58,12 @@ class Call(Struct, frozen=True):
 
 
 class Manual(Struct, frozen=True):
-    """What a command accepts and does."""
+    """A command with its flags and its function."""
 
     usages: tuple[str, ...]
-    """Command lines without the program's name."""
+    """Command lines without the name of the executable."""
     examples: tuple[tuple[str, str], ...]
-    """A purpose, and the command line for it without the program's name."""
+    """A purpose, and the command line for it without the name of the executable."""
     meaning: str
     """Docstring of the module."""
     own: tuple[Flag, ...]
@@ -75,7 +75,7 @@ class Manual(Struct, frozen=True):
     offline: bool = False
     """Whether the command connects to no cluster and needs no cloud-config."""
     permissions: str = ""
-    """What the credential for Harvester must be allowed to do, if the command does not use the controller's."""
+    """Permissions that the credential for Harvester needs, if the command does not use the controller's."""
 
 
 def perform(invocation: Invocation, manual: Manual) -> int:

@@ -45,7 +45,7 @@ NEW_CREDENTIAL: Final = {
     "harvester": "Make a new kubeconfig for Harvester (generate_addon.sh, or Rancher) and name it with --cloud-config",
     "guest": "Make a new kubeconfig for this cluster, or leave --kubeconfig out to use the pod's service account",
 }
-"""What to do about a credential that is not accepted."""
+"""Remedy for a credential that is not accepted."""
 
 
 class Result(StrEnum):
@@ -72,7 +72,7 @@ class Check(Struct, frozen=True):
     result: Result
     detail: str
     advice: str = ""
-    """What to do."""
+    """Remedy."""
 
 
 class _Version(Struct, rename="camel"):
@@ -142,7 +142,7 @@ def _address(server: str) -> Finding:
 
 
 def _advice(error: CCMError, where: str, credentials: Credentials) -> str:
-    """Return what to do about a server that cannot be used; for Harvester it is the remedy of the Events."""
+    """Return the remedy for a server that cannot be used; for Harvester it is the remedy of the Events."""
     if isinstance(error, CredentialError):
         # The plugin or the token file failed, and nothing was sent.
         return NEW_CREDENTIAL[where]

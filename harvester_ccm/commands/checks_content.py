@@ -126,7 +126,7 @@ def check_load_balancers(store: ClusterStore) -> Finding:
     foreign = sorted(one.metadata.name for one in named if marked_ours(one, cluster) is False)
     if foreign:
         advice = (
-            "Give each cluster its own --cluster-name. If that cluster no longer exists (this one was set up anew): "
+            "Give each cluster its own --cluster-name. If that cluster no longer exists (this one was set up again): "
             "explain svc/NAME prints the command that keeps one of them; cleanup --cluster-uid deletes them"
         )
         text = f"{len(foreign)} with cluster name {cluster.name!r} belong to another cluster: {some_of(foreign)}"

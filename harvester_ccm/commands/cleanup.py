@@ -177,7 +177,7 @@ MANUAL: Final = Manual(
     meaning=__doc__,
     usages=("cleanup --cluster=NAME --cloud-config=FILE [--yes] [flags]",),
     examples=(
-        ("What did cluster demo leave?", "cleanup --cluster=demo --cloud-config=harvester.yaml"),
+        ("List what cluster demo left in Harvester.", "cleanup --cluster=demo --cloud-config=harvester.yaml"),
         ("Delete it.", "cleanup --cluster=demo --cloud-config=harvester.yaml --yes"),
     ),
     own=(CLUSTER, CLUSTER_UID, HARVESTER_NAMESPACE, YES, FORCE, OUTPUT),

@@ -66,7 +66,7 @@ class ClusterStore:
     """Everything that the plans read, at one point in time: a ``ServiceStore`` and a ``NodeStore``."""
 
     def __init__(self, cluster: ClusterIdentity, lists: Mapping[str, Page[Any] | CCMError] = {}) -> None:
-        """``lists`` has the list of each resource by its plural, or the reason why there is none."""
+        """``lists`` has the list of each resource by its plural, or the reason why it could not be read."""
         self.lists = lists
         self.cluster = cluster
         self.services = self._listed(SERVICES, {**SERVICE_INDEXES, VIRTUAL_IP: virtual_ips_of_service})
@@ -112,7 +112,7 @@ class ClusterStore:
 
     @property
     def notes(self) -> list[str]:
-        """What cannot be read, and why; without the collections that have the error of the load balancers."""
+        """Collections that cannot be read, and why; without the collections that have the error of the load balancers."""
         plurals: dict[str, list[str]] = {}
         for plural, found in self.lists.items():
             if isinstance(found, CCMError):

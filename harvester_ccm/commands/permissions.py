@@ -31,7 +31,7 @@ class Permission(Struct, frozen=True):
     resource: Resource[Any]
     verb: str
     effect: str
-    """What does not work without it."""
+    """The effect of its absence."""
     required: bool
     """Whether the controller is of no use without it; otherwise the rest works."""
     used_by: str

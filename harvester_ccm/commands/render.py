@@ -23,7 +23,7 @@ from rich.text import Text
 from harvester_ccm.redaction import one_line, redact_text
 
 Document = dict[str, Any]
-"""What JSON can hold."""
+"""A JSON value."""
 
 UNLIMITED: Final = 100_000
 """Width without a terminal, where lines are not wrapped."""

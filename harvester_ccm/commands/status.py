@@ -262,7 +262,7 @@ MANUAL: Final = Manual(
     meaning=__doc__,
     usages=("status [-o json|yaml] [--watch]",),
     examples=(
-        ("What is wrong, updated until Ctrl-C.", "status --watch"),
+        ("Show the problems, updated until Ctrl-C.", "status --watch"),
         ("The problems, for a script.", "status -o json"),
     ),
     own=(OUTPUT, WATCH),

@@ -26,7 +26,7 @@ from harvester_ccm.plan.service.writes import ServicePlan
 from harvester_ccm.redaction import inert
 
 _WORKING: Final = frozenset({WaitReason.BACKENDS, WaitReason.HARVESTER_UNAVAILABLE})
-"""What a Service with an address can wait for although its load balancer works. An outage is reported only once."""
+"""Reasons to wait of a Service with an address whose load balancer works. An outage is reported only once."""
 
 
 class State(StrEnum):
@@ -79,7 +79,7 @@ class Verdict(Struct, frozen=True):
 def judge_service(
     store: ClusterStore, service: Service, settings: Settings
 ) -> tuple[ServiceSnapshot, ServicePlan, Verdict]:
-    """Return what the controller observes and plans for a Service right after its start, and the verdict."""
+    """Return snapshot, plan and verdict of a Service, as the controller has them right after its start."""
     snapshot = observe_service(store, service, store.cluster)
     snapshot = replace(snapshot, now=_waited(snapshot, store.taken), wall_time=time_text(store.taken))
     skip_reason = snapshot.scope.because
@@ -140,7 +140,7 @@ def warnings_in(events: Iterable[EventMessage | None]) -> list[Reason]:
 
 
 def judge_node(store: ClusterStore, node: Node, settings: Settings) -> tuple[NodeView, NodePlan, Verdict]:
-    """Return what the controller observes and plans for a Node right after its start, and the verdict."""
+    """Return snapshot, plan and verdict of a Node, as the controller has them right after its start."""
     view = observe(store, node, virtual_ips=store.virtual_ips, settings=settings.nodes)
     if NODE_CONTROLLER in settings.controllers:
         plan = plan_node(view)

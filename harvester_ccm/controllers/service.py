@@ -100,7 +100,7 @@ class CreationGate:
         self._enqueue_next()
 
     def _operation(self, load_balancer: LoadBalancer | None) -> str:
-        """Return the operation in progress for a load balancer of this cluster; empty if there is none."""
+        """Return the operation in progress for a load balancer of this cluster; empty if none exists."""
         if load_balancer is None or not seems_ours(load_balancer, self._cluster) or not is_in_progress(load_balancer):
             return ""
         return f"{'delete' if load_balancer.metadata.deleting else 'create'} {load_balancer.metadata.uid}"
@@ -132,7 +132,7 @@ def follow_load_balancers(client: ApiClient, selection: Selection) -> Informer[L
 
 
 class ServiceCaches:
-    """What the Service side reads: a ``ServiceStore`` that follows the clusters."""
+    """The caches of the Service controller: a ``ServiceStore`` that follows the clusters."""
 
     def __init__(
         self,
@@ -156,11 +156,11 @@ class ServiceCaches:
         return is_our_harvester(self.services, self.load_balancers, self.vms.nodes, self.vms.vms, cluster)
 
     def refresh_backends(self) -> tuple[bool, bool]:
-        """Read anew which nodes get traffic; return whether they are known for the first time, and if they changed."""
+        """Update the nodes that get traffic; return whether they are known for the first time, and if they changed."""
         if not self.vms.nodes.synced:
             return False, False
         before, found = self.backends, Backends.of(self.vms.nodes.all(), node_matches(self.vms))
-        # What was known once holds until more is known.
+        # The last known backends stay until the VMs are known again.
         self.backends = found if found.known else before
         return not before.known and found.known, before.chosen != self.backends.chosen
 
@@ -228,7 +228,7 @@ class ServiceController:
         return outcome
 
     async def _step(self, key: str, written: Write | None) -> tuple[Outcome | None, Write | None]:
-        """Observe, plan, emit and send one write; return the outcome if there is none to send, and the write if it was.
+        """Observe, plan, emit and send one write; return the outcome if none exists to send, and the write if it was.
 
         ``written`` is the write of the step before this one.
         """
@@ -262,7 +262,7 @@ class ServiceController:
         return None, plan.write
 
     async def _send(self, plan: ServicePlan, write: Write, snapshot: ServiceSnapshot, state: ServiceState) -> None:
-        """Send the write of a plan, after its dry run. Raises CCMError, which the user is told."""
+        """Send the write of a plan, after its dry run. Raises CCMError after its Event was emitted."""
         if isinstance(write, TouchEndpoints):
             state.touch_at = None if await self._writes.touch(snapshot) else loop_time() + TOUCH_RETRY
             if state.touch_at is not None:
@@ -335,7 +335,7 @@ class ServiceController:
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         self._gate.observe(old, new)
-        # Those of the first list wake nobody: all Services are swept when it is in.
+        # The first list enqueues no single Service: all are enqueued when it is complete.
         if self._load_balancers.synced:
             self._enqueue_concerned(old, new)
 

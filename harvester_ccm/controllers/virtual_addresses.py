@@ -36,7 +36,7 @@ class VirtualAddresses:
         return self._present.listed
 
     def owner(self, address: str) -> str:
-        """Return what has the address; empty if it is no virtual IP."""
+        """Return the object that has the address; empty if it is no virtual IP."""
         removed_at = self._removed.get(address)
         is_recent = removed_at is not None and loop_time() - removed_at < LINGER_SECONDS
         return self._present.owner(address) or ("a load balancer that was deleted recently" if is_recent else "")

@@ -38,7 +38,7 @@ class FlagValues(Struct, frozen=True):
 def parse_command_line(
     words: Iterable[str], flags: Sequence[Flag] = FLAGS, *, takes_arguments: bool = False
 ) -> FlagValues:
-    """Return the values of the flags, the arguments and the errors of a command line without the program's name."""
+    """Return values of the flags, arguments and errors of a command line without the name of the executable."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for flag in flags:
         parser.add_argument(*_options(flag), dest=flag.name, action="append", nargs="?", default=[])
@@ -114,7 +114,7 @@ def describe_flags(parser: argparse._ActionsContainer, flags: Iterable[Flag]) ->
 
 
 def help_text(program: str, commands: Iterable[tuple[str, str]]) -> str:
-    """Return the help of the program for this terminal; ``commands`` are names with their summaries."""
+    """Return the help for this terminal; ``commands`` are names with their summaries."""
     ignored = sum(flag.group is Group.ACCEPTED for flag in FLAGS)
     parser = argparse.ArgumentParser(
         program,

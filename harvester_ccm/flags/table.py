@@ -146,7 +146,7 @@ _WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "authorization-webhook-cache-authorized-ttl=10s authorization-webhook-cache-unauthorized-ttl=10s",
     "the serving certificate is --tls-cert-file or self-signed": "cert-dir= tls-sni-cert-key=",
     "--concurrent-node-syncs also limits address updates": "concurrent-node-status-updates=0",
-    "the program is not written in Go and has no pprof endpoints": "contention-profiling=false profiling=true",
+    "harvester-ccm is not written in Go and has no pprof endpoints": "contention-profiling=false profiling=true",
     "all controllers start together": "controller-start-interval=0s",
     "the server supports only HTTP/1.1": "disable-http2-serving=false http2-max-streams-per-connection=0",
     "all controllers share one Lease": "enable-leader-migration=false leader-migration-config=",

@@ -46,7 +46,7 @@ class Credentials:
     server: str
     """Base URL without a trailing slash."""
     namespace: str
-    """Namespace of the kubeconfig's context or of the service account; empty if there is none."""
+    """Namespace of the kubeconfig's context or of the service account; empty if none exists."""
     tls: ssl.SSLContext | None
     """None for plain http."""
     token: TokenSource = field(repr=False)

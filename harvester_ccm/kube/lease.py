@@ -86,7 +86,7 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Identity of the holder as of the last response; empty if there is none or it was never read."""
+        """Identity of the holder as of the last response; empty if none exists or it was never read."""
         return (self._observed.spec.holder_identity or "") if self._observed else ""
 
     @property
@@ -118,7 +118,7 @@ class LeaderElector:
                     while not await self._attempt():
                         if not self.leading:
                             self._stopped()
-                            raise LeaseLost(f"the Lease was taken by {self.holder or 'nobody'}")
+                            raise LeaseLost(f"the Lease was taken by {self.holder or 'no holder'}")
                         await asyncio.sleep(self._times.retry_period)
             except TimeoutError:
                 self._stopped()

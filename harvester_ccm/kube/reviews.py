@@ -13,7 +13,7 @@ from harvester_ccm.model.meta import Model, Resource, decoder
 
 
 class User(Model, frozen=True, kw_only=True):
-    """Whose credential it is."""
+    """User of the credential."""
 
     username: str = ""
     uid: str = ""

@@ -13,7 +13,7 @@ from harvester_ccm import __version__
 from harvester_ccm.errors import CertificateNotValid, ConnectionRefused, HostUnknown, NotTrusted, Unreachable
 
 AGENT: Final = "harvester-ccm"
-"""User agent; API servers record it as the manager of the fields that this program writes."""
+"""User agent; API servers record it as the manager of the fields that this controller writes."""
 CONNECT_TIMEOUT: Final = 10.0
 """Time limit for a TCP connection in seconds; writes wait longer for their response."""
 _OUT_OF_TIME: Final = (9, 10)

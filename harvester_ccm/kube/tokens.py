@@ -47,7 +47,7 @@ class TokenSource:
     _token: str | None = None
 
     def get(self) -> str | None:
-        """Return the current token, or None if there is none. Raises CredentialError."""
+        """Return the current token, or None if none exists. Raises CredentialError."""
         return self._token
 
     def forget(self) -> None:
@@ -185,7 +185,7 @@ _SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([a-z0-9][a-z0-9-]{
 def token_end(token: str | None) -> datetime | None:
     """Return when a token expires; None if it is not a JSON web token or has no expiry.
 
-    The signature is not verified: only the server can tell whether a token is valid.
+    The signature is not verified: only the server knows whether a token is valid.
     """
     end = _claims(token).exp
     return None if end is None else datetime.fromtimestamp(end, UTC)

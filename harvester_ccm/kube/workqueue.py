@@ -81,7 +81,7 @@ class WorkQueue:
         resync: Callable[[], Iterable[str]] = tuple,
         resync_seconds: float = RESYNC_SECONDS,
     ) -> None:
-        """``resync`` returns the keys to reconcile once per interval; by default there are none."""
+        """``resync`` returns the keys to reconcile once per interval; none by default."""
         self.name = name
         self._reconcile = reconcile
         self._workers = workers

@@ -90,7 +90,7 @@ class Service(Object, frozen=True, kw_only=True):
 
     @property
     def ready_condition(self) -> ServiceCondition | None:
-        """The condition ``LoadBalancerReady``, which this program sets; None while there is none."""
+        """The condition ``LoadBalancerReady``, which this controller sets; None while none exists."""
         return next((one for one in self.status.conditions if one.type == LOAD_BALANCER_READY), None)
 
 
@@ -146,7 +146,7 @@ class Node(Object, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> str:
-        """Status of the Ready condition: ``True``, ``False`` or ``Unknown``; ``Unknown`` when there is none."""
+        """Status of the Ready condition: ``True``, ``False`` or ``Unknown``; ``Unknown`` when none exists."""
         return next((c.status for c in self.status.conditions if c.type == "Ready"), "Unknown")
 
 
@@ -157,7 +157,7 @@ class ConfigMap(Object, frozen=True, kw_only=True):
 
 
 def published_devices(config_map: ConfigMap | None) -> dict[str, str] | None:
-    """Return network name to device as the network mapping says; None when there is none or it is unreadable.
+    """Return network name to device as the network mapping says; None when none exists or it is unreadable.
 
     Text that is no JSON object of strings is unreadable as a whole; no text at all is a mapping without entries.
     """

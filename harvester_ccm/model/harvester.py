@@ -1,7 +1,7 @@
 """Views of Harvester's types: LoadBalancer, VirtualMachine, VirtualMachineInstance; and this cluster in Harvester.
 
 A LoadBalancer keeps the bytes it was decoded from. Harvester has neither a patch verb nor a status subresource for
-it, so a change is a PUT of the whole object, and fields that this program does not know must survive it.
+it, so a change is a PUT of the whole object, and fields that this controller does not know must survive it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
 
     @property
     def allocated_ip(self) -> str:
-        """The allocated address, ``0.0.0.0`` for DHCP, empty if there is none."""
+        """The allocated address, ``0.0.0.0`` for DHCP, empty if none exists."""
         return self.status.allocated_address.ip if self.status.allocated_address else ""
 
     @property
@@ -237,7 +237,7 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
 
     @property
     def phase(self) -> str:
-        """``status.phase``; empty if there is none yet."""
+        """``status.phase``; empty if none exists yet."""
         return self.status.phase
 
     @property
@@ -370,7 +370,7 @@ LOAD_BALANCERS: Final = Resource(
 VIRTUAL_MACHINES: Final = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine))
 INSTANCES: Final = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", _decode_instance)
 WATCHED_INSTANCES: Final = replace(INSTANCES, decode=decode_watched_instance)
-"""The same for informers: commands print every device, plans read only those in the VM's networks."""
+"""As above for informers: commands print every device, plans read only those in the VM's networks."""
 GUEST_OS_INFO: Final = Resource(
     "subresources.kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decoder(GuestOSInfo)
 )

@@ -23,7 +23,7 @@ class WaitReason(StrEnum):
     """Why a Service waits; the value is the label ``reason`` of metrics."""
 
     meaning: str
-    """The same in words; follows "waits for"."""
+    """In words; follows "waits for"."""
 
     def __new__(cls, value: str, meaning: str = "") -> Self:
         """Return a member with its meaning."""
@@ -70,7 +70,7 @@ class WaitReason(StrEnum):
 
 
 class EventMessage(Struct, frozen=True, gc=False):
-    """What an Event says. The recorder writes an equal one on an object only once."""
+    """The content of an Event. The recorder writes an equal one on an object only once."""
 
     type: EventType
     reason: Reason | NodeReason

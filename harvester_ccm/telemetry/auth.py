@@ -17,7 +17,7 @@ MAX_REVIEWS: Final = 4
 REVIEW_TIMEOUT_SECONDS: Final = 10.0
 
 NOT_GRANTED: Final = (
-    "callers cannot be checked: the service account of this program may not create "
+    "callers cannot be checked: the service account of this controller may not create "
     "tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io; grant both to have this served\n"
 )
 NOT_CHECKED: Final = "callers cannot be checked: the API server of this cluster is unavailable\n"

@@ -23,7 +23,7 @@ def silent_server() -> Iterator[str]:
 
 @contextmanager
 def closed_port() -> Iterator[str]:
-    """An address that nobody listens on, kept free for the time of the block."""
+    """An address that nothing listens on, kept free for the time of the block."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         yield f"https://127.0.0.1:{holder.getsockname()[1]}"

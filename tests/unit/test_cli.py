@@ -134,7 +134,7 @@ def test_warnings_and_flags_without_effect_are_logged_once(app: App, capsys: pyt
     assert first.startswith("[info     ] flags read ")
     assert second.startswith("[warning  ] questionable setting detail=\"--cluster-name is 'lab.example'")
     assert third == (
-        "[warning  ] flag without effect detail='--profiling has no effect: the program is not written in Go and has "
+        "[warning  ] flag without effect detail='--profiling has no effect: harvester-ccm is not written in Go and has "
         "no pprof endpoints'"
     )
 

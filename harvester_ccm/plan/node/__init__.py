@@ -1,1 +1,1 @@
-"""What to do for one Node."""
+"""The plan for one Node."""

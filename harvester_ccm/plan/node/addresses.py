@@ -56,7 +56,7 @@ class VirtualIPs(Protocol):
         """Whether Services and load balancers were listed, or cannot be listed: a Node must not wait forever."""
 
     def owner(self, address: str) -> str:
-        """Return what has the address; empty if it is no virtual IP."""
+        """Return the object that has the address; empty if it is no virtual IP."""
 
 
 class AddressPlan(Struct, frozen=True):

@@ -90,7 +90,7 @@ def observe(
     settings: NodeSettings,
     missing_for: Mapping[IPAddress, float] | None = None,
 ) -> NodeView:
-    """Return what is known about a Node."""
+    """Return the snapshot of a Node."""
     return NodeView(node, find_vm(store, node), settings, virtual_ips, unreadable(store), missing_for or {})
 
 

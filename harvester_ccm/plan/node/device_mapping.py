@@ -1,7 +1,7 @@
 """The ConfigMap that maps a Harvester network to its device in the nodes.
 
 ``kube-system/harvester-nad-mapping`` contains, under ``interface-nad-mapping``, a JSON object of network to device, for
-the networks that every node has on the same device; an empty string if there is none. Service controllers and Rancher
+the networks that every node has on the same device; an empty string if none exists. Service controllers and Rancher
 read it. When all VMs report their devices, the value is the one of the Go provider. Differences for a VM that does not
 report a device (no guest agent, restart, migration), which empties the mapping of the Go provider:
 
@@ -54,7 +54,7 @@ def _devices(vmi: VirtualMachineInstance) -> dict[str, str]:
 
 
 def new_config_map(value: str) -> dict[str, object]:
-    """Return the ConfigMap to create if there is none."""
+    """Return the ConfigMap to create if none exists."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -1,4 +1,4 @@
-"""What to do with a Node that is not Ready: set or remove the shutdown taint, or delete the Node.
+"""The plan for a Node that is not Ready: set or remove the shutdown taint, or delete the Node.
 
 Only Nodes with a provider ID of this provider are changed. A Node that is Ready loses the shutdown taint. Otherwise the
 taint follows the power state of the VM with the UID in the provider ID. It stays as it is while that VM is starting,
@@ -107,7 +107,7 @@ class LifecyclePlan(Struct, frozen=True):
 def observe_lifecycle(
     store: NodeStore, node: Node, settings: NodeSettings, *, seen_name: str = "", absences: int = 0
 ) -> LifecycleView:
-    """Return what is known about a Node. ``seen_name`` is the name under which this process saw its VM."""
+    """Return the snapshot of a Node. ``seen_name`` is the name under which this process saw its VM."""
     vm_name = seen_name or recorded_name(node, store.cluster.namespace)
     view = LifecycleView(node, find_vm(store, node), settings, vm_name, absences)
     if not (view.has_lost_vm and view.is_confirmed):
@@ -121,7 +121,7 @@ def observe_lifecycle(
 
 
 def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
-    """Return what to do with the Node."""
+    """Return the plan for the Node."""
     node, match = view.node, view.match
     if not _is_managed(node):
         return LifecyclePlan()

@@ -51,7 +51,7 @@ class MatchedBy(StrEnum):
 
 
 class Match(Struct, frozen=True):
-    """The VM of a Node, or the reason why there is none."""
+    """The VM of a Node, or the reason why it has none."""
 
     vm: VM | None = None
     by: MatchedBy | None = None
@@ -64,7 +64,7 @@ class Match(Struct, frozen=True):
 
 
 def find_vm(store: NodeStore, node: Node) -> Match:
-    """Return the VM of a Node. While Harvester cannot be read, that is the reason why there is none."""
+    """Return the VM of a Node. While Harvester cannot be read, that is the reason why it has none."""
     uid = parse_provider_id(node.spec.provider_id)
     if uid is not None and (found := vms_of(store, identity("uid", uid))):
         return Match(found[0], MatchedBy.PROVIDER_ID)

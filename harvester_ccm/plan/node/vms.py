@@ -140,7 +140,7 @@ def join(store: NodeStore, vm: VirtualMachine) -> VM:
 
 
 def vm_named(store: NodeStore, name: str) -> VM | None:
-    """Return the VM with this name; None if there is none in the Harvester namespace."""
+    """Return the VM with this name; None if none exists in the Harvester namespace."""
     vm = store.vms.get(f"{store.cluster.namespace}/{name}")
     return join(store, vm) if vm is not None else None
 
@@ -153,7 +153,7 @@ def vms_of(store: NodeStore, value: str) -> list[VM]:
 
 
 def owner_of(store: NodeStore, vm: VM) -> str | None:
-    """Return the name of the Node with the provider ID of a VM, of several the first by name; None if there is none."""
+    """Return the name of the Node with the provider ID of a VM, of several the first by name; None if none exists."""
     nodes = store.nodes.by_index(IDENTITY, identity("uid", vm.uid))
     return min((node.metadata.name for node in nodes), default=None)
 
@@ -197,7 +197,7 @@ def recorded_name(node: Node, namespace: str) -> str:
 
 
 def reported_addresses(vmi: VirtualMachineInstance, nic: str) -> tuple[str, ...]:
-    """Return what Harvester reports for an interface. As in the Go provider, the first entry of a name counts."""
+    """Return Harvester's report about an interface. As in the Go provider, the first entry of a name counts."""
     return next((one.addresses for one in vmi.interfaces if one.name == nic), ())
 
 

@@ -1,1 +1,1 @@
-"""What to do for one Service. Nothing here knows a Node's addresses."""
+"""The plan for one Service. Nothing here depends on the addresses of Nodes."""

@@ -54,7 +54,7 @@ from harvester_ccm.plan.service.writes import (
 )
 
 DHCP_PATIENCE: Final = 30.0
-"""Seconds that kube-vip can take to get a lease before an Event reports that there is none."""
+"""Seconds that kube-vip can take to get a lease before an Event reports that none exists."""
 TOUCH_ENDPOINTS_AFTER: Final = 1.0
 """Seconds that kube-vip gets to read an address before the endpoints are touched; an earlier touch has no effect."""
 TOUCH_RETRY: Final = 600.0
@@ -122,7 +122,7 @@ def without_address(snapshot: ServiceSnapshot, annotations: Annotations) -> Serv
 
 
 def wait_for_address(snapshot: ServiceSnapshot) -> Desired:
-    """Return what a Service without an address from Harvester waits for, with the Warning when it is due."""
+    """Return the state of a Service that waits for an address from Harvester, with the Warning when it is due."""
     cause, problem = snapshot.pending, snapshot.harvester_problem
     if problem is not None and snapshot.waited >= UNAVAILABLE_PATIENCE:
         return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE), harvester_unavailable(problem))
@@ -231,7 +231,7 @@ def _lease_event(before: str, lease: str) -> EventMessage:
 def not_as_requested(
     service: Service, request: Request, load_balancer: LoadBalancer, address: str
 ) -> EventMessage | None:
-    """Return what to tell when the address, or how it was chosen, is not as asked for, or None."""
+    """Return the Warning about an address that differs from the request, or None."""
     differences = []
     if request.address and address and request.address != address:
         place = asked_in(service, request.address)
@@ -239,7 +239,7 @@ def not_as_requested(
         text = (
             f"address {request.address} was asked for{where} and {address} was given, because Harvester chooses the "
             f"address itself. To have {request.address}, make an IP pool with only that address, name the pool in "
-            f"annotation {IP_POOL}, delete this Service and create it anew"
+            f"annotation {IP_POOL}, delete this Service and create it again"
         )
         differences.append(text)
     pool, wanted = load_balancer.allocated_pool, load_balancer.spec.ip_pool
@@ -252,7 +252,7 @@ def not_as_requested(
 
 
 def out_of_reach(request: Request, load_balancer: LoadBalancer, nodes: tuple[str, ...]) -> EventMessage | None:
-    """Return what to tell of an address that fits no node in the network that was asked for, or None.
+    """Return the Warning about an address in whose subnet no node of the requested network is, or None.
 
     Harvester falls back to a global pool, whatever network that is for. ``nodes`` are the addresses of the nodes there;
     where none is known nothing follows.
@@ -263,7 +263,7 @@ def out_of_reach(request: Request, load_balancer: LoadBalancer, nodes: tuple[str
     text = (
         f"Address {load_balancer.allocated_ip} comes from IP pool {load_balancer.allocated_pool} ({subnet}), but no "
         f"node has an address of that subnet in network {request.network}: it will probably not be reachable. Give the "
-        "network an IP pool of its own, delete the Service and create it anew"
+        "network an IP pool of its own, delete the Service and create it again"
     )
     return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
 

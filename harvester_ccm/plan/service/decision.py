@@ -61,7 +61,7 @@ _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balanc
 
 
 def plan_service(snapshot: ServiceSnapshot) -> ServicePlan:
-    """Return what to do for the Service now."""
+    """Return the plan of the Service."""
     return next_write(_decide(snapshot), snapshot)
 
 
@@ -235,7 +235,7 @@ def _given_up(snapshot: ServiceSnapshot) -> ServiceChange:
     service = snapshot.service
     if snapshot.kept:
         return ServiceChange()
-    # What kube-vip shows of a withdrawn Service is the address of an earlier load balancer.
+    # The address of a withdrawn Service is that of an earlier load balancer.
     if service.addresses and (is_served(service) or Announcement.of(service).withdrawn):
         return ServiceChange(annotations=WITHDRAWN, ingress=())
     return ServiceChange(annotations=suppress(service))

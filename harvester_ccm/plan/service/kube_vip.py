@@ -2,7 +2,7 @@
 
 kube-vip announces any address that it finds on a Service, and blocks on a Service without one; an empty address
 annotation makes it withdraw the address and continue. The empty annotation replaces the user's own one, so a request
-in that is copied to an annotation of this program.
+in that is copied to an annotation of this controller.
 
 kube-vip handles its events one after another, and while it waits for an address it reads ahead. With the empty
 annotation alone it may announce the address that follows, then handle the event with the empty annotation, withdraw,
@@ -53,7 +53,7 @@ RESTART: Final = "Restart it, for example by: kubectl --namespace kube-system ro
 
 
 class Announcement(Struct, frozen=True):
-    """What kube-vip reads on a Service, and where it announces the address.
+    """The fields of a Service that kube-vip reads, and the node where it announces the address.
 
     The address and ``ignore`` are separate annotations that several clients write: every combination occurs.
     """
@@ -65,7 +65,7 @@ class Announcement(Struct, frozen=True):
     specified: str
     """``spec.loadBalancerIP``."""
     requested: str
-    """The address that is requested in this program's annotation."""
+    """The address that is requested in this controller's annotation."""
     ignored: bool
     """Whether kube-vip ignores the Service; Harvester announces the address of a served Service then."""
     device: str | None
@@ -89,17 +89,17 @@ class Announcement(Struct, frozen=True):
 
     @property
     def withdrawn(self) -> bool:
-        """Whether kube-vip is told to announce nothing."""
+        """Whether the annotation makes kube-vip announce nothing."""
         return self.address == ""
 
     @property
     def suppressed(self) -> bool:
-        """Whether both annotations are present by which this program suppresses kube-vip."""
+        """Whether both annotations are present by which this controller suppresses kube-vip."""
         return self.withdrawn and self.ignored
 
     @property
     def shown(self) -> bool:
-        """Whether kube-vip is told to announce an address, or may announce the one of the status."""
+        """Whether kube-vip announces the address of the annotation, or may announce that of the status."""
         return bool(self.status) if self.address is None else bool(self.address)
 
     @property
@@ -110,7 +110,7 @@ class Announcement(Struct, frozen=True):
 
     @property
     def wished(self) -> str:
-        """The address that kube-vip reads if the status has none; empty if there is none."""
+        """The address that kube-vip reads if the status has none; empty if none exists."""
         return self.specified if self.address is None else self.address
 
 
@@ -182,9 +182,9 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
 
 
 def _is_suppressed(service: Service, address: str) -> bool:
-    """Return whether this program suppresses kube-vip, also if another client changed the address annotation.
+    """Return whether this controller suppresses kube-vip, also if another client changed the address annotation.
 
-    ``address`` is the one to announce: if kube-vip was told that already, a user has set ``ignore`` since then.
+    ``address`` is the one to announce: if kube-vip has that already, a user has set ``ignore`` since then.
     """
     found = Announcement.of(service)
     managed = service.metadata.has_finalizer(SERVICE_FINALIZER)
@@ -206,7 +206,7 @@ def stays_silent(service: Service, address: str) -> bool:
 
 
 def lease_of(service: Service, *, touched: bool = True) -> str:
-    """Return the address that kube-vip has leased by DHCP for a Service; empty if there is none.
+    """Return the address that kube-vip has leased by DHCP for a Service; empty if none exists.
 
     kube-vip writes a lease once, to the status and to its own annotation, which is read if the status was emptied.
     Until kube-vip announces a withdrawn Service again, the annotation has the previous lease. ``touched``: whether no
@@ -220,7 +220,7 @@ def lease_of(service: Service, *, touched: bool = True) -> str:
 
 
 def slice_to_touch(slices: Iterable[EndpointSlice]) -> str:
-    """Return the name of a slice that has endpoints; empty if there is none, and kube-vip waits for the first one.
+    """Return the name of a slice that has endpoints; empty if none exists, and kube-vip waits for the first one.
 
     kube-vip takes the endpoints of the slice that changed last for all of them: without any, it withdraws the address.
     """
@@ -264,9 +264,9 @@ def virtual_ip_ingress(address: str, service: Service) -> tuple[Ingress, ...]:
 
 
 def release(service: Service, *, device: str, announced_by_us: bool) -> Annotations:
-    """Remove this program's annotations from a Service that stays, and none of another controller.
+    """Remove this controller's annotations from a Service that stays, and none of another controller.
 
-    ``device`` is the one that this program writes for the Service.
+    ``device`` is the one that this controller writes for the Service.
     """
     annotations: Annotations = {KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None} if announced_by_us else {}
     if device and Announcement.of(service).device == device:
@@ -312,7 +312,7 @@ def device_note(service: Service, address: str, device: Device, *, waits: bool =
 
 
 def requested_address(service: Service, *, dhcp: bool) -> dict[str, str]:
-    """Return the address that a user wrote for kube-vip before this program managed the Service, by its annotation.
+    """Return the address that a user wrote for kube-vip before this controller managed the Service, by its annotation.
 
     kube-vip's own value for DHCP is no address if one from DHCP is requested (``dhcp``).
     """
@@ -324,7 +324,7 @@ def requested_address(service: Service, *, dhcp: bool) -> dict[str, str]:
 def _kept_request(service: Service) -> Annotations:
     """Return the annotation that keeps the address which a user wrote for kube-vip.
 
-    On a managed Service with an address, kube-vip's annotation is this program's.
+    On a managed Service with an address, kube-vip's annotation is this controller's.
     """
     found = Announcement.of(service)
     ours = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.status
@@ -358,7 +358,7 @@ def restored(service: Service, address: str) -> EventMessage | None:
 
 
 def _is_stripped(service: Service, address: str) -> bool:
-    """Return whether another client removed this program's annotations from a served Service."""
+    """Return whether another client removed this controller's annotations from a served Service."""
     found = Announcement.of(service)
     served = bool(found.status) and service.metadata.has_finalizer(SERVICE_FINALIZER)
     if not served or found.address is not None or found.ignored or found.specified == address != "":

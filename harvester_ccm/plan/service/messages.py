@@ -57,7 +57,7 @@ class PendingCause(Struct, frozen=True):
 WEBHOOK_AWAY: Final = (
     "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
 )
-"""What to do when Harvester's API server cannot call its webhook."""
+"""Remedy if Harvester's API server cannot call its webhook."""
 WEBHOOK_FAILED: Final = "failed calling webhook"
 """In the message of an API server whose admission webhook does not answer."""
 _CHECK_CONTROLLER: Final = "Check that deployment harvester-load-balancer in namespace harvester-system runs"
@@ -82,7 +82,7 @@ _SLOW: Final = (
 
 
 class _Meaning(Struct, frozen=True):
-    """What a message of Harvester about an address means; ``{pool}`` in the text is the pool, with a blank before."""
+    """The meaning of a message of Harvester; ``{pool}`` in the text is the pool, with a blank before."""
 
     pattern: str
     reason: WaitReason
@@ -96,7 +96,7 @@ _MEANINGS: Final = (
         r"(fail to reserve|\brecord) \S+ into",
         WaitReason.ALLOCATING,
         "Harvester cannot write IP pool{pool}. If this stays, the VM network of the pool was most likely deleted: "
-        f"create it again under its name, or create the Service anew with another pool in annotation {IP_POOL}",
+        f"create it again under its name, or create the Service again with another pool in annotation {IP_POOL}",
         CONTROLLER_PATIENCE,
     ),
     _Meaning(r"duplicate allocation|^$", WaitReason.ALLOCATING, _SLOW, CONTROLLER_PATIENCE),
@@ -121,7 +121,7 @@ _MEANINGS: Final = (
         r"not in range set",
         WaitReason.OTHER,
         "The IP pool no longer has the address that a load balancer of this name had, and Harvester gives it no other "
-        "one. Add it to a range of the pool, or delete the Service and create it anew",
+        "one. Add it to a range of the pool, or delete the Service and create it again",
     ),
     _Meaning(r"", WaitReason.OTHER, "Harvester cannot give this Service an address"),
 )
@@ -317,7 +317,7 @@ def failure_event(
 
 
 def _patch_rejected(error: CCMError) -> EventMessage:
-    """Return the Warning for a Service that the API server of the guest cluster does not let this program patch."""
+    """Return the Warning for a Service whose patch the API server of the guest cluster rejects."""
     action = "Have the policy or webhook that refuses it allow this controller to patch services/status"
     if WEBHOOK_FAILED in str(error):
         action = "Check that the pods of that webhook run"
@@ -336,7 +336,7 @@ _REMEDIES: Final = {
     "the VMs the label guestcluster.harvesterhci.io/name with the value of --cluster-name (instance labels in "
     "Harvester), or update Harvester to 1.8.1.",
     r"exceeded quota": "A quota in Harvester is used up: raise the ResourceQuota that it names, in the namespace of "
-    "the VMs, or delete load balancers there that nobody needs.",
+    "the VMs, or delete load balancers there that are not needed.",
     r"it is being terminated": "In Harvester the namespace of the VMs is being deleted, so it takes nothing new.",
     r"needs to have at least one listener": "This version of Harvester wants listeners on every load balancer; update "
     "Harvester to 1.5 or later.",
@@ -345,13 +345,13 @@ _REMEDIES: Final = {
     r"duplicate backend port": "Two ports of the Service have the same node port; let Kubernetes choose another for "
     "one of them.",
     r"can't change the (IPAM|WorkloadType)": "That is fixed once a load balancer exists; delete the Service and create "
-    "it anew.",
+    "it again.",
     r"metadata\.name: Invalid value|metadata\.labels: Invalid value|a valid label must": "The name of the cluster "
     "cannot be used in Harvester; --cluster-name takes lower-case letters, digits, dashes.",
 }
-"""What to do about a rejection by Harvester, by a pattern that occurs in its message."""
+"""Remedies for rejections by Harvester, by a pattern that occurs in the message."""
 
 
 def remedy(message: str) -> str:
-    """Return what to do about a refusal of Harvester's admission webhook or schema; empty when unknown."""
+    """Return the remedy for a rejection by Harvester's admission webhook or schema; empty if unknown."""
     return next((text for pattern, text in _REMEDIES.items() if re.search(pattern, message)), "")

@@ -13,7 +13,7 @@ _CONFIG_MAP: Final = f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
 
 
 class Device(Struct, frozen=True):
-    """The device for a network, or why there is none."""
+    """The device for a network, or why it has none."""
 
     name: str = ""
     unknown: str = ""
@@ -35,13 +35,13 @@ def device_for(
 ) -> Device:
     """Return the device for a network in normal form.
 
-    ``devices`` is the content of the ConfigMap, None if there is none; ``read``: whether it has been looked up;
-    ``published``: whether this program writes it.
+    ``devices`` is the content of the ConfigMap, None if none exists; ``read``: whether it has been looked up;
+    ``published``: whether this controller writes it.
     """
     if not read:
         return Device(awaited=True)
     if devices is None and not published:
-        why = f"this program does not publish the devices (--disable-vmi-controller), and there is no {_CONFIG_MAP}"
+        why = f"this controller does not publish the devices (--disable-vmi-controller), and there is no {_CONFIG_MAP}"
         return Device(unknown=why)
     if devices is None:
         why = (

@@ -82,5 +82,5 @@ def deletion_obstacle(
     if any(services.by_index(BY_ADDRESS, address) for address in addresses):
         return "not deleted while a Service shows its address"
     if deletion_of(load_balancer) is None:
-        return "not deleted until Harvester has booked or refused its address"
+        return "not deleted until Harvester has allocated or refused its address"
     return ""

@@ -1,6 +1,6 @@
 """The owner of a load balancer: this cluster, another cluster, or not proven.
 
-A load balancer has labels (cluster, namespace and name of the Service) and, if this program created it, annotations
+A load balancer has labels (cluster, namespace and name of the Service) and, if this controller created it, annotations
 with the UIDs of the cluster and of the Service. Labels alone may be those of another cluster of the same name, and
 annotations alone those of a clone of this cluster: a load balancer of this cluster has both.
 """

@@ -189,7 +189,7 @@ def withdrawal(snapshot: ServiceSnapshot) -> Annotations:
 
 
 def _released(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...], *, announced_by_us: bool) -> ServiceChange:
-    """Return the last change: a Service that stays loses everything of this program and nothing of others."""
+    """Return the last change: a Service that stays loses everything of this controller and nothing of others."""
     service = snapshot.service
     annotations: Annotations = {}
     labels: dict[str, str | None] = {}

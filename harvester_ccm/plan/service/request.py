@@ -65,7 +65,7 @@ class Request(Struct, frozen=True):
     ipam: Ipam | None
     """None when the annotation is wrong: nothing can be created then."""
     workload_type: WorkloadType | None
-    """What the annotation says; None when it is absent or wrong."""
+    """Value of the annotation; None if it is absent or invalid."""
     network: str
     """Namespace and name, in the form in which networks are compared."""
     ip_pool: str
@@ -95,7 +95,7 @@ class Request(Struct, frozen=True):
 
 
 def read_request(service: Service) -> Request:
-    """Return what the Service asks for."""
+    """Return the request of the Service."""
     problems: list[EventMessage] = []
     annotation = service.metadata.annotation
     ipam: Ipam | None = _choice(service, IPAM, ("pool", "dhcp"), "pool", problems)
@@ -141,7 +141,7 @@ def unsupported(service: Service, *, vm: bool, new: bool = False) -> EventMessag
         text = (
             "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies of this Service has no IPv4. Set "
             "spec.ipFamilyPolicy to PreferDualStack, which adds IPv4 in a cluster that has both, or create the Service "
-            "anew with IPv4"
+            "again with IPv4"
         )
         return EventMessage("Warning", Reason.SYNC_FAILED, text)
     if new and service.spec.ip_family_policy == "RequireDualStack":
@@ -195,7 +195,7 @@ def _choice(
 
 
 def _address(service: Service, problems: list[EventMessage], *, dhcp: bool) -> str:
-    """Return the wished address: the field, our annotation, or kube-vip's before we first touched the Service.
+    """Return the requested address: the field, this controller's annotation, or kube-vip's on a new Service.
 
     Anything but one address there is a mistake, except kube-vip's own word for DHCP.
     """
@@ -363,7 +363,7 @@ def _ignored_on_secondary(service: Service, request: Request, primary: Service) 
 def local_policy(service: Service) -> EventMessage | None:
     """Return the Warning about externalTrafficPolicy Local on a Service that kube-vip announces, or None.
 
-    The settings of kube-vip are not visible to this program, so the Warning does not depend on them.
+    The settings of kube-vip are not visible to this controller, so the Warning does not depend on them.
     """
     if service.spec.external_traffic_policy != "Local":
         return None
@@ -377,7 +377,7 @@ def local_policy(service: Service) -> EventMessage | None:
 
 
 def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | None:
-    """Return what to tell when a load balancer of Harvester before 1.2 lives on and new ones would be otherwise."""
+    """Return the Event about a load balancer of Harvester before 1.2 that stays a VM load balancer."""
     spec = load_balancer.spec
     if spec.named_workload_type or request.workload_type or request.wants_vm:
         return None
@@ -391,7 +391,7 @@ def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | N
 
 
 def refused_changes(request: Request, load_balancer: LoadBalancer) -> tuple[EventMessage, ...]:
-    """Return what to tell about wishes that were changed after the load balancer was created.
+    """Return the Warnings about settings that were changed after the load balancer was created.
 
     Network and pool follow while there is no address to lose. Load balancers made by providers before 0.2.7 do not say
     which network was asked for.
@@ -423,6 +423,6 @@ def _fixed(key: str, asked: str, has: str) -> EventMessage:
     remedy = "Set the annotation back" if has else "Remove the annotation"
     text = (
         f"Annotation {key} {wish}, but the load balancer was created {made_with} and keeps it so, because a change "
-        f"would cost the address. {remedy}, or delete the Service and create it anew"
+        f"would cost the address. {remedy}, or delete the Service and create it again"
     )
     return EventMessage("Warning", Reason.IMMUTABLE, text)

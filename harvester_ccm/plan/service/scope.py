@@ -1,4 +1,4 @@
-"""Which Services this program serves or removes, and which of them share the address of another one."""
+"""Scope: the Services that this controller manages or removes, and their primaries."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from harvester_ccm.plan.service.request import primary_reference
 FOREIGN_MARKS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
 """Prefixes of annotations that give a Service to another load balancer controller."""
 FOREIGN_LABELS: Final = {"implementation": "kube-vip"}
-"""Label of the Services that kube-vip-cloud-provider serves; it has the same finalizer as this program."""
+"""Label of the Services that kube-vip-cloud-provider serves; it has the same finalizer as this controller."""
 
 LONGEST_LABEL: Final = 63
 """Characters of a label value."""
 
 
 class Scope(Struct, frozen=True):
-    """Whether this program manages a Service."""
+    """Whether this controller manages a Service."""
 
     ours: bool = True
     leaving: bool = False
@@ -42,7 +42,7 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scop
     """Return whether the Service is managed; ``owned``: whether a load balancer of this cluster exists for it.
 
     Other controllers have the same finalizer. A Service with the finalizer is removed only if nothing else could have
-    put it there: it has a load balancer of this cluster or other marks of this program, or asks for no other
+    put it there: it has a load balancer of this cluster or other marks of this controller, or asks for no other
     controller. A Service without the finalizer is removed if kube-vip is still suppressed on it.
     """
     meta, spec = service.metadata, service.spec
@@ -69,7 +69,7 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scop
 
 
 def wants_load_balancer(service: Service, cluster: ClusterIdentity, *, owned: bool = False) -> bool:
-    """Return whether the Service requests a load balancer of this program.
+    """Return whether the Service requests a load balancer of this controller.
 
     ``owned``: whether a load balancer of this cluster exists for it; marks that others add later have no effect then.
     """
@@ -93,7 +93,7 @@ def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
 
 
 def _does_not_ask(service: Service, cluster: ClusterIdentity) -> str:
-    """Return why a Service does not request a load balancer of this program; empty if it does."""
+    """Return why a Service does not request a load balancer of this controller; empty if it does."""
     wanted = service.spec.load_balancer_class
     if service.metadata.deleting:
         held = ", ".join(service.metadata.finalizers or ())
@@ -140,7 +140,7 @@ def served_by_others(service: Service) -> bool:
 
 
 def carries_our_marks(service: Service) -> bool:
-    """Return whether the Service has marks that only this program writes; a served one need not have any."""
+    """Return whether the Service has marks that only this controller writes; a served one need not have any."""
     ours = Announcement.of(service).withdrawn or was_secondary(service)
     return ours and service.metadata.has_finalizer(SERVICE_FINALIZER)
 
@@ -164,7 +164,7 @@ def primary_label(primary_key: str) -> str:
 def primaries_of(service: Service) -> frozenset[str]:
     """Return the keys of the primary that the Service names, and of the one whose address it last had.
 
-    The label has a dot in place of the slash; a namespace has no dots in its name. A shortened label names none.
+    The label has a dot instead of the slash; a namespace has no dots in its name. A shortened label names no Service.
     """
     labelled = (service.metadata.label(PRIMARY_SERVICE_LABEL) or "").replace(".", "/", 1)
     return frozenset(key for key in (primary_reference(service), labelled) if key)

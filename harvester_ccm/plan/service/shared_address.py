@@ -119,7 +119,7 @@ def _plan_without_address(snapshot: ServiceSnapshot, sharing: Sharing) -> Desire
 
 
 def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> tuple[Outcome, EventMessage | None]:
-    """Return what a Service without an address to share waits for, and the Warning about it."""
+    """Return the outcome for a Service without an address to share, and the Warning about it."""
     service, primary, refusal = snapshot.service, snapshot.primary, sharing.refusal
     if not sharing.servable:
         return Refused(WaitReason.UNSUPPORTED), refusal
@@ -142,7 +142,7 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> tuple[Outcome, Even
 def _is_held_for(snapshot: ServiceSnapshot) -> bool:
     """Return whether the address that the Service has is still that of the primary whose address it last had.
 
-    It is if a load balancer of the primary has it. While there is none, the primary must be a Service that gets the
+    It is if a load balancer of the primary has it. While none exists, the primary must be a Service that gets the
     address again: it shows no other one, and no other load balancer has this one.
     """
     service, primary, allocated = snapshot.service, snapshot.primary, snapshot.primary_allocated

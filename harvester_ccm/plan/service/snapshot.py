@@ -64,7 +64,7 @@ class ServiceStore(Protocol):
 
 
 def service_index(load_balancer: LoadBalancer) -> Iterable[str]:
-    """Return what names the Service of a load balancer, for the index BY_SERVICE."""
+    """Return the values of a load balancer in the index BY_SERVICE: key and UID of its Service."""
     return {service_key(load_balancer), service_uuid(load_balancer)} - {""}
 
 
@@ -164,7 +164,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
 
     @cached_property
     def unbooked(self) -> str:
-        """The address in the status that no load balancer of the Service has; empty if there is none."""
+        """The address in the status that no load balancer of the Service has; empty if none exists."""
         shown = self.service.addresses[:1]
         held = allocated_addresses(self.match.own)
         return "" if held.intersection({*shown, DHCP_ADDRESS}) else "".join(shown)
@@ -174,7 +174,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         """That address, if the Service requests it and Harvester has allocated none; empty otherwise.
 
         kube-vip announces it until Harvester allocates an address, as with the Go provider. kube-vip's annotation is
-        the user's until the Service has this program's condition. An address of another load balancer is no request.
+        the user's until the Service has this controller's condition. An address of another load balancer is no request.
         """
         address, found = self.unbooked, Announcement.of(self.service)
         asked = {found.specified, found.requested, found.address if self.service.ready_condition is None else ""}
@@ -195,7 +195,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         # Conflicts of Harvester's writes do not restart the patience of a deletion.
         contended = not self.scope.leaving and lb.contended
         state = lb.metadata.deleting, bool(lb.allocated_ip), bool(lb.address), contended
-        # A replacement waits anew until Harvester has recorded the address.
+        # A replacement restarts the time until Harvester has recorded the address.
         return (self.scope.leaving, lb.metadata.uid, *state, request.workload_type, request.primary)
 
     def _awaited_primary(self) -> tuple[object, ...]:

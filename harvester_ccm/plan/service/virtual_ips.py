@@ -30,7 +30,7 @@ class VirtualIPIndex(Struct, frozen=True):
         return all(one.synced or one.problem is not None for one in (self.services, self.load_balancers))
 
     def owner(self, address: str) -> str:
-        """Return what has the address; empty if it is no virtual IP."""
+        """Return the object that has the address; empty if it is no virtual IP."""
         services = [f"Service {one.metadata.key}" for one in self.services.by_index(VIRTUAL_IP, address)]
         found = self.load_balancers.by_index(VIRTUAL_IP, address)
         return next(iter((*services, *(f"load balancer {one.metadata.key} in Harvester" for one in found))), "")
@@ -39,7 +39,7 @@ class VirtualIPIndex(Struct, frozen=True):
 def virtual_ips_of_service(service: Service | None) -> set[str]:
     """Return the addresses of a Service that kube-vip binds to the nodes' devices.
 
-    Only Services that this controller manages count: whoever can write a Service can write any address to it. The
+    Only Services that this controller manages count: a tenant can write any address to a Service. The
     status of a Service that kube-vip does not announce does not count: a load balancer that uses the nodes' own
     addresses (K3s ServiceLB) writes exactly those. An annotation with several addresses does not count: a tenant can
     write the addresses of all nodes there.
@@ -59,7 +59,7 @@ def virtual_ips_of_load_balancer(load_balancer: LoadBalancer | None) -> set[str]
 
 
 def _addresses(texts: Iterable[str]) -> set[str]:
-    """Return the addresses in their usual form, without unspecified ones (DHCP) and texts that are none."""
+    """Return the addresses in their usual form, without unspecified ones (DHCP) and without invalid texts."""
     found: set[str] = set()
     for text in texts:
         try:

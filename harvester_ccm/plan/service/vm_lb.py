@@ -90,7 +90,7 @@ def plan_vm(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
 def _health(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> tuple[EventMessage | None, float]:
     """Return the Warning about the backends, or the seconds until the first health checks are over.
 
-    A load balancer is not called unhealthy before its first checks are over, nor after a restart of this program.
+    A load balancer is not called unhealthy before its first checks are over, nor after a restart of this controller.
     """
     # While the VMs of the nodes are not known, some may get traffic.
     if snapshot.backends.known and not snapshot.backends.names:

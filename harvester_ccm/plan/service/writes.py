@@ -49,11 +49,11 @@ class ServiceChange(Struct, frozen=True):
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     labels: Mapping[str, str | None] = field(default_factory=dict)
     finalizer: bool | None = None
-    """True: the Service has this program's finalizer; False: it does not; None: unchanged."""
+    """True: the Service has this controller's finalizer; False: it does not; None: unchanged."""
     ingress: tuple[Ingress, ...] | None = None
     """The whole ``status.loadBalancer.ingress``; None: unchanged."""
     condition: ServiceCondition | None = None
-    """The condition of this program; ``REMOVED``: the Service has none; None: unchanged."""
+    """The condition of this controller; ``REMOVED``: the Service has none; None: unchanged."""
 
 
 REMOVED: Final = ServiceCondition(type=LOAD_BALANCER_READY)
@@ -84,7 +84,7 @@ class ChangeLoadBalancer(Struct, frozen=True):
     address: str | None = None
     """New ``status.address``; None leaves it."""
     closing_pool: str = ""
-    """Pool that is named in place of an address: Harvester then allocates nothing more, and releases what it has
+    """Pool that is named instead of an address: Harvester then allocates nothing more, and releases what it has
     allocated there with the load balancer. Its conditions are cleared, so that the next one is its response."""
     ask_again: bool = False
     """Whether Harvester's conditions are cleared, so that it searches for an address once more."""
@@ -110,7 +110,7 @@ class Desired(Struct, frozen=True):
     """The desired state of one Service and its load balancer."""
 
     outcome: Outcome = field(default_factory=Done)
-    """What the Service waits for, when the objects have this state."""
+    """The outcome of the reconcile when the objects have this state."""
     cause: EventMessage | None = None
     """The Warning that says why the Service is not ready; its text is that of the condition."""
     events: tuple[EventMessage | None, ...] = ()
@@ -148,7 +148,7 @@ def wait_for(
 
 
 class ServicePlan(Struct, frozen=True):
-    """What is done for a Service now. The write is the next one; the Service is planned again after it."""
+    """The next write for a Service. The Service is planned again after it."""
 
     outcome: Outcome = field(default_factory=Done)
     condition: ServiceCondition | None = None
@@ -197,7 +197,7 @@ def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
     """Return the strategic merge patch that makes the change; empty if nothing differs.
 
     For maps it means the same as a JSON merge patch. Lists that belong to several controllers, conditions and
-    finalizers, are merged: the patch names only the entry of this program.
+    finalizers, are merged: the patch names only the entry of this controller.
     A change of finalizers carries the resource version, because a merge patch replaces the whole list and another
     controller may have changed it since. So does a patch after which kube-vip ignores the Service: kube-vip would not
     withdraw an address that another client has written since.

@@ -121,7 +121,7 @@ def test_all_problems_are_reported(words: list[str], problems: list[str]) -> Non
 def test_flags_without_effect_are_reported_if_they_differ_from_the_default() -> None:
     line = parse_command_line(["--profiling=false", "--profiling=F", "--kube-api-qps=20", "--webhooks=a", "--v=2"])
     assert line.ignored == (
-        "--profiling has no effect: the program is not written in Go and has no pprof endpoints",
+        "--profiling has no effect: harvester-ccm is not written in Go and has no pprof endpoints",
         "--webhooks has no effect: there are no admission webhooks",
     )
 

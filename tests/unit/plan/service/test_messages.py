@@ -140,7 +140,7 @@ FAILURES: dict[str, tuple[CCMError, bool, str]] = {
     "a fault of the server": (ServerError(answer(503)), False, "cannot serve requests at the moment"),
     "unreachable": (Unreachable("no route"), False, "server in the cloud-config is that address: no route"),
     "host without an address": (HostUnknown("lost"), False, "DNS servers of the nodes, or put Harvester's VIP"),
-    "nobody listens": (ConnectionRefused("refused"), False, "address and port of the server in the cloud-config"),
+    "nothing listens": (ConnectionRefused("refused"), False, "address and port of the server in the cloud-config"),
     "another certificate": (NotTrusted("issuer"), False, "or the cloud-config is old: make it again with generate_"),
     "expired certificate": (
         CertificateNotValid("expired"),
@@ -212,7 +212,7 @@ CAUSES: dict[str, tuple[str, str, list[str]]] = {
     "an address of before that its pool has no more": (
         "fail to get ip from pool lan, error: 10.0.0.9 not in range set 10.0.0.1-10.0.0.2",
         "other",
-        ["The IP pool no longer has the address", "Add it to a range", "create it anew"],
+        ["The IP pool no longer has the address", "Add it to a range", "create it again"],
     ),
     "the same, before Harvester 1.7": (
         "10.0.0.9 not in range set 10.0.0.1-10.0.0.2",

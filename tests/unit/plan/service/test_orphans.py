@@ -126,7 +126,7 @@ def test_without_owner_annotation_it_is_never_deleted() -> None:
     assert "no owner mark" in deletion_obstacle(unmarked(), Store[Service]((), SERVICE_INDEXES), Store([unmarked()]))
 
 
-BOOKED = "booked or refused"
+BOOKED = "allocated or refused"
 OBSTACLES: dict[str, tuple[Any, Any, Any, str]] = {
     "guest cluster unreachable": (allocated(), Store((), SERVICE_INDEXES, problem=AWAY), Store(()), "cannot be read"),
     "Harvester unreachable": (allocated(), Store((), SERVICE_INDEXES), Store((), problem=AWAY), "cannot be read"),
