@@ -1,13 +1,17 @@
-"""The reference pages of flags and metrics, made from the tables in the program: ``python -m devenv.reference``."""
+"""Generate the reference pages of flags, metrics and permissions from the code: ``python -m devenv.reference``."""
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from harvester_ccm.flags import FLAGS, Flag, Group
+from harvester_ccm.commands.clusters import GUEST, HARVESTER
+from harvester_ccm.commands.permissions import Permission, permissions_of
+from harvester_ccm.config import Settings
+from harvester_ccm.flags import FLAGS, Flag, Group, build_settings, parse_command_line
 from harvester_ccm.model.outcome import WaitReason
 from harvester_ccm.telemetry.metrics import Metrics
 
@@ -16,32 +20,38 @@ DIRECTORY: Final = Path(__file__).parents[1] / "docs" / "reference"
 _FLAGS_HEAD = """\
 # Flags
 
-This page is made from the table in `harvester_ccm/flags` by `make generate`.
+Generated from `harvester_ccm/flags` by `make generate`.
 
-Flags have the form of the Go provider: `--flag=value` or `--flag value`; a `bool` flag without a value means true, and
-another value follows `=`. Durations look like `1h2m3.5s`. Lists are comma-separated, and a repeated flag appends to
-them; for the other flags, the last value counts. Names cannot be abbreviated. All errors are printed together, one in a
-line, and the exit code is 1. It is 255 if the file of `--cloud-config` cannot be used.
+Flags have the form `--flag=value` or `--flag value`. A `bool` flag without a value is true. Durations have the form
+`1h2m3.5s`, lists are comma-separated. If a flag is repeated, the last value counts; lists are appended. All errors are
+printed, and the exit code is 1. It is 255 if the file of `--cloud-config` cannot be used.
 """
 _METRICS_HEAD = """\
 # Metrics
 
-This page is made from `harvester_ccm/telemetry/metrics.py` by `make generate`.
+Generated from `harvester_ccm/telemetry/metrics.py` by `make generate`.
 
-`https://<node>:10258/metrics` serves them to callers with a bearer token that this cluster's API server accepts and
-whose role grants `get` on the non-resource URL `/metrics`. Names without the prefix `harvester_ccm_` are those of the
-Go framework for cloud controller managers. Values about load balancers and Services are shown by the process that holds
-the Lease. Besides these there are the usual `process_` metrics.
+`https://<node>:10258/metrics` requires a bearer token whose role grants `get` on the non-resource URL `/metrics`. Names
+without the prefix `harvester_ccm_` are those of the Go framework. Only the leader reports load balancers and Services.
 """
 _REASONS_HEAD = """\
 ## Reasons
 
-Values of the label `reason` of Services that wait. The name of an error, such as `forbidden` or `unreachable`, means
-that a request for the Service keeps failing with it. For Nodes, the label is the reason of an Event, such as
-`vm_not_found`.
+Values of the label `reason` for Services. An error, such as `forbidden`, is also a value if a request for the Service
+repeatedly fails. For Nodes, the label is the reason of an Event, such as `vm_not_found`.
 
 | Reason | The Service waits for |
 | --- | --- |"""
+
+_RBAC_HEAD = """\
+# Permissions
+
+Generated from `harvester_ccm/commands/permissions.py` by `make generate`.
+
+The controller uses these permissions with its default flags. Verbs in bold are required. `preflight` verifies each verb
+and prints the effect if it is missing. In Harvester, they apply to the namespace of the cloud-config. Without `watch`,
+the controller lists every minute.
+"""
 
 
 def flags_page() -> str:
@@ -53,8 +63,8 @@ def _flags_section(group: Group) -> str:
     flags = [flag for flag in FLAGS if flag.group is group]
     if group is Group.ACCEPTED:
         head = (
-            "These flags of the Go provider are accepted, so that its command lines keep working. If a value differs "
-            "from the\ndefault, the controller logs a warning at start."
+            "These flags of the Go provider are accepted. If a value differs from the default, the controller logs a "
+            "warning."
         )
         reasons = {flag.meaning: [one for one in flags if one.meaning == flag.meaning] for flag in flags}
         table = ["| Flags and their defaults | Reason |", "| --- | --- |"]
@@ -63,15 +73,15 @@ def _flags_section(group: Group) -> str:
             for reason, same in reasons.items()
         ]
         return "\n".join([f"## {group}\n", f"{head}\n", *table, *rows, ""])
-    table = ["| Flag | Type | Default | Meaning |", "| --- | --- | --- | --- |"]
+    table = ["| Flag | Default | Meaning |", "| --- | --- | --- |"]
     return "\n".join([f"## {group}\n", *table, *map(_flag_row, flags), ""])
 
 
 def _flag_row(flag: Flag) -> str:
     names = f"`-{flag.shorthand}`, `--{flag.name}`" if flag.shorthand else f"`--{flag.name}`"
-    default = f"`{flag.default}`" if flag.default else "empty"
+    default = f"`{flag.default}`" if flag.default else flag.kind.name
     meaning = flag.meaning.replace("|", "&#124;").replace("*", "\\*")
-    return f"| {names} | {flag.kind.name} | {default} | {meaning} |"
+    return f"| {names} | {default} | {meaning} |"
 
 
 class DescribedMetric(NamedTuple):
@@ -114,9 +124,31 @@ def _metric_row(metric: DescribedMetric) -> str:
     return f"| `{metric.name}` | {metric.type} | {labels} | {meaning.replace('<', '&lt;').replace('|', '&#124;')} |"
 
 
+def rbac_page() -> str:
+    """Return the reference page of all permissions in Markdown."""
+    settings = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
+    lines = [_RBAC_HEAD]
+    for cluster in (HARVESTER, GUEST):
+        table = ["| Resource | Verbs | Effect if a verb is missing |", "| --- | --- | --- |"]
+        lines += [f"## {'Harvester' if cluster == HARVESTER else 'Guest cluster'}", "", *table]
+        for title, permissions in groupby(permissions_of(cluster, settings), key=lambda one: one.title):
+            lines.append(_rbac_row(title, [*permissions], settings))
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _rbac_row(title: str, permissions: list[Permission], settings: Settings) -> str:
+    group = permissions[0].resource.group
+    name = next((f" `{one.name(settings)[1]}`" for one in permissions if one.name(settings)[1]), "")
+    verbs = ", ".join(f"**{one.verb}**" if one.required else one.verb for one in permissions)
+    effects = "; ".join(dict.fromkeys(one.effect for one in permissions if one.verb not in {"list", "watch"}))
+    return f"| `{title}`{f' ({group})' if group else ''}{name} | {verbs} | {effects} |"
+
+
 def write_pages() -> None:
-    """Write both pages where they belong."""
-    for name, page in (("flags.md", flags_page()), ("metrics.md", metrics_page())):
+    """Write all pages where they belong."""
+    pages = {"flags.md": flags_page(), "metrics.md": metrics_page(), "rbac.md": rbac_page()}
+    for name, page in pages.items():
         (DIRECTORY / name).write_text(page, encoding="utf-8")
 
 

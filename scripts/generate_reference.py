@@ -1,6 +1,6 @@
-"""Write docs/reference/annotations.md from the names in ``harvester_ccm/names.py`` and the texts under them.
+"""Write docs/reference/annotations.md and events.md from the names in ``harvester_ccm/names.py`` and their texts.
 
-``python scripts/generate_reference.py`` writes the page, ``--check`` only says whether it is as it should be.
+``python scripts/generate_reference.py`` writes the pages; ``--check`` returns 1 if one of them differs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harvester_ccm import names
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "annotations.md"
+DIRECTORY = Path(__file__).parents[1] / "docs" / "reference"
 KINDS = ("annotation", "label", "taint", "finalizer", "condition")
 EVENTS_ON: dict[str, type[StrEnum]] = {"Services and the Lease": names.Reason, "Nodes": names.NodeReason}
 TEXT = re.compile(
@@ -27,20 +27,23 @@ TEXT = re.compile(
 
 
 def annotations_page() -> str:
-    """Return the whole page."""
-    lines = [
-        "# Annotations, labels, taints, finalizers, Event reasons",
-        "",
-        "Made from `harvester_ccm/names.py` by `make generate`; changes go there.",
-    ]
+    """Return the page of annotations, labels, taints and finalizers."""
+    lines = ["# Annotations and labels", "", "Generated from `harvester_ccm/names.py` by `make generate`."]
     entries = sorted(keys(), key=lambda key: (key[1]["on"] != "Service", key[1]["on"], KINDS.index(key[1]["kind"])))
     for thing, rows in groupby(entries, key=lambda key: key[1]["on"]):
         article = "an" if thing.startswith("E") else "a"
         lines += ["", f"## On {article} {thing}", "", "| Key | Value | Meaning |", "|---|---|---|"]
         lines += [_row(name, text) for name, text in rows]
+    return "\n".join(lines) + "\n"
+
+
+def events_page() -> str:
+    """Return the page of Event reasons, by object and type."""
+    lines = ["# Events", "", "Generated from `harvester_ccm/names.py` by `make generate`."]
     for things, catalogue in EVENTS_ON.items():
-        lines += ["", f"## Events on {things}", "", "| Reason | Type | Meaning |", "|---|---|---|"]
-        lines += [f"| `{reason}` | {kind} | {meaning} |" for reason, kind, meaning in reasons(catalogue)]
+        for kind in ("Warning", "Normal"):
+            lines += ["", f"## {kind} Events on {things}", "", "| Reason | Meaning |", "|---|---|"]
+            lines += [f"| `{reason}` | {meaning} |" for reason, type_, meaning in reasons(catalogue) if type_ == kind]
     return "\n".join(lines) + "\n"
 
 
@@ -55,7 +58,8 @@ def keys() -> Iterator[tuple[str, dict[str, str]]]:
 
 def _row(name: str, text: dict[str, str]) -> str:
     default = f"<br>default: {text['default']}" if text["default"] else ""
-    return f"| `{name}`<br>{text['kind']}, {text['source']} | {text['value']}{default} | {text['meaning']} |"
+    setter = text["source"].removeprefix("set ").removeprefix("and read ").removeprefix("by ").removeprefix("this ")
+    return f"| `{name}`<br>{text['kind']}, {setter} | {text['value']}{default} | {text['meaning']} |"
 
 
 def reasons(catalogue: type[StrEnum]) -> list[tuple[str, str, str]]:
@@ -72,11 +76,13 @@ def reasons(catalogue: type[StrEnum]) -> list[tuple[str, str, str]]:
 
 
 def main() -> int:
-    """Write or check the page; return the exit code."""
-    page = annotations_page()
-    if "--check" in sys.argv[1:]:
-        return 0 if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page else 1
-    PAGE.write_text(page, encoding="utf-8")
+    """Write or check the pages; return the exit code."""
+    for name, page in {"annotations.md": annotations_page(), "events.md": events_page()}.items():
+        path = DIRECTORY / name
+        if "--check" not in sys.argv[1:]:
+            path.write_text(page, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != page:
+            return 1
     return 0
 
 

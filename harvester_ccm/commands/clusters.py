@@ -112,7 +112,7 @@ class ClusterStore:
 
     @property
     def notes(self) -> list[str]:
-        """Collections that cannot be read, and why; without the collections that have the error of the load balancers."""
+        """Collections that cannot be read, and why; without those that have the error of the load balancers."""
         plurals: dict[str, list[str]] = {}
         for plural, found in self.lists.items():
             if isinstance(found, CCMError):

@@ -19,7 +19,7 @@ from tests.e2e.test_demo import demo, left_behind
 pytestmark = pytest.mark.apiserver
 
 SECONDS = 120
-PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "development.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "testing.md"
 CAUSES = {
     name: words.split("…")
     for name, words in re.findall(r"^\| `([\w-]+)` \| [^|]+ \| `([^`]+)` \|", PAGE.read_text(), re.MULTILINE)

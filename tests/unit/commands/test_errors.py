@@ -91,7 +91,7 @@ def test_vm_of_an_unreachable_harvester_is_unknown(run: Runner, outage: Outage, 
     outage.unreachable("cloud-config")
     result = run("explain", f"node/{name}", *outage.flags)
     assert (result.code, "Vm existence:     unknown" in result.out) == (1, True)
-    assert "nobody listens at its address" in result.out
+    assert "nothing listens at its address" in result.out
 
 
 @READERS
