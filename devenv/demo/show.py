@@ -352,7 +352,7 @@ async def _explain(show: Show, name: str) -> list[Text]:
         env={**os.environ, "COLUMNS": "94"},
     )
     output = (await process.communicate())[0].decode()
-    expect("Condition:" in output, f"explain shows no condition of Service {name}: {output}")
+    expect("Reasons:" in output, f"explain shows no reason for Service {name}: {output}")
     return [Text(line) for line in output.partition("Next writes:")[0].rstrip().splitlines()[-6:]]
 
 
