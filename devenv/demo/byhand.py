@@ -21,6 +21,7 @@ from devenv.binaries import require
 from devenv.ccm import DEFAULT_FLAGS
 from devenv.demo.faults import FAULTS, Faults
 from devenv.demo.play import CHECK, DHCP_RANGE, NODES, POOL, PORT, PORTAL, PORTAL_PORT, SECONDS, Play
+from devenv.demo.requests import ask
 from devenv.guestnodes import name_of
 from devenv.kubeconfig import merge_kubeconfigs
 from devenv.process import ReservedPort
@@ -100,6 +101,8 @@ async def keep(play: Play, flags: Mapping[str, str], fault: str | None) -> NoRet
     await stage.create_service(PORTAL, ports=[{"name": "http", "port": PORTAL_PORT}], annotations=CHECK)
     await play.guest.answer()
     web, portal = await stage.served(WEB, PORTAL, within=SECONDS)
+    # Until its backends have passed their checks, connections to a VM load balancer are never answered.
+    await ask("TCP", portal.addresses[0], PORTAL_PORT)
     voice.headline("Ready for work by hand")
     voice.show(_help(play, flags["secure-port"], web.addresses[0], portal.addresses[0]).splitlines())
     faults, typed, words = Faults(play), Typed(), [fault] if fault else []
