@@ -138,6 +138,7 @@ async def test_write_on_something_else_than_was_read_is_a_conflict(
         await client.delete(CONFIG_MAPS, "cm", namespace=namespace, uid="another")
 
 
+@pytest.mark.guarantee("Fields of other controllers survive")
 async def test_write_for_another_object_of_the_name_changes_nothing(
     client: ApiClient, namespace: str, put_config_map: Put
 ) -> None:

@@ -104,6 +104,7 @@ async def test_guest_fails_a_write(stage: Stage) -> None:
         stage.guest_proxy.heal(rule)
 
 
+@pytest.mark.guarantee("Only a 404 that names the object proves a deletion")
 async def test_pages_without_a_status_do_not_mean_that_a_service_is_gone(stage: Stage) -> None:
     await stage.create_service("web")
     before = await completed(stage, "web")

@@ -107,6 +107,7 @@ def reader_token(guest: ControlPlane) -> str:
 @pytest.mark.usefixtures("lan")
 @pytest.mark.parametrize("pace", [FAST], ids=["fast"])
 @pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.guarantee("No credential is logged")
 async def test_nothing_secret_is_shown_by_a_run_with_troubles(
     stage: Stage,
     tmp_path: Path,

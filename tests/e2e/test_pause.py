@@ -26,6 +26,7 @@ SHORT: Final = {
 NAMES: Final = [f"web-{number}" for number in range(8)]
 
 
+@pytest.mark.guarantee("No write is sent without the Lease")
 async def test_leader_that_was_halted_writes_nothing_more(stage: Stage) -> None:
     halted = stage.run(flags=SHORT, proxied=True)
     await stage.logged(halted, "became leader")

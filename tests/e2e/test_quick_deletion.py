@@ -79,6 +79,7 @@ async def test_service_that_is_gone_before_it_has_the_finalizer_gets_no_load_bal
 
 
 @pytest.mark.parametrize("pace", [FAST], ids=["fast"])
+@pytest.mark.guarantee("Deleting a Service leaves nothing in Harvester")
 async def test_services_that_live_for_moments(stage: Stage) -> None:
     await live_and_leave(stage, (0.0, 0.005, 0.05, 0.5), 10, at_once=10)
 

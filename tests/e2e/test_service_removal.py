@@ -82,6 +82,7 @@ async def is_announced(stage: Stage, name: str) -> bool:
     return f"default/{name}" in keys and service is not None and service.metadata.annotation(KUBE_VIP_HOST) is not None
 
 
+@pytest.mark.guarantee("An announced address is never released")
 async def test_address_is_withdrawn_before_the_load_balancer_is_deleted(stage: Stage) -> None:
     announced_at_the_end: list[bool] = []
 

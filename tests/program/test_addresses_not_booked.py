@@ -87,6 +87,7 @@ def not_booked(program: Program) -> list[str]:
 
 @jumping_time
 @asked_for
+@pytest.mark.guarantee("A requested address stays until Harvester allocates one")
 async def test_address_that_kube_vip_announced_before_us_survives_where_no_pool_fits(asked: Document) -> None:
     program = swapped(Stocked(), asked)
     before = noted(program)
@@ -209,6 +210,7 @@ def announced_by_kube_vip(program: Program) -> None:
 
 
 @jumping_time
+@pytest.mark.guarantee("A Service cannot take the address of another Service")
 async def test_service_whose_address_another_load_balancer_got_gets_another_address() -> None:
     harvester = Stocked("10.0.0.1")
     program = Program(guest_server(), harvester, "demo")

@@ -43,6 +43,7 @@ def clusters(harvester: MemoryServer) -> list[str]:
 
 
 @jumping_time
+@pytest.mark.guarantee("Objects of other clusters and clones never change")
 async def test_two_clones_with_load_balancers_of_their_own_leave_each_other_alone() -> None:
     harvester = Harvester()
     one = Program(guest_server(), harvester, "one")
@@ -270,6 +271,7 @@ def lead_elsewhere(program: Program, server: MemoryServer) -> None:
 
 
 @pytest.mark.parametrize("versions", [0, 100_000], ids=["older versions", "newer versions"])
+@pytest.mark.guarantee("Objects of other clusters and clones never change")
 def test_nothing_is_deleted_when_another_cluster_answers(versions: int) -> None:
     @jumping_time
     async def run() -> None:

@@ -65,6 +65,7 @@ def ready(program: Program) -> bool:
 
 
 @jumping_time
+@pytest.mark.guarantee("No load balancer is created in a wrong Harvester")
 async def test_nothing_is_created_where_nothing_of_the_cluster_is_seen() -> None:
     guest, right = await home(*NAMES)
     before, wrong = shown(guest), Harvester()

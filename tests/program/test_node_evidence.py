@@ -56,6 +56,7 @@ def announce(scene: NodeWorld) -> None:
     ],
 )
 @pytest.mark.parametrize("at_start", [True, False], ids=["at the start", "later"])
+@pytest.mark.guarantee("A Node keeps an InternalIP that its VM reports")
 def test_internal_ip_stays(happen: Callable[[NodeWorld], None], *, at_start: bool) -> None:
     @jumping_time
     async def run() -> None:
@@ -89,6 +90,7 @@ def relist(scene: NodeWorld) -> None:
 
 
 @pytest.mark.parametrize("ready", ["True", "Unknown"])
+@pytest.mark.guarantee("The Node of an existing VM is never deleted")
 def test_list_that_lacks_half_of_the_vms_deletes_no_node(ready: str) -> None:
     """The VMs exist: a GET of one of them returns it. The other Nodes are Ready with their VMs."""
 

@@ -119,6 +119,7 @@ def test_shutdown_taint_on_a_ready_node_with_our_provider_id_is_removed() -> Non
 
 @pytest.mark.parametrize("kind", STRANGERS)
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.guarantee("Nodes of other providers and machines never change")
 def test_whatever_happens_nothing_of_a_stranger_is_changed(kind: str, seed: int) -> None:
     @jumping_time
     async def run() -> None:

@@ -29,6 +29,7 @@ CREATED: Final = Act(0.0, "create", {"name": "a", "ports": ONE_PORT, "annotation
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
+@pytest.mark.guarantee("Deleting a Service leaves nothing in Harvester")
 def test_every_schedule_ends_in_what_is_asked_for(group: int, *, thorough: bool) -> None:
     for number in range(MANY if thorough else FEW):
         seed = str(group * MANY + number)

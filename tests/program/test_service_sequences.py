@@ -139,6 +139,7 @@ class World(Program):
 
 @pytest.mark.parametrize("running", [True, False], ids=["running", "at start"])
 @jumping_time
+@pytest.mark.guarantee("A Service does not block other Services")
 async def test_new_service_delays_no_other_while_harvester_is_unreachable(*, running: bool) -> None:
     world = World()
     world.create("old")
@@ -256,6 +257,7 @@ async def test_address_from_dhcp_is_followed() -> None:
 
 
 @jumping_time
+@pytest.mark.guarantee("A load balancer in use is never deleted")
 async def test_deleted_primary_keeps_its_load_balancer_until_the_last_secondary_is_deleted() -> None:
     world = World()
     world.create("web")
@@ -359,6 +361,7 @@ async def test_load_balancer_stays_if_the_type_was_changed_back_and_the_cache_is
 
 
 @jumping_time
+@pytest.mark.guarantee("No allocation is lost")
 async def test_deletion_waits_until_harvester_has_allocated_the_address() -> None:
     world = World()
     world.harvester.paused = True
@@ -380,6 +383,7 @@ async def test_deletion_waits_until_harvester_has_allocated_the_address() -> Non
 
 
 @jumping_time
+@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
 async def test_restart_before_the_touch_of_the_endpoints_does_not_lose_it() -> None:
     world = World()
     world.create("web")
@@ -495,6 +499,7 @@ async def test_write_that_conflicts_for_a_minute_is_reported(server: str, verb: 
 
 @pytest.mark.parametrize("published", [True, False])
 @jumping_time
+@pytest.mark.guarantee("An address is announced only in its network")
 async def test_address_waits_only_for_a_device_that_is_published(*, published: bool) -> None:
     world = World(f"--disable-vmi-controller={not published}".lower())
     world.put(service(annotations={NETWORK: "default/vlan7"}))

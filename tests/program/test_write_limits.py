@@ -43,6 +43,7 @@ async def test_nothing_but_periodic_lists_is_sent_when_nothing_changes() -> None
 
 
 @pytest.mark.parametrize("conflict", CONFLICTS.values(), ids=CONFLICTS.keys())
+@pytest.mark.guarantee("Writes are rate-limited")
 def test_writes_are_limited_and_one_event_is_emitted_in_a_conflict(conflict: FieldConflict) -> None:
     @jumping_time
     async def scenario() -> None:

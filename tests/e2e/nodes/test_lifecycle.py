@@ -86,6 +86,7 @@ async def test_deletion_is_blocked_while_more_nodes_lost_their_vm_than_have_one(
     assert "taken for this Node" in await cluster.hears("w1", "VMReplaced")
 
 
+@pytest.mark.guarantee("Deletions without a finalizer are rate-limited")
 async def test_one_node_is_deleted_per_minute(stage: Stage, cluster: Cluster, vms: list[Machine]) -> None:
     lost = {vm.name for vm in vms[:2]}
     for vm in vms[:2]:

@@ -188,6 +188,7 @@ def test_what_harvester_said_stays_unless_it_has_to_look_for_an_address_elsewher
     assert changed_document(found, ChangeLoadBalancer(LB_NAME, ask_again=True))["status"] == {"allocatedAddress": {}}
 
 
+@pytest.mark.guarantee("Fields of other controllers survive")
 def test_a_put_keeps_what_this_program_does_not_know() -> None:
     known: Any = load_balancer(
         labels={"team": "a"},
