@@ -84,6 +84,14 @@ soak: $(READY) #- run the whole controller in memory with SEEDS schedules or for
 test: check tools ## run all checks and all tests, most of them on real API servers
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --thorough
 
+.PHONY: coverage
+coverage: tools #- run all tests and print the line and branch coverage of the product
+	@rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -q -n auto --dist loadfile --thorough
+	@$(BIN)/coverage combine -q && $(BIN)/coverage json -q -o .coverage.json
+	@$(BIN)/python -c 'import json; t = json.load(open(".coverage.json"))["totals"]; \
+	  print("lines: %.1f %%, branches: %.1f %%" % (t["percent_statements_covered"], t["percent_branches_covered"]))'
+
 .PHONY: bench
 bench: binaries #- measure speed, requests and memory; NODES=500 or SERVICES=5000 for larger clusters
 	@$(BIN)/python -m benchmarks $(if $(NODES),--nodes $(NODES)) $(if $(SERVICES),--services $(SERVICES))
@@ -155,4 +163,4 @@ pins: $(READY) #- pin the newest dependencies that pyproject.toml allows
 
 .PHONY: clean
 clean: ## remove what was built in the checkout; the cache of binaries stays
-	rm -rf $(VENV) site-env build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site-env build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
