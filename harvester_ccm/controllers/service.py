@@ -30,7 +30,7 @@ from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
 from harvester_ccm.plan.service.decision import plan_queued, plan_service
 from harvester_ccm.plan.service.kept_address import not_allocated_note
-from harvester_ccm.plan.service.kube_vip import not_announced, same_but_for_notes
+from harvester_ccm.plan.service.kube_vip import not_announced
 from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable, is_in_progress
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
 from harvester_ccm.plan.service.scope import is_our_harvester, may_be_ours, primaries_of
@@ -314,8 +314,6 @@ class ServiceController:
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if not self._services.synced:
             # All are enqueued when the list is complete, those without an address first.
-            return
-        if old is not None and new is not None and same_but_for_notes(old, new):
             return
         for item in filter(None, (old, new)):
             if new is None:

@@ -8,7 +8,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.names import (
@@ -42,7 +41,7 @@ from harvester_ccm.plan.service.load_balancer import load_balancer_change, netwo
 from harvester_ccm.plan.service.messages import NO_DHCP_ANSWER, UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.network_device import NO_DEVICE, Device, device_for
 from harvester_ccm.plan.service.removal import deletion_of
-from harvester_ccm.plan.service.request import Request, asked_in, normal_network
+from harvester_ccm.plan.service.request import Request, normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
@@ -149,7 +148,7 @@ def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: D
     return Desired(
         events=(
             device_note(service, address, device),
-            not_as_requested(service, snapshot.request, load_balancer, address),
+            not_as_requested(snapshot.request, load_balancer, address),
             out_of_reach(snapshot.request, load_balancer, snapshot.node_addresses),
             restored(service, address),
             address_event(snapshot, load_balancer, address),
@@ -172,7 +171,7 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: D
         desired,
         events=(
             device_note(service, DHCP_ADDRESS, device),
-            not_as_requested(service, snapshot.request, load_balancer, lease),
+            not_as_requested(snapshot.request, load_balancer, lease),
             _lease_event(load_balancer.address, lease) if lease and lease != load_balancer.address else None,
         ),
         service=ServiceChange(
@@ -228,23 +227,16 @@ def _lease_event(before: str, lease: str) -> EventMessage:
     return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {lease} from DHCP")
 
 
-def not_as_requested(
-    service: Service, request: Request, load_balancer: LoadBalancer, address: str
-) -> EventMessage | None:
+def not_as_requested(request: Request, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
     """Return the Warning about an address that differs from the request, or None."""
     differences = []
     if request.address and address and request.address != address:
-        place = asked_in(service, request.address)
-        where = f" ({place})" if place else ""
         text = (
-            f"address {request.address} was asked for{where} and {address} was given, because Harvester chooses the "
+            f"address {request.address} is requested and {address} was allocated, because Harvester chooses the "
             f"address itself. To have {request.address}, make an IP pool with only that address, name the pool in "
             f"annotation {IP_POOL}, delete this Service and create it again"
         )
         differences.append(text)
-    pool, wanted = load_balancer.allocated_pool, load_balancer.spec.ip_pool
-    if pool and wanted and pool != wanted:
-        differences.append(f"IP pool {wanted} was asked for and the address comes from {pool}")
     differences += _chosen_otherwise(request, load_balancer)
     if not differences:
         return None
@@ -283,7 +275,7 @@ def _chosen_otherwise(request: Request, load_balancer: LoadBalancer) -> Iterator
     meta, network = load_balancer.metadata, network_of(load_balancer, request.network)
     chosen = meta.annotation(LB_SELECT_NETWORK) or ""
     if network and chosen and normal_network(chosen) != network:
-        yield f"network {network} was asked for and Harvester chose {chosen} (versions before 1.9 do that)"
+        yield f"network {network} is requested and Harvester chose {chosen} (versions before 1.9 do that)"
     wishes = (
         (PROJECT, request.project, LB_SELECT_PROJECT),
         (POOL_NAMESPACE, request.pool_namespace, LB_SELECT_NAMESPACE),
@@ -291,4 +283,4 @@ def _chosen_otherwise(request: Request, load_balancer: LoadBalancer) -> Iterator
     for key, wish, used_by in wishes:
         used = meta.annotation(used_by)
         if wish and used is not None and wish != used:
-            yield f"{key} {wish} was asked for and Harvester uses {used or 'none'}, that of the load balancer itself"
+            yield f"{key} {wish} is requested and Harvester uses {used or 'none'}, that of the load balancer itself"

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service
@@ -46,9 +45,6 @@ WITHDRAWN: Final[Mapping[str, str | None]] = {KUBE_VIP_ADDRESSES: ""}
 NO_OWN_DEVICE: Final[Annotations] = {KUBE_VIP_INTERFACE: None}
 """Removes the device of the primary."""
 
-_PREFIX: Final = "kube-vip.io/"
-_CONTROLS: Final = frozenset({KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, KUBE_VIP_INTERFACE})
-"""Annotations that control kube-vip; all others with its prefix are its own notes."""
 RESTART: Final = "Restart it, for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
 
 
@@ -371,23 +367,3 @@ def stays_up(service: Service) -> bool:
     found = Announcement.of(service)
     other_type = not service.metadata.deleting and service.spec.type != "LoadBalancer"
     return other_type and not found.ignored and found.node is not None
-
-
-def same_but_for_notes(old: Service, new: Service) -> bool:
-    """Return whether two versions of a Service differ only in kube-vip's notes, conditions and unread fields.
-
-    kube-vip notes the node that announces the address, its MAC and the lease. These follow every move of the address,
-    and none of them alone requires a write.
-    """
-    return _without_notes(old) == _without_notes(new)
-
-
-def _without_notes(service: Service) -> Service:
-    annotations = {
-        key: value
-        for key, value in (service.metadata.annotations or {}).items()
-        if key in _CONTROLS or not key.startswith(_PREFIX)
-    }
-    meta = msgspec.structs.replace(service.metadata, resource_version="", annotations=annotations)
-    status = msgspec.structs.replace(service.status, conditions=())
-    return msgspec.structs.replace(service, metadata=meta, status=status)

@@ -212,14 +212,6 @@ def _address(service: Service, problems: list[EventMessage], *, dhcp: bool) -> s
     return ""
 
 
-def asked_in(service: Service, address: str) -> str:
-    """Return where the Service asks for an address, in words; empty if it does not."""
-    found = Announcement.of(service)
-    if address and address == found.specified:
-        return "spec.loadBalancerIP"
-    return f"annotation {REQUESTED_ADDRESS}" if address and address == found.requested else ""
-
-
 def read_health_check(service: Service, problems: list[EventMessage]) -> HealthCheck | None:
     """Return the health check that the annotations request, or None without a usable port."""
     value = service.metadata.annotation(HEALTH_CHECK_PORT)
@@ -315,7 +307,7 @@ def ignored_settings(
 
 def _ignored_on_own(request: Request, *, vm: bool) -> Iterator[str]:
     checks, port = request.health_check_annotations, HEALTH_CHECK_PORT in request.present
-    if not vm and request.workload_type == "cluster" and checks:
+    if not vm and checks:
         needed = f"{WORKLOAD_TYPE} to vm" + ("" if port else f" and {HEALTH_CHECK_PORT} to the port to check")
         yield f"{', '.join(checks)} (health checks need a VM load balancer; set annotation {needed})"
     if vm and checks and not port:
@@ -402,18 +394,10 @@ def refused_changes(request: Request, load_balancer: LoadBalancer) -> tuple[Even
         notes.append(_fixed(IPAM, request.ipam if IPAM in request.present else "", spec.ipam))
     if load_balancer.allocated_ip and given is not None and request.network != normal_network(given):
         notes.append(_fixed(NETWORK, request.network, given))
-    pool = spec.ip_pool or load_balancer.allocated_pool
+    # An administrator may have changed the pool of the specification since.
+    pool = load_balancer.allocated_pool or spec.ip_pool
     if load_balancer.allocated_ip and request.ip_pool and spec.ipam == "pool" and pool and request.ip_pool != pool:
         notes.append(_fixed(IP_POOL, request.ip_pool, pool))
-    checks = request.health_check_annotations
-    if spec.workload_type == "cluster" and request.workload_type is None and checks:
-        port = "" if HEALTH_CHECK_PORT in checks else f"{HEALTH_CHECK_PORT} to the port to check, and "
-        text = (
-            f"Annotation {checks[0]} has no effect: health checks need a VM load balancer, and this one was created as "
-            f"a cluster load balancer. Set annotation {port}{WORKLOAD_TYPE} to vm to have it recreated as one; the "
-            "address is kept where Harvester allows it, and traffic stops for some seconds"
-        )
-        notes.append(EventMessage("Warning", Reason.IGNORED, text))
     return tuple(notes)
 
 

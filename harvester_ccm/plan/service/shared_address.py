@@ -22,7 +22,6 @@ from harvester_ccm.names import (
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
-    SERVICE_FINALIZER,
     Reason,
 )
 from harvester_ccm.plan.service.cluster_lb import announced_again
@@ -108,7 +107,7 @@ def _plan_without_address(snapshot: ServiceSnapshot, sharing: Sharing) -> Desire
     """Return the desired state while the address may not be shared or does not exist."""
     service, primary = snapshot.service, snapshot.primary
     outcome, cause = _waiting(snapshot, sharing)
-    if (was_secondary(service) or service.addresses) and (sharing.clashes or not _is_held_for(snapshot)):
+    if (was_secondary(service) or service.addresses) and (sharing.clashes or not _keeps_address(snapshot)):
         return replace(plan_leaving(service), outcome=outcome, cause=cause)
     # While the primary's load balancer is being replaced no Service may announce the address.
     withdrawn = service.addresses and primary is not None and Announcement.of(primary).withdrawn
@@ -139,23 +138,19 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> tuple[Outcome, Even
     return Wait(WaitReason.SHARED_ADDRESS), EventMessage("Warning", Reason.ADDRESS_PENDING, text)
 
 
-def _is_held_for(snapshot: ServiceSnapshot) -> bool:
-    """Return whether the address that the Service has is still that of the primary whose address it last had.
+def _keeps_address(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the Service keeps the address of its primary, for which none can be shared at the moment.
 
-    It is if a load balancer of the primary has it. While none exists, the primary must be a Service that gets the
-    address again: it shows no other one, and no other load balancer has this one.
+    The primary gets its address again, unless it shows another one or another load balancer has this one.
     """
-    service, primary, allocated = snapshot.service, snapshot.primary, snapshot.primary_allocated
+    service, primary = snapshot.service, snapshot.primary
     if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
         return False
-    if not allocated.isdisjoint(service.addresses):
+    if not snapshot.primary_allocated.isdisjoint(service.addresses):
         return True
-    # With an address from DHCP, Harvester names none: it is the one that the primary shows.
-    if primary.addresses[:1] not in ((), service.addresses[:1]) or (allocated and DHCP_ADDRESS not in allocated):
-        return False
-    gets_it_again = is_served_by_us(primary, snapshot.cluster)
-    is_free = not any(map(snapshot.booked_for_others, service.addresses))
-    return is_free and gets_it_again and primary.metadata.has_finalizer(SERVICE_FINALIZER)
+    same = primary.addresses[:1] in ((), service.addresses[:1])
+    is_taken = any(map(snapshot.booked_for_others, service.addresses))
+    return same and not is_taken and is_served_by_us(primary, snapshot.cluster)
 
 
 def _attached(service: Service, primary: Service, address: str) -> ServiceChange:

@@ -75,7 +75,7 @@ def plan_vm(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
         unhealthy,
         events=(
             _healthy_again(service, load_balancer) if unhealthy is None else None,
-            not_as_requested(service, snapshot.request, load_balancer, address),
+            not_as_requested(snapshot.request, load_balancer, address),
             restored(service, ""),
             _unknown_nodes(snapshot),
             address_event(snapshot, load_balancer, address),

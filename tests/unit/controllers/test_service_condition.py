@@ -137,13 +137,6 @@ def own_condition(**more: Any) -> Document:
     return {**THEIRS, "type": LOAD_BALANCER_READY, "status": "False", **more}
 
 
-async def test_what_others_say_in_conditions_wakes_nobody() -> None:
-    stage = await stage_with(served(), allocated())
-    stage.guest.change(SERVICES, KEY, {"status": {"conditions": [THEIRS]}})
-    await stage.settle()
-    assert stage.woken == []
-
-
 async def test_a_service_of_the_go_provider_is_not_written_for_it() -> None:
     stage = await stage_with(served(condition=False), allocated())
     await stage.reconcile(KEY)

@@ -1,10 +1,7 @@
-"""What has a Service looked at again: not the changes by which kube-vip remembers what it does."""
+"""The changes that enqueue a Service."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 
 from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
@@ -16,8 +13,6 @@ from harvester_ccm.model.harvester import (
 from harvester_ccm.model.outcome import Wait, WaitReason
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HOST,
-    KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
     LB_REQUESTED_NETWORK,
     NAD_MAPPING_KEY,
@@ -25,30 +20,10 @@ from harvester_ccm.names import (
     NAD_MAPPING_NAMESPACE,
     NETWORK,
 )
-from tests.worlds.builders import ADDRESS, marked, served, service
+from tests.worlds.builders import ADDRESS, marked, service
 from tests.worlds.service_controller_world import ServiceControllerWorld
 
 KEY = "shop/web"
-NOTES = {KUBE_VIP_HOST: "node-a", "kube-vip.io/hwaddr": "00:00:6c:0d:17:2e", "kube-vip.io/requestedIP": "10.0.0.9"}
-CHANGES: dict[str, tuple[Any, list[str]]] = {
-    "its notes": (served(annotations=NOTES), []),
-    "its notes and the lease": (served(annotations=NOTES, address="10.0.0.9"), [KEY]),
-    "its notes and what it announces": (served(annotations={**NOTES, KUBE_VIP_ADDRESSES: ""}), [KEY]),
-    "its notes and the device": (served(annotations={**NOTES, KUBE_VIP_INTERFACE: "eth1"}), [KEY]),
-    "it is to ignore the Service": (served(annotations={KUBE_VIP_IGNORE: "true"}), [KEY]),
-    "another one's annotation": (served(annotations={"example.com/team": "a"}), [KEY]),
-}
-
-
-@pytest.mark.parametrize(("changed", "woken"), CHANGES.values(), ids=CHANGES.keys())
-async def test_changes_that_wake(changed: Any, woken: list[str]) -> None:
-    stage = ServiceControllerWorld()
-    stage.guest.put(SERVICES, served())
-    await stage.start()
-    stored = stage.guest.put(SERVICES, changed)
-    await stage.settle()
-    assert sorted(set(stage.woken)) == woken
-    assert stage.caches.services.get(KEY) == SERVICES.decode(msgspec.json.encode(stored))
 
 
 async def test_an_address_waits_for_the_networks_of_the_cluster_to_be_read() -> None:
