@@ -120,12 +120,6 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
         """The Ready condition; None until Harvester has reconciled the object."""
         return next((one for one in self.status.conditions or () if one.type == "Ready"), None)
 
-    @property
-    def contended(self) -> bool:
-        """Whether Harvester only reports a conflict between its own controllers, which it retries."""
-        ready = self.ready
-        return ready is not None and ready.status != "True" and "the object has been modified" in ready.message
-
     def document(self) -> dict[str, object]:
         """Return a fresh copy of the whole object, to be changed and written back."""
         return msgspec.json.decode(self.source, type=dict[str, object])

@@ -37,10 +37,10 @@ class Contended(Harvester):
 
 @jumping_time
 async def test_harvester_meeting_its_own_writers_is_nothing_to_tell() -> None:
-    program = Program(guest_server(), Contended(seconds=170), "demo")
+    program = Program(guest_server(), Contended(seconds=25), "demo")
     program.create("web")
     async with program.live():
-        await asyncio.sleep(160)
+        await asyncio.sleep(20)
         assert program.told() == []
         await asyncio.sleep(20)
         assert program.address("web")

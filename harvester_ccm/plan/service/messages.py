@@ -35,8 +35,6 @@ from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, SERVICE_FINALIZER
 CONTROLLER_PATIENCE: Final = 30.0
 """Seconds that Harvester may take for a new load balancer before an Event reports it; it processes about one a second
 if there are many."""
-CONTENTION_PATIENCE: Final = 180.0
-"""Seconds for which Harvester's writes may conflict with others before an Event reports it; each retry may conflict."""
 UNAVAILABLE_PATIENCE: Final = 5.0
 """Seconds for which Harvester may be unreachable before waiting Services get an Event."""
 LASTING_CONFLICT: Final = 8
@@ -99,7 +97,7 @@ _MEANINGS: Final = (
         f"create it again under its name, or create the Service again with another pool in annotation {IP_POOL}",
         CONTROLLER_PATIENCE,
     ),
-    _Meaning(r"duplicate allocation|^$", WaitReason.ALLOCATING, _SLOW, CONTROLLER_PATIENCE),
+    _Meaning(r"duplicate allocation|has been modified|^$", WaitReason.ALLOCATING, _SLOW, CONTROLLER_PATIENCE),
     _Meaning(
         r"service is not existing|waiting for external IP",
         WaitReason.ANNOUNCING,
@@ -160,8 +158,6 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
     if condition is None:
         return NOT_PROCESSED
     message = condition.message
-    if load_balancer.contended:
-        return PendingCause(WaitReason.ALLOCATING, _pending(_SLOW, message), CONTENTION_PATIENCE)
     if "no match" in message.lower():
         return PendingCause(WaitReason.NO_MATCHING_POOL, _pending(_no_pool(message), message), 0.0)
     found = ((one, re.search(one.pattern, message)) for one in _MEANINGS)

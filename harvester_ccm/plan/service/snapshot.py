@@ -30,7 +30,7 @@ from harvester_ccm.plan.service.ownership import (
     service_uuid,
 )
 from harvester_ccm.plan.service.request import Request, network_devices, primary_reference, read_request
-from harvester_ccm.plan.service.scope import Scope, is_served_by_us, primaries_of, scope_of
+from harvester_ccm.plan.service.scope import Scope, primaries_of, scope_of
 
 BY_PRIMARY: Final = "primary"
 """Index of Services by the primary that they name, and by the one whose address they last had."""
@@ -191,20 +191,10 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         """The facts whose change restarts the time that the Service waits."""
         lb, request = self.match.lb, self.request
         if lb is None:
-            return (self.scope.leaving, request.primary, *self._awaited_primary())
-        # Conflicts of Harvester's writes do not restart the patience of a deletion.
-        contended = not self.scope.leaving and lb.contended
-        state = lb.metadata.deleting, bool(lb.allocated_ip), bool(lb.address), contended
+            return self.scope.leaving, request.primary, self.primary is not None
+        state = lb.metadata.deleting, bool(lb.allocated_ip), bool(lb.address)
         # A replacement restarts the time until Harvester has recorded the address.
         return (self.scope.leaving, lb.metadata.uid, *state, request.workload_type, request.primary)
-
-    def _awaited_primary(self) -> tuple[object, ...]:
-        """Return the state of the primary; the time counts only while it can get an address."""
-        primary = self.primary
-        if primary is None or self.service.addresses:
-            return ()
-        asks = is_served_by_us(primary, self.cluster) and primary_reference(primary) is None
-        return primary.metadata.uid, asks, bool(primary.addresses)
 
 
 def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> ServiceSnapshot:
