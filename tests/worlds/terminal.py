@@ -40,7 +40,8 @@ class Terminal:
         while self._read():
             pass
         self.process.wait(within)
-        return self.written.decode().replace("\r\n", "\n")
+        # Ctrl-C can end a write in the middle of a character.
+        return self.written.decode(errors="replace").replace("\r\n", "\n")
 
     def _read(self) -> bool:
         try:
