@@ -10,9 +10,6 @@ etcd listens without TLS on 127.0.0.1, does not sync to disk and is thrown away 
 from __future__ import annotations
 
 import http.client
-import os
-import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -160,27 +157,6 @@ class ControlPlane:
             self._start_etcd()
         if "kube-apiserver" not in self.processes:
             self.start_apiserver()
-
-    def back_up(self, directory: Path) -> None:
-        """Copy the stored data to a directory that does not exist yet; etcd halts meanwhile.
-
-        What it has acknowledged is in its files, as after a crash at that moment.
-        """
-        etcd = self._children["etcd"].pid
-        os.kill(etcd, signal.SIGSTOP)
-        try:
-            os.waitpid(etcd, os.WUNTRACED)
-            shutil.copytree(self._data, directory)
-        finally:
-            os.kill(etcd, signal.SIGCONT)
-
-    def restore(self, directory: Path) -> None:
-        """Go back to what ``back_up`` wrote there; both servers restart for it. The audit log goes on."""
-        stop_together([self._children["kube-apiserver"], self._children["etcd"]], grace=0)
-        shutil.rmtree(self._data)
-        shutil.copytree(directory, self._data)
-        self._start_etcd()
-        self.start_apiserver()
 
     def apply(self, *objects: Json | Path) -> None:
         """Create or replace objects as administrator. See ``RestClient.apply``."""

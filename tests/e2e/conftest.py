@@ -28,7 +28,7 @@ NAD_MAPPING = CONFIG_MAPS.path("kube-system", NAD_MAPPING_NAME)
 
 @pytest.fixture(scope="session")
 def scene(clusters: Clusters) -> Scene:
-    """The session's clusters with the credentials of the program. VMs and load balancers are in ``default``."""
+    """The session's clusters with the controller's credentials. VMs and load balancers are in ``default``."""
     return Scene.on(*clusters, forks=True)
 
 
@@ -40,14 +40,14 @@ def pace() -> Pace:
 
 @pytest.fixture
 async def stage(scene: Scene, tmp_path: Path, pace: Pace) -> AsyncIterator[Stage]:
-    """Emulators and proxies on clean clusters; no run of the program may have broken inside."""
+    """Emulators and proxies on clean clusters; no run may have logged a traceback."""
     with logs_to(tmp_path / "emulators.log"):
         try:
             options = KubeVipOptions(dhcp_range=DHCP_RANGE)
             async with Stage(scene, tmp_path, pace=pace, kube_vip=options) as opened:
                 yield opened
         finally:
-            # One that failed in the middle may have left them stopped, which is not the next one's fault.
+            # A failed test can leave them stopped.
             for plane in (scene.guest, scene.harvester):
                 await asyncio.to_thread(plane.revive)
             clear(scene)
@@ -57,15 +57,15 @@ async def stage(scene: Scene, tmp_path: Path, pace: Pace) -> AsyncIterator[Stage
 
 @pytest.fixture
 async def lan(stage: Stage) -> None:
-    """An IP pool that serves everybody."""
+    """An IP pool for every Service."""
     await stage.harvester.create_pool("lan", "127.77.0.0/24")
 
 
 @pytest.fixture
 async def ccm(stage: Stage, lan: None) -> CcmProcess:
-    """The program, leading, with everything that it sends going through the proxies; there is a pool."""
+    """The leader, with all its requests through the proxies, and a pool."""
     run = stage.run(proxied=True)
-    # Of Services that it finds there it must assume that they had a load balancer until a moment ago.
+    # Until then, a Service counts as one that can have a load balancer already.
     await stage.logged(run, "service controller started")
     return run
 

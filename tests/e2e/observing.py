@@ -1,4 +1,4 @@
-"""Looking at what the program does, and knowing when it has done all that it was going to do."""
+"""The writes of the controller, and conditions to wait for."""
 
 from __future__ import annotations
 
@@ -8,43 +8,28 @@ from pathlib import Path
 
 from devenv.ccm import CcmProcess
 from devenv.faults import Record
-from devenv.harvester.records import SLICES
 from devenv.kubevip import Transition
 from devenv.proxy import FaultProxy
 from devenv.restclient import wait_until
-from devenv.stage import Scene, Stage, until
+from devenv.stage import Stage, until
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IPAM, LB_SERVICE_NAME, Reason
-from tests.devenv.emulated import endpoint_slice
 
 READING = ("GET", "HEAD")
-BESIDES = r"/leases/|/events"
-"""Writes that are no decision about a Service."""
+UNRELATED = r"/leases/|/events"
+"""Writes that are not about a Service or a Node."""
 
-SWEPT_SOON = {"plan.service.orphans.ORPHAN_GRACE": 3.0, "controllers.orphans.DELETION_PAUSE": 0.5}
+FAST_ORPHANS = {"plan.service.orphans.ORPHAN_GRACE": 3.0, "controllers.orphans.DELETION_PAUSE": 0.5}
 """Times of a run in which orphans are deleted soon."""
 
 _numbers = itertools.count(1)
 
 
-def outcome(
-    scene: Scene,
-    directory: Path,
-    *,
-    cloud_config: Path | None = None,
-    kubeconfig: Path | None = None,
-    flags: Mapping[str, str] | None = None,
-) -> tuple[int | None, str]:
-    """Return the exit code and the log of a run that ends by itself at its start: it needs no stage."""
-    run = CcmProcess.start(
-        directory,
-        cloud_config=cloud_config or scene.cloud_config,
-        kubeconfig=kubeconfig or scene.kubeconfig,
-        flags=flags,
-        fork=scene.forks,
-    )
+def outcome(directory: Path, *, cloud_config: Path, kubeconfig: Path) -> tuple[int | None, str]:
+    """Return the exit code and the log of a run that ends at its start."""
+    run = CcmProcess.start(directory, cloud_config=cloud_config, kubeconfig=kubeconfig, fork=True)
     try:
-        wait_until(lambda: run.exit_code is not None, seconds=60, what="the end of the program")
+        wait_until(lambda: run.exit_code is not None, seconds=60, what="the end of the process")
     finally:
         run.stop()
     return run.exit_code, run.log
@@ -52,24 +37,15 @@ def outcome(
 
 def writes(proxy: FaultProxy, path: str = "") -> list[Record]:
     """Return the writes that went through a proxy, without those of the Lease and of Events."""
-    besides = {id(record) for record in proxy.matching(path=BESIDES)}
+    unrelated = {id(record) for record in proxy.matching(path=UNRELATED)}
     found = proxy.matching(path=path)
-    return [record for record in found if record.method not in READING and id(record) not in besides]
-
-
-async def give_endpoints(stage: Stage, *names: str) -> None:
-    """Let a pod be behind each Service: kube-vip looks at them again when their EndpointSlice changes."""
-    for name in names:
-        body = endpoint_slice("10.42.0.9", name=f"{name}-1", of=name)
-        body["metadata"]["namespace"] = "default"
-        await stage.guest.create(SLICES, body, namespace="default")
+    return [record for record in found if record.method not in READING and id(record) not in unrelated]
 
 
 async def caught_up(stage: Stage, reason: str = Reason.INVALID_ANNOTATION) -> None:
-    """Return when the program has seen every change of a Service made so far, and written every Event about it.
+    """Return when the controller has reconciled every change of a Service made so far, and written its Events.
 
-    Changes come to it in order, and so do its Events: one that it can only refuse is the mark. ``reason`` is that of
-    the refusal.
+    Changes and Events are in order: the Event ``reason`` of a new, invalid Service is the last one.
     """
     name = f"mark-{next(_numbers)}"
     await stage.create_service(name, annotations={IPAM: "mark"})
@@ -79,7 +55,7 @@ async def caught_up(stage: Stage, reason: str = Reason.INVALID_ANNOTATION) -> No
 
 
 async def retouched(stage: Stage, name: str, reason: str = Reason.INVALID_ANNOTATION) -> None:
-    """Make the program look at a Service once more, by a change that means nothing, and wait until it has."""
+    """Cause another reconcile of a Service with a change of a label, and return after it."""
     await stage.change_service(name, {"metadata": {"labels": {"touched": str(next(_numbers))}}})
     await caught_up(stage, reason)
 
@@ -103,7 +79,7 @@ async def transitions(stage: Stage, *expected: Transition) -> None:
 
 
 async def completed(stage: Stage, name: str) -> LoadBalancer:
-    """Return the load balancer of a Service once Harvester and the program have done all about it."""
+    """Return the load balancer of a Service once Harvester has allocated its address and set its finalizer."""
 
     async def complete() -> LoadBalancer | None:
         for one in await stage.load_balancers():

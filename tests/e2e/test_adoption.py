@@ -1,4 +1,4 @@
-"""A user keeps a load balancer of a cluster that was set up anew, with the command that ``explain`` prints."""
+"""The command that ``explain`` prints adopts a load balancer of a cluster that was recreated."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def announces(stage: Stage, *addresses: str) -> None:
     await until(settled, within=60, what=f"kube-vip with {addresses}")
 
 
-async def test_the_printed_command_keeps_a_load_balancer_and_its_address(
+async def test_command_of_explain_adopts_a_load_balancer_with_its_address(
     stage: Stage, lan: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
@@ -64,7 +64,7 @@ async def test_the_printed_command_keeps_a_load_balancer_and_its_address(
     run.terminate(0)
     await stage.ended(run)
 
-    # The cluster was set up anew: the Service and the cluster have other UIDs, and another name.
+    # The cluster was recreated: the Service and the cluster have other UIDs and another name.
     guest.request("PATCH", WEB, body={"metadata": {"finalizers": None}})
     guest.request("DELETE", WEB)
     # kube-vip finds a Service by its name only: the new one must not get the status of the one before.

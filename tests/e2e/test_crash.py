@@ -1,4 +1,4 @@
-"""SIGKILL at any moment: the next run finishes what the killed one began, once."""
+"""SIGKILL at a random write: the next run completes it, once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from devenv.harvester import FAST
 from devenv.stage import Stage, until
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import DHCP_ADDRESS, IPAM, LB_SERVICE_NAME
-from tests.e2e.observing import SWEPT_SOON, writes
+from tests.e2e.observing import FAST_ORPHANS, writes
 
 pytestmark = [
     pytest.mark.apiserver,
@@ -36,7 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "wiki": DHCP,
     "syslog": {"ports": [{"name": "syslog", "port": 514, "protocol": "UDP"}], **DHCP},
 }
-"""What the demo creates: addresses from the pool and by DHCP, TCP and UDP, one port and two."""
+"""The Services of the demo: addresses from the pool and by DHCP, TCP and UDP, one port and two."""
 NAMES = list(KINDS)
 POOLED = [name for name, kind in KINDS.items() if "annotations" not in kind]
 LONGEST_LIFE = 10.0
@@ -81,7 +81,7 @@ async def await_moment(stage: Stage, run: CcmProcess, dice: random.Random) -> No
     await asyncio.sleep(dice.choice([0.0, dice.uniform(0, 0.02)]))
 
 
-async def test_killed_again_and_again(stage: Stage) -> None:
+async def test_every_service_has_one_load_balancer_after_repeated_kills(stage: Stage) -> None:
     seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
     print(f"seed {seed}: set {SEED_VARIABLE}={seed} to repeat")  # noqa: T201 - shown when the test fails
     dice = random.Random(seed)
@@ -96,7 +96,7 @@ async def test_killed_again_and_again(stage: Stage) -> None:
         active += wrote(stage) > 0
     assert active > KILLS / 2, f"only {active} runs came to write anything before they were killed"
 
-    stage.run(flags={"leader-elect": "false"}, times=SWEPT_SOON)
+    stage.run(flags={"leader-elect": "false"}, times=FAST_ORPHANS)
     leaving = [one for one in [await stage.service(name) for name in NAMES] if one and one.metadata.deleting]
     await stage.gone(*(one.metadata.name for one in leaving), within=60)
     for name in NAMES:
@@ -124,7 +124,7 @@ async def test_killed_again_and_again(stage: Stage) -> None:
     await stage.nothing_left()
 
 
-async def test_successor_takes_the_lease_of_a_killed_leader_when_it_has_run_out(stage: Stage) -> None:
+async def test_standby_takes_the_lease_of_a_killed_leader_when_it_expires(stage: Stage) -> None:
     leader = stage.run(flags=SHORT_LEASE)
     await stage.logged(leader, "became leader")
     successor = stage.run(flags=SHORT_LEASE)

@@ -1,4 +1,4 @@
-"""Services deleted moments after their creation, while Harvester is in the middle of them: nothing may be left."""
+"""Services that are deleted within a second after their creation leave nothing."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ from collections.abc import Sequence
 
 import pytest
 
+from devenv.ccm import CcmProcess
 from devenv.faults import Delay
 from devenv.harvester.queue import FAST, slowed
 from devenv.stage import Stage, until
 from harvester_ccm.names import LB_SERVICE_NAME
-from tests.e2e.observing import caught_up, writes
+from tests.e2e.observing import FAST_ORPHANS, caught_up, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
 BALANCERS = "/loadbalancers"
 
 
+@pytest.fixture
+async def ccm(stage: Stage, lan: None) -> CcmProcess:
+    """The leader, with all its requests through the proxies, and with a short grace period of orphans."""
+    run = stage.run(proxied=True, times=FAST_ORPHANS)
+    await stage.logged(run, "service controller started")
+    return run
+
+
 async def live_briefly(stage: Stage, name: str, seconds: float, *, created: bool) -> None:
-    """Create a Service and delete it so many seconds later, or so many after its load balancer is ``created``."""
+    """Create a Service and delete it ``seconds`` later, or ``seconds`` after its load balancer is ``created``."""
     await stage.create_service(name)
 
     async def there() -> bool:
@@ -34,10 +43,9 @@ async def live_briefly(stage: Stage, name: str, seconds: float, *, created: bool
 async def live_and_leave(
     stage: Stage, lives: Sequence[float], per_life: int, *, at_once: int, created: bool = False
 ) -> None:
-    """Let Services live for each of the times, so many of them, and wait until nothing of them is left.
+    """Delete ``per_life`` Services after each of the times, and wait until nothing of them is left.
 
-    Of those that are there at once many go before it is their turn to get a load balancer, unless they live until they
-    have got it.
+    Unless they are deleted after the creation of their load balancer, many are still queued for it.
     """
     names: list[str] = []
     gate = asyncio.Semaphore(at_once)
@@ -57,7 +65,7 @@ async def live_and_leave(
     assert made, "every Service was gone before it was seen: this test shows nothing"
 
 
-async def test_service_that_is_gone_before_it_has_the_finalizer_gets_no_load_balancer(stage: Stage) -> None:
+async def test_service_deleted_before_it_has_the_finalizer_gets_no_load_balancer(stage: Stage) -> None:
     stage.harvester_proxy.forget()
     preparation = stage.guest_proxy.inject(Delay(0.3), method="PATCH", path="/services/brief")
     await stage.create_service("brief")
@@ -80,10 +88,10 @@ async def test_service_that_is_gone_before_it_has_the_finalizer_gets_no_load_bal
 
 @pytest.mark.parametrize("pace", [FAST], ids=["fast"])
 @pytest.mark.guarantee("Deleting a Service leaves nothing in Harvester")
-async def test_services_that_live_for_moments(stage: Stage) -> None:
+async def test_services_deleted_within_half_a_second_leave_nothing(stage: Stage) -> None:
     await live_and_leave(stage, (0.0, 0.005, 0.05, 0.5), 10, at_once=10)
 
 
 @pytest.mark.parametrize("pace", [slowed(20.0)], ids=["slower"])
-async def test_services_that_harvester_has_not_looked_at_when_they_go(stage: Stage) -> None:
+async def test_services_deleted_before_harvester_reconciles_them_leave_nothing(stage: Stage) -> None:
     await live_and_leave(stage, (0.0, 0.05, 0.1, 0.2, 0.5), 3, at_once=2, created=True)

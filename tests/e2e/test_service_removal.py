@@ -1,4 +1,4 @@
-"""A Service on its way out: what is taken back, in which order, and what of others stays."""
+"""A Service that is deleted or becomes internal: which fields are cleared in which order."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from devenv.kubevip import Transition
 from devenv.stage import Stage, until
 from devenv.watch import Document
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, SERVICE_FINALIZER, Reason
-from tests.e2e.observing import announced, caught_up, completed, give_endpoints, transitions, writes
+from tests.e2e.observing import announced, caught_up, completed, transitions, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
 BALANCERS = "/loadbalancers"
 FOREIGN = "example.com/backup"
-"""A finalizer of somebody else."""
+"""Finalizer of another controller."""
 
 
-async def let_go(stage: Stage, name: str) -> Service:
-    """Return the Service once the program's finalizer is off it."""
+async def finalizer_removed(stage: Stage, name: str) -> Service:
+    """Return the Service once it does not have this controller's finalizer."""
 
     async def free() -> Service | None:
         service = await stage.service(name)
         assert service is not None
         return None if service.metadata.has_finalizer(SERVICE_FINALIZER) else service
 
-    return await until(free, within=60, what=f"{name} without the program's finalizer")
+    return await until(free, within=60, what=f"{name} without its finalizer")
 
 
 async def hold(stage: Stage, name: str) -> None:
-    """Put a foreign finalizer on the Service, in front of the program's."""
+    """Add the finalizer of another controller."""
     await stage.change_service(name, {"metadata": {"finalizers": [FOREIGN, SERVICE_FINALIZER]}})
 
 
 @pytest.mark.parametrize("ipam", ["pool", "dhcp"])
-async def test_service_that_becomes_internal_loses_all_that_was_put_on_it(stage: Stage, ipam: str) -> None:
+async def test_service_that_becomes_internal_keeps_nothing_of_this_controller(stage: Stage, ipam: str) -> None:
     await stage.create_service("web", annotations={IPAM: ipam, "example.com/mine": "kept"})
     await until(lambda: is_announced(stage, "web"), within=60, what="announcement of web")
     await stage.served("web")
@@ -45,13 +44,13 @@ async def test_service_that_becomes_internal_loses_all_that_was_put_on_it(stage:
 
     await stage.change_service("web", {"spec": {"type": "ClusterIP"}})
 
-    service = await let_go(stage, "web")
+    service = await finalizer_removed(stage, "web")
     await stage.nothing_left()
     assert service.metadata.finalizers == (FOREIGN,)
     assert service.addresses == ()
     assert service.metadata.annotation(KUBE_VIP_ADDRESSES) is None
     assert service.metadata.annotation("example.com/mine") == "kept"
-    # kube-vip does not look at a Service of this type, and nobody but its restart takes the address down.
+    # kube-vip ignores a Service of this type and withdraws its address at its restart only.
     assert [one.kind for one in stage.kube_vip.transitions] == ["announce"]
     await caught_up(stage)
     assert [told.reason for told in await stage.told("web")] == [
@@ -59,24 +58,8 @@ async def test_service_that_becomes_internal_loses_all_that_was_put_on_it(stage:
     ]  # fmt: skip
 
 
-async def test_service_that_is_to_be_reached_again_gets_its_old_address_back(stage: Stage) -> None:
-    await give_endpoints(stage, "web")
-    await stage.create_service("web")
-    await stage.create_service("other")
-    services = await stage.served("web", "other")
-    await until(lambda: is_announced(stage, "web"), within=60, what="announcement of web")
-    await stage.change_service("web", {"spec": {"type": "ClusterIP"}})
-    await let_go(stage, "web")
-
-    await stage.change_service("web", {"spec": {"type": "LoadBalancer"}})
-
-    assert [one.addresses for one in await stage.served("web", "other")] == [one.addresses for one in services]
-    # kube-vip has let go of it, and comes back only when its endpoints change: they are touched.
-    await until(lambda: is_announced(stage, "web"), within=60, what="announcement of web")
-
-
 async def is_announced(stage: Stage, name: str) -> bool:
-    """Return whether kube-vip announces a Service and has said so on it."""
+    """Return whether kube-vip announces a Service and has annotated it."""
     service = await stage.service(name)
     keys = {key for keys in stage.kube_vip.announced.values() for key in keys}
     return f"default/{name}" in keys and service is not None and service.metadata.annotation(KUBE_VIP_HOST) is not None
@@ -96,7 +79,7 @@ async def test_address_is_withdrawn_before_the_load_balancer_is_deleted(stage: S
     await hold(stage, "web")
     await caught_up(stage)
     await announced(stage, {"127.77.0.2": {"default/web"}})
-    # Long enough to see that the deletion is asked for after the withdrawal, not beside it.
+    # Long enough to distinguish a deletion after the withdrawal from one at the same time.
     deletion = stage.harvester_proxy.inject(Delay(0.5), method="DELETE", path=BALANCERS)
     stage.guest_proxy.forget()
 
@@ -113,7 +96,7 @@ async def test_address_is_withdrawn_before_the_load_balancer_is_deleted(stage: S
     assert held.metadata.annotation(KUBE_VIP_ADDRESSES) == ""
     assert len(await stage.load_balancers()) == 1
 
-    service = await let_go(stage, "web")
+    service = await finalizer_removed(stage, "web")
     assert service.metadata.finalizers == (FOREIGN,)
     assert service.addresses == ()
     await stage.nothing_left()
@@ -127,7 +110,7 @@ async def test_address_is_withdrawn_before_the_load_balancer_is_deleted(stage: S
     await stage.gone("web")
 
 
-async def test_deleted_service_makes_no_more_requests_than_steps(stage: Stage) -> None:
+async def test_deletion_of_a_service_takes_three_writes(stage: Stage) -> None:
     await stage.create_service("web")
     await completed(stage, "web")
     await caught_up(stage)
@@ -142,22 +125,3 @@ async def test_deleted_service_makes_no_more_requests_than_steps(stage: Stage) -
     # Withdraw; then, after the deletion in Harvester, status and finalizer in one.
     assert len(writes(stage.guest_proxy, "/services/web")) == 2
     assert [record.method for record in writes(stage.harvester_proxy)] == ["DELETE"]
-
-
-async def test_load_balancer_that_is_gone_already_holds_nothing_up(stage: Stage) -> None:
-    await stage.create_service("web")
-    await stage.create_service("wiki", annotations={IPAM: "dhcp"})
-    for name in ("web", "wiki"):
-        await completed(stage, name)
-    await caught_up(stage)
-    # Nobody tells the program what happens meanwhile: it learns of it by a 404.
-    stage.harvester_proxy.silence_watches(BALANCERS)
-    for balancer in await stage.load_balancers():
-        await stage.host.delete(LOAD_BALANCERS, balancer.metadata.name, namespace="default")
-    await stage.nothing_left()
-
-    await stage.delete_service("web")
-    await stage.delete_service("wiki")
-
-    await stage.gone("web", "wiki")
-    await announced(stage, {})

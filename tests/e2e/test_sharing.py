@@ -17,7 +17,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from tests.e2e.observing import announced, caught_up, give_endpoints, retouched, writes
+from tests.e2e.observing import announced, caught_up, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -67,37 +67,6 @@ async def test_tcp_and_udp_of_one_number_share_an_address(stage: Stage) -> None:
     await stage.delete_service("dns-udp")
     await stage.gone("dns-udp")
     await stage.nothing_left()
-
-
-async def test_primary_that_is_deleted_stays_while_its_address_is_used(stage: Stage) -> None:
-    await give_endpoints(stage, "other-2")
-    await create(stage, "main", 80)
-    for number in (1, 2):
-        await create(stage, f"other-{number}", 80 + number, of="default/main")
-    await stage.served("main", "other-1", "other-2")
-
-    await stage.delete_service("main")
-    told = await stage.hears("main", Reason.DELETION_PENDING)
-    assert "default/other-1, default/other-2" in told.message
-    await stage.hears("other-1", Reason.SHARING_REJECTED)
-    await retouched(stage, "other-2")
-    await has_address(stage, "127.77.0.2", "main", "other-1", "other-2")
-    assert set(stage.kube_vip.announced) == {"127.77.0.2"}
-
-    # One goes, one becomes a Service with an address of its own.
-    await stage.delete_service("other-1")
-    await stage.change_service("other-2", {"metadata": {"annotations": {PRIMARY_SERVICE: None}}})
-    await stage.gone("main", "other-1")
-    (other,) = await stage.served("other-2")
-    assert other.addresses != ("127.77.0.2",)
-    # kube-vip has let go of the old address and wants to see a change of the endpoints before it announces another.
-
-    await announced(stage, {address: {"default/other-2"} for address in other.addresses})
-
-    async def one_left() -> bool:
-        return len(await stage.load_balancers()) == (await stage.harvester.counts()).booked == 1
-
-    await until(one_left, within=60, what="end of the load balancer that main had")
 
 
 async def test_of_ten_with_the_same_port_exactly_one_wins(stage: Stage) -> None:

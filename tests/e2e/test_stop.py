@@ -1,4 +1,4 @@
-"""SIGTERM: the program ends by itself hands the leadership on and leaves nothing half done for ever."""
+"""SIGTERM: the process exits, releases its Lease, and the next leader continues."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ async def stopped(stage: Stage, run: CcmProcess) -> None:
     assert lease.spec.holder_identity == ""
 
 
-async def test_stops_when_idle(stage: Stage, ccm: CcmProcess) -> None:
+async def test_idle_leader_releases_the_lease(stage: Stage, ccm: CcmProcess) -> None:
     await stopped(stage, ccm)
 
 
-async def test_stops_before_it_leads(stage: Stage, ccm: CcmProcess) -> None:
+async def test_standby_exits_without_the_lease(stage: Stage, ccm: CcmProcess) -> None:
     waiting = stage.run(proxied=True)
     await stage.logged(waiting, "waiting for leadership")
     waiting.terminate(0)
@@ -45,7 +45,7 @@ async def test_stops_before_it_leads(stage: Stage, ccm: CcmProcess) -> None:
     assert ccm.exit_code is None
 
 
-async def test_waiting_run_takes_over_without_reading_everything(stage: Stage, lan: None) -> None:
+async def test_standby_becomes_leader_without_a_list(stage: Stage, lan: None) -> None:
     leader = stage.run()
     await stage.logged(leader, "became leader")
     await asyncio.gather(*(stage.create_service(name) for name in MANY[:5]))
@@ -71,7 +71,7 @@ async def test_waiting_run_takes_over_without_reading_everything(stage: Stage, l
     assert len(created) == 1
 
 
-async def test_stops_in_the_middle_of_work_and_the_next_run_goes_on(stage: Stage, ccm: CcmProcess) -> None:
+async def test_next_leader_continues_with_unfinished_services(stage: Stage, ccm: CcmProcess) -> None:
     await asyncio.gather(*(stage.create_service(name) for name in MANY))
     await stage.served(MANY[0])
 
@@ -80,7 +80,7 @@ async def test_stops_in_the_middle_of_work_and_the_next_run_goes_on(stage: Stage
     sent = len(writes(stage.guest_proxy)) + len(writes(stage.harvester_proxy))
     created = {balancer.metadata.name for balancer in await stage.load_balancers()}
     successor = stage.run()
-    # The Lease was given up: nobody waits for its end.
+    # The Lease was released and does not have to expire.
     await stage.logged(successor, "became leader", within=10)
     await stage.served(*MANY, within=60)
     assert len(writes(stage.guest_proxy)) + len(writes(stage.harvester_proxy)) == sent
@@ -89,8 +89,8 @@ async def test_stops_in_the_middle_of_work_and_the_next_run_goes_on(stage: Stage
     assert created <= {balancer.metadata.name for balancer in balancers}
 
 
-async def test_lease_is_kept_until_what_was_sent_is_answered(stage: Stage, ccm: CcmProcess) -> None:
-    # Longer than running work is waited for: what is sent by then is not called back.
+async def test_lease_is_released_after_the_response_to_the_last_write(stage: Stage, ccm: CcmProcess) -> None:
+    # Longer than the wait for running reconciles: the request continues.
     slow = stage.harvester_proxy.inject(Delay(0.9), method="POST", path="/loadbalancers", times=1)
     await stage.create_service("web")
 
@@ -106,7 +106,7 @@ async def test_lease_is_kept_until_what_was_sent_is_answered(stage: Stage, ccm: 
     assert lease.spec.holder_identity == ""
 
 
-async def test_lease_runs_out_when_what_was_sent_is_never_answered(stage: Stage, ccm: CcmProcess) -> None:
+async def test_lease_expires_when_the_last_write_gets_no_response(stage: Stage, ccm: CcmProcess) -> None:
     hung = stage.harvester_proxy.inject(Hang(), method="POST", path="/loadbalancers")
     await stage.create_service("web")
 

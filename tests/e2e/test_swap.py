@@ -1,4 +1,4 @@
-"""The program takes over from the Go provider, which leaves Services that are being served, and hands back to it."""
+"""The controller replaces the Go provider, and the Go provider replaces it again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from devenv.manifests import IMAGE
 from devenv.stage import VM_NAMESPACE, Scene, Stage, until
 from devenv.watch import Document, annotations_of, documents
 from harvester_ccm.model.core import LEASES, SERVICES
-from harvester_ccm.names import IP_POOL, IPAM, REQUESTED_ADDRESS, Reason
+from harvester_ccm.names import IPAM
 from tests.deploy.published import write_published_chart
 from tests.e2e.observing import caught_up, writes
 
@@ -37,7 +37,7 @@ BALANCERS: Final = documents("loadbalancer.harvesterhci.io", "v1beta1", "loadbal
 SERVICE_DOCUMENTS: Final = documents("", "v1", "services", kind="Service")
 LEASE_DOCUMENTS: Final = documents("coordination.k8s.io", "v1", "leases", kind="Lease")
 GO_LEASE_SECONDS: Final = 2
-"""The Go provider writes 15 and does not give the Lease up: shortened, so that nobody waits for it here."""
+"""The Go provider writes 15 and does not release the Lease: shortened for this test."""
 HTTP: Final = {"name": "http", "port": 80, "protocol": "TCP"}
 TWO_PORTS: Final = ({"name": "https", "port": 8443, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"})
 ACCOUNT: Final = "system:serviceaccount:kube-system:harvester-cloud-provider"
@@ -73,7 +73,7 @@ def balancer_name(name: str, uid: str) -> str:
 
 
 def posted(left: Left, uid: str) -> Document:
-    """Return what the Go provider posts."""
+    """Return the load balancer that the Go provider creates."""
     annotations = {f"{THEIRS}/{key}": "" for key in ("network", "project", "namespace")}
     annotations[f"{THEIRS}/cluster"] = "demo"
     if left.noted_network:
@@ -179,13 +179,13 @@ async def services(stage: Stage) -> dict[str, Document]:
 
 
 def without_version(document: Document) -> Document:
-    """Return what people and programs look at."""
+    """Return an object without its version."""
     metadata = {k: v for k, v in document["metadata"].items() if k not in ("resourceVersion", "managedFields")}
     return {**document, "metadata": metadata}
 
 
 def counted(stage: Stage) -> tuple[list[str], list[str]]:
-    """Return the program's writes to our Services and to Harvester, as text."""
+    """Return the writes to Services in ``NAMES`` and to Harvester, as text."""
     guest = [one for one in writes(stage.guest_proxy) if "/mark-" not in one.path]
     harvester = writes(stage.harvester_proxy)
     return [f"{one.method} {one.path}" for one in guest], [f"{one.method} {one.path}" for one in harvester]
@@ -210,7 +210,7 @@ def helm(scene: Scene, *arguments: str | Path) -> None:
 
 
 def refused(scene: Scene) -> list[str]:
-    """Return what the guest did not let the program do."""
+    """Return the requests of the controller that the guest cluster denied."""
     events = [json.loads(line) for line in scene.guest.audit_log.read_text().splitlines()]
     return [
         f"{event['verb']} {event['requestURI']}"
@@ -219,7 +219,7 @@ def refused(scene: Scene) -> list[str]:
     ]
 
 
-async def test_swap_from_the_go_provider_and_back(stage: Stage) -> None:
+async def test_swap_from_the_go_provider_and_back_changes_no_address(stage: Stage) -> None:
     await leave_all(stage)
     before, services_before = await balancers(stage), await services(stage)
     transitions = list(stage.kube_vip.transitions)
@@ -262,35 +262,6 @@ async def test_swap_from_the_go_provider_and_back(stage: Stage) -> None:
     assert (await balancers(stage)).keys() == before.keys()
 
 
-ASKED_FOR: Final[Mapping[str, Document]] = {
-    "field": {"spec": {"loadBalancerIP": "127.77.9.8"}},
-    "annotated": {"metadata": {"annotations": {ADDRESS: "127.77.9.9"}}},
-}
-
-
-async def test_addresses_that_harvester_did_not_give_survive_the_swap(stage: Stage) -> None:
-    for name, asked in ASKED_FOR.items():
-        # No pool fits; the Go provider leaves such a Service to kube-vip.
-        await put_service(stage, Left(name), {IP_POOL: "none"})
-        await stage.guest.merge_patch(SERVICES, name, asked, namespace="default")
-    before = {one.metadata.name: one.addresses for one in await stage.served(*ASKED_FOR)}
-    assert before == {"field": ("127.77.9.8",), "annotated": ("127.77.9.9",)}
-    transitions = list(stage.kube_vip.transitions)
-
-    run = stage.run(proxied=True)
-    await stage.logged(run, "became leader", within=60)
-    for name in ASKED_FOR:
-        told = await stage.hears(name, Reason.ADDRESS_NOT_ALLOCATED)
-        assert f"Address {before[name][0]}" in told.message
-        await stage.hears(name, Reason.ADDRESS_PENDING)
-    await caught_up(stage)
-    assert {one.metadata.name: one.addresses for one in await stage.served(*ASKED_FOR)} == before
-    assert stage.kube_vip.transitions == transitions, "an address went up or down"
-    annotated = annotations_of(await stage.service_document("annotated"))
-    assert annotated[ADDRESS] == annotated[REQUESTED_ADDRESS] == "127.77.9.9"
-    assert ADDRESS not in annotations_of(await stage.service_document("field"))
-
-
 def only_marks_added(before: Document, after: Document) -> bool:
     """Whether nothing but our marks, whose it is, and the note that old versions did not write, was added."""
     added = {key: value for key, value in annotations_of(after).items() if key not in annotations_of(before)}
@@ -306,7 +277,7 @@ def only_marks_added(before: Document, after: Document) -> bool:
 
 
 async def goes_back(stage: Stage, pid: int) -> None:
-    """End the program; check that the Go provider gets the Lease at its first try, and that the program then waits."""
+    """Stop the controller; check that the Go provider gets the Lease at once, and that the controller then waits."""
     run = next(one for one in stage.runs if one.pid == pid)
     run.terminate(0)
     assert await stage.ended(run) == 0

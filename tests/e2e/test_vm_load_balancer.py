@@ -14,7 +14,6 @@ from devenv.watch import documents
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
-    IPAM,
     LB_SERVICE_NAME,
     VM_NAME,
     WORKLOAD_TYPE,
@@ -42,7 +41,7 @@ async def nodes(stage: Stage) -> AsyncIterator[GuestNodes]:
 
 
 async def balancer_of(stage: Stage, name: str) -> LoadBalancer:
-    """Return the load balancer of a Service once Harvester announces it and the program has nothing left to do."""
+    """Return the load balancer of a Service once it has an address and Harvester's finalizer."""
 
     async def found() -> LoadBalancer | None:
         balancers = [one for one in await stage.load_balancers() if one.metadata.label(LB_SERVICE_NAME) == name]
@@ -60,12 +59,12 @@ async def spec_of(stage: Stage, name: str) -> Json:
 
 
 def updates(stage: Stage) -> list[Record]:
-    """Return the program's changes of load balancers that Harvester took; others met one of its own."""
+    """Return the successful updates of load balancers; others conflicted with Harvester's."""
     return [one for one in writes(stage.harvester_proxy, BALANCERS) if one.method == "PUT" and one.status == 200]
 
 
 @pytest.mark.usefixtures("nodes")
-async def test_whole_load_balancer_and_service(stage: Stage) -> None:
+async def test_fields_of_the_load_balancer_and_the_service(stage: Stage) -> None:
     annotations = {HEALTH_CHECK_PORT: "http"}
     await stage.create_service("web", ports=[HTTP, DNS], annotations=annotations)
     document: Json = (await balancer_of(stage, "web")).document()
@@ -115,29 +114,8 @@ async def test_whole_load_balancer_and_service(stage: Stage) -> None:
     assert [told.reason for told in await stage.told("web")] == [Reason.ENSURING, Reason.ENSURED]
 
 
-@pytest.mark.usefixtures("nodes")
-async def test_address_from_the_dhcp_server_of_the_hosts(stage: Stage) -> None:
-    await stage.create_service("web", ports=[HTTP], annotations={WORKLOAD_TYPE: "vm", IPAM: "dhcp"})
-    (service,) = await stage.served("web")
-    document: Json = (await balancer_of(stage, "web")).document()
-
-    assert service.addresses == ("127.79.0.10",)
-    assert document["spec"]["ipam"] == "dhcp"
-    assert document["status"]["address"] == "127.79.0.10"
-    assert document["status"]["allocatedAddress"] == {"ip": "0.0.0.0"}
-    assert stage.kube_vip.transitions == []
-
-    await stage.harvester.host_vip.renew(f"default/{document['metadata']['name']}", "127.79.0.77")
-    # Harvester does not look at its own Service again until something of the load balancer changes.
-    await stage.change_service("web", {"spec": {"ports": [{**HTTP, "port": 8081}]}})
-    told = await stage.hears("web", Reason.ADDRESS_CHANGED)
-    assert told.message == "The address changed from 127.79.0.10 to 127.79.0.77"
-    (service,) = await stage.served("web")
-    assert service.addresses == ("127.79.0.77",)
-
-
 async def follows(stage: Stage, *backends: str) -> None:
-    """Return when exactly these VMs get the traffic; the program has written that once."""
+    """Return when exactly these VMs are backends; this took one write."""
 
     async def selected() -> bool:
         return bool((await spec_of(stage, "web"))["backendServerSelector"] == {VM_NAME: list(backends)})
@@ -148,7 +126,7 @@ async def follows(stage: Stage, *backends: str) -> None:
     stage.harvester_proxy.forget()
 
 
-async def test_backends_follow_the_nodes_in_one_write_each(stage: Stage, nodes: GuestNodes) -> None:
+async def test_backends_follow_the_nodes_with_one_write_each(stage: Stage, nodes: GuestNodes) -> None:
     await nodes.add(3, 4)
     await stage.create_service("web", ports=[HTTP], annotations={WORKLOAD_TYPE: "vm"})
     assert (await spec_of(stage, "web"))["backendServerSelector"] == {VM_NAME: [name_of(n) for n in (1, 2, 3, 4)]}

@@ -1,4 +1,4 @@
-"""A guest cluster of VMs on the stage: VMs boot, kubelets register, and what came of it is seen as it happens."""
+"""A guest cluster of VMs: VMs boot, kubelets register, and a watch shows the Nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SYNC_SECONDS = 10.0
 
 
 class Cluster:
-    """VMs and kubelets. Use as an async context manager: what was made of them is gone at its end."""
+    """VMs and kubelets."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -38,11 +38,11 @@ class Cluster:
         self._watching = Background("cluster", [self.nodes.run, self.instances.run])
 
     async def open(self) -> None:
-        """Begin to watch."""
+        """Start the watches."""
         await self._watching.start([self.nodes.wait_synced, self.instances.wait_synced], within=SYNC_SECONDS)
 
     async def close(self) -> None:
-        """Remove all Nodes, VMs and what the program made of them."""
+        """Remove all Nodes and VMs, and the network mapping."""
         await self._watching.stop()
         for collection in (INSTANCES, MACHINES):
             await self.stage.host.request("DELETE", collection.path(VM_NAMESPACE))
@@ -83,7 +83,7 @@ class Cluster:
         )
 
     def node(self, name: str) -> Document:
-        """Return the Node as it was seen last; empty when there is none."""
+        """Return the cached Node; empty if it does not exist."""
         return self.nodes.get(name) or {}
 
     async def told(self, name: str) -> list[str]:
@@ -99,7 +99,7 @@ class Cluster:
         return (await until(heard, within=within, what=f"Event {reason} on Node {name}"))[-1]
 
     async def mapping(self) -> str | None:
-        """Return what the ConfigMap of networks and devices says, None when there is none."""
+        """Return the networks and devices in the ConfigMap, None if it does not exist."""
         found = await self.stage.guest_eyes.one(CONFIG_MAPS.path(NAD_MAPPING_NAMESPACE, NAD_MAPPING_NAME))
         return None if found is None else (found.get("data") or {}).get(NAD_MAPPING_KEY)
 

@@ -1,4 +1,4 @@
-"""VMs and kubelets on the stage; all that a test made of them is removed."""
+"""VMs and kubelets; all of them are removed after a test."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ async def cluster(stage: Stage) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 def flags() -> Mapping[str, str]:
-    """Flags of the program beside the usual ones; tests override them by parameter."""
+    """Additional flags of the controller; a parameter of a test replaces them."""
     return {}
 
 
 @pytest.fixture
 async def program(stage: Stage, cluster: Cluster, flags: Mapping[str, str]) -> AsyncIterator[CcmProcess]:
-    """The program, leading, with everything that it sends going through the proxies."""
-    assert cluster is not None, "made before the program and removed after its end"
+    """The leader, with all its requests through the proxies."""
+    assert cluster is not None, "created before the controller and removed after its end"
     run = stage.run(flags=flags, proxied=True)
     await stage.logged(run, "became leader")
     yield run

@@ -1,4 +1,4 @@
-"""Nodes that are not ready: shutdown, return, deletion, and what forbids it."""
+"""Nodes that are not ready: shutdown, restart, deletion, and its conditions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import asyncio
 import pytest
 
 from devenv.ccm import CcmProcess
-from devenv.faults import Answer
 from devenv.harvester.machines import Machine
 from devenv.stage import Stage, until
 from harvester_ccm.names import SHUTDOWN_TAINT
 from tests.e2e.nodes.cluster import Cluster, has_taint
 
 FLAGS = {"node-monitor-period": "200ms"}
-"""Confirmations are twice that apart."""
+"""Two confirmations are twice this apart."""
 
 pytestmark = [
     pytest.mark.apiserver,
@@ -25,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture
 async def vms(cluster: Cluster, program: CcmProcess) -> list[Machine]:
-    """Four VMs whose Nodes are initialised and ready."""
+    """Four VMs whose Nodes are initialized and ready."""
     assert program.exit_code is None
     vms = [Machine(f"w{number}") for number in range(4)]
     await asyncio.gather(*(cluster.boot(vm, f"10.0.0.{number + 1}") for number, vm in enumerate(vms)))
@@ -35,7 +34,7 @@ async def vms(cluster: Cluster, program: CcmProcess) -> list[Machine]:
 
 
 async def marked(cluster: Cluster, name: str, *, shut_down: bool, within: float = 60) -> None:
-    """Return once the Node has the shutdown taint, or has it no more."""
+    """Return once the Node has the shutdown taint, or does not have it."""
 
     async def as_wanted() -> bool:
         return has_taint(cluster.node(name), SHUTDOWN_TAINT) == shut_down
@@ -52,7 +51,7 @@ async def gone(cluster: Cluster, name: str, within: float = 60) -> None:
     await until(absent, within=within, what=f"end of Node {name}")
 
 
-async def test_shutdown_and_return(cluster: Cluster, vms: list[Machine]) -> None:
+async def test_shutdown_taint_follows_the_vm(cluster: Cluster, vms: list[Machine]) -> None:
     await cluster.machines.stop(vms[0])
     await cluster.kubelets.report("w0", "Unknown")
     await marked(cluster, "w0", shut_down=True)
@@ -108,24 +107,7 @@ async def test_one_node_is_deleted_per_minute(stage: Stage, cluster: Cluster, vm
     assert {name for name in ("w0", "w1", "w2", "w3") if cluster.node(name)} == {left, "w2", "w3"}
 
 
-async def test_deletion_that_is_not_granted(stage: Stage, cluster: Cluster, vms: list[Machine]) -> None:
-    text = 'nodes "w0" is forbidden: User "ccm" cannot delete resource "nodes" in API group "" at the cluster scope'
-    stage.guest_proxy.inject(Answer(403, text, "Forbidden"), method="DELETE")
-    await cluster.machines.delete(vms[0])
-    await cluster.kubelets.report("w0", "Unknown")
-    message = await cluster.hears("w0", "DeletingNodeFailed")
-    assert "Grant the verb delete on nodes" in message
-    assert text in message
-    # A change of the Node is another look, and no other try.
-    for ready in ("False", "Unknown", "False"):
-        await cluster.kubelets.report("w0", ready)
-    await cluster.machines.report(vms[1], "10.0.0.77")
-    await cluster.shows("w1", "InternalIP 10.0.0.77", "Hostname w1")
-    assert stage.guest_proxy.count(method="DELETE") == 1
-    assert (await cluster.told("w0")).count("DeletingNodeFailed") == 1
-
-
-async def test_vm_made_anew_is_told_and_addresses_follow(cluster: Cluster, vms: list[Machine]) -> None:
+async def test_node_of_a_recreated_vm_gets_an_event_and_the_new_addresses(cluster: Cluster, vms: list[Machine]) -> None:
     before = cluster.node("w0")["spec"]["providerID"]
     await cluster.machines.delete(vms[0])
     await cluster.kubelets.report("w0", "Unknown")
@@ -135,7 +117,7 @@ async def test_vm_made_anew_is_told_and_addresses_follow(cluster: Cluster, vms: 
     assert "delete the Node to let it join with the new one" in message
     await cluster.shows("w0", "InternalIP 10.0.0.9", "Hostname w0")
     assert cluster.node("w0")["spec"]["providerID"] == before
-    # What the message says helps.
+    # The action in the message.
     await cluster.kubelets.remove("w0")
     await gone(cluster, "w0")
     await cluster.join(vms[0])

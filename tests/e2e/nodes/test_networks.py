@@ -1,4 +1,4 @@
-"""VMs with two networks: the program takes the place of the Go provider, and every Node keeps its addresses."""
+"""VMs with two networks: every Node keeps its addresses when the controller replaces the Go provider."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def initialised_by_go(
         pytest.param((f"InternalIP {FIRST}",), "", id="v0.2.6 and later"),
     ],
 )
-async def test_swap_of_the_image_writes_no_address_of_a_ready_node(
+async def test_swap_of_the_image_changes_no_address_of_a_ready_node(
     stage: Stage, cluster: Cluster, addresses: tuple[str, ...], node_ip: str
 ) -> None:
     vms = [await initialised_by_go(stage, cluster, number, addresses, node_ip=node_ip) for number in (1, 2, 3)]
@@ -51,13 +51,13 @@ async def test_swap_of_the_image_writes_no_address_of_a_ready_node(
     run = stage.run(flags={"node-monitor-period": "500ms"}, proxied=True)
     try:
         await stage.logged(run, "became leader")
-        # One that comes after them is served after them.
+        # A Node that joins later is initialized later.
         await cluster.boot(Machine("w4", networks=NETWORKS), FIRST.format(4), SECOND.format(4))
         await cluster.kubelets.register(Kubelet("w4", node_ip=SECOND.format(4)))
         await cluster.initialised("w4")
         assert addresses_of(cluster.node("w4")) == [f"InternalIP {SECOND.format(4)}", "Hostname w4"]
         for vm, address in zip(vms, internal, strict=True):
-            # The guest agent forgets the interface with the InternalIP for a moment.
+            # One report of the guest agent lacks the interface with the InternalIP.
             both = (FIRST.format(vm.name[1:]), SECOND.format(vm.name[1:]))
             await cluster.machines.report(vm, *(() if address.endswith(both[0]) else both[:1]))
             await cluster.machines.report(vm, *both)

@@ -72,37 +72,6 @@ async def test_address_zone_and_region(stage: Stage, cluster: Cluster, vm: Machi
     assert "node.cloudprovider.kubernetes.io/uninitialized" not in str(cluster.node("w1")["spec"])
 
 
-async def test_live_migration(stage: Stage, cluster: Cluster, vm: Machine) -> None:
-    await cluster.machines.begin_migration(vm, "harvester-2")
-    await annotate(stage, vm, zone="zone-b")
-    await cluster.machines.report(vm, "10.0.0.3")
-    await cluster.shows("w1", "InternalIP 10.0.0.3", "Hostname w1")
-    assert label_of(cluster.node("w1"), ZONE) == "zone-a", "the VM is still on its old host"
-    await follows(
-        cluster.machines.finish_migration(vm, "harvester-2"),
-        lambda: label_of(cluster.node("w1"), ZONE) == "zone-b",
-        "zone of the new host",
-    )
-
-
-async def test_zone_stays_when_the_vm_loses_it(stage: Stage, cluster: Cluster, vm: Machine) -> None:
-    await annotate(stage, vm, zone=None, region="south")
-
-    async def followed() -> bool:
-        return label_of(cluster.node("w1"), REGION) == "south"
-
-    await until(followed, within=SOON, what="region")
-    assert label_of(cluster.node("w1"), ZONE) == "zone-a"
-
-
-async def test_address_that_vanishes_for_a_moment_stays(cluster: Cluster, vm: Machine) -> None:
-    await cluster.machines.report(vm)
-    await cluster.machines.report(vm, "fd00::1")
-    await cluster.shows("w1", "InternalIP 10.0.0.1", "InternalIP fd00::1", "Hostname w1")
-    await cluster.machines.report(vm, "10.0.0.2")
-    await cluster.shows("w1", "InternalIP 10.0.0.2", "InternalIP fd00::1", "Hostname w1")
-
-
 async def test_heartbeats_cause_no_request(stage: Stage, cluster: Cluster, vm: Machine) -> None:
     await cluster.hears("w1", "Synced")
     stage.guest_proxy.forget()
