@@ -1,4 +1,4 @@
-"""Load balancers that cannot be listed: Services wait and keep what they have, and their users are told."""
+"""Load balancers that cannot be listed or decoded: Services keep their addresses, new ones wait with an Event."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+from structlog.testing import capture_logs
 
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
@@ -15,17 +17,19 @@ from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, refused
 from tests.worlds.program_world import Harvester, Program, guest_server
 
-SPOILED = refused(500, "InternalError", "conversion webhook for loadbalancer.harvesterhci.io/v1alpha1 failed: no kind")
+NOT_CONVERTED = refused(
+    500, "InternalError", "conversion webhook for loadbalancer.harvesterhci.io/v1alpha1 failed: no kind"
+)
 
 
 def no_list(call: Call) -> Any:
-    """Answer a list of load balancers as Harvester does when one of them cannot be converted."""
-    return SPOILED if call.verb == "GET" and call.path == LOAD_BALANCERS.path(CLUSTER.namespace) else None
+    """Respond as Harvester does if it cannot convert a load balancer."""
+    return NOT_CONVERTED if call.verb == "GET" and call.path == LOAD_BALANCERS.path(CLUSTER.namespace) else None
 
 
 @asynccontextmanager
 async def restarted(*names: str) -> AsyncIterator[tuple[Program, Harvester]]:
-    """Run a program that has served these Services before and finds no list any more."""
+    """Run a program that created these load balancers before it was restarted and can no longer list them."""
     guest, harvester = guest_server(), Harvester()
     program = Program(guest, harvester, "demo")
     async with program.live():
@@ -37,22 +41,22 @@ async def restarted(*names: str) -> AsyncIterator[tuple[Program, Harvester]]:
         yield program, harvester
 
 
-def served_names(harvester: Harvester) -> list[str]:
-    """Return the names of the Services that have load balancers."""
+def names_of(harvester: Harvester) -> list[str]:
+    """Return the names of the Services that have a load balancer."""
     return sorted(one["metadata"]["labels"][LB_SERVICE_NAME] for one in harvester.items(LOAD_BALANCERS))
 
 
 @jumping_time
-async def test_nothing_is_created_and_who_waits_is_told() -> None:
+async def test_new_service_waits_with_an_event_for_the_list() -> None:
     async with restarted("web") as (program, harvester):
         program.create("new")
         await asyncio.sleep(600)
-        assert served_names(harvester) == ["web"]
-        assert program.told() == ["new: HarvesterUnavailable"]
+        assert names_of(harvester) == ["web"]
+        assert program.reasons() == ["new: HarvesterUnavailable"]
         assert "conversion webhook" in program.warnings("new")[0]
         harvester.fault = None
         await asyncio.sleep(120)
-        assert served_names(harvester) == ["new", "web"]
+        assert names_of(harvester) == ["new", "web"]
 
 
 @jumping_time
@@ -61,12 +65,12 @@ async def test_a_deleted_service_waits_for_the_list() -> None:
         program.guest.delete(SERVICES, "shop/web")
         await asyncio.sleep(600)
         assert program.service("web")["metadata"]["finalizers"] == [SERVICE_FINALIZER]
-        assert served_names(harvester) == ["web"]
-        assert program.told() == ["web: HarvesterUnavailable"]
+        assert names_of(harvester) == ["web"]
+        assert program.reasons() == ["web: HarvesterUnavailable"]
         harvester.fault = None
         await asyncio.sleep(120)
         assert "shop/web" not in program.guest.of(SERVICES)
-        assert served_names(harvester) == []
+        assert names_of(harvester) == []
 
 
 @jumping_time
@@ -84,4 +88,20 @@ async def test_a_load_balancer_that_cannot_be_decoded_counts_as_present() -> Non
         harvester.change(LOAD_BALANCERS, key, {"spec": before["spec"]})
         await asyncio.sleep(120)
         assert "shop/web" not in program.guest.of(SERVICES)
-        assert served_names(harvester) == []
+        assert names_of(harvester) == []
+
+
+@jumping_time
+async def test_harvester_before_1_2_is_logged_once_and_listed_after_its_upgrade() -> None:
+    harvester = Harvester()
+    program = Program(guest_server(), harvester, "demo")
+    harvester.unserved = frozenset({LOAD_BALANCERS.api_version})
+    with capture_logs() as logs:
+        async with program.live():
+            program.create("web")
+            await asyncio.sleep(600)
+            harvester.unserved = frozenset()
+            await asyncio.sleep(120)
+            assert program.address()
+    (detail,) = [entry["detail"] for entry in logs if entry["log_level"] == "error"]
+    assert "Harvester before 1.2 is not supported: upgrade Harvester to 1.2 or later" in detail

@@ -1,69 +1,135 @@
-"""The condition in a Service's status while Harvester or the guest refuses what is written, and of many at once."""
+"""The condition LoadBalancerReady of a Service: status, reason, times, and the conditions of other controllers."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Iterator
+from itertools import count
 
-from harvester_ccm.model.core import SERVICES
+import pytest
+
+from harvester_ccm.errors import CCMError
+from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LOAD_BALANCER_READY
+from tests.worlds.builders import ADDRESS, marked, service
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, Document, MemoryServer, refused
+from tests.worlds.memory_server import Call, Document, document_of, refused
 from tests.worlds.program_world import Harvester, Program, guest_server
 
+EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
+LB_KEY = "vms/demo-shop-web-df804e86"
+OTHER: Document = {"type": "example.com/Audited", "status": "True", "reason": "Audited", "message": ""}
 
-def ours(guest: MemoryServer) -> Document:
-    """Return our condition of the only Service."""
-    (service,) = guest.items(SERVICES)
-    (found,) = (one for one in service["status"]["conditions"] if one["type"] == LOAD_BALANCER_READY)
-    return dict(found)
+
+@pytest.fixture
+def new_program(monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Return a program whose wall clock advances at every reading."""
+    times: Iterator[str] = (f"2026-03-01T00:{number // 60:02}:{number % 60:02}Z" for number in count())
+    monkeypatch.setattr("harvester_ccm.controllers.service.wall_time", lambda: next(times))
+    return Program(guest_server(), Harvester(), "demo")
+
+
+def test_condition_reports_the_state_and_when_it_changed(new_program: Program) -> None:
+    program = new_program
+
+    @jumping_time
+    async def run() -> None:
+        program.put(service())
+        program.harvester.put(LOAD_BALANCERS, document_of(marked(message=EXHAUSTED)))
+        async with program.live():
+            await asyncio.sleep(60)
+            pending = program.condition()
+            assert (pending["status"], pending["reason"]) == ("False", "PoolExhausted")
+            assert pending["message"] == program.warnings()[-1]
+            status: Document = {
+                "conditions": [{"type": "Ready", "status": "False", "message": "fail to get allocator lab"}]
+            }
+            program.harvester.change(LOAD_BALANCERS, LB_KEY, {"status": status})
+            await asyncio.sleep(60)
+            second = program.condition()
+            assert second["reason"] == "NoMatchingPool"
+            assert second["lastTransitionTime"] == pending["lastTransitionTime"], "the status is still False"
+            program.harvester.put(LOAD_BALANCERS, document_of(marked(ip=ADDRESS, pool="lan")))
+            await asyncio.sleep(60)
+            ready = program.condition()
+            assert ready["lastTransitionTime"] > pending["lastTransitionTime"]
+            assert (ready["status"], ready["reason"], ready["message"]) == (
+                "True",
+                "EnsuredLoadBalancer",
+                f"The load balancer has address {ADDRESS}",
+            )
+            program.change(metadata={"generation": 2}, spec={"sessionAffinity": "None"})
+            await asyncio.sleep(60)
+            assert program.condition()["observedGeneration"] == 2
+
+    run()
 
 
 @jumping_time
-async def test_a_refusal_of_harvester_is_said_once() -> None:
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
+async def test_conditions_of_other_controllers_stay() -> None:
+    program = Program(guest_server(), Harvester(), "demo")
+    program.put(service(finalizers=["example.com/keep"]))
+    async with program.live():
+        await asyncio.sleep(5)
+        program.guest.lagging = True
+        program.change(status={"conditions": [OTHER, program.condition()]})
+        program.harvester.remove(LOAD_BALANCERS, LB_KEY)
+        await asyncio.sleep(5)
+        program.guest.catch_up()
+        await asyncio.sleep(60)
+        assert {one["type"] for one in program.service()["status"]["conditions"]} == {
+            OTHER["type"],
+            LOAD_BALANCER_READY,
+        }
+        program.change(spec={"type": "ClusterIP"})
+        await asyncio.sleep(60)
+    assert program.service()["status"]["conditions"] == [OTHER]
+    assert program.service()["metadata"]["finalizers"] == ["example.com/keep"]
+
+
+@jumping_time
+async def test_rejection_of_harvester_is_written_once() -> None:
+    program = Program(guest_server(), Harvester(), "demo")
     denied = refused(500, "InternalError", 'admission webhook "v" denied the request: no')
-    harvester.fault = lambda call: denied if call.verb == "POST" else None
+    program.harvester.fault = lambda call: denied if call.verb == "POST" else None
     async with program.live():
         program.create("web")
         await asyncio.sleep(900)
-        condition = ours(guest)
+        condition = program.condition()
         assert (condition["status"], condition["reason"]) == ("False", "SyncLoadBalancerFailed")
         assert "denied the request: no" in condition["message"]
-        assert len(guest.writes("/services/")) == 2, "the finalizer and this"
-        harvester.fault = None
+        assert len(program.guest.writes("/services/")) == 2, "finalizer and condition"
+        program.harvester.fault = None
         await asyncio.sleep(120)
-        assert ours(guest)["status"] == "True"
-        assert len(guest.writes("/services/")) == 3
+        assert program.condition()["status"] == "True"
+        assert len(program.guest.writes("/services/")) == 3
 
 
 @jumping_time
-async def test_a_policy_that_refuses_something_else_lets_it_be_said() -> None:
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
+async def test_condition_is_written_if_a_policy_rejects_the_finalizer() -> None:
+    program = Program(guest_server(), Harvester(), "demo")
     denied = refused(422, "Invalid", "denied request: no finalizers here")
 
-    def policy(call: Call) -> Any:
+    def policy(call: Call) -> CCMError | None:
         return denied if call.verb == "PATCH" and "finalizers" in call.body.get("metadata", {}) else None
 
-    guest.fault = policy
+    program.guest.fault = policy
     async with program.live():
         program.create("web")
         await asyncio.sleep(300)
-        assert "no finalizers here" in ours(guest)["message"]
-        patches = [call.body for call in guest.calls if call.verb == "PATCH" and "/services/" in call.path]
+        assert "no finalizers here" in program.condition()["message"]
+        patches = [call.body for call in program.guest.calls if call.verb == "PATCH" and "/services/" in call.path]
         assert sum("status" in body for body in patches) == 1
 
 
 @jumping_time
-async def test_a_hundred_at_once_cost_what_they_did() -> None:
-    guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo")
+async def test_hundred_services_need_two_patches_each() -> None:
+    program = Program(guest_server(), Harvester(), "demo")
+    names = [f"web-{number}" for number in range(100)]
     async with program.live():
-        program.create(*(f"web-{number}" for number in range(100)))
+        program.create(*names)
         await asyncio.sleep(60)
-        assert all(program.address(f"web-{number}") for number in range(100))
-        stored = [program.service(f"web-{number}")["status"]["conditions"][0] for number in range(100)]
-        assert {one["status"] for one in stored} == {"True"}
-        assert len(guest.writes("/services/")) == 200
+        assert all(map(program.address, names))
+        assert {program.condition(name)["status"] for name in names} == {"True"}
+        assert len(program.guest.writes("/services/")) == 200
+        assert program.reasons() == []

@@ -1,4 +1,4 @@
-"""Clusters of one kube-system UID, a renamed cluster, and one in the place of another: whole programs in memory."""
+"""Clones and restored snapshots of a cluster, a renamed cluster, and a server that leads to another cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harvester_ccm.kube.informer import RELIST_SECONDS
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, PRIMARY_SERVICE
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, PRIMARY_SERVICE
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time
@@ -23,16 +23,16 @@ from tests.worlds.memory_server import Call, MemoryServer, refused
 from tests.worlds.program_world import Harvester, Program, by_name, copy_of, destructive, guest_server
 
 HOUR = 3600.0
-LOST = "LoadBalancerOwnershipConflict"
+CONFLICT = "LoadBalancerOwnershipConflict"
 
 
-async def served(harvester: Harvester, program: Program, *names: str) -> dict[str, str]:
-    """Have the program serve Services, end it, and return their addresses."""
+async def with_addresses(harvester: Harvester, program: Program, *names: str) -> dict[str, str]:
+    """Run the program until Services have addresses, and return those."""
     program.create(*names)
     async with program.live():
         await asyncio.sleep(10)
     addresses = {name: program.address(name) for name in names}
-    assert all(addresses.values()), program.told()
+    assert all(addresses.values()), program.reasons()
     harvester.calls.clear()
     return addresses
 
@@ -44,7 +44,7 @@ def clusters(harvester: MemoryServer) -> list[str]:
 
 @jumping_time
 @pytest.mark.guarantee("Objects of other clusters and clones never change")
-async def test_two_clones_with_load_balancers_of_their_own_leave_each_other_alone() -> None:
+async def test_two_clones_with_their_own_load_balancers_ignore_each_other() -> None:
     harvester = Harvester()
     one = Program(guest_server(), harvester, "one")
     one.create("web", "api")
@@ -60,31 +60,15 @@ async def test_two_clones_with_load_balancers_of_their_own_leave_each_other_alon
         await asyncio.sleep(HOUR)
         assert by_name(harvester, LOAD_BALANCERS) == before
         assert destructive(harvester.calls) == []
-        assert one.told() == other.told() == []
+        assert one.reasons() == other.reasons() == []
         other.guest.delete(SERVICES, "shop/web")
         await asyncio.sleep(HOUR)
     assert clusters(harvester) == ["one", "one", "other"]
     assert len(destructive(harvester.calls)) == 1
 
 
-@jumping_time
-async def test_a_load_balancer_that_comes_back_with_a_backup_of_harvester_is_swept_as_ever() -> None:
-    harvester = Harvester()
-    program = Program(guest_server(), harvester, "demo")
-    await served(harvester, program, "web")
-    (kept,) = harvester.items(LOAD_BALANCERS)
-    async with program.live():
-        await asyncio.sleep(120.0)
-        program.guest.delete(SERVICES, "shop/web")
-        await asyncio.sleep(10)
-        assert harvester.items(LOAD_BALANCERS) == []
-        harvester.put(LOAD_BALANCERS, kept)
-        await asyncio.sleep(HOUR)
-        assert harvester.items(LOAD_BALANCERS) == []
-
-
-@pytest.mark.parametrize("names", [("one", "other"), ("demo", "demo")], ids=["names of their own", "one name"])
-def test_ordinary_clusters_of_one_namespace_say_nothing_of_each_others_load_balancers(names: tuple[str, str]) -> None:
+@pytest.mark.parametrize("names", [("one", "other"), ("demo", "demo")], ids=["two names", "one name"])
+def test_clusters_of_one_namespace_ignore_each_other(names: tuple[str, str]) -> None:
     @jumping_time
     async def scene() -> None:
         harvester = Harvester()
@@ -96,23 +80,23 @@ def test_ordinary_clusters_of_one_namespace_say_nothing_of_each_others_load_bala
                 other.put(service("api", uid="api-of-other"))
                 await asyncio.sleep(60.0)
                 assert len(harvester.items(LOAD_BALANCERS)) == 2
-                assert one.told() == other.told() == []
+                assert one.reasons() == other.reasons() == []
         assert [line for line in logs if line["log_level"] in {"warning", "error"}] == []
 
     scene()
 
 
 @jumping_time
-async def test_load_balancer_that_a_backup_of_harvester_brings_back_without_its_service_is_deleted() -> None:
+async def test_load_balancer_restored_by_a_backup_of_harvester_without_its_service_is_deleted() -> None:
     harvester = Harvester()
     program = Program(guest_server(), harvester, "demo")
-    await served(harvester, program, "web")
+    await with_addresses(harvester, program, "web")
     backed_up = harvester.version
     async with program.live():
         program.guest.delete(SERVICES, "shop/web")
         await asyncio.sleep(10)
         assert harvester.items(LOAD_BALANCERS) == []
-        harvester.fault = away
+        harvester.fault = lambda _call: refused(503, "ServiceUnavailable", "busy")
         harvester.rewind(backed_up)
         await asyncio.sleep(10)
         assert len(harvester.items(LOAD_BALANCERS)) == 1
@@ -121,68 +105,15 @@ async def test_load_balancer_that_a_backup_of_harvester_brings_back_without_its_
         assert harvester.items(LOAD_BALANCERS) == []
 
 
-def away(_call: Call) -> CCMError:
-    """Answer as a server that is there and does not work."""
-    return refused(503, "ServiceUnavailable", "the server is away")
-
-
-def adopt(harvester: Harvester, name: str) -> None:
-    """Write a cluster name on all load balancers, as the command does."""
-    for key in harvester.of(LOAD_BALANCERS):
-        harvester.change(LOAD_BALANCERS, key, {"metadata": {"labels": {LB_CLUSTER: name}}})
-
-
-@pytest.mark.parametrize("absence", [0.0, 120.0], ids=["there", "away at first"])
-def test_what_was_there_before_the_program_is_known_whenever_harvester_is_back(absence: float) -> None:
-    @jumping_time
-    async def run() -> None:
-        harvester = Harvester()
-        before = Program(guest_server(), harvester, "before")
-        addresses = await served(harvester, before, "web", "gone")
-        adopt(harvester, "after")
-        before.guest.remove(SERVICES, "shop/gone")
-        program = Program(before.guest, harvester, "after")
-        harvester.fault = away if absence else None
-        async with program.live():
-            await asyncio.sleep(absence)
-            harvester.fault = None
-            await asyncio.sleep(HOUR)
-            (kept,) = harvester.items(LOAD_BALANCERS)
-        assert kept["metadata"]["annotations"][LB_SERVICE_UID] == "uid-of-web"
-        assert program.address("web") == addresses["web"]
-        assert program.told() == []
-
-    run()
-
-
 @jumping_time
-async def test_what_an_earlier_leader_made_is_known_when_the_watch_tells_of_it_late() -> None:
-    harvester = Harvester()
-    program = Program(guest_server(), harvester, "demo")
-    await served(harvester, program, "web")
-    ((key, left),) = harvester.of(LOAD_BALANCERS).items()
-    program.guest.remove(SERVICES, "shop/web")
-    harvester.remove(LOAD_BALANCERS, key)
-    busy = refused(429, "TooManyRequests", "try again later")
-    harvester.fault = lambda call: busy if call.verb == "WATCH" else None
-    async with program.live():
-        await asyncio.sleep(10)
-        harvester.put(LOAD_BALANCERS, left)
-        await asyncio.sleep(120.0)
-        harvester.fault = None
-        await asyncio.sleep(HOUR)
-        assert harvester.items(LOAD_BALANCERS) == []
-
-
-@jumping_time
-async def test_a_restored_snapshot_beside_the_original_touches_nothing_of_it() -> None:
+async def test_restored_snapshot_changes_nothing_of_the_running_original() -> None:
     harvester = Harvester()
     prod = Program(guest_server(), harvester, "prod")
     prod.put(service("share", uid="uid-of-share", annotations={PRIMARY_SERVICE: "shop/api"}, ports=[{"port": 443}]))
-    addresses = await served(harvester, prod, "web", "api", "old")
+    addresses = await with_addresses(harvester, prod, "web", "api", "old")
     addresses["share"] = addresses["api"]
     drill = Program(copy_of(prod.guest), harvester, "drill")
-    # Made after the snapshot, and gone after it.
+    # Created after the snapshot.
     prod.create("new")
     async with prod.live():
         await asyncio.sleep(10)
@@ -191,17 +122,17 @@ async def test_a_restored_snapshot_beside_the_original_touches_nothing_of_it() -
         async with drill.live():
             await asyncio.sleep(HOUR)
             assert destructive(harvester.calls) == []
-            assert {name: drill.address(name) for name in addresses} == addresses, "left exactly as they are"
-            assert sorted(drill.told()) == [f"{name}: {LOST}" for name in ("api", "old", "web")], "once each"
-            (said,) = drill.warnings("web")
+            assert {name: drill.address(name) for name in addresses} == addresses, "unchanged"
+            assert sorted(drill.reasons()) == [f"{name}: {CONFLICT}" for name in ("api", "old", "web")], "once each"
+            (message,) = drill.warnings("web")
             for remedy in ("--former-cluster-name=prod", "kubectl patch service -n shop"):
-                assert remedy in said
+                assert remedy in message
             pending = samples(drill.telemetry)["harvester_ccm_services_pending"]
             assert pending[(("reason", "ownership_conflict"),)] == 3
 
             drill.create("fresh")
             drill.guest.delete(SERVICES, "shop/old")
-            # What the Event says: an address of its own.
+            # As the Event describes, to get another address.
             drill.guest.change(SERVICES, "shop/web", {"status": {"loadBalancer": None}})
             await asyncio.sleep(HOUR)
             assert drill.address("fresh")
@@ -210,47 +141,49 @@ async def test_a_restored_snapshot_beside_the_original_touches_nothing_of_it() -
             after = by_name(harvester, LOAD_BALANCERS)
             assert {name: after[name]["metadata"] for name in prods} == prods
             assert {prod.address(name) for name in (*addresses, "new")} >= set(addresses.values())
-            assert prod.told() == []
+            assert prod.reasons() == []
 
 
 @jumping_time
-async def test_a_renamed_cluster_keeps_its_addresses_with_one_write_for_each_once_it_is_said() -> None:
+async def test_renamed_cluster_keeps_its_addresses_once_a_flag_declares_the_former_name() -> None:
     harvester = Harvester()
     before = Program(guest_server(), harvester, "before")
-    addresses = await served(harvester, before, "web", "api", "gone")
+    addresses = await with_addresses(harvester, before, "web", "api", "gone")
     guest = before.guest
-    unsaid = Program(guest, harvester, "after")
-    async with unsaid.live():
+    undeclared = Program(guest, harvester, "after")
+    async with undeclared.live():
         await asyncio.sleep(HOUR)
         assert destructive(harvester.calls) == []
         guest.remove(SERVICES, "shop/gone")
         await asyncio.sleep(HOUR)
-    assert clusters(harvester) == ["before"] * 3, "nothing is collected of what may be a copy's"
-    said = Program(guest, harvester, "after", "--former-cluster-name=before")
+    assert clusters(harvester) == ["before"] * 3, "they could be those of a clone"
+    declared = Program(guest, harvester, "after", "--former-cluster-name=before")
     harvester.calls.clear()
-    async with said.live():
+    async with declared.live():
         await asyncio.sleep(HOUR)
     assert clusters(harvester) == ["after", "after"]
     assert sorted(one.split()[0] for one in destructive(harvester.calls)) == ["DELETE", "PUT", "PUT"]
-    assert {name: said.address(name) for name in ("web", "api")} == {name: addresses[name] for name in ("web", "api")}
+    assert {name: declared.address(name) for name in ("web", "api")} == {
+        name: addresses[name] for name in ("web", "api")
+    }
 
 
 @jumping_time
-async def test_a_rewritten_label_or_mark_stops_the_writes() -> None:
+async def test_changed_cluster_label_or_owner_annotation_stops_the_writes() -> None:
     for rewritten, reason in (
         ({"labels": {LB_CLUSTER: "drill"}}, "ownership_conflict"),
-        ({"annotations": {LB_OWNER: "somebody"}}, "ownership_conflict"),
+        ({"annotations": {LB_OWNER: "another"}}, "ownership_conflict"),
     ):
         harvester = Harvester()
         prod = Program(guest_server(), harvester, "prod")
-        addresses = await served(harvester, prod, "web")
+        addresses = await with_addresses(harvester, prod, "web")
         async with prod.live():
             await asyncio.sleep(10)
             (key,) = harvester.of(LOAD_BALANCERS)
             harvester.change(LOAD_BALANCERS, key, {"metadata": rewritten})
             await asyncio.sleep(HOUR)
             assert destructive(harvester.calls) == []
-            assert prod.told() == [f"web: {LOST}"]
+            assert prod.reasons() == [f"web: {CONFLICT}"]
             assert prod.address("web") == addresses["web"]
             assert samples(prod.telemetry)["harvester_ccm_services_pending"][(("reason", reason),)] == 1
             prod.guest.delete(SERVICES, "shop/web")
@@ -258,8 +191,8 @@ async def test_a_rewritten_label_or_mark_stops_the_writes() -> None:
             assert destructive(harvester.calls) == []
 
 
-def lead_elsewhere(program: Program, server: MemoryServer) -> None:
-    """Have another cluster answer the program from now on; it does not know the versions that are watched."""
+def redirect(program: Program, server: MemoryServer) -> None:
+    """Redirect the program to another cluster, which does not know the watched versions."""
     before = program.guest
     program.guest = program.client.server = server
 
@@ -272,18 +205,18 @@ def lead_elsewhere(program: Program, server: MemoryServer) -> None:
 
 @pytest.mark.parametrize("versions", [0, 100_000], ids=["older versions", "newer versions"])
 @pytest.mark.guarantee("Objects of other clusters and clones never change")
-def test_nothing_is_deleted_when_another_cluster_answers(versions: int) -> None:
+def test_nothing_is_deleted_when_another_cluster_responds(versions: int) -> None:
     @jumping_time
     async def run() -> None:
         harvester = Harvester()
         prod = Program(guest_server(), harvester, "prod")
-        await served(harvester, prod, *(f"web-{number}" for number in range(5)))
+        await with_addresses(harvester, prod, *(f"web-{number}" for number in range(5)))
         other = guest_server("another")
         other.version = versions
         async with prod.live():
             await asyncio.sleep(60)
             harvester.calls.clear()
-            lead_elsewhere(prod, other)
+            redirect(prod, other)
             await asyncio.sleep(60)
             assert prod.exit_code == 1
         assert destructive(harvester.calls) == []
@@ -293,10 +226,10 @@ def test_nothing_is_deleted_when_another_cluster_answers(versions: int) -> None:
 
 
 @jumping_time
-async def test_a_credential_for_another_cluster_ends_the_program() -> None:
+async def test_credential_for_another_cluster_ends_the_process() -> None:
     harvester = Harvester()
     prod = Program(guest_server(), harvester, "prod")
-    await served(harvester, prod, "web")
+    await with_addresses(harvester, prod, "web")
     with NamedTemporaryFile() as file:
         followed = replace(prod.client.credentials, files={Path(file.name): b""})
         await prod.client.use(followed)
@@ -309,17 +242,17 @@ async def test_a_credential_for_another_cluster_ends_the_program() -> None:
             file.write(b"changed")
             file.flush()
             await reloader.check()
-            # At the latest the next list shows it: a watch can continue on the other server.
+            # A watch can continue on the other server; the next list cannot.
             await asyncio.sleep(RELIST_SECONDS[1] + 60)
             assert prod.exit_code == 1
     assert destructive(harvester.calls) == []
 
 
 @jumping_time
-async def test_a_restored_guest_is_still_itself() -> None:
+async def test_restored_guest_cluster_is_still_the_same_cluster() -> None:
     harvester = Harvester()
     prod = Program(guest_server(), harvester, "prod")
-    await served(harvester, prod, "web")
+    await with_addresses(harvester, prod, "web")
     restored = copy_of(prod.guest)
     prod.create("after-the-snapshot")
     async with prod.live():
@@ -327,7 +260,7 @@ async def test_a_restored_guest_is_still_itself() -> None:
         prod.guest.version += 1000
         prod.guest.change(SERVICES, "shop/web", {"metadata": {"labels": {"a": "b"}}})
         await asyncio.sleep(60)
-        lead_elsewhere(prod, restored)
+        redirect(prod, restored)
         restored.fault = None
         restored.version = 500
         await asyncio.sleep(600)

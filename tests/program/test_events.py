@@ -1,15 +1,27 @@
-"""Events of the whole program: one per state, and later if the token bucket of the object is empty."""
+"""Events: one per state for the objects that need an action, and later if the token bucket of the object is empty."""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.events import BURST, REFILL_SECONDS, REPEAT_SECONDS
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.model.core import NODES, SERVICES
-from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, IPAM, KUBE_VIP_ADDRESSES, Reason
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, IPAM, KUBE_VIP_ADDRESSES, LOAD_BALANCER_CLASS, Reason
+from tests.worlds.builders import ADDRESS, service
 from tests.worlds.clock import jumping_time
 from tests.worlds.conflicts import NODE, SERVICE, STRIPPED_ANNOTATION, Arena
+from tests.worlds.memory_server import Document, refused
+from tests.worlds.program_world import Harvester, Program, guest_server
+
+RETRYING = (
+    "fail to update service, error: Operation cannot be fulfilled on services "
+    '"demo-shop-web": the object has been modified; please apply your changes to the latest version and try again'
+)
 
 
 @jumping_time
@@ -52,3 +64,85 @@ async def test_removed_address_annotation_is_restored_each_time_and_reported_onc
             messages = arena.events("web", Reason.ANNOTATION_RESTORED)
             assert len(messages) == emitted
             assert KUBE_VIP_ADDRESSES in messages[0]
+
+
+@jumping_time
+async def test_error_that_harvester_retries_is_reported_once_if_it_persists() -> None:
+    harvester = Harvester()
+    program = Program(guest_server(), harvester, "demo")
+    harvester.paused = True
+    async with program.live():
+        program.create("web")
+        await asyncio.sleep(1)
+        (key,) = harvester.of(LOAD_BALANCERS)
+        conditions = [{"type": "Ready", "status": "False", "message": RETRYING}]
+        harvester.change(LOAD_BALANCERS, key, {"status": {"allocatedAddress": {}, "conditions": conditions}})
+        await asyncio.sleep(20)
+        assert program.reasons() == []
+        await asyncio.sleep(900)
+        (message,) = program.warnings()
+        assert "still allocating the address" in message
+        assert message.endswith(f"Harvester says: {RETRYING}")
+        harvester.paused = False
+        await asyncio.sleep(20)
+        assert program.address()
+    assert program.reasons() == ["web: AddressPending"]
+
+
+OTHER_CONTROLLERS: dict[str, tuple[Document, str]] = {
+    "MetalLB": ({"annotations": {"metallb.universe.tf/allow-shared-ip": "x"}}, "metallb.universe.tf/allow-shared-ip"),
+    "Cilium": ({"annotations": {"io.cilium/lb-ipam-ips": "10.0.0.8"}}, "io.cilium/lb-ipam-ips"),
+    "kube-vip": ({"labels": {"implementation": "kube-vip"}}, "label implementation"),
+}
+
+
+@pytest.mark.parametrize(("fields", "name"), OTHER_CONTROLLERS.values(), ids=OTHER_CONTROLLERS.keys())
+@jumping_time
+async def test_service_of_another_controller_gets_one_event_while_it_has_no_address(
+    fields: Document, name: str
+) -> None:
+    program = Program(guest_server(), Harvester(), "demo")
+    program.put(service(**fields))
+    program.put(service("ready", uid="uid-of-ready", **fields, status={"ingress": [{"ip": ADDRESS}]}))
+    async with program.live():
+        await asyncio.sleep(60)
+        program.change(metadata={"labels": {"edited": "true"}})
+        await asyncio.sleep(60)
+        (event,) = program.guest.events()
+        assert (event["type"], event["reason"]) == ("Normal", "ManagedByOtherController")
+        assert event["involvedObject"]["name"] == "web"
+        assert name in event["message"]
+        assert f"spec.loadBalancerClass {LOAD_BALANCER_CLASS}" in event["message"]
+        assert program.guest.writes("services/") == []
+        removed: Document = {"annotations": None, "labels": None}
+        program.change(metadata=removed)
+        await asyncio.sleep(10)
+        assert program.address()
+
+
+OUTAGES = {"credential rejected": refused(401, "Unauthorized", "Unauthorized"), "unreachable": Unreachable("no route")}
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "at start"])
+@pytest.mark.parametrize("error", OUTAGES.values(), ids=OUTAGES.keys())
+@jumping_time
+async def test_outage_of_harvester_is_reported_only_on_services_that_wait_for_it(
+    error: CCMError, *, running: bool
+) -> None:
+    harvester = Harvester()
+    program = Program(guest_server(), harvester, "demo")
+    program.create("retyped", "deleted", *(f"ready-{number}" for number in range(15)))
+    async with program.live():
+        await asyncio.sleep(10)
+    if not running:
+        harvester.fault = lambda _call: error
+    async with program.live():
+        await asyncio.sleep(10)
+        harvester.fault = lambda _call: error
+        harvester.break_watches(error)
+        await asyncio.sleep(1)
+        program.create("new")
+        program.change("retyped", spec={"type": "ClusterIP"})
+        program.guest.delete(SERVICES, "shop/deleted")
+        await asyncio.sleep(600)
+    assert set(program.reasons()) == {f"{name}: HarvesterUnavailable" for name in ("retyped", "deleted", "new")}

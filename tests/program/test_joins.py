@@ -1,4 +1,4 @@
-"""What it costs the whole program that many Nodes join at once."""
+"""Many Nodes that join at once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.worlds.program_world import Harvester, Program, guest_server
 NODES = 60
 
 
-@pytest.mark.parametrize("mark", ["demo", ""], ids=["marked", "unmarked"])
-def test_no_node_has_all_the_others_looked_at_once_more(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: dict[str, int] = {}
+@pytest.mark.parametrize("label", ["demo", ""], ids=["cluster label", "no label"])
+def test_refreshes_are_coalesced_while_many_nodes_join(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refreshes: dict[str, int] = {}
 
     def counted(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def look(*args: Any, **known: Any) -> Any:
-            looks[name] = looks.get(name, 0) + 1
+        def count(*args: Any, **known: Any) -> Any:
+            refreshes[name] = refreshes.get(name, 0) + 1
             return work(*args, **known)
 
-        return look
+        return count
 
     monkeypatch.setattr(device_mapping, "plan_device_mapping", counted("networks", plan_device_mapping))
     monkeypatch.setattr(ServiceCaches, "refresh_backends", counted("backends", ServiceCaches.refresh_backends))
@@ -38,19 +38,19 @@ def test_no_node_has_all_the_others_looked_at_once_more(mark: str, monkeypatch: 
         world, dice = NodeWorld(), Random(1)
         world.guest_server, world.harvester_server = guest, harvester = guest_server(), Harvester()
         guest.delay = lambda _call: dice.uniform(0, 0.2)
-        vms = [machine(f"w{number}", cluster=mark) for number in range(NODES)]
+        vms = [machine(f"w{number}", cluster=label) for number in range(NODES)]
         for vm in vms:
             world.boot(vm)
             world.join(vm.name, system_uuid=vm.system_uuid)
         async with Program(guest, harvester, "demo", "--controllers=*", namespace=NAMESPACE).live():
             await asyncio.sleep(60)
-            looks.clear()
+            refreshes.clear()
             for number, vm in enumerate(vms):
                 world.report(vm, f"10.0.0.{number}")
             took = await initialised(world, [vm.name for vm in vms])
             await asyncio.sleep(1)
         most = 2 + (took + 1) / COALESCE_SECONDS
-        assert looks.keys() == {"networks", "backends"}
-        assert max(looks.values()) <= most
+        assert refreshes.keys() == {"networks", "backends"}
+        assert max(refreshes.values()) <= most
 
     run()

@@ -1,6 +1,4 @@
-"""The whole program where thousands of Services are served: each is looked at once at a start, and who needs something
-stands behind none of them.
-"""
+"""Many Services that have their addresses: each is reconciled once at a start, after those that need something."""
 
 from __future__ import annotations
 
@@ -23,17 +21,17 @@ from tests.worlds.program_world import Harvester, Program, guest_server
 from tests.worlds.waiting import wait_for
 
 MANY: Final = 600
-"""More than a page of a list has."""
+"""More than fit on a page of a list."""
 WORKERS: Final = 1
 AHEAD: Final = 20
-"""So many may be looked at before one that needs something: a few for each look that it takes to serve it."""
+"""Maximum number of reconciles before a Service that needs something is reconciled."""
 SLOW: Final = 0.3
-"""Seconds until a page of a list that comes last is answered."""
+"""Seconds until the response to the last list."""
 LATE: Final = {"services": "/services", "load balancers": "/loadbalancers", "leadership": "/namespaces/kube-system"}
 
 
-async def held(count: int) -> tuple[Program, Harvester]:
-    """Return a program, which does not run yet, and a Harvester, where so many Services are served."""
+async def with_addresses(count: int) -> tuple[Program, Harvester]:
+    """Return a program that does not run yet, and its Harvester, with this number of Services with addresses."""
     first = Harvester()
     model = Program(guest_server(), first, "demo")
     model.create("model")
@@ -61,49 +59,50 @@ def _replaced(text: str, changes: dict[str, str]) -> str:
     return text
 
 
-def watch_looks(monkeypatch: pytest.MonkeyPatch, look: Callable[[str], None]) -> None:
-    """Have ``look`` called with the key of every Service that is looked at."""
+def observe_reconciles(monkeypatch: pytest.MonkeyPatch, observe: Callable[[str], None]) -> None:
+    """Call ``observe`` with the key of every reconciled Service."""
     reconcile = ServiceController.reconcile
 
     async def observed(controller: ServiceController, key: str) -> Outcome:
-        look(key)
+        observe(key)
         return await reconcile(controller, key)
 
     monkeypatch.setattr(ServiceController, "reconcile", observed)
 
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE.keys())
-def test_one_that_needs_an_address_stands_behind_none_that_is_served(
+def test_service_without_an_address_is_reconciled_before_those_that_have_one(
     late: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[str] = []
+    reconciled: list[str] = []
     came: dict[str, int] = {}
-    """How many looks there had been when something was there that leads to one."""
+    """Number of reconciles when the Service without an address was seen."""
 
     @jumping_time
     async def scene() -> None:
-        program, harvester = await held(MANY)
+        program, harvester = await with_addresses(MANY)
 
         def arrived(call: Call) -> None:
             if call.verb == "GET" and call.path.endswith(late):
-                came["waiting"] = len(looks)
+                came["waiting"] = len(reconciled)
 
-        def look(key: str) -> None:
-            looks.append(key)
-            if len(looks) == came.get("waiting", MANY) + MANY // 2 and "meanwhile" not in came:
+        def observe(key: str) -> None:
+            reconciled.append(key)
+            if len(reconciled) == came.get("waiting", MANY) + MANY // 2 and "meanwhile" not in came:
                 program.create("meanwhile")
-                came["meanwhile"] = len(looks)
+                came["meanwhile"] = len(reconciled)
 
         for server in (program.guest, harvester):
             server.delay = lambda call: SLOW if call.verb == "GET" and call.path.endswith(late) else 0.002
             server.on_arrived = arrived
         program.create("waiting")
-        watch_looks(monkeypatch, look)
+        observe_reconciles(monkeypatch, observe)
         async with program.live():
             await wait_for(lambda: all(map(program.address, came)) and len(came) == 2, 60, what="addresses")
-            assert [looks.count(f"shop/s{number:04}") for number in range(MANY)] == [1] * MANY
-        assert not [one for one in harvester.writes() if "-s0" in one]
+            assert [reconciled.count(f"shop/s{number:04}") for number in range(MANY)] == [1] * MANY
+        writes = (*harvester.writes(), *program.guest.writes("services"))
+        assert not [one for one in writes if "s0" in one.rpartition("/")[2]]
 
     scene()
-    passed = {name: looks.index(f"shop/{name}", since) - since for name, since in came.items()}
+    passed = {name: reconciled.index(f"shop/{name}", since) - since for name, since in came.items()}
     assert max(passed.values()) <= AHEAD, passed

@@ -1,4 +1,4 @@
-"""A cloud-config that names another Harvester or namespace: whole programs in memory."""
+"""A cloud-config that names another Harvester or namespace."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 import pytest
 
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
-from harvester_ccm.model.core import NODES, SERVICES
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, PRIMARY_SERVICE
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, allocated, service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, MemoryServer, refused
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.worlds.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
 HOUR = 3600.0
 Server = TypeVar("Server", bound=MemoryServer)
@@ -23,70 +23,53 @@ ACCEPT = "--accept-new-harvester"
 NAMES = tuple(f"web-{number}" for number in range(30))
 
 
-def with_nodes(guest: MemoryServer, count: int = 3) -> MemoryServer:
-    """Return a cluster with Nodes that have been initialised."""
-    for number in range(count):
-        spec = {"providerID": f"harvester://vm-{number}"}
-        guest.put(NODES, {"metadata": {"name": f"node-{number}"}, "spec": spec})
-    return guest
-
-
-def with_machines(harvester: Server, count: int = 3) -> Server:
-    """Return a Harvester with the VMs of these Nodes."""
-    for number in range(count):
-        metadata = {"name": f"machine-{number}", "namespace": CLUSTER.namespace, "uid": f"vm-{number}"}
-        harvester.put(VIRTUAL_MACHINES, {"metadata": metadata})
-    return harvester
-
-
 async def home(*names: str) -> tuple[MemoryServer, Harvester]:
-    """Return a cluster whose Services are served, and the Harvester that it lives in."""
+    """Return a cluster whose Services have addresses, and its Harvester."""
     guest, harvester = with_nodes(guest_server()), with_machines(Harvester())
     program = Program(guest, harvester, "demo")
     program.create(*names)
     async with program.live():
         await asyncio.sleep(10)
-    assert all(program.address(name) for name in names), program.told()
+    assert all(program.address(name) for name in names), program.reasons()
     for server in (guest, harvester):
         server.calls.clear()
     guest.of("v1/events").clear()
     return guest, harvester
 
 
-def shown(guest: MemoryServer) -> dict[str, Any]:
-    """Return what the Services show."""
+def states(guest: MemoryServer) -> dict[str, Any]:
+    """Return metadata and status of the Services."""
     return {key: (one["metadata"], one.get("status")) for key, one in guest.of(SERVICES).items()}
 
 
 def ready(program: Program) -> bool:
-    """Return whether the check about it succeeds."""
+    """Return whether the readiness check of the Harvester succeeds."""
     checks = samples(program.telemetry)["kubernetes_healthcheck"]
     return checks[(("name", "harvester-matches-cluster"), ("type", "readyz"))] == 1.0
 
 
 @jumping_time
 @pytest.mark.guarantee("No load balancer is created in a wrong Harvester")
-async def test_nothing_is_created_where_nothing_of_the_cluster_is_seen() -> None:
+async def test_nothing_is_created_in_a_harvester_without_a_sign_of_the_cluster() -> None:
     guest, right = await home(*NAMES)
-    before, wrong = shown(guest), Harvester()
-    # Somebody else lives there.
-    with_machines(wrong, 0).put(VIRTUAL_MACHINES, {"metadata": {"name": "theirs", "namespace": CLUSTER.namespace}})
+    before, wrong = states(guest), Harvester()
+    with_machines(wrong, 0).put(VIRTUAL_MACHINES, {"metadata": {"name": "other", "namespace": CLUSTER.namespace}})
     program = Program(guest, wrong, "demo")
     async with program.live():
         await asyncio.sleep(HOUR)
         assert not ready(program)
         pending = samples(program.telemetry)["harvester_ccm_services_pending"]
         assert pending[(("reason", "harvester_mismatch"),)] == len(NAMES)
-        assert shown(guest) == before
-        told = program.told()
-        assert len(told) == len(set(told)) == len(NAMES), "one Event per Service"
-        (said,) = program.warnings("web-0")
-        assert "--accept-new-harvester" in said
-        assert "Correct the cloud-config" in said
+        assert states(guest) == before
+        warnings = program.reasons()
+        assert len(warnings) == len(set(warnings)) == len(NAMES), "one Event per Service"
+        (message,) = program.warnings("web-0")
+        assert "--accept-new-harvester" in message
+        assert "Correct the cloud-config" in message
         program.create("new")
         await asyncio.sleep(HOUR)
         assert program.address("new") == ""
-        assert program.warnings("new") == [said], "a Service without an address gets the Event as well"
+        assert program.warnings("new") == [message], "a Service without an address gets the Event as well"
     assert wrong.writes() == []
 
     corrected = Program(guest, right, "demo")
@@ -94,14 +77,14 @@ async def test_nothing_is_created_where_nothing_of_the_cluster_is_seen() -> None
         await asyncio.sleep(HOUR)
         assert ready(corrected)
         assert corrected.address("new")
-    assert {key: one for key, one in shown(guest).items() if key in before} == before
-    assert [one.split()[0] for one in right.writes()] == ["POST", "PUT"], "the new one, and its address"
+    assert {key: one for key, one in states(guest).items() if key in before} == before
+    assert [one.split()[0] for one in right.writes()] == ["POST", "PUT"], "the new Service"
 
 
 @jumping_time
-async def test_an_address_that_another_cluster_has_in_the_wrong_harvester_is_kept() -> None:
+async def test_address_that_the_wrong_harvester_allocated_to_another_cluster_stays() -> None:
     guest, _ = await home("web")
-    before, wrong = shown(guest), Harvester()
+    before, wrong = states(guest), Harvester()
     program = Program(guest, wrong, "demo")
     theirs = {LB_CLUSTER: "theirs", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "other"}
     found = allocated(
@@ -110,28 +93,28 @@ async def test_an_address_that_another_cluster_has_in_the_wrong_harvester_is_kep
     wrong.put(LOAD_BALANCERS, {"apiVersion": LOAD_BALANCERS.api_version, **found.document()})
     async with program.live():
         await asyncio.sleep(HOUR)
-    assert (shown(guest), wrong.writes()) == (before, [])
+    assert (states(guest), wrong.writes()) == (before, [])
 
 
 @jumping_time
-async def test_those_who_share_an_address_keep_it_too() -> None:
+async def test_secondary_keeps_its_address_in_a_wrong_harvester() -> None:
     guest, right = await home("web")
     program = Program(guest, right, "demo")
     program.put(service("share", uid="share", annotations={PRIMARY_SERVICE: "shop/web"}, ports=[{"port": 443}]))
     async with program.live():
         await asyncio.sleep(10)
     assert program.address("share") == program.address("web") != ""
-    before, wrong = shown(guest), Harvester()
+    before, wrong = states(guest), Harvester()
     guest.of("v1/events").clear()
     lost = Program(guest, wrong, "demo")
     async with lost.live():
         await asyncio.sleep(HOUR)
-    assert (shown(guest), wrong.writes()) == (before, [])
-    assert lost.told() == ["web: HarvesterMismatch"]
+    assert (states(guest), wrong.writes()) == (before, [])
+    assert lost.reasons() == ["web: HarvesterMismatch"]
 
 
 @jumping_time
-async def test_a_service_that_goes_meanwhile_is_let_go() -> None:
+async def test_service_can_be_deleted_during_a_mismatch() -> None:
     guest, _ = await home("web", "api")
     wrong = Harvester()
     program = Program(guest, wrong, "demo")
@@ -141,13 +124,13 @@ async def test_a_service_that_goes_meanwhile_is_let_go() -> None:
             guest.delete(SERVICES, f"shop/{name}")
         await asyncio.sleep(10)
         assert guest.of(SERVICES) == {}
-        assert ready(program), "nothing is to be lost any more"
+        assert ready(program), "no address can be lost any more"
     assert wrong.writes() == []
 
 
-@pytest.mark.parametrize("word", ["a VM of the cluster comes", "the last Service that is served goes"])
+@pytest.mark.parametrize("end", ["a VM of the cluster exists", "the last Service with an address is deleted"])
 @jumping_time
-async def test_a_waiting_service_gets_an_address_within_a_resync_after_the_mismatch_ends(word: str) -> None:
+async def test_waiting_service_gets_an_address_within_a_resync_after_the_mismatch_ends(end: str) -> None:
     guest, _ = await home("web")
     wrong = Harvester()
     program = Program(guest, wrong, "demo")
@@ -156,33 +139,33 @@ async def test_a_waiting_service_gets_an_address_within_a_resync_after_the_misma
         program.create("new")
         await asyncio.sleep(HOUR)
         assert program.address("new") == ""
-        if word.startswith("a VM"):
+        if end.startswith("a VM"):
             with_machines(wrong, 1)
         else:
-            # Its finalizer was taken off by hand.
+            # Without its finalizer.
             guest.remove(SERVICES, "shop/web")
         await asyncio.sleep(RESYNC_SECONDS + 1)
         assert program.address("new")
 
 
 @jumping_time
-async def test_a_flag_says_that_the_cluster_has_moved() -> None:
+async def test_flag_declares_that_the_cluster_was_moved() -> None:
     guest, _ = await home("web", "api")
     harvester = Harvester()
-    # Which of them is created first is chance, and it would get what may be the other one's address.
+    # Other addresses than those of the Services.
     harvester.first = 100
     moved = Program(guest, harvester, "demo", ACCEPT)
     async with moved.live():
         await asyncio.sleep(10)
         assert ready(moved)
     assert len(harvester.of(LOAD_BALANCERS)) == 2
-    assert {"api: RecreatingLoadBalancer", "web: RecreatingLoadBalancer"} <= set(moved.told())
-    assert "HarvesterMismatch" not in str(moved.told())
+    assert {"api: RecreatingLoadBalancer", "web: RecreatingLoadBalancer"} <= set(moved.reasons())
+    assert "HarvesterMismatch" not in str(moved.reasons())
 
 
-@pytest.mark.parametrize("running", [True, False], ids=["while the program runs", "while it did not"])
+@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
 @jumping_time
-async def test_a_load_balancer_that_was_deleted_by_hand_is_created_again_at_once(running: bool) -> None:
+async def test_load_balancer_that_was_deleted_by_hand_is_recreated_at_once(running: bool) -> None:
     guest, harvester = await home("web")
     (key,) = harvester.of(LOAD_BALANCERS)
     program = Program(guest, harvester, "demo")
@@ -198,7 +181,7 @@ async def test_a_load_balancer_that_was_deleted_by_hand_is_created_again_at_once
 
 
 @jumping_time
-async def test_vms_that_come_late_are_waited_for() -> None:
+async def test_recreation_waits_until_the_vms_are_listed() -> None:
     guest, harvester = await home("web")
     (key,) = harvester.of(LOAD_BALANCERS)
     harvester.remove(LOAD_BALANCERS, key)
@@ -215,24 +198,24 @@ async def test_vms_that_come_late_are_waited_for() -> None:
         assert harvester.writes() == []
         await asyncio.sleep(60)
         assert key in harvester.of(LOAD_BALANCERS)
-    assert program.told()[0] == "web: RecreatingLoadBalancer"
+    assert program.reasons()[0] == "web: RecreatingLoadBalancer"
 
 
-@pytest.mark.parametrize("seen", ["no Node has a VM", "VMs of all Nodes", "VMs may not be listed", "no Node"])
+@pytest.mark.parametrize("seen", ["no Node has a VM", "every Node has a VM", "VMs cannot be listed", "no Node"])
 @jumping_time
-async def test_one_witness_alone_changes_nothing(seen: str) -> None:
-    """A cluster without any load balancer in Harvester, of which the VMs say nothing, or that it lives here."""
+async def test_one_missing_sign_of_the_cluster_is_no_mismatch(seen: str) -> None:
+    """The cluster has no load balancer, but no address to lose, a VM, or no comparable Node."""
     guest, harvester = guest_server(), Harvester()
     program = Program(guest, harvester, "demo")
     program.create("web")
     if seen != "no Node":
         with_nodes(guest)
     if seen != "no Node has a VM":
-        # Served before, and its load balancer is gone.
+        # Its load balancer was deleted.
         program.put(service("old", uid="old", ours=True, address="10.9.9.9"))
-    if seen == "VMs of all Nodes":
+    if seen == "every Node has a VM":
         with_machines(harvester)
-    if seen == "VMs may not be listed":
+    if seen == "VMs cannot be listed":
         harvester.fault = lambda call: (
             refused(403, "Forbidden", "no") if "virtualmachines" in call.path else None
         )  # fmt: skip
@@ -243,12 +226,12 @@ async def test_one_witness_alone_changes_nothing(seen: str) -> None:
 
 
 @jumping_time
-async def test_a_load_balancer_of_the_go_provider_is_recognised() -> None:
+async def test_load_balancer_of_the_go_provider_is_a_sign_of_the_cluster() -> None:
     guest, harvester = await home("web", "api")
     key = next(iter(harvester.of(LOAD_BALANCERS)))
     for number in range(3):
         harvester.remove(VIRTUAL_MACHINES, f"{CLUSTER.namespace}/machine-{number}")
-    # Of the two one is left, without a mark.
+    # One is left, without the owner annotation.
     (lost,) = set(harvester.of(LOAD_BALANCERS)) - {key}
     harvester.remove(LOAD_BALANCERS, lost)
     harvester.of(LOAD_BALANCERS)[key]["metadata"]["annotations"].clear()

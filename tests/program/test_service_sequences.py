@@ -1,8 +1,8 @@
-"""Sequences of events in the life of a Service that are easy to get wrong, each with the whole program in memory.
+"""Sequences of events in the life of a Service that are easy to get wrong.
 
-Three more are beside related tests: a creation that gets no response (``test_creation_gate``), a deletion after the
+Three more are next to related tests: a creation that gets no response (``test_creation_gate``), a deletion after the
 rate limit is reached (``test_write_limits``), and addresses that users requested under the Go provider
-(``test_addresses_not_booked``).
+(``test_requested_addresses``).
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import name_for
-from tests.program.test_new_harvester import with_machines, with_nodes
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, load_balancer, served, service
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import Call, Document, MemoryServer, refused
-from tests.worlds.program_world import Harvester, Program, by_name, guest_server
+from tests.worlds.program_world import Harvester, Program, by_name, guest_server, with_machines, with_nodes
 
 KEY = "shop/web"
 AWAY = Unreachable("connection refused")
@@ -57,32 +56,13 @@ CONFLICT = refused(409, "Conflict", "the object has been modified; please apply 
 REJECTED = refused(400, "", 'admission webhook "validator" denied the request: no')
 
 
-class AllocatingHarvester(Harvester):
-    """Allocates addresses unless it is paused; one from DHCP is left to kube-vip, and one for VMs is in use at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.paused = False
-
-    def _give_address(self, key: str) -> None:
-        if self.paused:
-            asyncio.get_running_loop().call_later(1.0, self._give_address, key)
-            return
-        super()._give_address(key)
-        found = self.of(LOAD_BALANCERS).get(key)
-        if found is not None and found["spec"]["ipam"] == "dhcp":
-            self.change(LOAD_BALANCERS, key, {"status": {"allocatedAddress": {"ip": DHCP_ADDRESS}}})
-        elif found is not None and found["spec"]["workloadType"] == "vm":
-            address = found["status"]["allocatedAddress"]["ip"]
-            self.change(LOAD_BALANCERS, key, {"status": {"address": address}})
-
-
 class World(Program):
-    """The program of one guest cluster with three nodes, on its Harvester."""
+    """A guest cluster with three nodes."""
+
+    harvester: Harvester
 
     def __init__(self, *flags: str) -> None:
-        self.harvester = with_machines(AllocatingHarvester())
-        super().__init__(with_nodes(guest_server()), self.harvester, "demo", *flags)
+        super().__init__(with_nodes(guest_server()), with_machines(Harvester()), "demo", *flags)
 
     @property
     def balancer(self) -> Document | None:
@@ -95,19 +75,6 @@ class World(Program):
     def is_empty(self) -> bool:
         """Whether no Service and no load balancer is left."""
         return not self.guest.items(SERVICES) and not self.harvester.items(LOAD_BALANCERS)
-
-    def noted(self, name: str = "web") -> dict[str, str]:
-        """Return the annotations of a Service."""
-        return dict(self.service(name)["metadata"].get("annotations") or {})
-
-    def condition(self, name: str = "web") -> Document:
-        """Return the condition of a Service."""
-        (found,) = self.service(name)["status"]["conditions"]
-        return dict(found)
-
-    def change(self, name: str = "web", **patch: Any) -> None:
-        """Change a Service as another client."""
-        self.guest.change(SERVICES, f"shop/{name}", patch)
 
     def cut(self) -> None:
         """Make Harvester unreachable."""
@@ -156,11 +123,11 @@ async def test_new_service_delays_no_other_while_harvester_is_unreachable(*, run
         assert not lacks_address(world.service("web")), "kube-vip waits for it, and for no other Service meanwhile"
         await asyncio.sleep(600)
         assert world.service("old") == before
-        assert world.told() == ["web: HarvesterUnavailable"]
+        assert world.reasons() == ["web: HarvesterUnavailable"]
         world.harvester.fault = None
         await asyncio.sleep(60)
-        assert world.address("web") == world.noted()[KUBE_VIP_ADDRESSES] != ""
-        assert KUBE_VIP_IGNORE not in world.noted()
+        assert world.address("web") == world.annotations()[KUBE_VIP_ADDRESSES] != ""
+        assert KUBE_VIP_IGNORE not in world.annotations()
 
 
 @pytest.mark.parametrize(
@@ -234,19 +201,19 @@ async def test_address_from_dhcp_is_followed() -> None:
 
     async with world.live():
         await asyncio.sleep(5)
-        assert world.noted()[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
-        assert KUBE_VIP_IGNORE not in world.noted()
+        assert world.annotations()[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
+        assert KUBE_VIP_IGNORE not in world.annotations()
         assert world.address("web") == ""
         await asyncio.sleep(60)
-        assert (world.condition()["status"], world.told()) == ("False", ["web: AddressPending"])
+        assert (world.condition()["status"], world.reasons()) == ("False", ["web: AddressPending"])
         for address in ("10.10.0.5", "10.10.0.6"):
             lease(address)
             await asyncio.sleep(5)
             assert world.balancer is not None
             assert world.balancer["status"]["address"] == world.address("web") == address
-            assert world.noted()[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
+            assert world.annotations()[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
             assert world.condition()["status"] == "True"
-        assert world.told() == ["web: AddressPending", "web: AddressChanged"]
+        assert world.reasons() == ["web: AddressPending", "web: AddressChanged"]
         written = len(world.guest.writes("services/"))
     async with world.live():
         await asyncio.sleep(60)
@@ -272,8 +239,8 @@ async def test_deleted_primary_keeps_its_load_balancer_until_the_last_secondary_
         await asyncio.sleep(60)
         world.guest.delete(SERVICES, "shop/api")
         await asyncio.sleep(60)
-        assert world.address("web") == world.address("db") == world.noted("db")[KUBE_VIP_ADDRESSES] == address
-        assert "web: DeletionPending" in world.told()
+        assert world.address("web") == world.address("db") == world.annotations("db")[KUBE_VIP_ADDRESSES] == address
+        assert "web: DeletionPending" in world.reasons()
         world.guest.delete(SERVICES, "shop/db")
         await asyncio.sleep(10)
         assert world.is_empty
@@ -295,7 +262,7 @@ async def test_switch_of_the_workload_type_survives_a_crash_after_each_write(wri
         assert world.balancer is not None
         assert world.balancer["spec"]["workloadType"] == workload_type
         assert world.address("web") == world.balancer["status"]["address"] == address
-        announced = {key: world.noted().get(key) for key in (KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE)}
+        announced = {key: world.annotations().get(key) for key in (KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE)}
         by_harvester = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
         by_kube_vip = {KUBE_VIP_ADDRESSES: address, KUBE_VIP_IGNORE: None}
         assert announced == (by_harvester if workload_type == "vm" else by_kube_vip)
@@ -318,12 +285,12 @@ async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing() -> N
         world.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
         await asyncio.sleep(600)
         assert world.balancer == before
-        assert world.address("web") == world.noted()[KUBE_VIP_ADDRESSES] == address
-        assert world.told() == ["web: SyncLoadBalancerFailed"]
+        assert world.address("web") == world.annotations()[KUBE_VIP_ADDRESSES] == address
+        assert world.reasons() == ["web: SyncLoadBalancerFailed"]
 
 
 @jumping_time
-async def test_service_whose_type_becomes_cluster_ip_keeps_nothing_of_this_program() -> None:
+async def test_service_whose_type_becomes_cluster_ip_loses_all_fields_of_this_controller() -> None:
     world = World()
     world.create("web")
     async with world.live():
@@ -357,7 +324,7 @@ async def test_load_balancer_stays_if_the_type_was_changed_back_and_the_cache_is
         world.guest.catch_up()
         await asyncio.sleep(10)
         assert world.balancer == before
-        assert world.address("web") == world.noted()[KUBE_VIP_ADDRESSES] == address
+        assert world.address("web") == world.annotations()[KUBE_VIP_ADDRESSES] == address
 
 
 @jumping_time
@@ -373,7 +340,7 @@ async def test_deletion_waits_until_harvester_has_allocated_the_address() -> Non
         await asyncio.sleep(60)
         assert [line.partition(" ")[0] for line in world.harvester.writes()] == ["POST"]
         assert world.service("web")["metadata"]["finalizers"] == [SERVICE_FINALIZER]
-        assert set(world.told()) == {"web: DeletionPending"}
+        assert set(world.reasons()) == {"web: DeletionPending"}
         world.harvester.paused = False
         await asyncio.sleep(5)
         assert world.is_empty
@@ -396,7 +363,7 @@ async def test_restart_before_the_touch_of_the_endpoints_does_not_lose_it() -> N
         # kube-vip announces the address; then another client changes the annotation.
         world.change(metadata={"annotations": {KUBE_VIP_HOST: "node-1"}})
         world.change(metadata={"annotations": {KUBE_VIP_ADDRESSES: "192.168.1.50"}})
-        await until(lambda: world.noted()[KUBE_VIP_ADDRESSES] == address)
+        await until(lambda: world.annotations()[KUBE_VIP_ADDRESSES] == address)
     assert touches(world.guest) == 0
     async with world.live():
         await asyncio.sleep(10)
@@ -413,7 +380,7 @@ def touches(guest: MemoryServer) -> int:
 
 @jumping_time
 async def test_objects_of_the_go_provider_and_of_earlier_versions_are_adopted() -> None:
-    """Earlier versions of this program wrote annotations that have no reader any more."""
+    """Earlier versions of this controller wrote annotations that have no reader any more."""
     world = World()
     go = service("go", uid="go", **GO)
     balancer = load_balancer(
@@ -485,12 +452,12 @@ async def test_write_that_conflicts_for_a_minute_is_reported(server: str, verb: 
     world.create("web")
     async with world.live():
         await asyncio.sleep(45)
-        assert world.told() == []
+        assert world.reasons() == []
         await asyncio.sleep(45)
-        assert world.told() == ["web: SyncLoadBalancerFailed"]
+        assert world.reasons() == ["web: SyncLoadBalancerFailed"]
         assert str(CONFLICT) in world.warnings("web")[0]
         await asyncio.sleep(600)
-        assert len(world.told()) == 1
+        assert len(world.reasons()) == 1
         concerned.fault = None
         await asyncio.sleep(60)
         assert world.address("web")
@@ -508,4 +475,4 @@ async def test_address_waits_only_for_a_device_that_is_published(*, published: b
         assert bool(world.address("web")) is not published
         (text,) = world.warnings("web")
         assert ("--disable-vmi-controller" in text) is not published
-        assert world.told() == ["web: NetworkDeviceUnknown"]
+        assert world.reasons() == ["web: NetworkDeviceUnknown"]

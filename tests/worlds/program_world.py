@@ -1,7 +1,7 @@
-"""Whole programs in memory: guest clusters with a program each, on one Harvester that gives addresses.
+"""The whole program in memory: guest clusters, each with its program, on one Harvester that allocates addresses.
 
-Each program is put together as the real one is, with its flags; only the network, the election of a leader and the
-clock are not real. A day takes seconds with ``jumping_time``.
+Each program is assembled like the real one, with its flags; only the network, the leader election and the clock are
+not real. A day takes seconds with ``jumping_time``.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from harvester_ccm.app import Application
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import WriteFence
 from harvester_ccm.kube.reload import CredentialReloader
-from harvester_ccm.model.core import NAMESPACES, SERVICES, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.model.core import NAMESPACES, NODES, SERVICES, Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Resource
-from harvester_ccm.names import LB_CONTROLLER_FINALIZER
+from harvester_ccm.names import DHCP_ADDRESS, LB_CONTROLLER_FINALIZER, LOAD_BALANCER_READY
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.worlds.builders import CLUSTER, service
 from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer, Where, document_of, name_of
 
+Server = TypeVar("Server", bound=MemoryServer)
 FLAGS: Final = (
     "--cloud-config=/none",
     "--leader-elect=false",
@@ -39,63 +40,71 @@ def guest_server(uid: str = CLUSTER.uid) -> MemoryServer:
 
 
 class Harvester(MemoryServer):
-    """Gives each load balancer an address of its own; one that is made again under its name gets the same."""
+    """Allocates addresses: each load balancer gets its own, and the same one if it is created again.
+
+    DHCP is left to kube-vip; the address of a VM load balancer is in use at once.
+    """
 
     def __init__(self) -> None:
         super().__init__(prompt=[LB_CONTROLLER_FINALIZER])
-        self._given: dict[str, str] = {}
+        self._addresses: dict[str, str] = {}
         self.first = 1
-        """Number of the first address; one that has another has none of the same addresses."""
+        """Number of the first address."""
+        self.paused = False
+        """Whether no address is allocated."""
 
     def create(self, collection: Where, body: Document) -> Document:
-        """Store a new object; a load balancer gets its address a moment later."""
+        """Store a new object; a load balancer gets its address 0.05 s later."""
         created = super().create(collection, body)
         if name_of(collection) == name_of(LOAD_BALANCERS):
             key = f"{created['metadata']['namespace']}/{created['metadata']['name']}"
-            asyncio.get_running_loop().call_later(0.05, self._give_address, key)
+            asyncio.get_running_loop().call_later(0.05, self._allocate, key)
         return created
 
-    def _give_address(self, key: str) -> None:
-        if key in self.of(LOAD_BALANCERS):
-            number = len(self._given) + self.first
-            address = self._given.setdefault(key, f"10.0.{number // 250}.{1 + number % 250}")
-            allocated = {"ip": address, "ipPool": "lan"}
-            status = {"allocatedAddress": allocated, "conditions": [{"type": "Ready", "status": "True"}]}
+    def _allocate(self, key: str) -> None:
+        if self.paused:
+            asyncio.get_running_loop().call_later(1.0, self._allocate, key)
+        elif key in self.of(LOAD_BALANCERS):
+            spec, number = self.of(LOAD_BALANCERS)[key]["spec"], len(self._addresses) + self.first
+            address = self._addresses.setdefault(key, f"10.0.{number // 250}.{1 + number % 250}")
+            allocated = {"ip": DHCP_ADDRESS if spec["ipam"] == "dhcp" else address, "ipPool": "lan"}
+            status: Document = {"allocatedAddress": allocated, "conditions": [{"type": "Ready", "status": "True"}]}
+            if spec["workloadType"] == "vm":
+                status["address"] = address
             metadata = {"finalizers": [LB_CONTROLLER_FINALIZER]}
             self.change(LOAD_BALANCERS, key, {"metadata": metadata, "status": status})
 
 
 class Program:
-    """The program of one guest cluster."""
+    """harvester-ccm with one guest cluster."""
 
     def __init__(
         self,
         guest: MemoryServer,
         harvester: MemoryServer,
         name: str,
-        *words: str,
+        *flags: str,
         namespace: str = CLUSTER.namespace,
     ) -> None:
-        """``words`` are further flags; ``namespace`` is that of the cloud-config."""
+        """``namespace`` is the one of the cloud-config."""
         self.guest = guest
+        self.harvester = harvester
         self.client = MemoryClient(guest, cluster="guest")
         self.telemetry = Telemetry("test")
         self.reloaders: list[CredentialReloader] = []
-        self._harvester = MemoryClient(harvester, cluster="harvester", namespace=namespace)
+        self._harvester_client = MemoryClient(harvester, cluster="harvester", namespace=namespace)
         # The first mention of a controller counts.
-        self._flags = (*words, *FLAGS, f"--cluster-name={name}")
+        self._flags = (*flags, *FLAGS, f"--cluster-name={name}")
         self.exit_code: int | None = None
-        """What it ended with."""
-        self.application: Application | None = None
-        """What runs, once it does."""
+        """Set when it has ended."""
 
     async def run(self) -> None:
         """Run it until it ends."""
         settings = build_settings(parse_command_line(self._flags), {})
-        application = self.application = Application(
+        application = Application(
             settings,
             self.client,
-            self._harvester,
+            self._harvester_client,
             fence=WriteFence(),
             reloaders=self.reloaders,
             telemetry=self.telemetry,
@@ -124,28 +133,57 @@ class Program:
         """Store a Service."""
         self.guest.put(SERVICES, document_of(item))
 
-    def service(self, name: str) -> Document:
+    def change(self, name: str = "web", **patch: Any) -> None:
+        """Change a Service as another client."""
+        self.guest.change(SERVICES, f"shop/{name}", patch)
+
+    def service(self, name: str = "web") -> Document:
         """Return a Service as it is stored."""
         return self.guest.of(SERVICES)[f"shop/{name}"]
 
-    def address(self, name: str) -> str:
-        """Return the address that a Service shows; empty for none."""
+    def annotations(self, name: str = "web") -> dict[str, str]:
+        """Return the annotations of a Service."""
+        return dict(self.service(name)["metadata"].get("annotations") or {})
+
+    def condition(self, name: str = "web") -> Document:
+        """Return the condition of a Service; empty if it has none."""
+        found = self.service(name).get("status", {}).get("conditions") or ()
+        return dict(next((one for one in found if one["type"] == LOAD_BALANCER_READY), {}))
+
+    def address(self, name: str = "web") -> str:
+        """Return the address in the status of a Service; empty if it has none."""
         ingress = self.service(name).get("status", {}).get("loadBalancer", {}).get("ingress") or [{}]
         return str(ingress[0].get("ip", ""))
 
-    def warnings(self, name: str) -> list[str]:
-        """Return the texts of the Warning Events about a Service."""
+    def warnings(self, name: str = "web") -> list[str]:
+        """Return the messages of the Warning Events of an object."""
         events = self.guest.events()
         return [one["message"] for one in events if one["type"] == "Warning" and one["involvedObject"]["name"] == name]
 
-    def told(self) -> list[str]:
-        """Return the reasons of the Warning Events, with the Services that they are about."""
-        warnings = [one for one in self.guest.events() if one["type"] == "Warning"]
-        return [f"{one['involvedObject']['name']}: {one['reason']}" for one in warnings]
+    def reasons(self, kind: str = "Warning") -> list[str]:
+        """Return ``name: reason`` of the Events of a type."""
+        events = [one for one in self.guest.events() if one["type"] == kind]
+        return [f"{one['involvedObject']['name']}: {one['reason']}" for one in events]
+
+
+def with_nodes(guest: MemoryServer, count: int = 3) -> MemoryServer:
+    """Add initialized Nodes to a cluster."""
+    for number in range(count):
+        spec = {"providerID": f"harvester://vm-{number}"}
+        guest.put(NODES, {"metadata": {"name": f"node-{number}"}, "spec": spec})
+    return guest
+
+
+def with_machines(harvester: Server, count: int = 3) -> Server:
+    """Add the VMs of these Nodes to a Harvester."""
+    for number in range(count):
+        metadata = {"name": f"machine-{number}", "namespace": CLUSTER.namespace, "uid": f"vm-{number}"}
+        harvester.put(VIRTUAL_MACHINES, {"metadata": metadata})
+    return harvester
 
 
 def copy_of(guest: MemoryServer) -> MemoryServer:
-    """Return a cluster with all that is in this one: a clone, or a snapshot that was restored."""
+    """Return a clone of a cluster, or the cluster that a snapshot was restored to."""
     copy = MemoryServer()
     copy.version = guest.version
     copy.objects = {name: dict(stored) for name, stored in guest.objects.items()}
@@ -153,7 +191,7 @@ def copy_of(guest: MemoryServer) -> MemoryServer:
 
 
 def destructive(calls: Sequence[Call]) -> list[str]:
-    """Return the replacements and deletions of load balancers among the requests."""
+    """Return the PUT and DELETE requests."""
     return [f"{one.verb} {one.path.rpartition('/')[2]}" for one in calls if one.verb in {"PUT", "DELETE"}]
 
 

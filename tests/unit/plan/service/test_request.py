@@ -26,6 +26,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.request import (
+    MOST_UNKNOWN,
     health_check_port,
     normal_network,
     primary_reference,
@@ -223,6 +224,13 @@ def test_known_and_foreign_annotations_are_not_told() -> None:
     known = dict.fromkeys(SERVICE_ANNOTATIONS, "x")
     foreign = {"kube-vip.io/vipHost": "node-1", "example.com/x": "y", f"{PREFIX}description": "left by a form"}
     assert unknown_annotations(service(annotations={**known, **foreign})) is None
+
+
+def test_event_about_thousands_of_unknown_annotations_is_short() -> None:
+    (text,) = problems(annotations={f"{PREFIX}healthcheck-prt-{number}": "80" for number in range(4000)})
+    assert text.count("did you mean") == MOST_UNKNOWN
+    assert text.endswith(" and 3995 more")
+    assert len(text) <= 1024
 
 
 PRIMARIES = {None: None, "": None, " ": None, "shop/web": "shop/web", " shop/web ": "shop/web", "web": "web"}

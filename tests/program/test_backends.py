@@ -1,0 +1,121 @@
+"""The VMs behind VM load balancers follow the Nodes of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import pytest
+
+from harvester_ccm.controllers.service import COALESCE_SECONDS
+from harvester_ccm.model.core import NODES
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.names import EXCLUDE_NODE_LABEL, UNINITIALIZED_TAINT, VM_CLUSTER, WORKLOAD_TYPE
+from tests.worlds.builders import CLUSTER, service
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import Call, refused
+from tests.worlds.program_world import Harvester, Program, guest_server
+
+OTHER_CLUSTER: Final = {"labels": {VM_CLUSTER: "other"}}
+NEW: Final = {"taints": [{"key": UNINITIALIZED_TAINT, "effect": "NoSchedule"}]}
+
+
+class World(Program):
+    """A Service with a VM load balancer, and a Node whose VM has another name."""
+
+    def __init__(self) -> None:
+        super().__init__(guest_server(), Harvester(), CLUSTER.name)
+        self.put(service(annotations={WORKLOAD_TYPE: "vm"}))
+        self.put_node("node-a", providerID="harvester://uid-vm-a")
+        self.put_vm("vm-a")
+
+    def put_node(self, name: str, labels: dict[str, str] | None = None, ready: str = "True", **spec: Any) -> None:
+        """Store a Node."""
+        status = {"conditions": [{"type": "Ready", "status": ready}]}
+        self.guest.put(NODES, {"metadata": {"name": name, "labels": labels or {}}, "spec": spec, "status": status})
+
+    def put_vm(self, name: str, **metadata: Any) -> None:
+        """Store a VM."""
+        place = {"name": name, "namespace": CLUSTER.namespace, "uid": f"uid-{name}"}
+        self.harvester.put(VIRTUAL_MACHINES, {"metadata": {**place, **metadata}})
+
+    @property
+    def selected(self) -> list[str]:
+        """The VM names that the load balancer selects."""
+        (balancer,) = self.harvester.items(LOAD_BALANCERS)
+        return list(balancer["spec"]["backendServerSelector"]["harvesterhci.io/vmName"])
+
+
+@jumping_time
+async def test_backends_follow_the_nodes() -> None:
+    world = World()
+    async with world.live():
+        await asyncio.sleep(5)
+        assert world.selected == ["vm-a"]
+        world.put_vm("vm-b")
+        world.put_node("vm-b")
+        await asyncio.sleep(2 * COALESCE_SECONDS)
+        assert world.selected == ["vm-a", "vm-b"]
+        world.put_node("vm-b", ready="False")
+        await asyncio.sleep(5)
+        assert world.selected == ["vm-a", "vm-b"], "Harvester checks the health of the backends"
+        world.put_node("vm-b", {EXCLUDE_NODE_LABEL: "true"})
+        await asyncio.sleep(2 * COALESCE_SECONDS)
+        assert world.selected == ["vm-a"]
+
+
+UNMATCHED: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "a VM of another cluster has its name": ({}, OTHER_CLUSTER, True),
+    "a VM of another cluster has the name of a new Node": (NEW, OTHER_CLUSTER, False),
+    "provider ID of another provider": ({"providerID": "aws:///eu/i-1"}, {}, True),
+    "its VM was deleted": ({"providerID": "harvester://deleted"}, OTHER_CLUSTER, False),
+    "no VM has its name": ({}, {"name": "vm-z"}, True),
+}
+
+
+@pytest.mark.parametrize(("spec", "vm", "warned"), UNMATCHED.values(), ids=UNMATCHED.keys())
+@jumping_time
+async def test_vm_that_is_not_certainly_the_one_of_a_node_gets_no_traffic(
+    spec: dict[str, Any], vm: dict[str, Any], warned: bool
+) -> None:
+    world = World()
+    world.put_vm(**{"name": "n6", **vm})
+    world.put_node("n6", **spec)
+    async with world.live():
+        await asyncio.sleep(60)
+        assert world.selected == ["vm-a"]
+    assert world.reasons() == (["web: BackendVMUnknown"] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("status", "selected"),
+    [pytest.param(503, ["vm-a"], id="unavailable"), pytest.param(403, ["node-a"], id="forbidden")],
+)
+@jumping_time
+async def test_backends_stay_while_vms_cannot_be_listed(status: int, selected: list[str]) -> None:
+    """If the list of the VMs is forbidden, the names of the Nodes are used."""
+    world = World()
+    async with world.live():
+        await asyncio.sleep(5)
+
+    def fault(call: Call) -> Any:
+        return refused(status, "", "no") if "virtualmachines" in call.path else None
+
+    world.harvester.fault = fault
+    async with world.live():
+        await asyncio.sleep(60)
+        assert world.selected == selected
+
+
+@jumping_time
+async def test_health_of_the_backends_is_reported_when_it_changes() -> None:
+    world = World()
+    async with world.live():
+        await asyncio.sleep(60)
+        (key,) = world.harvester.of(LOAD_BALANCERS)
+        down = {"type": "Ready", "status": "False", "message": "no running backend servers"}
+        for condition in (down, {"type": "Ready", "status": "True"}):
+            world.harvester.change(LOAD_BALANCERS, key, {"status": {"conditions": [condition]}})
+            await asyncio.sleep(60)
+    assert world.reasons() == ["web: BackendsUnhealthy"]
+    assert world.reasons("Normal")[-1] == "web: BackendsHealthy"

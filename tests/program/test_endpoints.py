@@ -1,0 +1,112 @@
+"""One EndpointSlice of a Service is annotated so that kube-vip announces a changed address."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import ENDPOINTS_TOUCHED, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, WORKLOAD_TYPE
+from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
+from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import Call, Document, document_of, refused
+from tests.worlds.program_world import Harvester, Program, guest_server
+
+WITHDRAWN = served(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_HOST: "node-a"})
+
+
+def endpoint_slice(name: str, *addresses: str, of: str = "web", namespace: str = "shop") -> Document:
+    metadata = {"name": name, "namespace": namespace, "labels": {SERVICE_LABEL: of}}
+    return {"metadata": metadata, "endpoints": [{"addresses": [address]} for address in addresses]}
+
+
+def world_with(*slices: Document) -> Program:
+    """Return a program whose Service has a load balancer again, and no announced address yet."""
+    program = Program(guest_server(), Harvester(), CLUSTER.name)
+    program.put(WITHDRAWN)
+    program.harvester.put(LOAD_BALANCERS, document_of(allocated()))
+    for one in slices:
+        program.guest.put(ENDPOINT_SLICES, one)
+    return program
+
+
+def touched(program: Program) -> dict[str, str]:
+    """Return the annotation of each slice that has it."""
+    found = program.guest.of(ENDPOINT_SLICES).values()
+    values = {one["metadata"]["name"]: one["metadata"].get("annotations", {}).get(ENDPOINTS_TOUCHED) for one in found}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def of_endpoints(call: Call) -> bool:
+    return ENDPOINT_SLICES.plural in call.path
+
+
+@jumping_time
+@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
+async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> None:
+    program = world_with(
+        endpoint_slice("web-a"),
+        endpoint_slice("web-c", "10.42.0.9"),
+        endpoint_slice("web-b", "10.42.0.8"),
+        endpoint_slice("api-a", "10.42.0.7", of="api"),
+        endpoint_slice("web-x", "10.42.0.6", namespace="infra"),
+    )
+    async with program.live():
+        await asyncio.sleep(0.5 * TOUCH_ENDPOINTS_AFTER)
+        assert program.annotations()[KUBE_VIP_ADDRESSES] == ADDRESS
+        assert (touched(program), program.condition()["status"]) == ({}, "False")
+        await asyncio.sleep(TOUCH_ENDPOINTS_AFTER)
+        first = touched(program)
+        assert (list(first), program.condition()["status"]) == (["web-b"], "True")
+        await asyncio.sleep(3600)
+        assert touched(program) == first
+        assert program.reasons() == []
+        # The next change is touched with another value: the same one would be no change.
+        program.change(metadata={"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9"}})
+        await asyncio.sleep(10)
+        assert list(touched(program)) == ["web-b"]
+        assert touched(program) != first
+
+
+@pytest.mark.parametrize("verb", ["GET", "PATCH"])
+@jumping_time
+async def test_touch_that_is_forbidden_is_reported_once_and_retried(verb: str) -> None:
+    program = world_with(endpoint_slice("web-a", "10.42.0.9"))
+    forbidden = refused(403, "Forbidden", "endpointslices is forbidden")
+    program.guest.fault = lambda call: forbidden if of_endpoints(call) and call.verb == verb else None
+    async with program.live():
+        await asyncio.sleep(3 * TOUCH_RETRY)
+        assert sum(of_endpoints(call) and call.verb == verb for call in program.guest.calls) == 3
+        (text,) = program.warnings()
+        assert f"--namespace shop annotate endpointslices --selector {SERVICE_LABEL}=web " in text
+        program.guest.fault = None
+        await asyncio.sleep(TOUCH_RETRY)
+        assert list(touched(program)) == ["web-a"]
+        assert program.reasons() == ["web: AddressNotAnnounced"]
+        program.guest.fault = lambda call: forbidden if of_endpoints(call) else None
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(60)
+        (balancer,) = program.harvester.items(LOAD_BALANCERS)
+        assert balancer["spec"]["workloadType"] == "vm", "a switch does not wait for a touch"
+
+
+@jumping_time
+async def test_touch_follows_lost_responses_and_transient_errors() -> None:
+    program = world_with(endpoint_slice("web-a", "10.42.0.9"))
+    busy = refused(503, "ServiceUnavailable", "busy")
+    errors = iter([busy, busy, refused(404, "NotFound", "no such slice", about="web-a")])
+    lost = iter([Unreachable("connection reset by peer")])
+    program.guest.fault = lambda call: next(errors, None) if of_endpoints(call) else None
+
+    def lose(call: Call) -> CCMError | None:
+        return next(lost, None) if call.verb == "PATCH" and "/services/" in call.path else None
+
+    program.guest.lost = lose
+    async with program.live():
+        await asyncio.sleep(60)
+    assert list(touched(program)) == ["web-a"]
+    assert program.reasons() == []

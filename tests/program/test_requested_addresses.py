@@ -1,0 +1,288 @@
+"""Addresses that no load balancer of their Service allocated: requested, lost, allocated twice, unreachable."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from harvester_ccm.errors import CCMError
+from harvester_ccm.model.core import CONFIG_MAPS, NODES
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    LB_CONTROLLER_FINALIZER,
+    NETWORK,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
+)
+from tests.worlds.builders import CLUSTER, service
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import Call, Document, refused
+from tests.worlds.node_objects import node
+from tests.worlds.program_world import Harvester, Program, by_name, guest_server
+
+HOUR = 3600.0
+REQUESTED = "192.168.1.50"
+NO_POOL = (
+    "allocate ip for lb vms/x failed, error: no matching IP pool with requirement &{Network: Project: Namespace:vms "
+    "Cluster:demo}"
+)
+REQUESTS: dict[str, Document] = {
+    "field": {"spec": {"loadBalancerIP": REQUESTED}},
+    "annotation of kube-vip": {"annotations": {KUBE_VIP_ADDRESSES: REQUESTED}},
+}
+each_request = pytest.mark.parametrize("request_fields", REQUESTS.values(), ids=REQUESTS.keys())
+
+
+class PoolHarvester(Harvester):
+    """Allocates the addresses of a pool in order, and rejects a load balancer if none is left."""
+
+    def __init__(self, *addresses: str) -> None:
+        super().__init__()
+        self.free = list(addresses)
+        self.mask = ""
+
+    def _allocate(self, key: str) -> None:
+        status: Document = {"allocatedAddress": {}, "conditions": [{"type": "Ready", "message": NO_POOL}]}
+        if self.free:
+            allocated = {"ip": self.free.pop(0), "ipPool": "lan", "mask": self.mask}
+            status = {"allocatedAddress": allocated, "conditions": [{"type": "Ready", "status": "True"}]}
+        if key in self.of(LOAD_BALANCERS):
+            self.change(LOAD_BALANCERS, key, {"metadata": {"finalizers": [LB_CONTROLLER_FINALIZER]}, "status": status})
+
+    def add(self, address: str) -> None:
+        """Add an address to the pool, for the first load balancer without one."""
+        self.free.append(address)
+        for key in list(self.of(LOAD_BALANCERS)):
+            self._allocate(key)
+
+
+def program_after_go(harvester: Harvester, request_fields: Document) -> Program:
+    """Return a program after the Go provider, whose Service has no pool: kube-vip announces the requested address."""
+    program = Program(guest_server(), harvester, "demo")
+    annotations = {KUBE_VIP_HOST: "node-1", **request_fields.get("annotations", {})}
+    fields = {**request_fields, "annotations": annotations}
+    program.put(service(ours=True, address=REQUESTED, condition=False, **fields))
+    return program
+
+
+def not_allocated(program: Program) -> list[str]:
+    """Return the messages of the Events AddressNotAllocated."""
+    return [one["message"] for one in program.guest.events() if one["reason"] == "AddressNotAllocated"]
+
+
+def announce(program: Program) -> None:
+    """Write the requested address into the status, as kube-vip does."""
+    program.change(status={"loadBalancer": {"ingress": [{"ip": REQUESTED}]}})
+
+
+@each_request
+@jumping_time
+@pytest.mark.guarantee("A requested address stays until Harvester allocates one")
+async def test_announced_address_stays_if_no_pool_matches(request_fields: Document) -> None:
+    program = program_after_go(PoolHarvester(), request_fields)
+    before = program.annotations()
+    stored = {} if "spec" in request_fields else {REQUESTED_ADDRESS: REQUESTED}
+    for _ in range(2):
+        async with program.live():
+            await asyncio.sleep(HOUR)
+            assert program.address() == REQUESTED
+            assert program.annotations() == {**before, **stored}, "the Go provider can take over again"
+    patches = [one.body for one in program.guest.calls if one.is_write and "services/web" in one.path]
+    assert sum(set(patch.get("metadata", ())) > {"uid"} for patch in patches) == len(stored)
+    assert all(set(patch.get("status", ())) <= {"conditions"} for patch in patches)
+    assert len(patches) - len(stored) <= 2, "the condition, before and after the response of Harvester"
+    assert f"Address {REQUESTED} stays announced: " in not_allocated(program)[-1]
+    assert len(not_allocated(program)) <= 4, "the same, for each start"
+
+
+@each_request
+@jumping_time
+async def test_allocated_address_replaces_the_requested_one(request_fields: Document) -> None:
+    """The Go provider does the same."""
+    program = program_after_go(PoolHarvester("10.0.0.7"), request_fields)
+    async with program.live():
+        await asyncio.sleep(60)
+        assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == "10.0.0.7"
+    assert {"web: AddressChanged", "web: AddressNotAsRequested"} <= set(program.reasons())
+
+
+@each_request
+@jumping_time
+async def test_requested_address_that_harvester_allocates_later_stays_announced(request_fields: Document) -> None:
+    harvester = PoolHarvester()
+    program = program_after_go(harvester, request_fields)
+    seen: set[str] = set()
+    async with program.live():
+        await asyncio.sleep(60)
+        harvester.add(REQUESTED)
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            seen.add(program.address())
+    assert seen == {REQUESTED}
+    (balancer,) = by_name(harvester, LOAD_BALANCERS).values()
+    assert balancer["status"]["address"] == REQUESTED
+
+
+@jumping_time
+async def test_secondary_keeps_the_requested_address_of_its_primary() -> None:
+    program = program_after_go(PoolHarvester(), REQUESTS["field"])
+    shared = {PRIMARY_SERVICE: "shop/web", KUBE_VIP_ADDRESSES: REQUESTED}
+    label = {PRIMARY_SERVICE_LABEL: "shop.web"}
+    program.put(service("api", ours=True, address=REQUESTED, ports=[{"port": 443}], annotations=shared, labels=label))
+    async with program.live():
+        await asyncio.sleep(HOUR)
+        assert (program.address(), program.address("api")) == (REQUESTED, REQUESTED)
+        assert program.guest.writes("services/api") == []
+
+
+@jumping_time
+async def test_new_secondary_waits_until_harvester_allocates_an_address_to_its_primary() -> None:
+    harvester = PoolHarvester()
+    program = program_after_go(harvester, REQUESTS["field"])
+    async with program.live():
+        shared = {PRIMARY_SERVICE: "shop/web"}
+        program.put(service("api", uid="uid-of-api", ports=[{"port": 443}], annotations=shared))
+        await asyncio.sleep(HOUR)
+        (message,) = program.warnings("api")
+        assert "Service shop/web, whose address this Service shares, has none from Harvester yet" in message
+        condition = program.condition("api")
+        assert (condition["status"], condition["reason"], condition["message"]) == ("False", "SharedAddress", message)
+        harvester.add("10.0.0.7")
+        await asyncio.sleep(60)
+        assert program.address("api") == program.address() == "10.0.0.7"
+        assert program.condition("api")["status"] == "True"
+
+
+@each_request
+@jumping_time
+async def test_requested_address_of_a_new_service_stays_until_harvester_allocates_one(request_fields: Document) -> None:
+    harvester = PoolHarvester()
+    program = Program(guest_server(), harvester, "demo")
+    async with program.live():
+        await asyncio.sleep(1)
+        program.put(service(**request_fields))
+        await asyncio.sleep(0.03)
+        announce(program)
+        await asyncio.sleep(60)
+        assert program.address() == REQUESTED
+        assert f"Address {REQUESTED} stays announced: " in not_allocated(program)[-1]
+        harvester.add("10.0.0.7")
+        await asyncio.sleep(60)
+        assert program.address() == "10.0.0.7"
+
+
+@jumping_time
+async def test_address_requested_after_harvester_allocated_one_does_not_stay() -> None:
+    harvester = PoolHarvester("10.0.0.1", "10.0.0.7")
+    program = Program(guest_server(), harvester, "demo")
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(10)
+        assert program.address() == "10.0.0.1"
+    (name,) = by_name(harvester, LOAD_BALANCERS)
+    harvester.delete(LOAD_BALANCERS, f"vms/{name}")
+    program.change(metadata={"annotations": {KUBE_VIP_ADDRESSES: REQUESTED}})
+    announce(program)
+    async with program.live():
+        await asyncio.sleep(60)
+        assert program.address() == "10.0.0.7"
+    assert "web: AddressChanged" in program.reasons()
+    assert not_allocated(program) == []
+
+
+@jumping_time
+@pytest.mark.guarantee("A Service cannot take the address of another Service")
+async def test_address_without_a_load_balancer_stays_until_another_service_gets_it() -> None:
+    harvester = PoolHarvester("10.0.0.1")
+    program = Program(guest_server(), harvester, "demo")
+    program.create("web")
+
+    def deny(call: Call) -> CCMError | None:
+        created = call.verb == "POST" and "-web-" in call.body["metadata"]["name"]
+        return (
+            refused(500, "InternalError", "admission webhook denied the request: it has no running vm")
+            if created
+            else None
+        )
+
+    async with program.live():
+        await asyncio.sleep(10)
+        harvester.fault = deny
+        (name,) = by_name(harvester, LOAD_BALANCERS)
+        harvester.delete(LOAD_BALANCERS, f"vms/{name}")
+        await asyncio.sleep(HOUR)
+        assert program.address() == "10.0.0.1"
+        (message,) = [line for line in program.warnings() if "not allocated any more" in line]
+        assert "10.0.0.1" in message
+        assert "may be given to another Service" in message
+        harvester.free = ["10.0.0.1", "10.0.0.2"]
+        program.create("api")
+        await asyncio.sleep(10)
+        assert program.address("api") == "10.0.0.1"
+        assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == ""
+        assert any("10.0.0.1 is withdrawn" in line for line in not_allocated(program))
+        harvester.fault = None
+        await asyncio.sleep(HOUR)
+        assert program.address() == "10.0.0.2"
+
+
+@jumping_time
+async def test_address_that_harvester_allocates_twice_stays_and_nothing_is_deleted() -> None:
+    harvester = PoolHarvester("10.0.0.1", "10.0.0.2", "10.0.0.3")
+    program = Program(guest_server(), harvester, "demo")
+    program.create("web", "api", "db")
+    async with program.live():
+        await asyncio.sleep(10)
+        before = by_name(harvester, LOAD_BALANCERS).keys()
+        api = next(name for name in before if "-api-" in name)
+        address = program.address()
+        status = {"allocatedAddress": {"ip": address, "ipPool": "lan"}}
+        harvester.change(LOAD_BALANCERS, f"vms/{api}", {"status": status})
+        await asyncio.sleep(HOUR)
+        assert by_name(harvester, LOAD_BALANCERS).keys() == before
+        assert program.address() == address
+
+
+def put_node(program: Program, *addresses: str) -> None:
+    """Store a Node on network vlan7 with these addresses, its VM and the ConfigMap with its network device."""
+    place = {"name": "w1", "namespace": CLUSTER.namespace, "uid": "uid-w1"}
+    program.guest.put(NODES, node("w1", provider_id="harvester://uid-w1"))
+    vm = {"metadata": place, "spec": {}, "status": {"ready": True, "created": True}}
+    program.harvester.put(VIRTUAL_MACHINES, vm)
+    spec = {"networks": [{"name": "nic", "multus": {"networkName": "default/vlan7"}}]}
+    status = {"phase": "Running", "interfaces": [{"name": "nic", "ipAddresses": list(addresses)}]}
+    program.harvester.put(INSTANCES, {"metadata": {**place, "uid": "uid-vmi"}, "spec": spec, "status": status})
+    metadata = {"name": "harvester-nad-mapping", "namespace": "kube-system"}
+    data = {"interface-nad-mapping": '{"default/vlan7":"enp2s0"}'}
+    program.guest.put(CONFIG_MAPS, {"metadata": metadata, "data": data})
+
+
+SUBNETS: dict[str, tuple[tuple[str, ...], str, bool]] = {
+    "no node is in the subnet": (("10.7.0.5",), "255.255.255.0", True),
+    "only the virtual IP is in the subnet": (("10.7.0.5", "10.0.0.1"), "255.255.255.0", True),
+    "a node is in the subnet": (("10.7.0.5", "10.0.0.9"), "255.255.255.0", False),
+    "the addresses of the nodes are not known": ((), "255.255.255.0", False),
+    "the pool has one address": (("10.7.0.5",), "255.255.255.255", False),
+    "the pool has no mask": (("10.7.0.5",), "", False),
+}
+
+
+@pytest.mark.parametrize(("nodes", "mask", "warned"), SUBNETS.values(), ids=SUBNETS.keys())
+@jumping_time
+async def test_address_from_a_pool_of_another_subnet_is_reported(
+    nodes: tuple[str, ...], mask: str, *, warned: bool
+) -> None:
+    harvester = PoolHarvester("10.0.0.1")
+    harvester.mask = mask
+    program = Program(guest_server(), harvester, "demo")
+    put_node(program, *nodes)
+    program.put(service(annotations={NETWORK: "vlan7"}))
+    async with program.live():
+        await asyncio.sleep(HOUR)
+        assert program.address() == "10.0.0.1"
+    text = "10.0.0.1 comes from IP pool lan (10.0.0.0/24), but no node has an address of that subnet in network"
+    assert [text in one for one in program.warnings()] == [True] * warned

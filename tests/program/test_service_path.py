@@ -1,0 +1,46 @@
+"""The modules that a plain Service passes through, from its creation to its announced address."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from tests.worlds.clock import jumping_time
+from tests.worlds.program_world import Harvester, Program, guest_server
+
+MAX_MODULES = 18
+"""Without those below the plans. It can only decrease; the goal is 12."""
+BELOW_PLANS = ("kube.", "model.", "names", "errors", "netip", "redaction")
+
+
+@contextmanager
+def modules_called() -> Iterator[set[str]]:
+    """Collect the modules of the product whose functions are called in the block."""
+    modules: set[str] = set()
+
+    def collect(frame: FrameType, event: str, _argument: object) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if event == "call" and module.startswith("harvester_ccm."):
+            modules.add(module.removeprefix("harvester_ccm."))
+
+    sys.setprofile(collect)
+    try:
+        yield modules
+    finally:
+        sys.setprofile(None)
+
+
+@jumping_time
+async def test_plain_service_passes_through_few_modules() -> None:
+    program = Program(guest_server(), Harvester(), "demo")
+    async with program.live():
+        await asyncio.sleep(5)
+        with modules_called() as modules:
+            program.create("web")
+            await asyncio.sleep(1)
+        assert program.address()
+    decided = sorted(module for module in modules if not module.startswith(BELOW_PLANS))
+    assert len(decided) <= MAX_MODULES, decided

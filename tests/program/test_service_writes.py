@@ -1,0 +1,158 @@
+"""Writes of the Service controller that fail, conflict, get no response or have no effect."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, LB_SERVICE_UID, LB_SERVICE_UUID
+from tests.worlds.builders import UID, allocated, served, service
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import document_of, page, refused
+from tests.worlds.program_world import Harvester, Program, guest_server
+
+KEY = "shop/web"
+
+
+def new_program(*services: Any, balancer: Any = None) -> Program:
+    """Return a program with these Services and this load balancer."""
+    program = Program(guest_server(), Harvester(), "demo")
+    for one in services:
+        program.put(one)
+    if balancer is not None:
+        program.harvester.put(LOAD_BALANCERS, document_of(balancer))
+    return program
+
+
+FAILURES: dict[str, tuple[CCMError, str, bool]] = {
+    "denied by the webhook": (
+        refused(500, "InternalError", 'admission webhook "v" denied the request: listener has duplicate name x'),
+        "SyncLoadBalancerFailed",
+        True,
+    ),
+    "forbidden": (refused(403, "Forbidden", "no"), "HarvesterUnavailable", True),
+    "busy": (refused(503, "ServiceUnavailable", "busy"), "HarvesterUnavailable", False),
+    "unreachable": (Unreachable("no route"), "HarvesterUnavailable", False),
+}
+
+
+@pytest.mark.parametrize(("error", "reason", "at_once"), FAILURES.values(), ids=FAILURES.keys())
+@jumping_time
+async def test_failed_creation_is_reported_once_and_retried(error: CCMError, reason: str, at_once: bool) -> None:
+    """An error that can pass is reported if it is repeated, any other at once."""
+    program = new_program()
+    once = [error]
+    program.harvester.fault = lambda call: once.pop() if once and call.verb == "POST" else None
+    async with program.live():
+        await asyncio.sleep(1)
+        program.create("web")
+        await asyncio.sleep(60)
+        assert program.address()
+        assert program.reasons() == ([f"web: {reason}"] if at_once else [])
+        program.harvester.fault = lambda call: error if call.verb == "POST" else None
+        program.create("api")
+        await asyncio.sleep(600)
+        assert [one for one in program.reasons() if "api" in one] == [f"api: {reason}"]
+        program.harvester.fault = None
+        await asyncio.sleep(60)
+        assert program.address("api")
+
+
+@jumping_time
+async def test_responses_are_used_before_the_watch_delivers_the_changes() -> None:
+    program = new_program()
+    for server in (program.guest, program.harvester):
+        server.watch_lag = lambda _watch: 3.0
+    async with program.live():
+        await asyncio.sleep(5)
+        program.create("web")
+        await asyncio.sleep(60)
+        assert program.address()
+    assert [line.partition(" ")[0] for line in program.harvester.writes()] == ["POST", "PUT"]
+    assert len(program.guest.writes("/services/")) == 2
+
+
+@jumping_time
+async def test_no_load_balancer_is_created_for_a_service_without_the_finalizer() -> None:
+    program = new_program(service())
+    # Accepted without an effect, as by a webhook that removes finalizers.
+    program.guest.deaf_to = lambda call: call.verb == "PATCH"
+    async with program.live():
+        await asyncio.sleep(600)
+    assert program.harvester.writes() == []
+
+
+@pytest.mark.parametrize("stored", ["finalizer", "UID"])
+@jumping_time
+@pytest.mark.guarantee("Fields of other controllers survive")
+async def test_service_that_changed_since_it_was_read_is_not_overwritten(stored: str) -> None:
+    """A patch of finalizers carries the resourceVersion, and every patch carries the UID."""
+    program = new_program()
+    async with program.live():
+        await asyncio.sleep(5)
+        program.guest.lagging = True
+        program.put(service())
+        lines, program.guest._untold = program.guest._untold, []
+        if stored == "finalizer":
+            program.change(metadata={"finalizers": ["example.com/keep"]})
+        else:
+            program.put(service(uid="another"))
+        before = program.service()
+        for collection, kind, document in lines:
+            program.guest._deliver(collection, kind, document)
+        await asyncio.sleep(30)
+        assert program.service() == before
+        program.guest.catch_up()
+        await asyncio.sleep(60)
+        assert program.address()
+        assert set(before["metadata"]["finalizers"]) < set(program.service()["metadata"]["finalizers"])
+
+
+@jumping_time
+async def test_404_page_of_a_proxy_does_not_mean_that_an_object_is_deleted() -> None:
+    program = new_program(served(), balancer=allocated())
+    async with program.live():
+        await asyncio.sleep(5)
+        program.harvester.fault = lambda call: page() if call.verb == "DELETE" else None
+        program.guest.delete(SERVICES, KEY)
+        await asyncio.sleep(60)
+        assert KEY in program.guest.of(SERVICES)
+        program.guest.fault = lambda call: page() if call.verb == "PATCH" else None
+        program.create("new")
+        program.harvester.fault = None
+        await asyncio.sleep(60)
+        assert KEY in program.guest.of(SERVICES)
+        program.guest.fault = None
+        await asyncio.sleep(60)
+        assert program.address("new")
+    assert list(program.guest.of(SERVICES)) == ["shop/new"]
+    assert len(program.harvester.of(LOAD_BALANCERS)) == 1
+
+
+@jumping_time
+async def test_load_balancer_of_a_provider_before_0_2_is_adopted_under_its_name() -> None:
+    earlier = allocated(
+        name="kubernetes-shop-web-1234",
+        labels={LB_SERVICE_NAMESPACE: "", LB_SERVICE_NAME: ""},
+        annotations={LB_SERVICE_UID: "", LB_OWNER: "", LB_SERVICE_UUID: UID},
+    )
+    program = new_program(served(), balancer=earlier)
+    async with program.live():
+        await asyncio.sleep(600)
+    assert [line.rpartition("/")[2] for line in program.harvester.writes()] == ["kubernetes-shop-web-1234"]
+
+
+@jumping_time
+async def test_new_service_of_the_same_name_gets_its_own_events() -> None:
+    program = new_program(service(spec={"ipFamilies": ["IPv6"]}))
+    async with program.live():
+        await asyncio.sleep(60)
+        assert program.reasons() == ["web: SyncLoadBalancerFailed"]
+        program.put(service(uid="another", spec={"ipFamilies": ["IPv6"]}))
+        await asyncio.sleep(60)
+    assert program.reasons() == ["web: SyncLoadBalancerFailed"] * 2

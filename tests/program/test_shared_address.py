@@ -1,0 +1,98 @@
+"""Services that share the address of a primary Service, while writes are slow."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
+from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
+from tests.worlds.clock import jumping_time, until
+from tests.worlds.memory_server import document_of
+from tests.worlds.program_world import Harvester, Program, guest_server
+
+SLOW = 10.0
+SHARED: dict[str, Any] = {"annotations": {PRIMARY_SERVICE: "shop/web"}, "ports": [{"port": 9}]}
+
+
+def with_primary() -> Program:
+    """Return a program with a primary Service that has its address."""
+    program = Program(guest_server(), Harvester(), CLUSTER.name, "--concurrent-service-syncs=16")
+    program.put(served())
+    program.harvester.put(LOAD_BALANCERS, document_of(allocated()))
+    return program
+
+
+def slow_patches(program: Program, name: str) -> None:
+    """Delay the patches of a Service from now on."""
+    path = f"/services/{name}"
+    program.guest.delay = lambda call: SLOW if call.verb == "PATCH" and path in call.path else 0.002
+
+
+@jumping_time
+async def test_one_of_two_secondaries_with_one_port_gets_the_address() -> None:
+    program = with_primary()
+    async with program.live():
+        await asyncio.sleep(1)
+        slow_patches(program, "newer")
+        program.put(service("newer", uid="2", created="2026-01-02T00:00:00Z", **SHARED))
+        await asyncio.sleep(1)
+        program.put(service("older", uid="1", created="2026-01-01T00:00:00Z", **SHARED))
+        await asyncio.sleep(100)
+        assert (program.address("newer"), program.address("older")) == ("", ADDRESS)
+        assert "newer: AddressSharingRejected" in program.reasons()
+        program.guest.delete(SERVICES, "shop/older")
+        await asyncio.sleep(3 * SLOW)
+        assert program.address("newer") == ADDRESS
+
+
+@jumping_time
+@pytest.mark.guarantee("An announced address is never released")
+async def test_secondary_that_appears_during_the_withdrawal_keeps_the_load_balancer() -> None:
+    """It appears if a former leader sent its patch before it lost the Lease."""
+    program = with_primary()
+    async with program.live():
+        await asyncio.sleep(1)
+        slow_patches(program, "web")
+        program.guest.delete(SERVICES, "shop/web")
+        await asyncio.sleep(1)
+        program.put(served("other", uid="2", labels={PRIMARY_SERVICE_LABEL: "shop.web"}, **SHARED))
+        await asyncio.sleep(100)
+        assert program.harvester.writes("/loadbalancers/") == []
+        assert "web: DeletionPending" in program.reasons()
+        program.guest.delete(SERVICES, "shop/other")
+        await until(lambda: "shop/web" not in program.guest.of(SERVICES), seconds=100)
+    assert program.harvester.of(LOAD_BALANCERS) == {}
+
+
+@jumping_time
+async def test_deletion_of_a_primary_waits_for_the_patch_of_a_secondary() -> None:
+    program = with_primary()
+    async with program.live():
+        await asyncio.sleep(1)
+        slow_patches(program, "other")
+        program.put(service("other", uid="2", **SHARED))
+        await asyncio.sleep(1)
+        program.guest.delete(SERVICES, "shop/web")
+        await asyncio.sleep(3 * SLOW)
+        assert program.address("other") == ADDRESS
+        assert program.harvester.writes("/loadbalancers/") == [], "the secondary has the address now"
+
+
+@jumping_time
+async def test_former_secondary_that_becomes_a_primary_does_not_share_the_old_address() -> None:
+    """It has the address until its own load balancer gets one."""
+    program = with_primary()
+    program.harvester.paused = True  # type: ignore[attr-defined]  # its own class
+    program.put(service("former", uid="2", **SHARED))
+    async with program.live():
+        await asyncio.sleep(5)
+        assert program.address("former") == ADDRESS
+        program.change("former", metadata={"annotations": {PRIMARY_SERVICE: None}})
+        program.put(service("new", uid="3", ports=[{"port": 10}], annotations={PRIMARY_SERVICE: "shop/former"}))
+        await asyncio.sleep(30)
+        assert program.address("new") == program.annotations("new").get("kube-vip.io/loadbalancerIPs") == ""
