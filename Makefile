@@ -47,7 +47,7 @@ demo: binaries ## show Services that get addresses, on one machine: animated on 
 
 .PHONY: recording
 recording: binaries #- record the demo as docs/images/demo.svg
-	@$(BIN)/python -m devenv.demo --film docs/images/demo.svg
+	@$(BIN)/python -m devenv.demo --recording docs/images/demo.svg
 
 .PHONY: dev
 dev: $(READY) ## start two clusters and the controller for manual work; FAULT=no-pool starts with a fault
@@ -145,8 +145,9 @@ e2e-kind: $(READY) #- test image and chart on kind clusters; requires Docker, ki
 	PYTHON=$(BIN)/python scripts/e2e_kind.sh
 
 .PHONY: e2e-kube-vip
-e2e-kube-vip: binaries #- run the controller next to kube-vip; requires Linux and root
-	@$(BIN)/python -m devenv.realkubevip
+e2e-kube-vip: $(READY) #- run the controller next to kube-vip; requires Linux and root
+	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-vip > /dev/null
+	@unshare --net $(BIN)/python -m devenv.realkubevip
 
 .PHONY: e2e-kubelet
 e2e-kubelet: binaries #- run the controller next to kubelets without containers; builds the kubelet once

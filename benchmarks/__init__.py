@@ -1,4 +1,4 @@
-"""How fast the program is and what it costs, on real API servers, beside what these alone need for the same.
+"""Speed and cost of the controller on real API servers, next to what the API servers alone need in the same run.
 
-``python -m benchmarks`` prints one table; ``docs/contributing/benchmarks.md`` says what the rows mean.
+``python -m benchmarks`` prints one table, which ``docs/contributing/benchmarks.md`` explains.
 """

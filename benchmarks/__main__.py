@@ -1,6 +1,6 @@
-"""``python -m benchmarks``: measure the program on this machine and print one table.
+"""``python -m benchmarks``: measure the controller on this machine and print one table.
 
-Exits with 0 whatever the numbers are, and with 1 if something could not run.
+Exits with 0 whatever the values are, and with 1 if a measurement failed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from pathlib import Path
 import structlog
 
 import harvester_ccm
-from benchmarks import handover, nodes, services
-from benchmarks.arena import open_arena
+from benchmarks import nodes, services
+from benchmarks.environment import open_environment
 from benchmarks.table import HEADING, Row
 from devenv.process import DevenvError, run_directory
 from devenv.stage import Scene
 from harvester_ccm.errors import CCMError
+
+NODES, RATE_SERVICES = 100, 300
+"""Of a run without options."""
 
 
 def main() -> int:
@@ -31,64 +34,53 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure harvester-ccm on this machine.")
     parser.add_argument("--services", type=int, metavar="COUNT", help="only this number of Services, at a steady rate")
     parser.add_argument("--nodes", type=int, metavar="COUNT", help="only this number of Nodes")
-    parser.add_argument("--handovers", type=int, metavar="COUNT", help="only this number of handovers")
-    parser.add_argument("--keep", action="store_true", help="keep logs and data")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    # As in the image: a program that compiles itself starts later and never returns the memory for it.
+    # As in the image: a process that compiles modules starts later and does not return the memory for it.
     compileall.compile_dir(Path(harvester_ccm.__file__).parent, quiet=1)
-    parts = {"services": options.services, "nodes": options.nodes, "handovers": options.handovers}
-    if not any(parts.values()):
-        parts = {"default": 1, "services": 300, "nodes": 100, "handovers": 20}
     try:
-        with run_directory("benchmarks", keep=options.keep) as directory:
+        with run_directory("benchmarks") as directory:
             print(f"{_machine()}\n\n{HEADING}", flush=True)
-            for part, count in parts.items():
-                if count:
-                    asyncio.run(_print(part, count, directory / part))
+            asyncio.run(_print(directory, options.services, options.nodes))
     except (CCMError, DevenvError, TimeoutError, RuntimeError) as error:
         print(f"benchmarks could not run: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _print(part: str, count: int, directory: Path) -> None:
-    """Measure one part on clusters of its own and print its rows."""
+async def _print(directory: Path, service_count: int | None, node_count: int | None) -> None:
     scene = await asyncio.to_thread(Scene.start, directory, audit=True)
     try:
-        async for row in _measure(part, count, scene, directory):
+        async for row in _measure(scene, directory, service_count, node_count):
             print(row.line(), flush=True)
     finally:
         scene.stop()
 
 
-async def _measure(part: str, count: int, scene: Scene, directory: Path) -> AsyncIterator[Row]:
-    if part == "handovers":
-        async for row in handover.measure(scene, directory, count):
-            yield row
-        return
-    async with open_arena(scene, directory) as arena:
-        if part == "services":
-            await arena.start()
-        rows = {
-            "default": lambda: services.measure(arena),
-            "services": lambda: services.measure_rate(arena, count),
-            "nodes": lambda: nodes.measure(arena, count),
-        }[part]()
-        async for row in rows:
-            yield row
+async def _measure(
+    scene: Scene, directory: Path, service_count: int | None, node_count: int | None
+) -> AsyncIterator[Row]:
+    is_default = not (service_count or node_count)
+    async with open_environment(scene, directory) as environment:
+        if is_default:
+            async for row in services.measure(environment):
+                yield row
+        if is_default or service_count:
+            async for row in services.measure_rate(environment, service_count or RATE_SERVICES):
+                yield row
+        if is_default or node_count:
+            async for row in nodes.measure(environment, node_count or NODES):
+                yield row
 
 
 def _machine() -> str:
     """Return processor, cores, load and versions in one line."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    model = next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
-    )
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return (
-        f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start, "
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
+        f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
+        f"start, {platform.system()} {platform.release()}, Python {platform.python_version()}"
     )
 
 

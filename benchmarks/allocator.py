@@ -1,11 +1,11 @@
-"""An instant allocator in the place of Harvester's load balancer controller.
+"""An instant allocator instead of Harvester's load balancer controller.
 
-It answers every new LoadBalancer with one write: an address, the Ready condition and the controller's finalizer; one
-that is being deleted loses the finalizer. One name always gets the same address, as in Harvester. What remains of a
-measured time is that of the program and of the API servers.
+It responds to each new LoadBalancer with one write: an address, the Ready condition and the controller's finalizer. It
+removes the finalizer of a LoadBalancer that is being deleted. One name always gets the same address, as in Harvester.
+The rest of a measured time is spent in the controller and in the API servers.
 
-``python -m benchmarks.allocator KUBECONFIG NAMESPACE`` runs until it is ended. It is a process of its own, so that it
-shares no interpreter lock with the load.
+``python -m benchmarks.allocator KUBECONFIG NAMESPACE`` is a separate process, because the load would share its
+interpreter lock.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from devenv.watch import Document, Mirror
 from harvester_ccm.errors import Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.names import LB_CONTROLLER_FINALIZER, VM_NAME
+from harvester_ccm.names import LB_CONTROLLER_FINALIZER
 
 FIRST_ADDRESS: Final = ipaddress.IPv4Address("198.18.0.1")
-"""In the network that RFC 2544 reserves for benchmarks; nothing is ever sent to it."""
+"""In the network that RFC 2544 reserves for benchmarks. No packet is sent to it."""
 
 
-def answered(document: Document, address: str) -> Document | None:
-    """Return the load balancer as Harvester writes it next, or None if nothing is left to do."""
+def allocated(document: Document, address: str) -> Document | None:
+    """Return the load balancer as Harvester writes it next, or None if there is nothing to write."""
     metadata, status = document["metadata"], document.get("status") or {}
     finalizers = set(metadata.get("finalizers") or ())
     if metadata.get("deletionTimestamp"):
@@ -37,17 +37,14 @@ def answered(document: Document, address: str) -> Document | None:
         return {**document, "metadata": {**metadata, "finalizers": sorted(finalizers - {LB_CONTROLLER_FINALIZER})}}
     if (status.get("allocatedAddress") or {}).get("ip"):
         return None
-    allocated = {"ip": address, "ipPool": "benchmark", "mask": "255.254.0.0", "gateway": "198.19.255.254"}
-    status = {**status, "allocatedAddress": allocated, "conditions": [{"type": "Ready", "status": "True"}]}
-    if document["spec"].get("workloadType") != "cluster":
-        status["address"] = address
-        status["backendServers"] = (document["spec"].get("backendServerSelector") or {}).get(VM_NAME, [])
+    address_status = {"ip": address, "ipPool": "benchmark", "mask": "255.254.0.0", "gateway": "198.19.255.254"}
+    status = {**status, "allocatedAddress": address_status, "conditions": [{"type": "Ready", "status": "True"}]}
     finalizers |= {LB_CONTROLLER_FINALIZER}
     return {**document, "metadata": {**metadata, "finalizers": sorted(finalizers)}, "status": status}
 
 
 class Allocator:
-    """Answers every load balancer of one namespace, all of them at once."""
+    """Responds to all load balancers of one namespace at once."""
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         self._client = client
@@ -59,17 +56,17 @@ class Allocator:
 
     def _changed(self, _before: Document | None, after: Document | None) -> None:
         if after is not None:
-            task = asyncio.create_task(self._answer(after))
+            task = asyncio.create_task(self._allocate(after))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, document: Document) -> None:
+    async def _allocate(self, document: Document) -> None:
         name = document["metadata"]["name"]
         address = self._addresses.setdefault(name, str(FIRST_ADDRESS + len(self._addresses)))
-        wanted = answered(document, address)
-        if wanted is not None:
+        body = allocated(document, address)
+        if body is not None:
             try:
-                await self._client.replace(LOAD_BALANCERS, name, wanted, namespace=self._namespace)
+                await self._client.replace(LOAD_BALANCERS, name, body, namespace=self._namespace)
             except (Conflict, NotFound):
                 return  # the next event has the newer object
 

@@ -1,16 +1,11 @@
-"""Requests of the program, read from the audit logs of the API servers."""
+"""The number of requests of the controller, from the audit logs of the API servers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import msgspec
-
-WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -19,11 +14,6 @@ class _User(msgspec.Struct, frozen=True):
 
 class _Reference(msgspec.Struct, frozen=True):
     resource: str = ""
-    name: str = ""
-
-
-class _Status(msgspec.Struct, frozen=True):
-    code: int = 0
 
 
 class _Entry(msgspec.Struct, frozen=True, rename="camel"):
@@ -31,57 +21,32 @@ class _Entry(msgspec.Struct, frozen=True, rename="camel"):
     verb: str = ""
     user: _User = _User()
     object_ref: _Reference | None = None
-    response_status: _Status | None = None
-    request_received_timestamp: datetime | None = None
-    stage_timestamp: datetime | None = None
 
 
 _decode = msgspec.json.Decoder(_Entry).decode
 
 
-@dataclass(frozen=True)
-class Request:
-    """One request, as the API server understood it. Times are seconds since the epoch, by the server's clock."""
-
-    client: str
-    verb: str
-    """As in RBAC: get, list, create, update, patch, delete."""
-    resource: str
-    name: str
-    code: int
-    received: float
-    answered: float
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.resource} {self.name} by {self.client}"
-
-
 class AuditLog:
-    """The audit log of one API server, as the requests of some users. Watches are left out."""
+    """The audit log of one API server, as the requests of one user without watches and Leases."""
 
-    def __init__(self, path: Path, clients: Mapping[str, str]) -> None:
-        """``clients``: name of a client by its user name at the server."""
+    def __init__(self, path: Path, user: str) -> None:
         self._path = path
-        self._clients = clients
+        self._user = user
 
     def position(self) -> int:
-        """Return where the log ends now."""
+        """Return the current size of the log in bytes."""
         return self._path.stat().st_size if self._path.exists() else 0
 
-    def since(self, position: int = 0) -> list[Request]:
-        """Return the requests that were logged after ``position``, in the order of their arrival."""
+    def count(self, position: int) -> int:
+        """Return the number of requests that were logged after ``position``."""
+        return sum(self._counts(entry) for entry in self._entries(position))
+
+    def _entries(self, position: int) -> Iterator[_Entry]:
         with self._path.open("rb") as stream:
             stream.seek(position)
-            lines = [line for line in stream if line.endswith(b"\n")]
-        found = (self._request_of(_decode(line)) for line in lines)
-        return sorted((one for one in found if one is not None), key=lambda one: one.received)
+            yield from (_decode(line) for line in stream if line.endswith(b"\n"))
 
-    def _request_of(self, entry: _Entry) -> Request | None:
-        client = self._clients.get(entry.user.username)
-        received, answered = entry.request_received_timestamp, entry.stage_timestamp
-        if client is None or entry.stage != "ResponseComplete" or entry.verb == "watch" or not (received and answered):
-            return None
-        about, status = entry.object_ref or _Reference(), entry.response_status or _Status()
-        return Request(
-            client, entry.verb, about.resource, about.name, status.code, received.timestamp(), answered.timestamp()
-        )
+    def _counts(self, entry: _Entry) -> bool:
+        is_lease = entry.object_ref is not None and entry.object_ref.resource == "leases"
+        is_complete = entry.stage == "ResponseComplete" and entry.verb != "watch"
+        return entry.user.username == self._user and is_complete and not is_lease

@@ -1,4 +1,4 @@
-"""The one table of the benchmarks: what was measured, what the API servers alone need for it, and the ratio. Pure."""
+"""The table: a measured value, the value of the API servers alone, and the ratio. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ HEADING: Final = f"{'':{WIDTH}}{'measured':>12}{'API servers alone':>20}{'ratio'
 
 @dataclass(frozen=True)
 class Row:
-    """One number."""
+    """One measured value."""
 
-    what: str
+    title: str
     value: float
     unit: str = ""
     """Empty for counts."""
     alone: float | None = None
-    """The same number for a client that decides nothing and sends the same requests to the same servers."""
+    """The value of a client that sends the same requests to the same servers without any decision."""
 
     def line(self) -> str:
-        """Return it as a line under ``HEADING``."""
+        """Return the line under ``HEADING``."""
         alone = "" if self.alone is None else _text(self.alone, self.unit)
         ratio = f"{self.value / self.alone:.2f}" if self.alone else ""
-        return f"{self.what:{WIDTH}}{_text(self.value, self.unit):>12}{alone:>20}{ratio:>8}".rstrip()
+        return f"{self.title:{WIDTH}}{_text(self.value, self.unit):>12}{alone:>20}{ratio:>8}".rstrip()
 
 
 def _text(value: float, unit: str) -> str:

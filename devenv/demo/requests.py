@@ -7,25 +7,25 @@ import socket
 from typing import Final
 
 ANSWER_SECONDS: Final = 30.0
-"""Longest time from the announcement of an address to its first answer."""
+"""Timeout from the announcement of an address to its first response."""
 TRY_SECONDS: Final = 0.5
 PAUSE_SECONDS: Final = 0.05
 
 
 async def ask(protocol: str, address: str, port: int) -> str:
-    """Return what a TCP port answers to ``GET /``, or a UDP port to a datagram. Raises TimeoutError."""
+    """Return the response of a TCP port to ``GET /``, or of a UDP port to a datagram. Raises TimeoutError."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             while (answer := await ask_once(protocol, address, port)) is None:  # noqa: ASYNC110 - a server has no event
                 await asyncio.sleep(PAUSE_SECONDS)
     except TimeoutError:
-        question = "does another program, or a second demo, use that port?"
-        raise TimeoutError(f"{address}:{port}/{protocol} does not answer: {question}") from None
+        question = "does another process, or a second demo, use that port?"
+        raise TimeoutError(f"{address}:{port}/{protocol} does not respond: {question}") from None
     return answer
 
 
 async def ask_once(protocol: str, address: str, port: int, *, within: float = TRY_SECONDS) -> str | None:
-    """Return the answer to one request, or None if there is none within this time in seconds."""
+    """Return the response to one request, or None if there is none within this time in seconds."""
     try:
         async with asyncio.timeout(within):
             answer = await (_ask_tcp if protocol == "TCP" else _ask_udp)(address, port)

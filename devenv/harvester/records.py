@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 from devenv.harvester.queue import TokenBucket
 from devenv.watch import Document, Mirror, documents
-from harvester_ccm.errors import Conflict
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.meta import Resource
 
@@ -32,22 +30,14 @@ class Records(Mirror):
         super().__init__(client, resource)
         self._bucket = bucket
         self._lags = lags
-        self.written: Counter[str] = Counter()
-        """Replacements that worked, by resource, and those that met a conflict."""
 
     async def put(self, document: Document) -> Document:
         """Write a whole object back. Raises Conflict when it is not the stored version, NotFound when it is gone."""
         metadata = document["metadata"]
         await self._bucket.take()
-        plural = self.resource.plural
-        try:
-            answer = await self.client.replace(
-                self.resource, metadata["name"], document, namespace=metadata.get("namespace")
-            )
-        except Conflict:
-            self.written[f"{plural} conflict"] += 1
-            raise
-        self.written[plural] += 1
+        answer = await self.client.replace(
+            self.resource, metadata["name"], document, namespace=metadata.get("namespace")
+        )
         if not self._lags and not metadata.get("deletionTimestamp"):
             # The answer to the write that drops the last finalizer shows an object that is already gone.
             self.note(answer)

@@ -1,4 +1,4 @@
-"""The demo on a terminal: Ctrl-C restores the terminal and leaves nothing, and all acts end well."""
+"""The demo on a terminal and as a recording: Ctrl-C restores the terminal and leaves nothing; all acts succeed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from devenv.demo import show
-from devenv.demo.film import Film
 from devenv.demo.play import open_stage
+from devenv.demo.recording import Recording
 from devenv.logfile import logs_to
 from devenv.stage import Scene
 from tests.e2e.conftest import clear
@@ -40,20 +40,20 @@ def test_interrupted_show_leaves_nothing_and_restores_the_terminal(tmp_path: Pat
     assert left_behind(tmp_path) == []
 
 
-async def test_film_has_all_acts(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer Services in the crowd and a shorter Lease than ``make recording``."""
-    monkeypatch.setattr(show, "HOW_MANY", 10)
-    film = Film()
+async def test_recording_has_all_acts(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer Services in the crowd and a shorter Lease than in ``make recording``."""
+    monkeypatch.setattr(show, "CROWD_SIZE", 10)
+    recording = Recording()
     with logs_to(tmp_path / "emulators.log"):
         try:
             async with open_stage(scene, tmp_path) as stage:
-                summary = await show.play(show.Show(stage, film, partial(stage.run, flags=SHORT_LEASE)))
+                summary = await show.play(show.Show(stage, recording, partial(stage.run, flags=SHORT_LEASE)))
         finally:
             clear(scene)
-    for number, words in enumerate(("A typo was reported", "10 Services served", "Leader killed", "requests answered")):
+    for number, words in enumerate(("A typo was reported", "10 addresses after", "Leader killed", "requests answered")):
         assert words in summary[number]
     assert "0 load balancers, 0 addresses left" in summary[-1]
-    svg = film.svg("all acts")
+    svg = recording.svg("all acts")
     for words in (
         "127.77.0.",
         "InvalidAnnotation",

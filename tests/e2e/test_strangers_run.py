@@ -78,7 +78,7 @@ def commands_in(lines: list[str], *beginnings: str) -> list[str]:
 async def test_stranger_finds_five_faults(tmp_path: Path) -> None:
     async with demo(tmp_path, "--keep", "--fault", "no-pool") as process:
         stranger = Stranger(process)
-        said = await stranger.read_until("Ctrl-C ends all of it")
+        said = await stranger.read_until("Ctrl-C stops everything")
         stranger.enter(*commands_in(said, ". "))
         for line in commands_in(said, "kubectl get", "kubectl --context", "curl", "harvester-ccm explain"):
             output = await stranger.paste(f"{line} && echo WORKED")

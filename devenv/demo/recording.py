@@ -1,7 +1,7 @@
-"""Frames of a terminal as one SVG that plays by itself, without fonts or anything else from elsewhere.
+"""Frames of a terminal as one animated SVG, without references to other files.
 
-The frames are one below the other on a strip, and a style sheet moves the strip. A viewer without style sheets, and
-a reader who prefers less motion, gets the last frame.
+The frames are below each other on a strip, and a style sheet moves the strip. A viewer without style sheets, or with
+reduced motion, shows the last frame.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import io
 import re
 from html import escape
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final
 
 from rich.console import Console, RenderableType
 from rich.terminal_theme import TerminalTheme
@@ -33,55 +33,51 @@ THEME: Final = TerminalTheme(
 FONTS: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
 MARGIN: Final = 12
 """Around the text, in units of the picture."""
-_PARTS: Final = "{styles}\0{backgrounds}\0{matrix}\0{terminal_width}\0{terminal_height}"
+_FORMAT: Final = "{styles}\0{backgrounds}\0{matrix}\0{terminal_width}\0{terminal_height}"
 _SURPLUS: Final = re.compile(r' clip-path="[^"]*"|<text [^>]*>\n</text>')
 """Written by rich, without a visible effect."""
 _RULE: Final = re.compile(r"\.(\S+) \{ (.*) \}")
 
 
-class _Frame(NamedTuple):
-    body: str
-    seconds: float
-
-
-class Film:
-    """Frames in the order in which they were taken."""
+class Recording:
+    """Frames in the order of their addition."""
 
     def __init__(self) -> None:
-        self._frames: list[_Frame] = []
+        self._bodies: list[str] = []
+        self._seconds: list[float] = []
         self._classes: dict[str, str] = {}
         """Style rules and the names of their classes, shared by all frames."""
         self._width = self._height = 0.0
 
-    def take(self, picture: RenderableType, seconds: float) -> None:
+    def add(self, picture: RenderableType, seconds: float) -> None:
         """Add a frame that is shown for this time."""
         console = Console(
             file=io.StringIO(), record=True, width=SIZE[0], height=SIZE[1], force_terminal=True,
             color_system="truecolor", legacy_windows=False, _environ={},
         )  # fmt: skip
         console.print(picture, end="")
-        made = console.export_svg(theme=THEME, code_format=_PARTS, unique_id=f"f{len(self._frames)}", title="")
-        styles, backgrounds, matrix, width, height = made.split("\0")
+        exported = console.export_svg(theme=THEME, code_format=_FORMAT, unique_id=f"f{len(self._bodies)}", title="")
+        styles, backgrounds, matrix, width, height = exported.split("\0")
         body = _SURPLUS.sub("", backgrounds + matrix).replace("&#160;", " ")
         for own, rule in _RULE.findall(styles):
             shared = self._classes.setdefault(rule, f"c{len(self._classes)}")
             body = body.replace(f'class="{own}"', f'class="{shared}"')
         self._width, self._height = float(width) + 2 * MARGIN, float(height) + 2 * MARGIN
-        self._frames.append(_Frame(body, seconds))
+        self._bodies.append(body)
+        self._seconds.append(seconds)
 
     def svg(self, title: str) -> str:
-        """Return the film. ``title`` is read out in its place."""
-        width, height, number = self._width, self._height, len(self._frames)
+        """Return the animation. ``title`` is its alternative text."""
+        width, height, total = self._width, self._height, sum(self._seconds)
         strip = "\n".join(
-            f'<g transform="translate({MARGIN} {index * height + MARGIN:g})">{frame.body}</g>'
-            for index, frame in enumerate(self._frames)
+            f'<g transform="translate({MARGIN} {index * height + MARGIN:g})">{body}</g>'
+            for index, body in enumerate(self._bodies)
         )
         styles = "\n".join(f".{name} {{ {rule} }}" for rule, name in self._classes.items())
-        whole = sum(frame.seconds for frame in self._frames)
-        starts = accumulate((frame.seconds for frame in self._frames), initial=0.0)
+        starts = accumulate(self._seconds[:-1], initial=0.0)
         stops = " ".join(
-            f"{100 * start / whole:.2f}% {{ transform: translateY({-index * height:g}px); }}"
-            for index, start in zip(range(number), starts, strict=False)
+            f"{100 * start / total:.2f}% {{ transform: translateY({-index * height:g}px); }}"
+            for index, start in enumerate(starts)
         )
         return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" xml:space="preserve"
@@ -90,9 +86,9 @@ class Film:
 <style>
 text {{ font: 20px {FONTS}; white-space: pre; }}
 {styles}
-.strip {{ transform: translateY({-(number - 1) * height:g}px); }}
+.strip {{ transform: translateY({-(len(self._bodies) - 1) * height:g}px); }}
 @media (prefers-reduced-motion: no-preference) {{
-.strip {{ animation: play {whole:g}s step-end infinite; }}
+.strip {{ animation: play {total:g}s step-end infinite; }}
 }}
 @keyframes play {{ {stops} }}
 </style>
