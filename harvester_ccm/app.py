@@ -27,13 +27,12 @@ from harvester_ccm.controllers.device_mapping import NetworkMapping
 from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
-from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.orphans import OrphanCollector
 from harvester_ccm.controllers.service import ServiceCaches, ServiceController, follow_load_balancers
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import VMCache
+from harvester_ccm.controllers.vms import NodeWrites, VMCache
 from harvester_ccm.kube.client import ApiClient, WriteFence
-from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.identity import ClusterReplaced, GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
@@ -41,6 +40,7 @@ from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES, ClusterIdentity
+from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES
@@ -301,9 +301,8 @@ class Application:
             log.warning("shutdown timed out", seconds=SHUTDOWN_SECONDS, lease_held=self._elector.leading)
 
     def _emit_leadership(self, verb: str, lease: Lease) -> None:
-        reference = ObjectReference.of(LEASES, lease)
-        message = f"{self._elector.identity} {verb}"
-        self._recorder.record(reference, "Normal", Reason.LEADER, message, component="cloud-controller-manager")
+        event = EventMessage("Normal", Reason.LEADER, f"{self._elector.identity} {verb}")
+        self._recorder.emit(LEASES, lease, event, component="cloud-controller-manager")
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -6,7 +6,6 @@ seconds. Flags named "disable" are positive fields here. Pass only the group tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -21,13 +20,6 @@ LIFECYCLE_CONTROLLER: Final = "cloud-node-lifecycle-controller"
 ROUTE_CONTROLLER: Final = "node-route-controller"
 """Known to ``--controllers``, never on: Harvester has no cloud routes."""
 CONTROLLERS: Final = (NODE_CONTROLLER, LIFECYCLE_CONTROLLER, SERVICE_CONTROLLER, ROUTE_CONTROLLER)
-CONTROLLER_ALIASES: Final[Mapping[str, str]] = {
-    "cloud-node": NODE_CONTROLLER,
-    "cloud-node-lifecycle": LIFECYCLE_CONTROLLER,
-    "service": SERVICE_CONTROLLER,
-    "route": ROUTE_CONTROLLER,
-}
-"""Names of the controllers in other cloud controller managers and in the framework's metrics."""
 
 
 class OrphanPolicy(StrEnum):

@@ -16,9 +16,8 @@ from msgspec import Struct, field
 
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.guest_hostnames import HOSTNAME_SECONDS, GuestHostnames
-from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import VMCache
+from harvester_ccm.controllers.vms import NodeWrites, VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.flowcontrol import loop_time

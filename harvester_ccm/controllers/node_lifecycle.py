@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
-from harvester_ccm.controllers.node_writes import NodeWrites
-from harvester_ccm.controllers.vms import VMCache
+from harvester_ccm.controllers.vms import NodeWrites, VMCache
 from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder

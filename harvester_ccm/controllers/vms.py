@@ -1,4 +1,4 @@
-"""The caches of Nodes and VMs, and which Nodes a change enqueues.
+"""The caches of Nodes and VMs, which Nodes a change enqueues, and writes to Nodes.
 
 A change of a Node enqueues that Node. A change of a VM or its VMI enqueues the Nodes that have an identity in common
 with it. Changes that no plan reads (versions, heartbeats) enqueue nothing.
@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from harvester_ccm.controllers.field_conflict import NODE_CONFLICT
+from harvester_ccm.errors import Conflict, NotFound
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.flowcontrol import WriteRateLimiter
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.model.core import Node, parse_provider_id
+from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.plan.node.patch import NodeRequest
 from harvester_ccm.plan.node.vms import IDENTITY, identity, vm_identities, vmi_identities, vms_of
 
 NodeWake = Callable[[str], None]
@@ -81,6 +87,30 @@ class VMCache:
         for name in names:
             for callback in self._on_wake:
                 callback(name)
+
+
+class NodeWrites:
+    """Patches Nodes for all controllers within the rate limit of each Node, and stores the responses in the cache."""
+
+    def __init__(self, guest: ApiClient, nodes: Informer[Node], recorder: EventRecorder) -> None:
+        self._guest = guest
+        self._nodes = nodes
+        self._limiter = WriteRateLimiter()
+        self._recorder = recorder
+
+    async def patch(self, node: Node, request: NodeRequest, *, component: str) -> Node | float:
+        """Patch a Node and return the response, or the seconds until its rate limit permits the patch."""
+        if delay := self._limiter.delay(node.metadata.uid, terminating=node.metadata.deleting):
+            self._recorder.emit(NODES, node, NODE_CONFLICT, component=component)
+            return delay
+        try:
+            answer = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)
+        except NotFound as error:
+            # The watch delivers the deletion.
+            raise Conflict(error.answer) from error
+        self._limiter.record(node.metadata.uid)
+        self._nodes.observe(answer)
+        return answer
 
 
 def _is_equal(

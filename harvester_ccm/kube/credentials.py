@@ -24,9 +24,17 @@ import yaml
 from msgspec import Struct
 
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.credential_files import load_certificate, read_bytes
-from harvester_ccm.kube.proxy import proxy_for
-from harvester_ccm.kube.tokens import ExecToken, FileToken, FixedToken, Plugin, TokenSource, checked_token
+from harvester_ccm.kube.connection import proxy_for
+from harvester_ccm.kube.tokens import (
+    ExecToken,
+    FileToken,
+    FixedToken,
+    Plugin,
+    TokenSource,
+    checked_token,
+    load_certificate,
+    read_bytes,
+)
 from harvester_ccm.model.meta import DNS_LABEL
 from harvester_ccm.redaction import redact_text
 

@@ -9,29 +9,27 @@ queue is bounded, and an Event that the API server rejects is dropped: Events ne
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections import OrderedDict
+from contextlib import suppress
 from typing import Final
 
 import structlog
-from msgspec import Struct
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
-from harvester_ccm.errors import CCMError, ServerError, Throttled, Unreachable
+from harvester_ccm.errors import AlreadyExists, CCMError, ServerError, Throttled, Unreachable
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.flowcontrol import TokenBucket, loop_time, wall_time
+from harvester_ccm.kube.flowcontrol import WriteRateLimiter, loop_time, wall_time
 from harvester_ccm.model.core import EVENTS
-from harvester_ccm.model.meta import ObjectT, Resource
-from harvester_ccm.model.outcome import EventMessage, EventType
-from harvester_ccm.redaction import one_line, redact_text
+from harvester_ccm.model.meta import ObjectMeta, ObjectT, Resource
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.redaction import inert
 
 QUEUE_LENGTH: Final = 1000
 REPEAT_SECONDS: Final = 3600.0
 """Time since the last repetition of an Event after which it is written again; also the API server's default TTL."""
 MAX_TRACKED: Final = 20_000
 """Maximum number of Events whose last repetition is tracked."""
-MAX_BUCKETS: Final = 4096
-"""Maximum number of objects with a token bucket."""
 TRIES: Final = 5
 """Attempts to write an Event while the API server is unavailable: enough for a restart of the server."""
 FIRST_PAUSE: Final = 1.0
@@ -40,36 +38,10 @@ LONGEST_PAUSE: Final = 10.0
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
 
+_QueuedEvent = tuple[str, dict[str, object]]
+"""Namespace and body."""
+
 log = structlog.get_logger(__name__)
-
-
-class ObjectReference(Struct, frozen=True):
-    """Reference to the object that an Event concerns."""
-
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-
-    @classmethod
-    def of(cls, resource: Resource[ObjectT], item: ObjectT) -> ObjectReference:
-        """Return the reference to an object of a resource type."""
-        meta = item.metadata
-        return cls(resource.api_version, resource.kind, meta.namespace, meta.name, meta.uid)
-
-    @property
-    def event_namespace(self) -> str:
-        """Namespace of its Events; ``default`` for cluster-scoped objects."""
-        return self.namespace or "default"
-
-
-class _QueuedEvent(Struct, frozen=True, gc=False):
-    reference: ObjectReference
-    type: EventType
-    reason: str
-    message: str
-    component: str
 
 
 class EventRecorder:
@@ -81,54 +53,63 @@ class EventRecorder:
         self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(QUEUE_LENGTH)
         self._current: _QueuedEvent | None = None
         """The Event that is being written; left for ``flush`` if ``run`` is cancelled."""
-        self._last_seen: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._last_seen: dict[tuple[str, str, str], float] = {}
         """Loop time of the last repetition by UID, reason and subject, the least recent first."""
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
-        """Token buckets by the UID of the object."""
+        self._limiter = WriteRateLimiter(BURST, REFILL_SECONDS)
         self.dropped = 0
-        """Events that were not written: queue full, token bucket empty, or rejected."""
+        """Events that were not written: queue full, too many for one object, or rejected."""
 
     def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventMessage, *, component: str) -> None:
-        """Queue an Event about an object and log it, unless an equal one was emitted in the last hour."""
-        key = (item.metadata.uid, event.reason, event.subject or event.message)
-        if self._is_repeated(key):
-            return
-        reference = ObjectReference.of(resource, item)
-        if not self.record(reference, event.type, event.reason, event.message, component=component):
-            # Not emitted: the next reconcile tries again.
-            del self._last_seen[key]
-            return
-        level = log.warning if event.type == "Warning" else log.debug
-        about = {resource.kind.lower(): item.metadata.key}
-        level("event emitted", **about, reason=str(event.reason), detail=event.message)
-
-    def record(
-        self, reference: ObjectReference, event_type: EventType, reason: str, message: str, *, component: str
-    ) -> bool:
-        """Queue an Event; return False if the limit of the object or of the queue drops it.
+        """Queue an Event about an object and log it, unless an equal one was emitted in the last hour.
 
         Credentials are redacted and line ends removed, because the message can quote a server or a proxy.
         """
-        now = loop_time()
-        bucket = self._buckets.setdefault(reference.uid, TokenBucket(BURST, REFILL_SECONDS))
-        if len(self._buckets) > MAX_BUCKETS:
-            self._buckets.popitem(last=False)
-        if bucket.delay(now) or self._queue.full():
+        meta, now = item.metadata, loop_time()
+        key = (meta.uid, event.reason, event.subject or event.message)
+        last = self._last_seen.pop(key, -math.inf)
+        is_repeated = now - last < REPEAT_SECONDS
+        if not is_repeated and (self._limiter.delay(meta.uid) or self._queue.full()):
+            # Not tracked: the next reconcile tries again.
             self.dropped += 1
-            return False
-        bucket.take(now)
-        self._queue.put_nowait(_QueuedEvent(reference, event_type, reason, one_line(redact_text(message)), component))
-        return True
-
-    def _is_repeated(self, key: tuple[str, str, str]) -> bool:
-        """Record that an Event was emitted; return whether an equal one was emitted in the last hour."""
-        now = loop_time()
-        last = self._last_seen.get(key)
+            return
         self._last_seen[key] = now
-        self._last_seen.move_to_end(key)
         if len(self._last_seen) > MAX_TRACKED:
-            self._last_seen.popitem(last=False)
-        return last is not None and now - last < REPEAT_SECONDS
+            del self._last_seen[next(iter(self._last_seen))]
+        if is_repeated:
+            return
+        self._limiter.record(meta.uid)
+        self._queue.put_nowait(self._queued(resource, meta, event, component))
+        level = log.warning if event.type == "Warning" else log.debug
+        about = {resource.kind.lower(): meta.key}
+        level("event emitted", **about, reason=str(event.reason), detail=event.message)
+
+    def _queued(
+        self, resource: Resource[ObjectT], meta: ObjectMeta, event: EventMessage, component: str
+    ) -> _QueuedEvent:
+        now, namespace = wall_time(), meta.namespace or "default"
+        about = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": meta.name,
+            "uid": meta.uid,
+            **({"namespace": meta.namespace} if meta.namespace else {}),
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{meta.name}.{time.time_ns():x}", "namespace": namespace},
+            "involvedObject": about,
+            "type": event.type,
+            "reason": event.reason,
+            "message": inert(event.message),
+            "source": {"component": component, "host": self._host},
+            "reportingComponent": component,
+            "reportingInstance": self._host,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+        }
+        return namespace, body
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""
@@ -149,36 +130,12 @@ class EventRecorder:
             wait=wait_exponential_jitter(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE, jitter=FIRST_PAUSE),
             reraise=True,
         )
+        namespace, body = self._current
         try:
-            await retrying(self._write, self._current)
+            # A repetition whose first response was lost has the same name.
+            with suppress(AlreadyExists):
+                await retrying(self._client.create, EVENTS, body, namespace=namespace)
         except CCMError as error:
             self.dropped += 1
-            reason = self._current.reason
-            log.debug("event not written", reason=reason, error=str(error), request_id=error.request_id)
+            log.debug("event not written", reason=body["reason"], error=str(error), request_id=error.request_id)
         self._current = None
-
-    async def _write(self, event: _QueuedEvent) -> None:
-        reference, now = event.reference, wall_time()
-        name = f"{reference.name}.{time.time_ns():x}"
-        body = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": reference.event_namespace},
-            "involvedObject": {
-                "apiVersion": reference.api_version,
-                "kind": reference.kind,
-                "name": reference.name,
-                "uid": reference.uid,
-                **({"namespace": reference.namespace} if reference.namespace else {}),
-            },
-            "type": event.type,
-            "reason": event.reason,
-            "message": event.message[:1024],
-            "source": {"component": event.component, "host": self._host},
-            "reportingComponent": event.component,
-            "reportingInstance": self._host,
-            "count": 1,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-        }
-        await self._client.create(EVENTS, body, namespace=reference.event_namespace)

@@ -13,8 +13,6 @@ import random
 from datetime import UTC, datetime
 from typing import Final
 
-from msgspec import Struct
-
 from harvester_ccm.errors import CCMError
 
 BACKOFF_SECONDS: Final = 0.5
@@ -26,8 +24,8 @@ WRITE_BURST: Final = 20
 """Maximum number of writes for one object without a pause; a Service takes four from its creation to its address."""
 WRITE_INTERVAL_SECONDS: Final = 30.0
 """Time between two writes for an object whose burst is used up."""
-_PRUNE_ABOVE: Final = 1024
-"""Number of tracked objects above which unused buckets are removed."""
+MAX_OBJECTS: Final = 4096
+"""Maximum number of objects with a token bucket."""
 
 
 def loop_time() -> float:
@@ -55,40 +53,26 @@ def pause_after(error: BaseException | None, failures: int, *, growth: float = 2
     return min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * (growth ** min(failures - 1, _MAX_EXPONENT) + random.random()))
 
 
-class TokenBucket(Struct, gc=False):
-    """A token bucket: ``burst`` tokens, refilled by one per ``interval`` seconds. Times are of one clock."""
-
-    burst: int
-    interval: float
-    full_at: float = float("-inf")
-    """Time at which all tokens are available again."""
-
-    def delay(self, now: float, tokens: int = 1) -> float:
-        """Return the seconds until this number of tokens is available; 0 if it is."""
-        return max(0.0, self.full_at - now + (tokens - self.burst) * self.interval)
-
-    def take(self, now: float) -> None:
-        """Take one token. The bucket can become overdrawn."""
-        self.full_at = max(now, self.full_at) + self.interval
-
-
 class WriteRateLimiter:
-    """Limits the writes that concern one object, whatever their cause."""
+    """Token bucket for each object: ``burst`` writes, then one per ``interval`` seconds, whatever their cause."""
 
-    def __init__(self) -> None:
-        self._buckets: dict[str, TokenBucket] = {}
+    def __init__(self, burst: int = WRITE_BURST, interval: float = WRITE_INTERVAL_SECONDS) -> None:
+        self._burst = burst
+        self._interval = interval
+        self._full_at: dict[str, float] = {}
+        """Loop time at which the bucket of each UID is full again, the least recently used first."""
 
     def delay(self, uid: str, *, writes: int = 1, terminating: bool = False) -> float:
         """Return the seconds until this number of writes is allowed for the object with this UID.
 
         A terminating object never waits: its finalizer must not stay because of earlier writes.
         """
-        bucket = self._buckets.get(uid)
-        return 0.0 if bucket is None or terminating else bucket.delay(loop_time(), writes)
+        if terminating or uid not in self._full_at:
+            return 0.0
+        return max(0.0, self._full_at[uid] - loop_time() + (writes - self._burst) * self._interval)
 
     def record(self, uid: str) -> None:
-        """Count one write that was sent for the object."""
-        now = loop_time()
-        if len(self._buckets) > _PRUNE_ABOVE:
-            self._buckets = {uid: bucket for uid, bucket in self._buckets.items() if bucket.full_at > now}
-        self._buckets.setdefault(uid, TokenBucket(WRITE_BURST, WRITE_INTERVAL_SECONDS)).take(now)
+        """Count one write for the object. The bucket can become overdrawn."""
+        self._full_at[uid] = max(loop_time(), self._full_at.pop(uid, 0.0)) + self._interval
+        if len(self._full_at) > MAX_OBJECTS:
+            del self._full_at[next(iter(self._full_at))]

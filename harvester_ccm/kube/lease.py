@@ -73,13 +73,11 @@ class LeaderElector:
         self._name = name
         self._times = times
         self._observed: _Observed | None = None
-        self._is_current = False
-        """Whether ``_observed`` can be written back; not after a failed request."""
+        self._unanswered = False
+        """Whether a write was sent whose response was not received: ``_observed`` can be older than the Lease."""
         self._failing_since: float | None = None
         self.renewed_at = float("-inf")
         """Loop time of the last successful renewal."""
-        self.taking = False
-        """Whether a request to take the Lease was sent whose result is unknown."""
         self.identity = identity
         self.on_change: Callable[[str, Lease], None] = lambda _verb, _lease: None
         """Called with ``became leader`` or ``stopped leading`` and the Lease, for the Event."""
@@ -131,8 +129,7 @@ class LeaderElector:
         try:
             async for attempt in retrying:
                 with attempt:
-                    # After a request whose response was lost, the Lease differs from the last response.
-                    if self.taking or attempt.retry_state.attempt_number > 1:
+                    if self._unanswered or attempt.retry_state.attempt_number > 1:
                         await self._read()
                     await self._give_up()
         except CCMError as error:
@@ -176,7 +173,6 @@ class LeaderElector:
             error, request_id = str(failure), failure.request_id
         finally:
             self._log_failure(error, request_id)
-        self._is_current = False
         return False
 
     def _log_failure(self, error: str, request_id: str) -> None:
@@ -190,7 +186,7 @@ class LeaderElector:
 
     async def _take_or_renew(self) -> bool:
         exists = True
-        if not (self.leading and self._is_current):
+        if not self.leading or self._unanswered:
             try:
                 await self._read()
             except NotFound:
@@ -201,7 +197,7 @@ class LeaderElector:
         present = self._observed.spec if exists and self._observed else LeaseSpec()
         # Counted from before the request: other replicas count from when they see the write, which is later.
         started = loop_time()
-        self.taking = not renews
+        self._unanswered = True
         lease = await self._write(
             {
                 "holderIdentity": self.identity,
@@ -213,7 +209,6 @@ class LeaderElector:
             },
             exists=exists,
         )
-        self.taking = False
         self.renewed_at = started
         self._fence.deadline = self.renewal_due
         if not renews:
@@ -249,7 +244,7 @@ class LeaderElector:
             lease = msgspec.convert(document, Lease, strict=False)
             unchanged = before is not None and before.spec == lease.spec
             self._observed = _Observed(document, lease, before.since if before and unchanged else loop_time())
-        self._is_current = document is not None
+        self._unanswered = False
         if not self.leading:
             self._fence.deadline = -math.inf
         return lease

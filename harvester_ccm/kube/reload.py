@@ -15,9 +15,9 @@ import structlog
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credential_files import read_all
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.identity import ClusterReplaced
+from harvester_ccm.kube.tokens import read_all
 
 INTERVAL: Final = 2.0
 """Interval in seconds between two checks of the files."""

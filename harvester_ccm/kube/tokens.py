@@ -1,6 +1,6 @@
-"""Bearer tokens: fixed, from a file that is rotated, or from a credential plugin (client.authentication.k8s.io).
+"""Bearer tokens (fixed, from a file that is rotated, or from a credential plugin), and files with credentials.
 
-Tokens are never logged.
+Plugins are those of client.authentication.k8s.io. Tokens are never logged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import ssl
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -20,13 +20,44 @@ from typing import Annotated, Final
 import msgspec
 
 from harvester_ccm.errors import UNREADABLE, CredentialError
-from harvester_ccm.kube.credential_files import load_certificate, read_bytes
 from harvester_ccm.redaction import one_line, redact_text
 
 PLUGIN_SECONDS: Final = 20.0
 """Time limit for a run of a plugin; then it is killed."""
 EARLY_SECONDS: Final = 30.0
 """A credential from a plugin is renewed this long before it expires."""
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the contents of a file. Raises CredentialError."""
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        # ValueError: a path in a file can contain a null character.
+        raise CredentialError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def read_all(paths: Iterable[Path]) -> dict[Path, bytes]:
+    """Return the contents of files, empty for those that cannot be read. Raises nothing."""
+    contents = {}
+    for path in paths:
+        try:
+            contents[path] = read_bytes(path)
+        except CredentialError:
+            contents[path] = b""
+    return contents
+
+
+def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+    """Use a certificate with its unencrypted key in a TLS context. Raises OSError, of which ssl.SSLError is one.
+
+    OpenSSL reads certificates only from files: an anonymous file in memory never touches a disk.
+    """
+    with open(os.memfd_create("certificate"), "wb") as stream:
+        stream.write(pem)
+        stream.flush()
+        # Without a password function, OpenSSL prompts on the terminal for the password of an encrypted key.
+        context.load_cert_chain(f"/proc/self/fd/{stream.fileno()}", password=lambda: b"")
 
 
 def checked_token(text: str, where: str) -> str:

@@ -9,11 +9,11 @@ from devenv.faults import Answer, Drop, Hang
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.events import BURST, TRIES, EventRecorder, ObjectReference
+from harvester_ccm.kube.events import BURST, TRIES, EventRecorder
 from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import Reason
+from harvester_ccm.names import NodeReason, Reason
 from tests.worlds.background import running
 from tests.worlds.waiting import wait_for
 
@@ -28,9 +28,8 @@ def recorder(client: ApiClient) -> EventRecorder:
 
 
 @pytest.fixture
-def web(namespace: str) -> ObjectReference:
-    meta = ObjectMeta(name="web", namespace=namespace, uid="6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12")
-    return ObjectReference.of(SERVICES, Service(metadata=meta))
+def web(namespace: str) -> Service:
+    return Service(metadata=ObjectMeta(name="web", namespace=namespace, uid="6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"))
 
 
 class Stored:
@@ -62,39 +61,38 @@ def stored(guest: ControlPlane, namespace: str) -> Stored:
     return Stored(guest, namespace)
 
 
-def warn(recorder: EventRecorder, reference: ObjectReference, message: str, reason: str = "SyncFailed") -> None:
-    recorder.record(reference, "Warning", reason, message, component=COMPONENT)
+def warn(recorder: EventRecorder, service: Service, message: str) -> None:
+    event = EventMessage("Warning", Reason.SYNC_FAILED, message)
+    recorder.emit(SERVICES, service, event, component=COMPONENT)
 
 
 async def test_event_has_every_field_that_tools_show(
-    recorder: EventRecorder, web: ObjectReference, stored: Stored
+    recorder: EventRecorder, web: Service, stored: Stored
 ) -> None:
-    recorder.record(web, "Normal", "Ensured", "x" * 2000, component=COMPONENT)
+    recorder.emit(SERVICES, web, EventMessage("Normal", Reason.ENSURED, "x" * 2000), component=COMPONENT)
     await recorder.flush()
 
     (event,) = stored.all()
     assert event["involvedObject"] == {
         "apiVersion": "v1",
         "kind": "Service",
-        "namespace": web.namespace,
+        "namespace": web.metadata.namespace,
         "name": "web",
-        "uid": web.uid,
+        "uid": web.metadata.uid,
     }
     assert event["source"] == {"component": COMPONENT, "host": "node-1"}
     assert (event["reportingComponent"], event["reportingInstance"]) == (COMPONENT, "node-1")
-    assert (event["type"], event["reason"], event["count"]) == ("Normal", "Ensured", 1)
+    assert (event["type"], event["reason"], event["count"]) == ("Normal", Reason.ENSURED, 1)
     assert event["message"] == "x" * 1024
     assert event["firstTimestamp"] == event["lastTimestamp"]
 
 
 async def test_equal_event_is_written_once_and_another_one_too(
-    recorder: EventRecorder, web: ObjectReference, stored: Stored
+    recorder: EventRecorder, web: Service, stored: Stored
 ) -> None:
-    service = Service(metadata=ObjectMeta(name="web", namespace=web.namespace, uid=web.uid))
     async with running(recorder.run()):
         for message in ("no pool", "no pool", "no address", "no pool"):
-            event = EventMessage("Warning", Reason.SYNC_FAILED, message)
-            recorder.emit(SERVICES, service, event, component=COMPONENT)
+            warn(recorder, web, message)
         await wait_for(lambda: stored.counts() == {"no pool": 1, "no address": 1})
     assert recorder.dropped == 0
 
@@ -102,15 +100,15 @@ async def test_equal_event_is_written_once_and_another_one_too(
 async def test_event_of_a_cluster_scoped_object_is_in_the_default_namespace(
     recorder: EventRecorder, guest: ControlPlane, namespace: str
 ) -> None:
-    node = ObjectReference.of(NODES, Node(metadata=ObjectMeta(name=namespace, uid="1")))
-    warn(recorder, node, "no VM")
+    node = Node(metadata=ObjectMeta(name=namespace, uid="1"))
+    recorder.emit(NODES, node, EventMessage("Warning", NodeReason.VM_NOT_FOUND, "no VM"), component=COMPONENT)
     await recorder.flush()
 
     events = Stored(guest, "default").all()
     assert [e["involvedObject"]["kind"] for e in events if e["involvedObject"].get("name") == namespace] == ["Node"]
 
 
-async def test_object_has_a_budget(recorder: EventRecorder, web: ObjectReference, stored: Stored) -> None:
+async def test_object_has_a_budget(recorder: EventRecorder, web: Service, stored: Stored) -> None:
     for number in range(BURST + 5):
         warn(recorder, web, f"message {number}")
     await recorder.flush()
@@ -120,7 +118,7 @@ async def test_object_has_a_budget(recorder: EventRecorder, web: ObjectReference
 
 
 async def test_event_that_is_refused_is_dropped_and_the_next_one_is_written(
-    recorder: EventRecorder, web: ObjectReference, stored: Stored, guest_proxy: FaultProxy
+    recorder: EventRecorder, web: Service, stored: Stored, guest_proxy: FaultProxy
 ) -> None:
     guest_proxy.inject(Answer(403, "Forbidden", "Forbidden"), times=1)
     async with running(recorder.run()):
@@ -133,7 +131,7 @@ async def test_event_that_is_refused_is_dropped_and_the_next_one_is_written(
 @pytest.mark.parametrize("fault", [Answer(500, "no"), Answer(429, "busy", retry_after=60), Drop()])
 async def test_event_survives_a_server_that_is_away_for_a_while(
     recorder: EventRecorder,
-    web: ObjectReference,
+    web: Service,
     stored: Stored,
     guest_proxy: FaultProxy,
     fault: Answer | Drop,
@@ -152,7 +150,7 @@ async def test_event_survives_a_server_that_is_away_for_a_while(
 
 
 async def test_event_whose_writing_was_cut_short_is_written_by_the_flush(
-    recorder: EventRecorder, web: ObjectReference, stored: Stored, guest_proxy: FaultProxy
+    recorder: EventRecorder, web: Service, stored: Stored, guest_proxy: FaultProxy
 ) -> None:
     rule = guest_proxy.inject(Hang())
     async with running(recorder.run()):

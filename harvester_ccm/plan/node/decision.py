@@ -32,10 +32,10 @@ from harvester_ccm.plan.node.patch import (
     NodeRequest,
     addresses_request,
     metadata_request,
+    topology_labels,
     uninitialized_taints,
     was_initialized,
 )
-from harvester_ccm.plan.node.topology import topology_labels
 from harvester_ccm.plan.node.vms import VM, NodeStore
 
 _TRANSIENT: Final = frozenset(

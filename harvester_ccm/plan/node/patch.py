@@ -1,4 +1,4 @@
-"""Writes to a Node: JSON merge patches that contain only fields of this controller.
+"""Writes to a Node, and its topology labels: JSON merge patches that contain only fields of this controller.
 
 A merge patch replaces a list as a whole. ``status.addresses`` belongs to this controller; a strategic merge patch would
 merge two addresses of one type. ``spec.taints`` has several owners: a patch with taints carries the resource version.
@@ -9,13 +9,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
 from harvester_ccm.model.core import Node, NodeAddress, Taint, parse_provider_id
-from harvester_ccm.names import MACHINE_RECORD, UNINITIALIZED_TAINT
+from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.model.meta import LABEL_VALUE
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import (
+    INSTANCE_TYPE,
+    INSTANCE_TYPE_BETA,
+    MACHINE_RECORD,
+    REGION,
+    REGION_BETA,
+    UNINITIALIZED_TAINT,
+    ZONE,
+    ZONE_BETA,
+)
+from harvester_ccm.plan.node.messages import invalid_annotation
+
+_BETA: Final[Mapping[str, str]] = {ZONE: ZONE_BETA, REGION: REGION_BETA, INSTANCE_TYPE: INSTANCE_TYPE_BETA}
 
 
 class NodeRequest(Struct, frozen=True):
@@ -57,6 +72,39 @@ def metadata_request(
     if provider_id:
         body.setdefault("spec", {})["providerID"] = provider_id
     return NodeRequest("PATCH", node.metadata.name, body)
+
+
+def topology_labels(
+    node: Node, vmi: VirtualMachineInstance | None, *, follow: bool
+) -> tuple[dict[str, str], tuple[EventMessage, ...]]:
+    """Return the zone and region labels that must change, and Events for invalid annotations.
+
+    With ``follow`` False, they are only set when the Node is initialized.
+
+    * The labels and their beta names follow the annotations that Harvester copies from the host to the VMI. They are
+      never removed, as in the Go provider: a VM that starts has no annotations yet.
+    * During a live migration an initialized Node keeps its labels. The end of the migration is a change of the VMI.
+    * A value that is no label value is ignored with an Event: the API server would reject the whole patch.
+    * On an initialized Node a beta label that no VMI decides is copied to the label, as in the Go framework. Harvester
+      has no instance types, so that label is only copied.
+    """
+    is_new = bool(uninitialized_taints(node))
+    labels: dict[str, str] = {}
+    events: list[EventMessage] = []
+    for key, beta in _BETA.items():
+        is_followed = vmi is not None and key != INSTANCE_TYPE and (is_new or (follow and not vmi.is_migrating))
+        value = (vmi.metadata.annotation(key) if vmi is not None and is_followed else None) or ""
+        copied = None if is_new else node.metadata.label(beta)
+        if LABEL_VALUE.fullmatch(value):
+            labels |= {key: value, beta: value}
+            continue
+        if value:
+            events.append(
+                invalid_annotation(f"{key} of the VM", value, "a label value: at most 63 letters, digits, -, _ and .")
+            )
+        if copied is not None:
+            labels[key] = copied
+    return {key: value for key, value in labels.items() if node.metadata.label(key) != value}, tuple(events)
 
 
 def taints_body(node: Node, taints: Iterable[Taint]) -> dict[str, dict[str, object]]:

@@ -1,46 +1,62 @@
-"""Reading kubeconfigs and service accounts: every way they can be wrong has its sentence."""
+"""Kubeconfigs and service accounts: what is read from them, and the error for each that is not usable."""
 
 from __future__ import annotations
 
 import base64
-import errno
+import copy
 import os
+import re
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
+from structlog.testing import capture_logs
 
 from devenv.pki import Authority
 from harvester_ccm.errors import CredentialError
+from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_in_cluster, load_kubeconfig
+from harvester_ccm.kube.reload import CredentialReloader
+from harvester_ccm.kube.tokens import read_bytes
 
 Document = dict[str, Any]
-Change = Callable[[Document], object]
 
 SERVER = "https://192.0.2.1:6443"
 POD = {"KUBERNETES_SERVICE_HOST": "10.43.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+GOOD: Document = {
+    "kind": "Config",
+    "clusters": [{"name": "one", "cluster": {"server": SERVER}}],
+    "users": [{"name": "me", "user": {"token": "good"}}],
+    "contexts": [{"name": "main", "context": {"cluster": "one", "user": "me", "namespace": "vms"}}],
+    "current-context": "main",
+}
 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority("test authority", tmp_path_factory.mktemp("pki"))
+    return Authority("test", tmp_path_factory.mktemp("pki"))
 
 
-@pytest.fixture
-def document(authority: Authority) -> Document:
-    """A kubeconfig that is in order."""
-    ca = base64.b64encode(authority.ca_file.read_bytes()).decode()
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "one", "cluster": {"server": SERVER, "certificate-authority-data": ca}}],
-        "users": [{"name": "me", "user": {"token": "secret"}}],
-        "contexts": [{"name": "main", "context": {"cluster": "one", "user": "me", "namespace": "vms"}}],
-        "current-context": "main",
+@pytest.fixture(scope="module")
+def pair(authority: Authority) -> dict[str, str]:
+    """A client certificate, its encrypted key, and the certificate of the authority, in base64."""
+    client = authority.issue_client("me", "me")
+    key = serialization.load_pem_private_key(client.key.read_bytes(), password=None)
+    encryption = serialization.BestAvailableEncryption(b"secret")
+    locked = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    found = {
+        "certificate": client.certificate.read_bytes(),
+        "locked": locked,
+        "authority": authority.ca_file.read_bytes(),
     }
+    return {name: base64.b64encode(content).decode() for name, content in found.items()}
 
 
 @pytest.fixture
@@ -48,171 +64,244 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "kubeconfig"
 
 
-def cluster(document: Document) -> Document:
-    part: Document = document["clusters"][0]["cluster"]
-    return part
+def written(change: Callable[[Document], object] = lambda _document: None) -> str:
+    """Return a usable kubeconfig after a change, as YAML."""
+    document = copy.deepcopy(GOOD)
+    change(document)
+    return yaml.safe_dump(document)
 
 
-def user(document: Document) -> Document:
-    part: Document = document["users"][0]["user"]
-    return part
+def cluster(**fields: object) -> Callable[[Document], object]:
+    """Return the change that sets fields of the cluster."""
+    return lambda document: document["clusters"][0]["cluster"].update(kebab(fields))
 
 
-def context(document: Document) -> Document:
-    part: Document = document["contexts"][0]["context"]
-    return part
+def user(**fields: object) -> Callable[[Document], object]:
+    """Return the change that gives the user these fields and no token."""
+    return lambda document: document["users"][0].update(user=kebab(fields))
 
 
-def sentence(path: Path) -> str:
-    """Return what is said about a file that cannot be used, without its name."""
+def context(**fields: object) -> Callable[[Document], object]:
+    """Return the change that sets fields of the context."""
+    return lambda document: document["contexts"][0]["context"].update(fields)
+
+
+def kebab(fields: Document) -> Document:
+    return {key.replace("_", "-"): value for key, value in fields.items()}
+
+
+TOKEN = "user 'me': token: expected one word of ASCII characters"
+HOST = "is not https://host:port"
+PEM = "cluster 'one': certificate-authority: expected a PEM certificate"
+NO_PAIR = "user 'me': client-certificate, client-key: no unencrypted PEM pair"
+BROKEN: dict[str, tuple[str | Callable[[Document], object], str]] = {
+    "empty": ("", "current-context: not set; name the context to use"),
+    "first half": (written()[:40], "current-context: not set"),
+    "no YAML": ("a: [1\nb: 2\n", "not valid YAML at line 2"),
+    "impossible date": ("kind: Config\nupdated: 2026-02-30T10:00:00Z\n", "not valid YAML"),
+    "number without digits": ("a: 0x_\n", "not valid YAML"),
+    "two documents": ("kind: Config\n---\nkind: Config\n", "not valid YAML"),
+    "unknown tag": ("!!python/object:os.system {}", "not valid YAML"),
+    "nested too deep": ("[" * 2_000, "not valid YAML"),
+    "plain text": ("token", "not a kubeconfig"),
+    "another kind": ("kind: Secret", "kind: Invalid enum value 'Secret'"),
+    "encoded twice": (base64.b64encode(written().encode()).decode(), "base64-encoded twice"),
+    "unknown context": (lambda d: d.update({"current-context": "x"}), "context 'x' not found; available: main"),
+    "no context": (lambda d: d.pop("contexts"), "context 'main' not found; available: none"),
+    "unknown cluster": (context(cluster="x"), "cluster 'x' not found; available: one"),
+    "unknown user": (context(user="x"), "user 'x' not found; available: me"),
+    "clusters of no list": (lambda d: d.update(clusters={"one": {}}), "clusters: Expected `array | null`"),
+    "user of no mapping": (lambda d: d.update(users=[{"name": "me", "user": "x"}]), "user 'me': Expected `object`"),
+    "number for a namespace": (context(namespace=2024), "context 'main': namespace: Expected `str | null`"),
+    "namespace that is a path": (context(namespace="../../nodes"), "namespace: Expected `str` matching"),
+    "no server": (cluster(server=""), f"cluster 'one': server: '' {HOST}"),
+    "server without scheme": (cluster(server="192.0.2.1:6443"), HOST),
+    "server with another scheme": (cluster(server="ftp://host"), HOST),
+    "server with a password": (cluster(server="https://me:hunter2@192.0.2.1"), "'https://[removed]@192.0.2.1' is not"),
+    "server without host": (cluster(server="https://:6443"), HOST),
+    "server with half an address": (cluster(server="https://[::1"), HOST),
+    "server with a long label": (cluster(server=f"https://{'a' * 64}.example"), HOST),
+    "server with two lines": (cluster(server="https://192.0.2.1:6443\r\nHost: b"), HOST),
+    "server with a query": (cluster(server="https://192.0.2.1:6443/?a#b"), HOST),
+    "invalid server name": (cluster(tls_server_name="a\u202eb"), "tls-server-name: not a valid host name"),
+    "proxy with another scheme": (cluster(proxy_url="socks5://me:hunter2@proxy"), "not an http:// URL"),
+    "number for a proxy": (cluster(proxy_url=3128), "proxy-url: Expected `str | null`"),
+    "proxy user beyond Latin": (cluster(proxy_url="http://\u4e2d:c@proxy"), "not an http:// URL"),
+    "authority of no base64": (cluster(certificate_authority_data="%%"), PEM),
+    "authority of no PEM": (cluster(certificate_authority_data="aGVsbG8="), PEM),
+    "blank authority": (cluster(certificate_authority_data="IA=="), PEM),
+    "number for an authority": (cluster(certificate_authority_data=12), "certificate-authority-data: Expected `str"),
+    "missing authority file": (cluster(certificate_authority="ca.crt"), "No such file or directory"),
+    "null character in a file name": (cluster(certificate_authority="ca\0crt"), "embedded null byte"),
+    "authority without verification": (
+        cluster(certificate_authority_data="{authority}", insecure_skip_tls_verify=True),
+        "insecure-skip-tls-verify: remove it or the certificate-authority",
+    ),
+    "text for a bool": (cluster(insecure_skip_tls_verify="true"), "skip-tls-verify: Expected `bool"),
+    "no credential": (user(), "user 'me': no credential"),
+    "blank token": (user(token=" \n"), TOKEN),
+    "token of two lines": (user(token="one\ntwo"), TOKEN),
+    "token beyond ASCII": (user(token="t\u00f6ken"), TOKEN),
+    "number for a token": (user(token=1234), "user 'me': token: Expected `str | null`, got `int`"),
+    "missing token file": (user(tokenFile="token"), "No such file or directory"),
+    "plugin without a version": (user(exec={"command": "login"}), "exec: Object missing required field `apiVersion`"),
+    "password": (user(token="good", password="hunter2"), "Object contains unknown field"),
+    "old plugin": (user(auth_provider={"name": "gcp"}), "Object contains unknown field `auth-provider`"),
+    "impersonation": (user(token="good", **{"as": "admin"}), "Object contains unknown field `as`"),
+    "certificate without key": (user(client_certificate_data="{certificate}"), NO_PAIR),
+    "key without certificate": (user(client_key_data="{locked}"), NO_PAIR),
+    "encrypted key": (user(client_certificate_data="{certificate}", client_key_data="{locked}"), NO_PAIR),
+}
+"""Text of the file, or change of a usable one, and part of the error; ``{…}`` is content of the fixture ``pair``."""
+
+
+@pytest.mark.parametrize(("content", "expected"), BROKEN.values(), ids=BROKEN)
+def test_error_of_an_unusable_kubeconfig_is_one_line_without_secrets(
+    path: Path, pair: dict[str, str], content: str | Callable[[Document], object], expected: str
+) -> None:
+    text = content if isinstance(content, str) else written(content)
+    for name, value in pair.items():
+        text = text.replace(f"{{{name}}}", value)
+    path.write_text(text)
     with pytest.raises(CredentialError) as caught:
+        load_kubeconfig(path, {}).token.get()
+    assert str(caught.value).startswith(f"{path.parent}/")
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [*(text for text, _ in BROKEN.values() if isinstance(text, str)), written(user())])
+async def test_running_process_keeps_its_credentials_while_the_file_is_unusable(path: Path, content: str) -> None:
+    save = partial(Path.write_text, path)
+    save(written())
+    async with ApiClient(load_kubeconfig(path), cluster="harvester") as client:
+        reloader = CredentialReloader(client, partial(load_kubeconfig, path))
+        in_use = client.credentials
+        save(content)
+        with capture_logs() as logs:
+            for _ in range(3):
+                await reloader.check()
+        assert client.credentials is in_use
+    assert [one["event"] for one in logs] == ["credentials not reloaded"]
+
+
+def socket_at(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+@pytest.mark.parametrize(
+    ("create", "expected"),
+    [
+        (lambda _path: None, "No such file or directory"),
+        (Path.mkdir, "Is a directory"),
+        (socket_at, "No such device or address"),
+        (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
+        (lambda path: path.write_bytes(bytes(1000)), "not valid YAML|one word of ASCII|a PEM certificate"),
+    ],
+    ids=["missing", "directory", "socket", "circular link", "zeros"],
+)
+@pytest.mark.parametrize("name", ["kubeconfig", "token", "ca.crt"])
+def test_unusable_file_is_reported_at_once_and_closed(
+    path: Path, authority: Authority, name: str, create: Callable[[Path], object], expected: str
+) -> None:
+    path.write_text(written(lambda d: (user(tokenFile="token")(d), cluster(certificate_authority="ca.crt")(d))))
+    path.with_name("token").write_text("good")
+    path.with_name("ca.crt").write_bytes(authority.ca_file.read_bytes())
+    path.with_name(name).unlink()
+    create(path.with_name(name))
+    before = os.listdir("/proc/self/fd")
+    for _ in range(50):
+        with suppress(CredentialError):
+            read_bytes(path.with_name(name))
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    with pytest.raises(CredentialError, match=expected):
         load_kubeconfig(path, {})
-    message = str(caught.value)
-    assert message.startswith(f"{path}: ")
-    return message.removeprefix(f"{path}: ")
 
 
-def test_kubeconfig_that_is_in_order(document: Document, path: Path) -> None:
-    path.write_text(yaml.safe_dump(document))
+def test_usable_kubeconfig(path: Path, pair: dict[str, str]) -> None:
+    lines = "\n".join(re.findall(".{1,64}", pair["authority"]))
+    path.write_text(written(cluster(certificate_authority_data=lines)))
 
     found = load_kubeconfig(path, {})
 
-    assert (found.server, found.namespace, found.token.get(), found.origin) == (SERVER, "vms", "secret", str(path))
+    assert (found.server, found.namespace, found.token.get(), found.origin) == (SERVER, "vms", "good", str(path))
     assert found.tls is not None
+    assert len(found.tls.get_ca_certs()) == 1
     assert found.tls.verify_mode is ssl.CERT_REQUIRED
     assert not found.tls.verify_flags & ssl.VERIFY_X509_STRICT
     assert (found.token.renewed, found.proxy, found.tls_server_name) == (False, None, None)
-    assert "secret" not in repr(found)
+    assert "good" not in repr(found)
 
 
-def test_file_that_cannot_be_read(tmp_path: Path) -> None:
-    assert sentence(tmp_path / "absent") == "No such file or directory"
-    assert sentence(tmp_path) == "Is a directory"
+def test_kubeconfig_from_a_pipe() -> None:
+    output, into = os.pipe()
+    os.write(into, written().encode())
+    os.close(into)
+    try:
+        assert load_kubeconfig(Path(f"/dev/fd/{output}")).server == SERVER
+    finally:
+        os.close(output)
 
 
-def test_file_of_another_user(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> bytes:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    path.touch()
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-
-    assert sentence(path) == "Permission denied"
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (lambda d: d.pop("current-context"), "current-context: not set; name the context to use"),
-        (lambda d: d.update({"current-context": "x"}), "context 'x' not found; available: main"),
-        (lambda d: d.pop("contexts"), "context 'main' not found; available: none"),
-        (lambda d: context(d).update(cluster="x"), "cluster 'x' not found; available: one"),
-        (lambda d: context(d).update(user="x"), "user 'x' not found; available: me"),
-        (lambda d: cluster(d).pop("server"), "cluster 'one': server: '' is not https://host:port"),
-        (
-            lambda d: cluster(d).update({"certificate-authority-data": "%%"}),
-            "cluster 'one': certificate-authority: expected a PEM certificate",
-        ),
-        (
-            lambda d: cluster(d).update({"certificate-authority-data": "aGVsbG8="}),
-            "cluster 'one': certificate-authority: expected a PEM certificate",
-        ),
-        (
-            lambda d: cluster(d).update({"certificate-authority-data": "IA=="}),
-            "cluster 'one': certificate-authority: expected a PEM certificate",
-        ),
-        (
-            lambda d: user(d).update({"client-certificate-data": "aGVsbG8="}),
-            "user 'me': client-certificate, client-key: no unencrypted PEM pair",
-        ),
-        (
-            lambda d: user(d).update({"client-key-data": "aGVsbG8="}),
-            "user 'me': client-certificate, client-key: no unencrypted PEM pair",
-        ),
-        (
-            lambda d: user(d).update({"client-certificate-data": "aGVsbG8=", "client-key-data": "aGVsbG8="}),
-            "user 'me': client-certificate, client-key: no unencrypted PEM pair",
-        ),
-        (
-            lambda d: cluster(d).update({"proxy-url": "socks5://me:hunter2@proxy"}),
-            "cluster 'one': proxy-url, or the proxy of the environment: not an http:// URL",
-        ),
-    ],
-)
-def test_part_that_cannot_be_used_is_named(document: Document, path: Path, change: Change, expected: str) -> None:
-    change(document)
-    path.write_text(yaml.safe_dump(document))
-
-    assert sentence(path) == expected
-
-
-@pytest.mark.parametrize(
-    "server", ["192.0.2.1:6443", "https://:6443", "ftp://host", "https://host:port", "https://[::1"]
-)
-def test_bad_server_address_is_shown(document: Document, path: Path, server: str) -> None:
-    cluster(document)["server"] = server
-    path.write_text(yaml.safe_dump(document))
-
-    assert sentence(path) == f"cluster 'one': server: {server!r} is not https://host:port"
-
-
-def test_optional_parts_of_a_cluster(document: Document, path: Path) -> None:
-    cluster(document).pop("certificate-authority-data")
-    cluster(document).update(
-        {
-            "server": "HTTPS://host/k8s/clusters/local/",
-            "tls-server-name": "harvester",
-            "insecure-skip-tls-verify": True,
-            "proxy-url": "http://proxy:3128",
-        }
+def test_optional_fields_of_a_cluster(path: Path) -> None:
+    change = cluster(
+        server="HTTPS://host/k8s/clusters/local/",
+        tls_server_name="harvester",
+        insecure_skip_tls_verify=True,
+        proxy_url="http://proxy:3128",
     )
-    context(document).pop("namespace")
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(written(change))
 
     found = load_kubeconfig(path, {"HTTPS_PROXY": "http://other"})
 
     assert (found.server, found.tls_server_name) == ("HTTPS://host/k8s/clusters/local", "harvester")
-    assert (found.proxy, found.namespace) == ("http://proxy:3128", "")
+    assert found.proxy == "http://proxy:3128"
     assert found.tls is not None
     assert found.tls.verify_mode is ssl.CERT_NONE
 
 
-def test_proxy_of_the_environment_is_used_where_the_file_names_none(document: Document, path: Path) -> None:
-    path.write_text(yaml.safe_dump(document))
+def test_proxy_of_the_environment_is_used_if_the_file_names_none(path: Path) -> None:
+    path.write_text(written())
 
     assert load_kubeconfig(path, {"HTTPS_PROXY": "proxy:3128"}).proxy == "http://proxy:3128"
     assert load_kubeconfig(path, {"HTTPS_PROXY": "proxy:3128", "NO_PROXY": "192.0.2.0/24"}).proxy is None
 
 
-def test_plain_http_and_no_user(document: Document, path: Path) -> None:
-    cluster(document)["server"] = "http://192.0.2.1:8080"
-    context(document).pop("user")
-    path.write_text(yaml.safe_dump(document))
-
+def test_plain_http_without_a_user(path: Path) -> None:
+    path.write_text(written(lambda d: (cluster(server="http://192.0.2.1")(d), context(user=None)(d))))
     found = load_kubeconfig(path, {})
-
     assert (found.tls, found.token.get()) == (None, None)
 
 
-def test_files_are_found_beside_the_kubeconfig(document: Document, path: Path, authority: Authority) -> None:
-    pair = authority.issue_client("me", "me")
-    for source in (authority.ca_file, pair.certificate, pair.key):
-        (path.parent / source.name).write_bytes(source.read_bytes())
-    cluster(document).pop("certificate-authority-data")
-    cluster(document)["certificate-authority"] = "ca.crt"
-    document["users"][0]["user"] = {"client-certificate": "me.crt", "client-key": "me.key"}
-    path.write_text(yaml.safe_dump(document))
+def test_server_of_the_flag_master_is_verified(path: Path) -> None:
+    """A kubeconfig with http:// has no TLS of its own, and the token must not be sent to an unverified server."""
+    path.write_text(written(cluster(server="http://127.0.0.1:8080")))
+
+    found = load_kubeconfig(path, {}, master="https://192.0.2.9:6443/")
+
+    assert found.server == "https://192.0.2.9:6443"
+    assert found.tls is not None
+    assert found.tls.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_certificate_files_next_to_the_kubeconfig(path: Path, authority: Authority) -> None:
+    client = authority.issue_client("me", "me")
+    for source in (authority.ca_file, client.certificate, client.key):
+        path.with_name(source.name).write_bytes(source.read_bytes())
+    change = user(client_certificate="me.crt", client_key="me.key")
+    path.write_text(written(lambda d: (change(d), cluster(certificate_authority="ca.crt")(d))))
 
     assert load_kubeconfig(path, {}).token.get() is None
-    (path.parent / "me.key").unlink()
+    path.with_name("me.key").unlink()
     with pytest.raises(CredentialError, match=r"me\.key: No such file"):
         load_kubeconfig(path, {})
 
 
-def test_token_file_is_read_for_every_request(document: Document, path: Path) -> None:
-    document["users"][0]["user"] = {"token": "fixed", "tokenFile": "token"}
-    path.write_text(yaml.safe_dump(document))
-    token_file = path.parent / "token"
+def test_token_file_is_read_for_every_request(path: Path) -> None:
+    path.write_text(written(user(token="fixed", tokenFile="token")))
+    token_file = path.with_name("token")
     token_file.write_text("first\n")
     found = load_kubeconfig(path, {})
     assert found.token.get() == "first"
@@ -223,8 +312,27 @@ def test_token_file_is_read_for_every_request(document: Document, path: Path) ->
         found.token.get()
 
 
+def test_file_that_every_user_can_read_is_recognized(path: Path) -> None:
+    path.write_text(written())
+    mounted = path.with_name("mounted")
+    mounted.symlink_to(path)
+    for mode, readable in ((0o600, False), (0o644, True)):
+        path.chmod(mode)
+        assert load_kubeconfig(path, {}).readable_by_all is readable
+        assert not load_kubeconfig(mounted, {}).readable_by_all
+
+
 def test_service_account_of_a_pod(tmp_path: Path, authority: Authority) -> None:
+    with pytest.raises(CredentialError, match=r"not a pod; set --kubeconfig or KUBECONFIG"):
+        load_in_cluster({}, tmp_path)
+    with pytest.raises(CredentialError, match="token: No such file"):
+        load_in_cluster(POD, tmp_path)
     (tmp_path / "token").write_text("secret")
+    with pytest.raises(CredentialError, match=r"ca\.crt: No such file"):
+        load_in_cluster(POD, tmp_path)
+    (tmp_path / "ca.crt").write_text("")
+    with pytest.raises(CredentialError, match=r"ca\.crt: expected a PEM certificate"):
+        load_in_cluster(POD, tmp_path)
     (tmp_path / "ca.crt").write_bytes(authority.ca_file.read_bytes())
     without_namespace = load_in_cluster(POD, tmp_path)
     (tmp_path / "namespace").write_text("kube-system\n")
@@ -236,39 +344,80 @@ def test_service_account_of_a_pod(tmp_path: Path, authority: Authority) -> None:
     assert found.origin == str(tmp_path)
 
 
-def test_service_account_that_cannot_be_used(tmp_path: Path) -> None:
-    with pytest.raises(CredentialError, match=r"not a pod; set --kubeconfig or KUBECONFIG"):
-        load_in_cluster({}, tmp_path)
-    with pytest.raises(CredentialError, match="token: No such file"):
-        load_in_cluster(POD, tmp_path)
-    (tmp_path / "token").write_text("secret")
-    with pytest.raises(CredentialError, match=r"ca\.crt: No such file"):
-        load_in_cluster(POD, tmp_path)
-    (tmp_path / "ca.crt").write_text("")
-    with pytest.raises(CredentialError, match=r"ca\.crt: expected a PEM certificate"):
-        load_in_cluster(POD, tmp_path)
-    (tmp_path / "ca.crt").write_text("nonsense")
-    with pytest.raises(CredentialError, match=r"ca\.crt: expected a PEM certificate"):
-        load_in_cluster(POD, tmp_path)
+def write(path: Path, current: str = "", **kinds: Sequence[Document]) -> Path:
+    path.write_text(yaml.safe_dump({"kind": "Config", "current-context": current, **kinds}))
+    return path
 
 
-def test_server_that_master_names_is_verified(document: Document, path: Path) -> None:
-    """A kubeconfig with http:// has no TLS of its own; a token must not go to whoever answers elsewhere."""
-    cluster(document)["server"] = "http://127.0.0.1:8080"
-    path.write_text(yaml.safe_dump(document))
-
-    found = load_kubeconfig(path, {}, master="https://192.0.2.9:6443/")
-
-    assert found.server == "https://192.0.2.9:6443"
-    assert found.tls is not None
-    assert found.tls.verify_mode is ssl.CERT_REQUIRED
+def server(name: str, address: str, **more: str) -> Document:
+    return {"name": name, "cluster": {"server": f"https://{address}:6443", **more}}
 
 
-def test_file_that_every_user_can_read_is_recognized(document: Document, path: Path) -> None:
-    path.write_text(yaml.safe_dump(document))
-    mounted = path.with_name("mounted")
-    mounted.symlink_to(path)
-    for mode, readable in ((0o600, False), (0o644, True)):
-        path.chmod(mode)
-        assert load_kubeconfig(path, {}).readable_by_all is readable
-        assert not load_kubeconfig(mounted, {}).readable_by_all
+@pytest.fixture
+def first(tmp_path: Path) -> Path:
+    """Has no current context; its cluster and user have other values in the second file."""
+    return write(
+        tmp_path / "first",
+        clusters=[server("one", "192.0.2.1")],
+        users=[{"name": "me", "user": {"token": "of-first"}}],
+        contexts=[{"name": "main", "context": {"cluster": "one", "user": "me", "namespace": "first"}}],
+    )
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Path:
+    return write(
+        tmp_path / "second",
+        "other",
+        clusters=[server("one", "192.0.2.2", **{"tls-server-name": "of-second"}), server("two", "192.0.2.3")],
+        users=[{"name": "me", "user": {"token": "of-second"}}, {"name": "you", "user": {"token": "yours"}}],
+        contexts=[
+            {"name": "main", "context": {"cluster": "two", "user": "you"}},
+            {"name": "other", "context": {"cluster": "two", "user": "me"}},
+        ],
+    )
+
+
+def test_first_entry_of_a_name_wins_and_the_first_current_context(first: Path, second: Path, tmp_path: Path) -> None:
+    third = write(tmp_path / "third", "main")
+    found = load_kubeconfig([first, second, third])
+    assert (found.server, found.token.get(), found.origin) == ("https://192.0.2.3:6443", "of-first", str(first))
+
+    named = load_kubeconfig([first, second], context="main")
+    assert (named.server, named.token.get(), named.namespace) == ("https://192.0.2.1:6443", "of-first", "first")
+    assert named.tls_server_name is None
+    assert load_kubeconfig(second, context="main").token.get() == "yours"
+
+
+def test_relative_path_starts_at_the_file_that_contains_it(tmp_path: Path, authority: Authority) -> None:
+    for name in ("servers", "users"):
+        (tmp_path / name).mkdir()
+    servers = write(
+        tmp_path / "servers" / "config",
+        "main",
+        clusters=[server("one", "192.0.2.1", **{"certificate-authority": "ca.crt"})],
+        contexts=[{"name": "main", "context": {"cluster": "one", "user": "me"}}],
+    )
+    users = write(tmp_path / "users" / "config", users=[{"name": "me", "user": {"tokenFile": "token"}}])
+    servers.with_name("ca.crt").write_bytes(authority.ca_file.read_bytes())
+    users.with_name("token").write_text("good")
+
+    found = load_kubeconfig([servers, users])
+
+    assert found.token.get() == "good"
+    assert tuple(found.files) == (servers, users, servers.with_name("ca.crt"))
+
+
+def test_missing_and_empty_files_of_a_list_are_skipped(first: Path, second: Path, tmp_path: Path) -> None:
+    missing, empty = tmp_path / "missing", tmp_path / "empty"
+    empty.touch()
+
+    assert load_kubeconfig([missing, empty, second]).token.get() == "of-second"
+    with pytest.raises(CredentialError, match="missing: No such file"):
+        load_kubeconfig([missing, missing.with_name("other")])
+    with pytest.raises(CredentialError, match="empty: current-context: not set"):
+        load_kubeconfig([empty, missing])
+    with pytest.raises(CredentialError, match="Is a directory"):
+        load_kubeconfig([tmp_path, second])
+    with pytest.raises(CredentialError, match=f"{first}:{second}: context 'gone' not found; available: main, other"):
+        load_kubeconfig([first, second], context="gone")

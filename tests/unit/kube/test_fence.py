@@ -1,10 +1,11 @@
-"""Writes of a process that may have lost its Lease, that are cancelled, and that are waited for."""
+"""The fence of writes, and the Lease that opens it; tests/apiserver/test_lease.py has the requests for the Lease."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -12,11 +13,14 @@ import pytest
 
 from harvester_ccm.kube.client import ApiClient, NotLeading, WriteFence
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.events import EventRecorder, ObjectReference
+from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.tokens import FixedToken
-from harvester_ccm.model.core import NODES, SERVICES
+from harvester_ccm.model.core import NODES, SERVICES, Node
 from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.model.meta import ObjectMeta
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import NodeReason
 from harvester_ccm.telemetry.auth import AccessReviewer
 from tests.worlds.background import running
 from tests.worlds.clock import jumping_time
@@ -27,25 +31,22 @@ LEASE = "kube-system/cloud-controller-manager"
 LEASES = "coordination.k8s.io/v1/leases"
 METADATA = {"metadata": {"name": "web"}}
 CHANGES: dict[str, Callable[[ApiClient], Awaitable[Any]]] = {
-    "service": lambda client: client.merge_patch(SERVICES, "web", {}, namespace=NAMESPACE, subresource="status"),
-    "service called events": lambda client: client.merge_patch(SERVICES, "events", {}, namespace=NAMESPACE),
-    "namespace called events": lambda client: client.merge_patch(SERVICES, "web", {}, namespace="events"),
-    "node called leases": lambda client: client.merge_patch(NODES, "leases", {}),
-    "node": lambda client: client.delete(NODES, "w1"),
-    "node with its version": lambda client: client.request("DELETE", NODES.path(None, "w1"), body={}),
-    "new balancer": lambda client: client.create(LOAD_BALANCERS, METADATA, namespace=NAMESPACE),
-    "balancer": lambda client: client.replace(LOAD_BALANCERS, "web", METADATA, namespace=NAMESPACE),
-    "balancer that goes": lambda client: client.delete(LOAD_BALANCERS, "web", namespace=NAMESPACE),
+    "status": lambda client: client.merge_patch(SERVICES, "web", {}, namespace=NAMESPACE, subresource="status"),
+    "Service with the name events": lambda client: client.merge_patch(SERVICES, "events", {}, namespace=NAMESPACE),
+    "Node with the name leases": lambda client: client.merge_patch(NODES, "leases", {}),
+    "deletion": lambda client: client.delete(NODES, "w1"),
+    "creation": lambda client: client.create(LOAD_BALANCERS, METADATA, namespace=NAMESPACE),
+    "replacement": lambda client: client.replace(LOAD_BALANCERS, "web", METADATA, namespace=NAMESPACE),
 }
 
 
 class ReviewingServer(MemoryServer):
-    """It also says who callers are and that they may do anything."""
+    """Also authenticates and authorizes every caller."""
 
     async def serve(
         self, verb: str, path: str, body: Any, params: Mapping[str, str] | None = None, *, by: str = ""
     ) -> Document:
-        """Answer one request."""
+        """Respond to one request."""
         if not path.endswith("reviews"):
             return await super().serve(verb, path, body, params, by=by)
         self.calls.append(Call(verb, path, asyncio.get_running_loop().time()))
@@ -68,16 +69,15 @@ class Leader:
         )
 
     async def writes(self) -> bool:
-        """Return whether a write leaves for either server."""
-        left = set()
+        """Return whether writes to both servers are sent; either both are, or none."""
+        sent = set()
         for client in (self.guest, self.harvester):
             try:
                 await client.create(NODES, {"metadata": {"name": f"node-{next(self._numbers)}"}})
+                sent.add(True)
             except NotLeading:
-                left.add(False)
-            else:
-                left.add(True)
-        (both,) = left
+                sent.add(False)
+        (both,) = sent
         return both
 
 
@@ -86,7 +86,7 @@ def test_no_change_is_sent_without_the_lease(change: Callable[[ApiClient], Await
     @jumping_time
     async def scenario() -> None:
         process = Leader()
-        # Also by a client that has got new credentials.
+        # Also by a client with new credentials.
         await process.guest.use(Credentials("another", NAMESPACE, None, FixedToken("token")))
         for client in (process.guest, process.harvester):
             with pytest.raises(NotLeading, match="the Lease was not renewed in time and may be another's"):
@@ -97,12 +97,11 @@ def test_no_change_is_sent_without_the_lease(change: Callable[[ApiClient], Await
 
 
 @jumping_time
-async def test_bookkeeping_needs_no_lease() -> None:
+async def test_events_reviews_and_the_lease_need_no_lease() -> None:
     process = Leader(ReviewingServer())
     recorder = EventRecorder(process.guest, host="test")
-    reference = ObjectReference("v1", "Node", "", "w1", "uid")
-    for _ in range(2):
-        recorder.record(reference, "Normal", "Reason", "happened", component="test")
+    node = Node(metadata=ObjectMeta(name="w1", uid="uid"))
+    recorder.emit(NODES, node, EventMessage("Normal", NodeReason.SYNCED, "synced"), component="test")
     async with running(recorder.run()):
         await asyncio.sleep(1)
     await AccessReviewer(process.guest).check("Bearer token", "/metrics")
@@ -111,10 +110,9 @@ async def test_bookkeeping_needs_no_lease() -> None:
     async with running(process.elector.hold()):
         await asyncio.sleep(3)
 
-    asked = [(call.verb, call.path.rpartition("/v1/")[2].split("/w1.")[0]) for call in process.server.calls]
+    requests = [(call.verb, call.path.rpartition("/v1/")[2]) for call in process.server.calls]
     leases = "namespaces/kube-system/leases"
-    assert asked == [
-        ("POST", "namespaces/default/events"),
+    assert requests == [
         ("POST", "namespaces/default/events"),
         ("POST", "tokenreviews"),
         ("POST", "subjectaccessreviews"),
@@ -125,21 +123,29 @@ async def test_bookkeeping_needs_no_lease() -> None:
 
 
 @jumping_time
-async def test_elector_opens_the_fence_while_it_holds_the_lease() -> None:
-    process = Leader()
-    assert not await process.writes()
-    await process.elector.acquire()
-    assert await process.writes()
-    async with running(process.elector.hold()):
-        await asyncio.sleep(100)
-        assert await process.writes()
-    await process.elector.release()
-    assert not await process.writes()
+async def test_leader_writes_until_it_releases_the_lease_and_a_candidate_never() -> None:
+    first, changes = Leader(), list[str]()
+    second = Leader(first.server, "them")
+    first.elector.on_change = lambda verb, _lease: changes.append(verb)
+    assert not await first.writes()
+    await first.elector.acquire()
+    first.server.calls.clear()
+    async with running(first.elector.hold()), running(second.elector.acquire()):
+        for _ in range(100):
+            await asyncio.sleep(1)
+            assert await first.writes()
+            assert not await second.writes()
+    leases = Counter(call.verb for call in first.server.calls if "leases" in call.path)
+    assert leases["PUT"] == 50, "a write costs no renewal"
+    assert 50 <= leases["GET"] <= 110, "the candidate reads the Lease every one or two seconds"
+    await first.elector.release()
+    assert not await first.writes()
+    assert changes == ["became leader", "stopped leading"]
 
 
 @jumping_time
 async def test_fence_is_shut_by_the_clock_before_the_loss_is_known() -> None:
-    """As in a process that was halted, and goes on before its timers do."""
+    """A process that was stopped continues before its timers expire."""
     process = Leader()
     await process.elector.acquire()
     await asyncio.sleep(10.1)
@@ -147,23 +153,8 @@ async def test_fence_is_shut_by_the_clock_before_the_loss_is_known() -> None:
     assert not await process.writes()
 
 
-def lease_writes(server: MemoryServer) -> int:
-    return sum(call.verb == "PUT" and "leases" in call.path for call in server.calls)
-
-
 @jumping_time
-async def test_writes_cost_no_renewal_of_the_lease() -> None:
-    process = Leader()
-    await process.elector.acquire()
-    async with running(process.elector.hold()):
-        for _ in range(100):
-            await asyncio.sleep(1)
-            assert await process.writes()
-    assert lease_writes(process.server) == 50
-
-
-@jumping_time
-async def test_fence_is_shut_when_the_lease_cannot_be_renewed() -> None:
+async def test_fence_is_shut_if_the_lease_cannot_be_renewed() -> None:
     process = Leader()
     await process.elector.acquire()
     process.server.hanging = True
@@ -174,8 +165,9 @@ async def test_fence_is_shut_when_the_lease_cannot_be_renewed() -> None:
 
 
 @jumping_time
-async def test_fence_is_shut_when_another_has_taken_the_lease() -> None:
-    process = Leader()
+async def test_fence_is_shut_if_another_process_took_the_lease() -> None:
+    process, changes = Leader(), list[str]()
+    process.elector.on_change = lambda verb, _lease: changes.append(verb)
     await process.elector.acquire()
     process.server.change(LEASES, LEASE, {"spec": {"holderIdentity": "them"}})
     conflict = refused(409, "Conflict", "the object has been modified")
@@ -183,57 +175,31 @@ async def test_fence_is_shut_when_another_has_taken_the_lease() -> None:
     with pytest.raises(LeaseLost, match="taken by them"):
         await process.elector.hold()
     assert not await process.writes()
+    assert changes == ["became leader", "stopped leading"]
 
 
-@jumping_time
-async def test_fence_of_a_candidate_stays_shut() -> None:
-    first = Leader()
-    second = Leader(first.server, "them")
-    await first.elector.acquire()
-    async with running(first.elector.hold()), running(second.elector.acquire()):
-        await asyncio.sleep(100)
-        assert await first.writes()
-        assert not await second.writes()
-
-
-async def begun(fence: WriteFence, over: asyncio.Event) -> list[str]:
-    """Send a write, cancel who asked for it, and return what happens to it, to be filled later."""
-    story: list[str] = []
-    sent = asyncio.Event()
+@pytest.mark.parametrize("cut", [False, True])
+async def test_write_of_a_cancelled_caller_ends_with_its_response_or_if_it_is_cut(*, cut: bool) -> None:
+    fence, sent, response = WriteFence(), asyncio.Event(), asyncio.Event()
+    finished = []
 
     async def exchange() -> bytes:
-        story.append("sent")
         sent.set()
-        await over.wait()
-        story.append("answered")
-        raise ConnectionError("nobody is there to see this")
+        await response.wait()
+        finished.append(True)
+        raise ConnectionError("no caller is left")
 
-    asking = asyncio.create_task(fence.send(exchange, "PATCH w1"), name="asking")
+    caller = asyncio.create_task(fence.send(exchange, "PATCH w1"))
     await sent.wait()
-    asking.cancel()
+    caller.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asking
-    return story
-
-
-async def test_write_goes_on_when_the_caller_is_cancelled() -> None:
-    fence, over = WriteFence(), asyncio.Event()
-    story = await begun(fence, over)
-    waiting = asyncio.create_task(fence.answered(), name="waiting")
+        await caller
+    waiting = asyncio.create_task(fence.answered())
     await asyncio.sleep(0)
-    assert (story, waiting.done()) == (["sent"], False)
-
-    over.set()
+    assert not waiting.done()
+    if cut:
+        fence.cut()
+    else:
+        response.set()
     await waiting
-
-    assert story == ["sent", "answered"]
-
-
-async def test_write_that_is_cut_is_not_waited_for() -> None:
-    fence = WriteFence()
-    story = await begun(fence, asyncio.Event())
-
-    fence.cut()
-    await fence.answered()
-
-    assert story == ["sent"]
+    assert finished == ([] if cut else [True])

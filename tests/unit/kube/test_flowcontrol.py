@@ -1,4 +1,4 @@
-"""Delays between attempts, and the limit on writes for one object."""
+"""Backoff, rate limit of writes, and the Event recorder that uses it, on simulated time."""
 
 from __future__ import annotations
 
@@ -7,60 +7,73 @@ import asyncio
 import pytest
 
 from harvester_ccm.errors import UnexpectedAnswer
-from harvester_ccm.kube.flowcontrol import WRITE_BURST, WRITE_INTERVAL_SECONDS, WriteRateLimiter, pause_after
-from tests.worlds.clock import jumping_time
-
-
-@pytest.mark.parametrize(
-    ("failures", "shortest", "longest"), [(1, 0.5, 1), (2, 1, 1.5), (5, 8, 8.5), (9, 30, 30), (5000, 30, 30)]
+from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REFILL_SECONDS, EventRecorder
+from harvester_ccm.kube.flowcontrol import (
+    MAX_OBJECTS,
+    WRITE_BURST,
+    WRITE_INTERVAL_SECONDS,
+    WriteRateLimiter,
+    pause_after,
 )
-def test_delay_doubles_with_jitter_up_to_the_maximum(failures: int, shortest: float, longest: float) -> None:
-    assert all(shortest <= pause_after(None, failures) <= longest for _ in range(50))
+from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.meta import ObjectMeta
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import Reason
+from tests.worlds.clock import jumping_time
+from tests.worlds.offline import offline_client
 
 
-def test_retry_after_of_the_server_is_the_delay() -> None:
-    error = UnexpectedAnswer("a page")
+def test_backoff_grows_up_to_the_maximum_unless_the_server_requests_a_delay() -> None:
+    for failures, least, most in ((1, 0.5, 1.0), (2, 1.0, 1.5), (5, 8.0, 8.5), (7, 30.0, 30.0), (5000, 30.0, 30.0)):
+        assert least <= pause_after(None, failures) <= most
+    error = UnexpectedAnswer("HTML")
     error.retry_after = 45.0
     assert pause_after(error, failures=5) == 45.0
 
 
+@pytest.mark.parametrize(("sent", "writes", "delay"), [(19, 1, 0), (20, 1, 1), (10, 10, 0), (11, 10, 1), (20, 10, 10)])
 @jumping_time
-async def test_burst_is_free_and_then_one_write_per_interval() -> None:
-    limiter = WriteRateLimiter()
-    for _ in range(WRITE_BURST):
-        assert limiter.delay("a") == 0
-        limiter.record("a")
-    assert limiter.delay("a") == WRITE_INTERVAL_SECONDS
-    await asyncio.sleep(WRITE_INTERVAL_SECONDS)
-    assert limiter.delay("a") == 0
-    limiter.record("a")
-    assert limiter.delay("a") == WRITE_INTERVAL_SECONDS
-    assert limiter.delay("b") == 0
-
-
-@jumping_time
-async def test_terminating_object_never_waits() -> None:
-    limiter = WriteRateLimiter()
-    for _ in range(3 * WRITE_BURST):
-        limiter.record("a")
-    assert limiter.delay("a", terminating=True) == 0
-
-
-@pytest.mark.parametrize(
-    ("sent", "seconds"), [(10, 0), (11, WRITE_INTERVAL_SECONDS), (20, 10 * WRITE_INTERVAL_SECONDS)]
-)
-@jumping_time
-async def test_several_writes_wait_until_all_of_them_are_allowed(sent: int, seconds: float) -> None:
+async def test_burst_is_free_and_then_one_write_per_interval(sent: int, writes: int, delay: float) -> None:
+    assert WRITE_BURST == 20
     limiter = WriteRateLimiter()
     for _ in range(sent):
         limiter.record("a")
-    assert limiter.delay("a", writes=10) == seconds
+    assert limiter.delay("a", writes=writes) == delay * WRITE_INTERVAL_SECONDS
+    assert limiter.delay("b") == limiter.delay("a", terminating=True) == 0
+    await asyncio.sleep(delay * WRITE_INTERVAL_SECONDS)
+    assert limiter.delay("a", writes=writes) == 0
 
 
 @jumping_time
-async def test_objects_with_a_full_bucket_are_not_tracked() -> None:
-    limiter = WriteRateLimiter()
-    for number in range(3000):
+async def test_number_of_tracked_objects_is_limited() -> None:
+    limiter = WriteRateLimiter(burst=1)
+    for number in range(MAX_OBJECTS + 1):
         limiter.record(f"uid-{number}")
-        await asyncio.sleep(1)
-    assert len(limiter._buckets) <= 1025
+    assert [limiter.delay(f"uid-{number}") > 0 for number in (0, 1, MAX_OBJECTS)] == [False, True, True]
+
+
+def warn(recorder: EventRecorder, name: str, message: str) -> None:
+    service = Service(metadata=ObjectMeta(name=name, namespace="shop", uid=name))
+    recorder.emit(SERVICES, service, EventMessage("Warning", Reason.SYNC_FAILED, message), component="test")
+
+
+@jumping_time
+async def test_events_of_one_object_are_limited() -> None:
+    recorder = EventRecorder(offline_client("guest"), host="node-1")
+    for number in range(BURST + 1):
+        warn(recorder, "one", str(number))
+    warn(recorder, "other", "first")
+    assert recorder.dropped == 1
+    await asyncio.sleep(REFILL_SECONDS)
+    warn(recorder, "one", "later")
+    assert recorder.dropped == 1
+    warn(recorder, "one", "at once")
+    assert recorder.dropped == 2
+
+
+@jumping_time
+async def test_event_is_dropped_if_the_queue_is_full() -> None:
+    recorder = EventRecorder(offline_client("guest"), host="node-1")
+    for number in range(QUEUE_LENGTH + 3):
+        warn(recorder, f"web-{number}", "no pool")
+    assert recorder.dropped == 3

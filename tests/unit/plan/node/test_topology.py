@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harvester_ccm.names import REGION, ZONE
-from harvester_ccm.plan.node.topology import topology_labels
+from harvester_ccm.plan.node.patch import topology_labels
 from tests.worlds.node_objects import UNINITIALIZED, instance, node
 
 OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
