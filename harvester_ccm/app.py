@@ -39,7 +39,7 @@ from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
-from harvester_ccm.model.harvester import VIRTUAL_MACHINES, WATCHED_INSTANCES, ClusterIdentity
+from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
@@ -139,7 +139,7 @@ class Application:
         self._vms = VMCache(
             Informer(guest, NODES, indexes=NODE_INDEXES),
             Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
-            Informer(harvester, WATCHED_INSTANCES, vms, indexes=VMI_INDEXES),
+            Informer(harvester, INSTANCES, vms, indexes=VMI_INDEXES),
             ClusterIdentity.of(settings, harvester.namespace),
         )
         self._caches = ServiceCaches(

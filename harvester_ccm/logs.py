@@ -32,13 +32,8 @@ def configure_logging(
     stream: TextIO | None = None,
     *,
     environment: Mapping[str, str] = MappingProxyType({}),
-    cache: bool = True,
 ) -> None:
-    """Send all log output to ``stream``, standard error by default, in colours unless ``environment`` forbids them.
-
-    ``cache`` lets every logger keep what is configured at its first use; only tests, which configure more than once,
-    turn it off.
-    """
+    """Send all log output to ``stream``, standard error by default, in colours unless ``environment`` forbids them."""
     output = stream if stream is not None else sys.stderr
     level = logging.DEBUG if settings.verbosity >= DEBUG_VERBOSITY else logging.INFO
     structlog.configure(
@@ -52,7 +47,6 @@ def configure_logging(
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(output),
-        cache_logger_on_first_use=cache,
     )
     logging.basicConfig(handlers=[_LibraryHandler(logging.WARNING)], level=logging.WARNING, force=True)
     logging.captureWarnings(True)

@@ -20,7 +20,7 @@ from harvester_ccm.model.harvester import GUEST_OS_INFO, VIRTUAL_MACHINES, Guest
 from harvester_ccm.plan.node.addresses import AddressPlan
 from harvester_ccm.plan.node.lifecycle import LifecyclePlan, is_absent, observe_lifecycle, plan_lifecycle, power
 from harvester_ccm.plan.node.match import Match, find_vm, needs_hostname
-from harvester_ccm.plan.node.patch import NodeRequest, uninitialized_taints
+from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.node.vms import all_vms, has_queryable_guest
 
 GUEST_AGENTS_QUERIED: Final = 50
@@ -46,7 +46,11 @@ async def explain_node(
     # An outage of Harvester is no problem of a Node that works, but here it explains why the VM is unknown.
     more = warnings_in([lifecycle.event, view.match.problem])
     verdict = replace(verdict, reasons=tuple(dict.fromkeys((*verdict.reasons, *more))))
-    requests = [one for one in (plan.request, lifecycle.request) if one is not None]
+    patches = [one for one in (plan.request, lifecycle.request) if one is not None]
+    writes = [write(f"patch Node {name}", diff(plain(node), one.body)) for one in patches]
+    if lifecycle.deletes:
+        confirmations = settings.nodes.deletion_confirmations
+        writes.append(write(f"delete Node {name}, after {confirmations} live GETs did not find its VM"))
     document = {
         "node": name,
         "initialized": not uninitialized_taints(node),
@@ -56,11 +60,10 @@ async def explain_node(
         "vmExistence": "present" if view.match.vm is not None else "absent" if is_gone else "unknown",
         "addresses": list(_addresses(plan.addresses)),
         **verdict.explained(),
-        "nextWrites": [_described(one, node, settings.nodes.deletion_confirmations) for one in requests],
+        "nextWrites": writes,
         "notes": store.notes,
     }
-    is_deleted = any(one.method == "DELETE" for one in requests)
-    return document, not ((verdict.is_problem and not verdict.waits) or is_deleted or store.vms.problem)
+    return document, not ((verdict.is_problem and not verdict.waits) or lifecycle.deletes or store.vms.problem)
 
 
 async def _hostnames(store: ClusterStore, harvester: ApiClient) -> dict[str, str]:
@@ -92,12 +95,6 @@ def _addresses(plan: AddressPlan) -> Iterator[Document]:
     published = {one.address: one.type for one in plan.addresses}
     for address in dict.fromkeys((*published, *plan.reasons)):
         yield {"type": published.get(address, "dropped"), "address": address, "reason": plan.reasons.get(address, "")}
-
-
-def _described(request: NodeRequest, node: Node, confirmations: int) -> Document:
-    if request.method == "PATCH":
-        return write(f"patch Node {request.name}", diff(plain(node), request.body))
-    return write(f"delete Node {request.name}, after {confirmations} live GETs did not find its VM")
 
 
 def _vm(match: Match) -> Document | None:

@@ -121,15 +121,14 @@ class NodeLifecycleController:
         state.absences = state.absences + 1 if is_absent(error, name) else 0
 
     async def _act(self, node: Node, plan: LifecyclePlan, state: _State) -> Outcome:
-        request = plan.request
-        if request is not None and request.method == "DELETE":
+        if plan.deletes:
             delay = self._next_deletion - loop_time()
             if delay <= 0:
                 state.next_get = loop_time() + DELETION_INTERVAL_SECONDS
                 return await self._delete(node, plan)
             plan = replace(plan, event=None, requeue_after=delay)
-        elif request is not None:
-            written = await self._writes.patch(node, request, component=LIFECYCLE_CONTROLLER)
+        elif plan.request is not None:
+            written = await self._writes.patch(node, plan.request, component=LIFECYCLE_CONTROLLER)
             if not isinstance(written, Node):
                 return Wait("throttled", written)
             taints = [taint.key for taint in written.spec.taints]

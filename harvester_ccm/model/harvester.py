@@ -79,14 +79,11 @@ class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-class _SourcelessLoadBalancer(Object, frozen=True, kw_only=True):
-    spec: LoadBalancerSpec = LoadBalancerSpec()
-    status: HarvesterLoadBalancerStatus = HarvesterLoadBalancerStatus()
-
-
-class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
+class LoadBalancer(Object, frozen=True, kw_only=True):
     """A LoadBalancer of Harvester."""
 
+    spec: LoadBalancerSpec = LoadBalancerSpec()
+    status: HarvesterLoadBalancerStatus = HarvesterLoadBalancerStatus()
     source: bytes = b""
     """The JSON document this view was decoded from, without ``managedFields``; empty on objects never read."""
 
@@ -125,7 +122,7 @@ class LoadBalancer(_SourcelessLoadBalancer, frozen=True, kw_only=True):
         return msgspec.json.decode(self.source, type=dict[str, object])
 
 
-_decode_fields = msgspec.json.Decoder(_SourcelessLoadBalancer, strict=False).decode
+_decode_fields = decoder(LoadBalancer)
 _decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -134,10 +131,7 @@ def decode_load_balancer(source: bytes) -> LoadBalancer:
 
     ``managedFields`` is left out: it is a third of the document, and the API server keeps it if a PUT lacks it.
     """
-    fields = _decode_fields(source)
-    return LoadBalancer(
-        metadata=fields.metadata, spec=fields.spec, status=fields.status, source=_without_managed_fields(source)
-    )
+    return replace(_decode_fields(source), source=_without_managed_fields(source))
 
 
 def _without_managed_fields(source: bytes) -> bytes:
@@ -246,16 +240,16 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
         return any((one.type, one.status) == ("AgentConnected", "True") for one in self.status.conditions or ())
 
 
-_decode_instance = decoder(VirtualMachineInstance)
+_decode_whole_instance = decoder(VirtualMachineInstance)
 
 
-def decode_watched_instance(source: bytes) -> VirtualMachineInstance:
+def decode_instance(source: bytes) -> VirtualMachineInstance:
     """Decode a VMI without the devices that are in none of its networks. Raises msgspec.DecodeError.
 
     A guest agent lists a device for each pod (``cali…``, ``veth…``). Without them, the view changes only when a NIC of
     the VM does.
     """
-    instance = _decode_instance(source)
+    instance = _decode_whole_instance(source)
     networks = {network.name for network in instance.spec.networks or ()}
     kept = tuple(entry for entry in instance.interfaces if entry.name in networks)
     if len(kept) == len(instance.interfaces):
@@ -362,9 +356,7 @@ LOAD_BALANCERS: Final = Resource(
     "loadbalancer.harvesterhci.io", "v1beta1", "loadbalancers", "LoadBalancer", decode_load_balancer
 )
 VIRTUAL_MACHINES: Final = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine))
-INSTANCES: Final = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", _decode_instance)
-WATCHED_INSTANCES: Final = replace(INSTANCES, decode=decode_watched_instance)
-"""As above for informers: commands print every device, plans read only those in the VM's networks."""
+INSTANCES: Final = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decode_instance)
 GUEST_OS_INFO: Final = Resource(
     "subresources.kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decoder(GuestOSInfo)
 )

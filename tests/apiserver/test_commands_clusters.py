@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,8 @@ from devenv.harvester.machines import Machine, instance_document, machine_docume
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.cli import main
-from harvester_ccm.commands import call
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.logs import configure_logging
 from harvester_ccm.names import (
     LB_CLUSTER,
     LB_OWNER,
@@ -127,7 +124,6 @@ async def field(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Field:
-    monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
     # Lines are broken at the width of the terminal, which pytest's workers say is 80.
     monkeypatch.setenv("COLUMNS", "120")
     # A busy machine is no fault of a server.

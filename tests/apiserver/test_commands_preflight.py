@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,9 @@ import yaml
 
 from devenv.apiserver import ControlPlane
 from harvester_ccm.cli import main
-from harvester_ccm.commands import call
 from harvester_ccm.commands.clusters import HARVESTER
 from harvester_ccm.commands.preflight import preflight_text
 from harvester_ccm.commands.render import Output
-from harvester_ccm.logs import configure_logging
 from tests.apiserver.odd_servers import silent_server
 from tests.apiserver.preflight_faults import FAULTS, Bench, Fault
 from tests.apiserver.preflight_world import (
@@ -143,7 +140,6 @@ def desk(
 ) -> Desk:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
-    monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
     made = Desk(scene, tmp_path, capsys, judged)
     made.reset()
     return made

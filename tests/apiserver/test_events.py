@@ -66,9 +66,7 @@ def warn(recorder: EventRecorder, service: Service, message: str) -> None:
     recorder.emit(SERVICES, service, event, component=COMPONENT)
 
 
-async def test_event_has_every_field_that_tools_show(
-    recorder: EventRecorder, web: Service, stored: Stored
-) -> None:
+async def test_event_has_every_field_that_tools_show(recorder: EventRecorder, web: Service, stored: Stored) -> None:
     recorder.emit(SERVICES, web, EventMessage("Normal", Reason.ENSURED, "x" * 2000), component=COMPONENT)
     await recorder.flush()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 from devenv.binaries import require
 from devenv.stage import Stage, until
 from harvester_ccm.cli import main
-from harvester_ccm.commands import call
-from harvester_ccm.logs import configure_logging
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER
@@ -52,9 +49,8 @@ async def announces(stage: Stage, *addresses: str) -> None:
 
 
 async def test_command_of_explain_adopts_a_load_balancer_with_its_address(
-    stage: Stage, lan: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    stage: Stage, lan: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
     guest, harvester = stage.scene.guest.admin, stage.scene.harvester.admin
     run = stage.run()
     await stage.create_service("web")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ import pytest
 from devenv.restclient import Json
 from devenv.stage import Stage, until
 from harvester_ccm.cli import main
-from harvester_ccm.commands import call
-from harvester_ccm.logs import configure_logging
 
 pytestmark = pytest.mark.apiserver
 
@@ -24,9 +21,8 @@ PATIENCE = 90.0
 
 
 async def test_status_in_the_pod_needs_no_flags(
-    stage: Stage, lan: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    stage: Stage, lan: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
     run = stage.run(fresh=True)
     proc = tmp_path / "proc"
     proc.mkdir()

@@ -7,19 +7,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import structlog
 
-from harvester_ccm import __version__, cli
+from harvester_ccm import __version__
 from harvester_ccm.cli import main
 from harvester_ccm.commands import COMMANDS, Command, Invocation
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError
-from harvester_ccm.logs import configure_logging
 
 NEEDED = ("--cloud-config=/etc/cloud-config", "--cluster-name=demo")
 NAMES = ", ".join([*(command.name for command in COMMANDS), "help", "version"])
@@ -88,7 +86,6 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     """The application replaced, and all that logging sets globally put back."""
     fake = App()
     monkeypatch.setitem(sys.modules, "harvester_ccm.app", fake)
-    monkeypatch.setattr(cli, "configure_logging", partial(configure_logging, cache=False))
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield fake

@@ -42,7 +42,7 @@ def configure() -> Iterator[Configure]:
         log_format: LogFormat = LogFormat.TEXT, *, verbosity: int = 0, stream: io.StringIO | None = None
     ) -> io.StringIO:
         output = stream if stream is not None else io.StringIO()
-        configure_logging(LoggingSettings(log_format, verbosity), output, cache=False)
+        configure_logging(LoggingSettings(log_format, verbosity), output)
         return output
 
     yield apply

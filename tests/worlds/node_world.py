@@ -26,7 +26,7 @@ from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE, GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, WATCHED_INSTANCES, ClusterIdentity
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.names import UNINITIALIZED_TAINT
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.virtual_ips import (
@@ -79,7 +79,7 @@ class NodeWorld:
         vms = Selection(NAMESPACE)
         self.nodes = Informer(self.guest, NODES, indexes=NODE_INDEXES)
         self.machines = Informer(self.harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES)
-        self.instances = Informer(self.harvester, WATCHED_INSTANCES, vms, indexes=VMI_INDEXES)
+        self.instances = Informer(self.harvester, INSTANCES, vms, indexes=VMI_INDEXES)
         self.services = Informer(self.guest, SERVICES, indexes={VIRTUAL_IP: virtual_ips_of_service})
         self.load_balancers = Informer(
             self.harvester, LOAD_BALANCERS, vms, indexes={VIRTUAL_IP: virtual_ips_of_load_balancer}

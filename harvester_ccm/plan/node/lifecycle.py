@@ -97,7 +97,9 @@ class LifecyclePlan(Struct, frozen=True):
     """At most one write, with its reason."""
 
     request: NodeRequest | None = None
-    """Changes the taints or deletes the Node; bound to the Node's UID and resource version."""
+    """Changes the taints; bound to the Node's UID and resource version."""
+    deletes: bool = False
+    """Whether the Node is deleted."""
     event: EventMessage | None = None
     """Event for after a deletion, or the reason why a deletion is blocked."""
     requeue_after: float | None = None
@@ -133,15 +135,12 @@ def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
 
 
 def _plan_deletion(view: LifecycleView) -> LifecyclePlan:
-    name = view.node.metadata.name
     if view.vm_name and not view.is_confirmed:
         return LifecyclePlan(requeue_after=view.settings.confirmation_spacing)
     if blocked := _blocked(view):
         return LifecyclePlan(event=blocked, requeue_after=BLOCKED_RETRY_SECONDS)
-    text = f"Deleting node {name} because it does not exist in the cloud provider"
-    preconditions = {"uid": view.node.metadata.uid, "resourceVersion": view.node.metadata.resource_version}
-    event = EventMessage("Normal", NodeReason.DELETING, text)
-    return LifecyclePlan(NodeRequest("DELETE", name, preconditions), event)
+    text = f"Deleting node {view.node.metadata.name} because it does not exist in the cloud provider"
+    return LifecyclePlan(deletes=True, event=EventMessage("Normal", NodeReason.DELETING, text))
 
 
 def _blocked(view: LifecycleView) -> EventMessage | None:
@@ -199,4 +198,4 @@ def _shutdown_request(node: Node, state: Power) -> NodeRequest | None:
     if state is Power.UNKNOWN or is_tainted is (state is Power.OFF):
         return None
     taints = (*others, _SHUTDOWN) if state is Power.OFF else others
-    return NodeRequest("PATCH", node.metadata.name, taints_body(node, taints))
+    return NodeRequest(node.metadata.name, taints_body(node, taints))

@@ -34,12 +34,10 @@ _BETA: Final[Mapping[str, str]] = {ZONE: ZONE_BETA, REGION: REGION_BETA, INSTANC
 
 
 class NodeRequest(Struct, frozen=True):
-    """A write to a Node."""
+    """A merge patch of a Node."""
 
-    method: Literal["PATCH", "DELETE"]
     name: str
     body: Mapping[str, object]
-    """A merge patch, or the preconditions of a deletion."""
     subresource: Literal["status"] | None = None
 
 
@@ -48,9 +46,7 @@ def addresses_request(node: Node, addresses: Sequence[NodeAddress]) -> NodeReque
     if Counter(addresses) == Counter(node.status.addresses):
         return None
     status = {"addresses": [msgspec.to_builtins(address) for address in addresses]}
-    return NodeRequest(
-        "PATCH", node.metadata.name, {"metadata": {"uid": node.metadata.uid}, "status": status}, "status"
-    )
+    return NodeRequest(node.metadata.name, {"metadata": {"uid": node.metadata.uid}, "status": status}, "status")
 
 
 def metadata_request(
@@ -71,7 +67,7 @@ def metadata_request(
     body["metadata"] |= {key: values for key, values in changes.items() if values}
     if provider_id:
         body.setdefault("spec", {})["providerID"] = provider_id
-    return NodeRequest("PATCH", node.metadata.name, body)
+    return NodeRequest(node.metadata.name, body)
 
 
 def topology_labels(

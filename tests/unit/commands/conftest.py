@@ -6,15 +6,12 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harvester_ccm.cli import main
-from harvester_ccm.commands import call
-from harvester_ccm.logs import configure_logging
 from tests.unit.commands import clusters, objects
 from tests.worlds.loopback_api import LoopbackApi, two_clusters
 
@@ -48,7 +45,6 @@ ClusterServer = Callable[..., list[str]]
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Runner:
     """A function that runs ``harvester-ccm`` with the given words; ``proc`` shows the processes of its container."""
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
 
     def start(*words: str, proc: Path = Path("/proc")) -> Run:
         code = main(["harvester-ccm", *words], {}, proc=proc)

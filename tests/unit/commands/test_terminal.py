@@ -8,14 +8,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 import structlog
 
 from harvester_ccm.cli import main
 from harvester_ccm.commands import COMMANDS, HELP, VERSION, call
-from harvester_ccm.logs import configure_logging
 from tests.unit.commands import clusters, objects
 from tests.worlds.loopback_api import two_clusters
 from tests.worlds.terminal import on_terminal
@@ -158,7 +156,6 @@ def test_an_error_before_the_log_is_set_up_shows_no_variables(
         raise KeyError(len(local))
 
     structlog.reset_defaults()
-    monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
     monkeypatch.setattr(call, "running_flags", fail)
     assert main(["harvester-ccm", "preflight"], {}) == 1
     told = capsys.readouterr().err

@@ -38,12 +38,11 @@ def planned(
     """Return the plan in one line."""
     lists = store(vms, vmis or [], nodes=[target, *(others or [])])
     plan = plan_lifecycle(observe_lifecycle(lists, target, DEFAULTS, absences=absences))
-    if plan.request is not None and plan.request.method == "PATCH":
+    if plan.request is not None:
         spec = plan.request.body["spec"]
         assert isinstance(spec, dict)
         return "taints " + ",".join(taint["key"].rpartition("/")[2] for taint in spec["taints"] or [])
-    if plan.request is not None:
-        assert plan.request.body == {"uid": "node-uid", "resourceVersion": "7"}
+    if plan.deletes:
         return "delete"
     return plan.event.subject if plan.event else "query again" if plan.requeue_after else ""
 
