@@ -31,9 +31,10 @@ from harvester_ccm.controllers.orphans import OrphanCollector
 from harvester_ccm.controllers.service import ServiceCaches, ServiceController, follow_load_balancers
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NodeWrites, VMCache
+from harvester_ccm.errors import ClusterReplaced
 from harvester_ccm.kube.client import ApiClient, WriteFence
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.identity import ClusterReplaced, GuestIdentity
+from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.informer import Informer, Selection
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader
@@ -46,7 +47,7 @@ from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_service
 from harvester_ccm.telemetry.auth import AccessReviewer
-from harvester_ccm.telemetry.health import READY, HealthRegistry
+from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import https_server
 from harvester_ccm.telemetry.services import measure_load_balancers, measure_nodes, measure_services
@@ -276,7 +277,7 @@ class Application:
             cluster=cluster,
             settings=settings,
         )
-        self.health.add("harvester-matches-cluster", lambda: self._caches.is_our_harvester(cluster) is not False, READY)
+        self.health.add("harvester-matches-cluster", lambda: self._caches.is_our_harvester(cluster) is not False)
         self._telemetry.follow_count(self._telemetry.metrics.orphans_deleted, lambda: collector.deleted)
         self._start_controller(group, controller)
         self._start_controller(group, collector)

@@ -52,6 +52,10 @@ class CredentialError(CCMError):
     """Raised when a kubeconfig or a service account is not a usable credential."""
 
 
+class ClusterReplaced(CCMError):
+    """Raised when a credential leads to another cluster, server or namespace than at the start. It ends the process."""
+
+
 class Unreachable(CCMError):
     """Raised when an API server sent no HTTP response: timed out, broken, or for the reason of a class below."""
 

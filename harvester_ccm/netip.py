@@ -15,18 +15,6 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def ipv4_text(text: str) -> str:
-    """Return the IPv4 address that a text is, or an empty one.
-
-    >>> ipv4_text(" 10.0.0.7 "), ipv4_text("fd00::1")
-    ('10.0.0.7', '')
-    """
-    try:
-        return str(ipaddress.IPv4Address(text.strip()))
-    except ValueError:
-        return ""
-
-
 @lru_cache(4096)
 def plain_address(text: str) -> IPAddress:
     """Return the address without a zone. VMs report the same ones again and again. Raises ValueError.

@@ -33,8 +33,8 @@ from harvester_ccm.commands.verdict import (
 from harvester_ccm.config import SERVICE_CONTROLLER, LeaderElectionSettings, Settings
 from harvester_ccm.errors import CCMError, NotFound, Unauthorized, credential_hint
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.flowcontrol import time_text
 from harvester_ccm.kube.tokens import FixedToken, token_account, token_end
+from harvester_ccm.kube.workqueue import time_text
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of

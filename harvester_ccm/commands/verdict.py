@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.commands.render import Document
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
-from harvester_ccm.kube.flowcontrol import time_text
+from harvester_ccm.kube.workqueue import time_text
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.outcome import Done, EventMessage, Refused, WaitReason
 from harvester_ccm.names import NodeReason

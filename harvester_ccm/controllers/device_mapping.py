@@ -15,9 +15,8 @@ from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.flowcontrol import WriteRateLimiter, loop_time
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.workqueue import WorkQueue
+from harvester_ccm.kube.workqueue import WorkQueue, WriteRateLimiter, loop_time
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harvester_ccm.kube.flowcontrol import WRITE_BURST, WRITE_INTERVAL_SECONDS
+from harvester_ccm.kube.workqueue import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NodeReason, Reason
 

@@ -14,7 +14,7 @@ import structlog
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.flowcontrol import loop_time
+from harvester_ccm.kube.workqueue import loop_time
 from harvester_ccm.model.harvester import GUEST_OS_INFO, VirtualMachineInstance
 from harvester_ccm.plan.node.vms import all_vms, has_queryable_guest
 

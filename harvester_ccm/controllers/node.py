@@ -20,11 +20,11 @@ from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NodeWrites, VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.flowcontrol import loop_time
-from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue
+from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue, loop_time
 from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
+from harvester_ccm.names import NodeReason, Reason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
 from harvester_ccm.plan.node.match import needs_hostname
@@ -38,8 +38,8 @@ class _State(Struct):
 
     missing_since: dict[IPAddress, float] = field(default_factory=dict)
     """Loop time since when the VM does not report an address."""
-    events: set[str] = field(default_factory=set)
-    """Keys of the Events that hold."""
+    events: set[tuple[NodeReason | Reason, str]] = field(default_factory=set)
+    """Reasons and subjects of the Events that hold."""
     events_since: float = 0.0
     """Loop time since when these Events hold."""
 
@@ -122,7 +122,7 @@ class NodeController:
 
     def _emit_due(self, node: Node, plan: NodePlan, state: _State) -> float | None:
         """Emit the Events that hold if they are the same for long enough; return the seconds until then."""
-        keys, now = {event.key for event in plan.events}, loop_time()
+        keys, now = {(event.reason, event.subject) for event in plan.events}, loop_time()
         if keys != state.events:
             state.events, state.events_since = keys, now
         delay = state.events_since + self._settings.monitor_period - now

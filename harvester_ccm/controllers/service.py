@@ -19,9 +19,8 @@ from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, NotServed, WriteReverted
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.flowcontrol import loop_time, wall_time
 from harvester_ccm.kube.informer import Informer, Selection
-from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue
+from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue, loop_time, wall_time
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason

@@ -21,8 +21,8 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.flowcontrol import WriteRateLimiter
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.workqueue import WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service, ServiceCondition
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.workqueue import loop_time
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex, virtual_ips_of_load_balancer, virtual_ips_of_service

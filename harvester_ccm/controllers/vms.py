@@ -12,8 +12,8 @@ from harvester_ccm.controllers.field_conflict import NODE_CONFLICT
 from harvester_ccm.errors import Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.flowcontrol import WriteRateLimiter
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.workqueue import WriteRateLimiter
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.plan.node.patch import NodeRequest

@@ -43,8 +43,8 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.connection import connection_fault, open_session
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.tokens import credential_text, token_account
+from harvester_ccm.kube.workqueue import loop_time
 from harvester_ccm.model.meta import EventDocument, Head, ListDocument, Page, Resource, Unread, WatchEvent
 
 T = TypeVar("T")

@@ -62,7 +62,7 @@ class Credentials:
     proxy: str | None = field(default=None, repr=False)
     """URL of the HTTP proxy; can contain a password."""
     origin: str = ""
-    """File or directory of the identity, for messages."""
+    """File of the identity, for messages."""
     files: Mapping[Path, bytes] = field(default_factory=dict, repr=False)
     """Contents of the kubeconfigs and of the certificates and keys that they name; empty for a missing file."""
     readable_by_all: bool = False
@@ -126,31 +126,7 @@ def load_kubeconfig(
     paths = (paths,) if isinstance(paths, Path) else paths
     files = dict.fromkeys(paths, b"")
     cluster_entry, user_entry, namespace = _select_context(paths, context, files)
-    cluster = _convert(cluster_entry.where, cluster_entry.section, _Cluster)
-    user = _convert(user_entry.where, user_entry.section, _User)
-    server = (master or cluster.server).strip().rstrip("/")
-    if not _is_url(server) or "@" in server:
-        raise CredentialError(f"{cluster_entry.where}: server: {redact_text(server)!r} is not https://host:port")
-    # Without colons, an IPv6 address has the form of a host name.
-    if cluster.tls_server_name and not _is_url(f"https://{cluster.tls_server_name.replace(':', '')}"):
-        raise CredentialError(f"{cluster_entry.where}: tls-server-name: not a valid host name")
-    proxy = cluster.proxy_url or proxy_for(server, environment or {})
-    if proxy and not _is_url(proxy):
-        raise CredentialError(f"{cluster_entry.where}: proxy-url, or the proxy of the environment: not an http:// URL")
-    tls = _tls(cluster_entry, user_entry, files) if urlsplit(server).scheme == "https" else None
-    mode = user_entry.path.lstat().st_mode
-    return Credentials(
-        server=server,
-        namespace=namespace,
-        tls=tls,
-        token=_token_source(user_entry, user, cluster_entry.section, tls),
-        tls_server_name=cluster.tls_server_name or None,
-        proxy=proxy,
-        origin=str(user_entry.path),
-        files=files,
-        # A mounted Secret is a link that only one pod can see.
-        readable_by_all=stat.S_ISREG(mode) and bool(mode & stat.S_IROTH),
-    )
+    return _credentials(cluster_entry, user_entry, namespace, files, environment=environment or {}, master=master)
 
 
 def load_in_cluster(
@@ -163,18 +139,48 @@ def load_in_cluster(
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise CredentialError("no kubeconfig was given and this is not a pod; set --kubeconfig or KUBECONFIG")
-    token = FileToken(directory / "token")
-    authority, namespace = directory / "ca.crt", directory / "namespace"
-    files = {authority: read_bytes(authority)}
-    server = master.rstrip("/") or (f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    cluster = _Entry(directory / "ca.crt", str(directory), {"server": server, "certificate-authority": "ca.crt"})
+    user = _Entry(directory / "token", str(directory), {"tokenFile": "token"})
+    file = directory / "namespace"
+    namespace = read_bytes(file).decode("utf-8", "replace").strip() if file.exists() else ""
+    return _credentials(cluster, user, namespace, {}, environment=environment, master=master)
+
+
+def _credentials(
+    cluster_entry: _Entry,
+    user_entry: _Entry,
+    namespace: str,
+    files: dict[Path, bytes],
+    *,
+    environment: Mapping[str, str],
+    master: str,
+) -> Credentials:
+    cluster = _convert(cluster_entry.where, cluster_entry.section, _Cluster)
+    user = _convert(user_entry.where, user_entry.section, _User)
+    server = (master or cluster.server).strip().rstrip("/")
+    if not _is_url(server) or "@" in server:
+        raise CredentialError(f"{cluster_entry.where}: server: {redact_text(server)!r} is not https://host:port")
+    # Without colons, an IPv6 address has the form of a host name.
+    if cluster.tls_server_name and not _is_url(f"https://{cluster.tls_server_name.replace(':', '')}"):
+        raise CredentialError(f"{cluster_entry.where}: tls-server-name: not a valid host name")
+    proxy = cluster.proxy_url or proxy_for(server, environment)
+    if proxy and not _is_url(proxy):
+        raise CredentialError(f"{cluster_entry.where}: proxy-url, or the proxy of the environment: not an http:// URL")
+    tls = _tls(cluster_entry, user_entry, files) if urlsplit(server).scheme == "https" else None
+    token = _token_source(user_entry, user, cluster_entry.section, tls)
+    mode = user_entry.path.lstat().st_mode
     return Credentials(
         server=server,
-        namespace=read_bytes(namespace).decode("utf-8", "replace").strip() if namespace.exists() else "",
-        tls=_trusting(files[authority], str(authority)),
+        namespace=namespace,
+        tls=tls,
         token=token,
-        proxy=proxy_for(server, environment),
-        origin=str(directory),
+        tls_server_name=cluster.tls_server_name or None,
+        proxy=proxy,
+        origin=str(user_entry.path),
         files=files,
+        # A mounted Secret is a link that only one pod can see.
+        readable_by_all=stat.S_ISREG(mode) and bool(mode & stat.S_IROTH),
     )
 
 

@@ -19,7 +19,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from harvester_ccm.errors import AlreadyExists, CCMError, ServerError, Throttled, Unreachable
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.flowcontrol import WriteRateLimiter, loop_time, wall_time
+from harvester_ccm.kube.workqueue import WriteRateLimiter, loop_time, wall_time
 from harvester_ccm.model.core import EVENTS
 from harvester_ccm.model.meta import ObjectMeta, ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage

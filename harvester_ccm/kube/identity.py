@@ -12,18 +12,14 @@ from typing import Final
 import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
-from harvester_ccm.errors import CCMError, Forbidden
+from harvester_ccm.errors import CCMError, ClusterReplaced, Forbidden
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.flowcontrol import pause_after
+from harvester_ccm.kube.workqueue import pause_after
 from harvester_ccm.model.core import NAMESPACES
 
 IDENTITY_NAMESPACE: Final = "kube-system"
 
 log = structlog.get_logger(__name__)
-
-
-class ClusterReplaced(CCMError):
-    """Raised when a credential leads to another cluster, server or namespace than at the start. It ends the process."""
 
 
 class GuestIdentity:

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, Forbidden, Gone, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.flowcontrol import loop_time, pause_after
+from harvester_ccm.kube.workqueue import loop_time, pause_after
 from harvester_ccm.model.meta import ObjectT, Page, Resource, Store, WatchEvent
 
 SILENCE_SECONDS: Final = 150.0

@@ -24,7 +24,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient, WriteFence
-from harvester_ccm.kube.flowcontrol import loop_time
+from harvester_ccm.kube.workqueue import loop_time
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
 
 RETRY_JITTER: Final = (0.5, 1.0)

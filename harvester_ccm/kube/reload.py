@@ -13,10 +13,9 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.errors import CredentialError
+from harvester_ccm.errors import ClusterReplaced, CredentialError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.identity import ClusterReplaced
 from harvester_ccm.kube.tokens import read_all
 
 INTERVAL: Final = 2.0

@@ -5,6 +5,7 @@ Field names follow the Kubernetes API (https://kubernetes.io/docs/reference/kube
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address
 from typing import Final
 
 import msgspec
@@ -244,3 +245,15 @@ def parse_provider_id(provider_id: str) -> str | None:
         return None
     uid = provider_id.removeprefix(_PROVIDER_SCHEME)
     return uid if uid and "/" not in uid else None
+
+
+def ipv4_text(text: str) -> str:
+    """Return the IPv4 address that a text is, or an empty one.
+
+    >>> ipv4_text(" 10.0.0.7 "), ipv4_text("fd00::1")
+    ('10.0.0.7', '')
+    """
+    try:
+        return str(IPv4Address(text.strip()))
+    except ValueError:
+        return ""

@@ -78,11 +78,6 @@ class EventMessage(Struct, frozen=True, gc=False):
     subject: str = ""
     """Events with the same reason and subject are equal; empty if the message decides."""
 
-    @property
-    def key(self) -> str:
-        """Identifies a Node's Warning in ``NodeController``: the reason and what it is about, without the message."""
-        return f"{self.reason} {self.subject}"
-
 
 def some_of(names: Sequence[str]) -> str:
     """Return names for a sentence: the first ones, and how many more there are.

@@ -21,34 +21,33 @@ Caches = Sequence[Informer[Any]]
 
 
 class HealthRegistry:
-    """Checks by name, in the order in which they were added. ``ping`` is the first and always passes."""
+    """Checks of readiness by name, in the order in which they were added. Liveness has only ``ping``, which passes."""
 
     def __init__(self) -> None:
-        self._checks: dict[str, dict[str, Check]] = {LIVE: {}, READY: {}}
-        self.add("ping", lambda: True, LIVE, READY)
+        self._checks: dict[str, Check] = {}
 
-    def add(self, name: str, check: Check, *endpoints: str) -> None:
-        """Add a check to endpoints."""
-        for endpoint in endpoints:
-            self._checks[endpoint][name] = check
+    def add(self, name: str, check: Check) -> None:
+        """Add a check of readiness."""
+        self._checks[name] = check
 
     def results(self, endpoint: str) -> dict[str, bool]:
         """Run all checks of an endpoint. Return which pass."""
-        return {name: check() for name, check in self._checks[endpoint].items()}
+        checks = self._checks if endpoint == READY else {}
+        return {"ping": True, **{name: check() for name, check in checks.items()}}
 
     def show(self, metrics: Metrics) -> None:
         """Set the metric of the health checks."""
-        for endpoint in self._checks:
+        for endpoint in (LIVE, READY):
             for name, passed in self.results(endpoint).items():
                 metrics.healthcheck.labels(name, endpoint).set(passed)
 
     def follow_caches(self, *, guest: Caches, harvester: Caches) -> None:
         """Be ready only while all caches are synced and their servers respond."""
-        self.add("caches-synced", lambda: all(cache.synced for cache in (*guest, *harvester)), READY)
-        self.add("guest-reachable", lambda: not _fails(guest, rejected=False), READY)
-        self.add("guest-credential", lambda: not _fails(guest, rejected=True), READY)
-        self.add("harvester-reachable", lambda: not _fails(harvester, rejected=False), READY)
-        self.add("harvester-credential", lambda: not _fails(harvester, rejected=True), READY)
+        self.add("caches-synced", lambda: all(cache.synced for cache in (*guest, *harvester)))
+        self.add("guest-reachable", lambda: not _fails(guest, rejected=False))
+        self.add("guest-credential", lambda: not _fails(guest, rejected=True))
+        self.add("harvester-reachable", lambda: not _fails(harvester, rejected=False))
+        self.add("harvester-credential", lambda: not _fails(harvester, rejected=True))
 
 
 def _fails(caches: Caches, *, rejected: bool) -> bool:

@@ -20,11 +20,10 @@ from prometheus_client.exposition import choose_encoder
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.flowcontrol import loop_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.tokens import token_end
-from harvester_ccm.kube.workqueue import QueueObserver
+from harvester_ccm.kube.workqueue import QueueObserver, loop_time
 
 Labels = tuple[str, ...]
 """Values of a metric's labels."""

@@ -40,8 +40,8 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.kube.flowcontrol import pause_after
 from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.kube.workqueue import pause_after
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, SERVICES
 from harvester_ccm.model.meta import Object, Resource, decoder
 from tests.worlds.waiting import wait_for

@@ -15,7 +15,7 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.errors import CCMError, Unreachable
-from harvester_ccm.kube.flowcontrol import MAX_BACKOFF_SECONDS
+from harvester_ccm.kube.workqueue import MAX_BACKOFF_SECONDS
 from harvester_ccm.plan.node.match import unreadable
 from tests.worlds.clock import JumpingLoop, jumping_time, until
 from tests.worlds.memory_server import Call, Document, placed, refused

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from harvester_ccm.kube.flowcontrol import WRITE_BURST, WRITE_INTERVAL_SECONDS
+from harvester_ccm.kube.workqueue import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.names import MACHINE_RECORD, SHUTDOWN_TAINT, ZONE
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import Document

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from harvester_ccm.kube.events import REPEAT_SECONDS
-from harvester_ccm.kube.flowcontrol import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.kube.informer import RELIST_SECONDS
+from harvester_ccm.kube.workqueue import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import IPAM, WORKLOAD_TYPE, NodeReason, Reason
 from harvester_ccm.plan.service.writes import WITHDRAWAL_WRITES

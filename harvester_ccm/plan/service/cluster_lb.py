@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from harvester_ccm.model.core import ipv4_text
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.names import (
@@ -21,7 +22,6 @@ from harvester_ccm.names import (
     PROJECT,
     Reason,
 )
-from harvester_ccm.netip import ipv4_text
 from harvester_ccm.plan.service.kept_address import not_allocated_note, record_of
 from harvester_ccm.plan.service.kube_vip import (
     WITHDRAWN,

@@ -20,7 +20,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service
+from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service, ipv4_text
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
     DHCP_ADDRESS,
@@ -35,7 +35,6 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.netip import ipv4_text
 from harvester_ccm.plan.service.network_device import Device
 
 Annotations = dict[str, str | None]

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeVar
 
 from msgspec import Struct
 
-from harvester_ccm.model.core import ConfigMap, Service, ServicePort, published_devices
+from harvester_ccm.model.core import ConfigMap, Service, ServicePort, ipv4_text, published_devices
 from harvester_ccm.model.harvester import HealthCheck, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import (
@@ -39,7 +39,6 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from harvester_ccm.netip import ipv4_text
 from harvester_ccm.plan.service.kube_vip import Announcement, requested_address
 
 T = TypeVar("T", bound=str)

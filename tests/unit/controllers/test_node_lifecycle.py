@@ -10,8 +10,8 @@ import pytest
 
 from devenv.harvester.machines import Machine, machine_document
 from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
-from harvester_ccm.errors import CCMError
-from harvester_ccm.kube.identity import IDENTITY_NAMESPACE, ClusterReplaced
+from harvester_ccm.errors import CCMError, ClusterReplaced
+from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.core import NAMESPACES
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, SHUTDOWN_TAINT
 from tests.worlds.clock import jumping_time, until

@@ -325,15 +325,15 @@ def test_file_that_every_user_can_read_is_recognized(path: Path) -> None:
 def test_service_account_of_a_pod(tmp_path: Path, authority: Authority) -> None:
     with pytest.raises(CredentialError, match=r"not a pod; set --kubeconfig or KUBECONFIG"):
         load_in_cluster({}, tmp_path)
-    with pytest.raises(CredentialError, match="token: No such file"):
-        load_in_cluster(POD, tmp_path)
-    (tmp_path / "token").write_text("secret")
     with pytest.raises(CredentialError, match=r"ca\.crt: No such file"):
         load_in_cluster(POD, tmp_path)
     (tmp_path / "ca.crt").write_text("")
-    with pytest.raises(CredentialError, match=r"ca\.crt: expected a PEM certificate"):
+    with pytest.raises(CredentialError, match=f"{tmp_path}: certificate-authority: expected a PEM certificate"):
         load_in_cluster(POD, tmp_path)
     (tmp_path / "ca.crt").write_bytes(authority.ca_file.read_bytes())
+    with pytest.raises(CredentialError, match="token: No such file"):
+        load_in_cluster(POD, tmp_path)
+    (tmp_path / "token").write_text("secret")
     without_namespace = load_in_cluster(POD, tmp_path)
     (tmp_path / "namespace").write_text("kube-system\n")
 
@@ -341,7 +341,7 @@ def test_service_account_of_a_pod(tmp_path: Path, authority: Authority) -> None:
 
     assert (without_namespace.server, without_namespace.namespace) == ("https://10.43.0.1:443", "")
     assert (found.server, found.namespace, found.token.get()) == ("https://[fd00::1]:443", "kube-system", "secret")
-    assert found.origin == str(tmp_path)
+    assert found.origin == str(tmp_path / "token")
 
 
 def write(path: Path, current: str = "", **kinds: Sequence[Document]) -> Path:

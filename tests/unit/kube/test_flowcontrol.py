@@ -8,7 +8,7 @@ import pytest
 
 from harvester_ccm.errors import UnexpectedAnswer
 from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REFILL_SECONDS, EventRecorder
-from harvester_ccm.kube.flowcontrol import (
+from harvester_ccm.kube.workqueue import (
     MAX_OBJECTS,
     WRITE_BURST,
     WRITE_INTERVAL_SECONDS,

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.errors import Forbidden
-from harvester_ccm.kube.identity import ClusterReplaced, GuestIdentity
+from harvester_ccm.errors import ClusterReplaced, Forbidden
+from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.model.core import NAMESPACES
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import MemoryClient, MemoryServer, refused

@@ -13,9 +13,9 @@ import yaml
 from structlog.testing import capture_logs
 
 from devenv.pki import Authority
+from harvester_ccm.errors import ClusterReplaced
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
-from harvester_ccm.kube.identity import ClusterReplaced
 from harvester_ccm.kube.reload import CredentialReloader
 
 Document = dict[str, Any]

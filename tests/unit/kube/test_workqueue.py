@@ -10,11 +10,10 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.errors import Answer, Conflict, Throttled, Unreachable
-from harvester_ccm.kube.flowcontrol import MAX_BACKOFF_SECONDS
-from harvester_ccm.kube.identity import ClusterReplaced
+from harvester_ccm.errors import Answer, ClusterReplaced, Conflict, Throttled, Unreachable
 from harvester_ccm.kube.workqueue import (
     CONFLICT_DELAY_SECONDS,
+    MAX_BACKOFF_SECONDS,
     MAX_QUICK_CONFLICTS,
     RESYNC_SECONDS,
     WorkQueue,

@@ -19,7 +19,7 @@ from devenv.pki import Authority
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry.auth import AccessReviewer
-from harvester_ccm.telemetry.health import READY, HealthRegistry
+from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import MAX_CONNECTIONS, https_server, is_open
 from tests.worlds.loopback import free_port
@@ -101,7 +101,7 @@ def settings(tmp_path: Path) -> Iterator[ServerSettings]:
 @pytest.fixture
 def health() -> HealthRegistry:
     health = HealthRegistry()
-    health.add("harvester-reachable", lambda: False, READY)
+    health.add("harvester-reachable", lambda: False)
     return health
 
 
