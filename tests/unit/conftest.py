@@ -1,4 +1,4 @@
-"""What holds for all tests that need no server."""
+"""Fixtures of all tests that need no server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="package", autouse=True)
 def no_authorities_of_the_machine() -> Iterator[None]:
-    """Trust none of those that the machine trusts: reading them takes 20 ms each time, and no test needs one."""
+    """Trust no authority of the machine: reading them takes 20 ms each time, and no test needs one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", os.devnull)
         patch.setenv("SSL_CERT_DIR", os.devnull)

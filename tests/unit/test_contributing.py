@@ -1,4 +1,4 @@
-"""What contributors are told: files that exist, and the checks that everybody else runs."""
+"""Files for contributors: the paths that they name, and their checks."""
 
 from __future__ import annotations
 

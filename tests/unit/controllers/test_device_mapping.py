@@ -1,4 +1,4 @@
-"""The ConfigMap of networks and devices: when it is written, and what is left alone."""
+"""The ConfigMap of networks and devices: its writes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from structlog.testing import capture_logs
 from harvester_ccm.errors import CCMError
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import refused
-from tests.worlds.node_world import CONFIG_MAP, MAPPING, NAMESPACE, VMI, NodeWorld, machine
+from tests.worlds.node_world import CONFIG_MAP, MAPPING, NodeWorld, machine
 
 KEY = "interface-nad-mapping"
 TWO_NETWORKS = ("default/vlan1", "default/vlan2")
 
 
 def value(scene: NodeWorld) -> str | None:
-    """Return what the ConfigMap says, None when there is none."""
+    """Return the value in the ConfigMap; None if it does not exist."""
     found = scene.guest_server.objects.get(CONFIG_MAP, {}).get(MAPPING)
     return None if found is None else str(found["data"][KEY])
 
@@ -32,7 +32,7 @@ def writes(scene: NodeWorld) -> list[str]:
 
 
 @jumping_time
-async def test_created_changed_and_then_left_alone() -> None:
+async def test_created_and_changed_only_with_the_mapping() -> None:
     scene = NodeWorld()
     vm = machine("w1", networks=TWO_NETWORKS)
     async with scene.live():
@@ -52,7 +52,7 @@ async def test_created_changed_and_then_left_alone() -> None:
 
 
 @jumping_time
-async def test_other_contents_stay_and_edits_are_put_right() -> None:
+async def test_other_contents_stay_and_edits_are_reverted() -> None:
     scene = NodeWorld()
     scene.boot(machine("w1"), "10.0.0.1")
     document = {
@@ -70,20 +70,7 @@ async def test_other_contents_stay_and_edits_are_put_right() -> None:
 
 
 @jumping_time
-async def test_agent_that_is_away_for_a_moment_changes_nothing() -> None:
-    scene = NodeWorld()
-    vm = machine("w1")
-    scene.boot(vm, "10.0.0.1")
-    async with scene.live():
-        await until(lambda: value(scene))
-        scene.report(vm)
-        scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"interfaces": []}})
-        await asyncio.sleep(600)
-    assert writes(scene) == ["POST"]
-
-
-@jumping_time
-async def test_chart_that_grants_no_config_maps() -> None:
+async def test_chart_without_permissions_for_config_maps() -> None:
     scene = NodeWorld()
     denied = refused(403, "Forbidden", "configmaps is forbidden")
     scene.guest_server.fault = lambda call: denied if "/configmaps" in call.path else None
@@ -113,7 +100,7 @@ async def test_chart_that_grants_no_config_maps() -> None:
     ],
 )
 @jumping_time
-async def test_chart_that_lets_config_maps_be_read_only(denied: CCMError, advice: str) -> None:
+async def test_denied_write_is_retried_every_ten_minutes(denied: CCMError, advice: str) -> None:
     scene = NodeWorld()
     scene.guest_server.fault = lambda call: denied if "/configmaps" in call.path and call.verb == "POST" else None
     vm = machine("w1")
@@ -123,8 +110,8 @@ async def test_chart_that_lets_config_maps_be_read_only(denied: CCMError, advice
             for number in range(100):
                 await asyncio.sleep(36)
                 scene.report(vm, f"10.0.0.{number}")
-    said = [entry for entry in logs if entry["event"].startswith("network mapping not written")]
-    assert len(said) <= 7
-    assert advice in said[0]["remedy"]
+    warnings = [entry for entry in logs if entry["event"].startswith("network mapping not written")]
+    assert len(warnings) <= 7
+    assert advice in warnings[0]["remedy"]
     assert not [one for one in logs if one["event"] == "reconcile failed"]
     assert len(writes(scene)) <= 7

@@ -1,4 +1,4 @@
-"""Initialisation and refresh of Nodes, on API servers in memory and a clock that jumps."""
+"""Initialization of Nodes and later changes, on API servers in memory and simulated time."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.controllers.service import ServiceCaches
-from harvester_ccm.errors import CCMError, Unreachable
-from harvester_ccm.names import REGION, ZONE
+from harvester_ccm.names import PROVIDED_NODE_IP, REGION, ZONE
 from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import page, refused
-from tests.worlds.node_objects import DEFAULTS, node_settings
+from tests.worlds.memory_server import refused
+from tests.worlds.node_objects import DEFAULTS
 from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, PERIOD, TAINT, VMI, NodeWorld, initialised, machine
 
 ZONED = machine("w1", zone="zone-a", region="north")
+PATIENCE = DEFAULTS.address_patience
 VIP = {"address": "10.0.0.50"}
 SERVICE = "v1/services"
 NODE_PATH = "PATCH /api/v1/nodes/w1"
 
 
 @jumping_time
-async def test_new_node_gets_its_addresses_before_it_loses_the_taint() -> None:
+async def test_new_node_has_its_addresses_before_the_taint_is_removed() -> None:
     scene = NodeWorld()
     uid = scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
@@ -60,43 +59,8 @@ async def test_node_waits_for_vm_then_for_its_start_then_for_its_address() -> No
     assert scene.told("w1") == ["VMNotFound", "VMNotRunning", "NoAddress", "Synced"]
 
 
-NODE_GONE = refused(404, "NotFound", 'nodes "w1" not found', about="w1")
-
-
-@pytest.mark.parametrize("answer", [page(), NODE_GONE], ids=["a page", "that it is gone"])
-@pytest.mark.parametrize("ready", ["True", "False"], ids=["refreshed", "tainted"])
-def test_node_that_a_write_does_not_find_stays_a_backend_until_it_is_seen_to_go(answer: CCMError, ready: str) -> None:
-    @jumping_time
-    async def run() -> None:
-        scene = NodeWorld()
-        scene.boot(ZONED, "10.0.0.1")
-        caches = ServiceCaches(scene.services, scene.load_balancers, scene.vms, scene.config_maps)
-        backends: set[tuple[str, ...]] = set()
-
-        def look(_old: object, _new: object) -> None:
-            caches.refresh_backends()
-            backends.add(caches.backends.names)
-
-        async with scene.live():
-            scene.join("w1", system_uuid=ZONED.system_uuid)
-            await initialised(scene, ["w1"])
-            scene.nodes.on_change(look)
-            scene.guest_server.faults.append(answer)
-            if ready == "True":
-                scene.report(ZONED, "10.0.0.2")
-                await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"), seconds=90)
-            else:
-                scene.stop(ZONED)
-                scene.say_ready("w1", ready)
-                await until(lambda: "shutdown" in scene.taints("w1"))
-            assert scene.guest_server.faults == []
-        assert backends == {("w1",)}
-
-    run()
-
-
 @jumping_time
-async def test_what_passes_within_seconds_is_not_told() -> None:
+async def test_state_of_a_few_seconds_causes_no_event() -> None:
     scene = NodeWorld()
     async with scene.live():
         scene.join("w1")
@@ -110,7 +74,7 @@ async def test_what_passes_within_seconds_is_not_told() -> None:
 
 
 @jumping_time
-async def test_changes_of_the_vm_reach_the_node_at_once_and_only_they_are_written() -> None:
+async def test_changes_of_the_vm_are_written_at_once_and_nothing_else() -> None:
     scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
@@ -132,22 +96,8 @@ async def test_changes_of_the_vm_reach_the_node_at_once_and_only_they_are_writte
     assert scene.node_writes() == [f"{NODE_PATH}/status", NODE_PATH]
 
 
-@jumping_time
-async def test_topology_is_not_followed_without_the_vmi_controller() -> None:
-    scene = NodeWorld(node_settings(vmi_controller=False))
-    scene.boot(ZONED, "10.0.0.1")
-    async with scene.live():
-        scene.join("w1", system_uuid=ZONED.system_uuid)
-        await initialised(scene, ["w1"])
-        scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"metadata": {"annotations": {ZONE: "zone-b"}}})
-        scene.report(ZONED, "10.0.0.2")
-        await until(lambda: "InternalIP 10.0.0.2" in scene.addresses("w1"), seconds=90)
-        await asyncio.sleep(600)
-        assert scene.stored("w1")["metadata"]["labels"][ZONE] == "zone-a"
-
-
 @pytest.mark.parametrize("path", ["/services", "/loadbalancers"])
-def test_services_and_load_balancers_that_may_not_be_listed_delay_nothing(path: str) -> None:
+def test_forbidden_list_of_services_or_load_balancers_delays_nothing(path: str) -> None:
     @jumping_time
     async def run() -> None:
         scene = NodeWorld()
@@ -165,7 +115,7 @@ def test_services_and_load_balancers_that_may_not_be_listed_delay_nothing(path: 
 
 
 @jumping_time
-async def test_guesses_are_told_once_for_each_node_and_not_at_every_start() -> None:
+async def test_defaulted_network_is_emitted_once_for_each_node_and_not_after_a_restart() -> None:
     scene = NodeWorld()
     vms = [machine(f"w{number}", networks=("default/mgmt", "default/vlan5")) for number in range(3)]
     for number, vm in enumerate(vms):
@@ -183,28 +133,12 @@ async def test_guesses_are_told_once_for_each_node_and_not_at_every_start() -> N
         assert scene.node_writes() == []
 
 
-@jumping_time
-async def test_joined_again_under_the_same_name() -> None:
-    scene = NodeWorld()
-    scene.boot(ZONED, "10.0.0.1")
-    async with scene.live():
-        first = scene.join("w1", system_uuid=ZONED.system_uuid)
-        await initialised(scene, ["w1"])
-        scene.guest_server.remove(NODE, "w1")
-        await asyncio.sleep(1)
-        again = scene.join("w1", system_uuid=ZONED.system_uuid)
-        assert again["metadata"]["uid"] != first["metadata"]["uid"]
-        await initialised(scene, ["w1"])
-        await until(lambda: scene.told("w1") == ["Synced", "Synced"])
-    assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
-
-
 @pytest.mark.parametrize(
     "done",
     [0, 1],
     ids=["before the first write", "before the second"],
 )
-def test_node_replaced_in_the_middle_of_its_initialisation(done: int) -> None:
+def test_node_recreated_during_its_initialization(done: int) -> None:
     @jumping_time
     async def run() -> None:
         scene = NodeWorld()
@@ -226,7 +160,7 @@ def test_node_replaced_in_the_middle_of_its_initialisation(done: int) -> None:
 
 
 @jumping_time
-async def test_vm_of_a_left_over_node_is_free_when_that_is_deleted() -> None:
+async def test_deletion_of_the_node_with_the_provider_id_frees_its_vm() -> None:
     scene = NodeWorld()
     uid = scene.boot(ZONED, "10.0.0.1")
     left_over = scene.join("old-name", ready="Unknown")
@@ -240,7 +174,7 @@ async def test_vm_of_a_left_over_node_is_free_when_that_is_deleted() -> None:
 
 
 @jumping_time
-async def test_vm_whose_instance_cannot_be_read_is_not_called_stopped() -> None:
+async def test_vm_with_an_unreadable_vmi_is_not_reported_as_stopped() -> None:
     scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     denied = refused(403, "Forbidden", "virtualmachineinstances.kubevirt.io is forbidden")
@@ -256,7 +190,7 @@ async def test_vm_whose_instance_cannot_be_read_is_not_called_stopped() -> None:
 
 
 @jumping_time
-async def test_virtual_address_of_a_load_balancer_is_no_node_address() -> None:
+async def test_virtual_ip_of_a_load_balancer_is_no_node_address() -> None:
     scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
@@ -280,41 +214,7 @@ async def test_virtual_address_of_a_load_balancer_is_no_node_address() -> None:
 
 
 @jumping_time
-async def test_no_address_is_published_before_those_of_load_balancers_are_known() -> None:
-    scene = NodeWorld()
-    scene.boot(ZONED)
-    nics = [{"name": "default", "ipAddresses": ["10.0.0.50", "10.0.0.1"]}]
-    scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"interfaces": nics}})
-    scene.harvester_server.put(BALANCER, {"metadata": {"name": "lb", "namespace": NAMESPACE}, "status": VIP})
-    scene.harvester_server.delay = lambda call: 20.0 if "/loadbalancers" in call.path else 0.002
-    async with scene.live():
-        scene.join("w1", system_uuid=ZONED.system_uuid)
-        await asyncio.sleep(10)
-        assert scene.node_writes() == []
-        await initialised(scene, ["w1"])
-    assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
-
-
-@jumping_time
-async def test_replaced_vm_is_told_and_the_node_stays() -> None:
-    scene = NodeWorld()
-    uid = scene.boot(ZONED, "10.0.0.1")
-    scene.boot(machine("w2"), "10.0.0.2")
-    async with scene.live():
-        scene.join("w1", system_uuid=ZONED.system_uuid)
-        await initialised(scene, ["w1"])
-        scene.destroy(ZONED)
-        scene.say_ready("w1", "Unknown")
-        scene.boot(ZONED, "10.0.0.7")
-        await until(lambda: "VMReplaced" in scene.told("w1"))
-        await asyncio.sleep(600)
-        assert scene.told("w1").count("VMReplaced") == 1
-    assert scene.provider_id("w1") == f"harvester://{uid}", "a provider ID cannot be changed"
-    assert "InternalIP 10.0.0.7" in scene.addresses("w1")
-
-
-@jumping_time
-async def test_guest_that_refuses_writes_is_tried_again() -> None:
+async def test_rejected_write_is_retried() -> None:
     scene = NodeWorld()
     scene.boot(ZONED, "10.0.0.1")
     denied = refused(403, "Forbidden", "nodes/status is forbidden")
@@ -333,28 +233,35 @@ async def test_guest_that_refuses_writes_is_tried_again() -> None:
         await until(lambda: scene.told("w1") == ["NodeWriteRefused", "Synced"])
 
 
-@jumping_time
-async def test_fifty_nodes_join_at_once() -> None:
-    scene = NodeWorld()
-    vms = [machine(f"w{number}") for number in range(50)]
-    async with scene.live():
-        for vm in vms:
-            scene.join(vm.name, system_uuid=vm.system_uuid)
-        await asyncio.sleep(2)
-        for vm in vms:
-            scene.boot(vm)
-        await asyncio.sleep(1)
-        for number, vm in enumerate(vms):
-            scene.report(vm, f"10.0.0.{number + 1}")
-        await initialised(scene, [vm.name for vm in vms])
-        await until(lambda: len(scene.told()) == 50)
-    assert len(scene.node_writes()) == 100
-    assert set(scene.told()) == {"Synced"}
-    assert scene.asked() == []
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [
+        pytest.param(["fd00::1"], ["InternalIP 10.0.0.9", "ExternalIP fd00::1"], id="other family"),
+        pytest.param([], ["InternalIP 10.0.0.9"], id="no agent"),
+    ],
+)
+def test_new_node_waits_for_the_address_of_its_kubelet_and_then_has_it(
+    reported: list[str], expected: list[str]
+) -> None:
+    @jumping_time
+    async def run() -> None:
+        scene = NodeWorld()
+        scene.boot(ZONED, *reported)
+        async with scene.live():
+            scene.join("w1", system_uuid=ZONED.system_uuid, **{PROVIDED_NODE_IP: "10.0.0.9"})
+            assert await until(lambda: scene.told("w1") == ["ProvidedNodeIPNotFound"]) < 2 * PERIOD
+            assert scene.node_writes() == []
+            assert PATIENCE - 2 * PERIOD < await initialised(scene, ["w1"]) < PATIENCE
+            assert scene.addresses("w1") == [*expected, "Hostname w1"]
+            await asyncio.sleep(600)
+        assert scene.told("w1") == ["ProvidedNodeIPNotFound", "Synced"]
+        assert scene.node_writes() == [f"{NODE_PATH}/status", NODE_PATH]
+
+    run()
 
 
 @jumping_time
-async def test_internal_ip_stays_during_an_outage_that_began_while_the_agent_did_not_report_it() -> None:
+async def test_internal_ip_is_replaced_only_if_it_is_missing_for_a_minute_in_which_another_is_reported() -> None:
     scene, vm = NodeWorld(), machine("w1")
     scene.boot(vm)
     scene.report_lists(vm, ["10.0.0.1", "10.0.0.100"])
@@ -362,9 +269,21 @@ async def test_internal_ip_stays_during_an_outage_that_began_while_the_agent_did
         scene.join("w1", system_uuid=vm.system_uuid)
         await initialised(scene, ["w1"])
         before = scene.addresses("w1")
+        scene.guest_server.calls.clear()
+        for _ in range(5):
+            scene.report(vm, "10.0.0.100")
+            await asyncio.sleep(PATIENCE - 1)
+            scene.report_lists(vm, ["10.0.0.100", "10.0.0.1"])
+            await asyncio.sleep(1)
         scene.report(vm, "10.0.0.100")
-        await asyncio.sleep(0.5)
-        scene.harvester_server.fault = lambda _: Unreachable("connection refused")
-        scene.harvester_server.break_watches(Unreachable("connection reset by peer"))
+        await asyncio.sleep(PATIENCE - 1)
+        # A silent guest agent says nothing about the address.
+        scene.report(vm)
+        await asyncio.sleep(10 * PATIENCE)
+        scene.report(vm, "10.0.0.100")
+        await asyncio.sleep(PATIENCE - 1)
+        assert (scene.addresses("w1"), scene.node_writes()) == (before, [])
+        assert await until(lambda: "InternalIP 10.0.0.100" in scene.addresses("w1")) < 2
+        await until(lambda: "InternalIPChanged" in scene.told("w1"))
         await asyncio.sleep(600)
-        assert scene.addresses("w1") == before
+    assert scene.node_writes() == [f"{NODE_PATH}/status"]

@@ -1,4 +1,4 @@
-"""What a bearer token says about itself."""
+"""Claims of bearer tokens: expiry and ServiceAccount."""
 
 from __future__ import annotations
 
@@ -9,64 +9,35 @@ import pytest
 from harvester_ccm.kube.tokens import credential_text, token_account, token_end
 from tests.worlds.offline import json_web_token
 
+NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
+SUBJECT = "system:serviceaccount:default:"
+
 
 @pytest.mark.parametrize(
-    ("token", "expiry"),
+    ("claims", "expiry", "account", "text"),
     [
-        (json_web_token({"exp": 1800000000, "iss": "kubernetes/serviceaccount"}), 1800000000.0),
-        (json_web_token({"exp": 1800000000.5}), 1800000000.5),
-        (json_web_token({"iss": "kubernetes/serviceaccount"}), None),
-        (json_web_token({"exp": None}), None),
-        (json_web_token({"exp": "tomorrow"}), None),
-        (json_web_token([]), None),
-        ("kubeconfig-u-abcdef:opaque", None),
-        ("a.b.c", None),
-        ("a.\u00e9.c", None),
-        ("a.gA.c", None),
-        ("", None),
-        (None, None),
+        ({"exp": 1700000000}, 1700000000.0, "", "the token in /cc, which expired on 2023-11-14 22:13 UTC"),
+        ({"exp": 1800000000.5}, 1800000000.5, "", "the token in /cc, which is valid until 2027-01-15 08:00 UTC"),
+        ({"sub": f"{SUBJECT}demo.v2"}, None, "default/demo.v2", "the token of ServiceAccount default/demo.v2 in /cc"),
+        # The account is part of a command to copy: only valid names of Kubernetes are printed.
+        ({"sub": f"{SUBJECT}$(reboot)"}, None, "", "the token in /cc"),
+        ({"sub": f"{SUBJECT}{'x' * 300}"}, None, "", "the token in /cc"),
+        ({"sub": [f"{SUBJECT}demo"]}, None, "", "the token in /cc"),
+        ({"sub": "user", "exp": None}, None, "", "the token in /cc"),
+        ({"exp": "tomorrow"}, None, "", "the token in /cc"),
+        ([], None, "", "the token in /cc"),
     ],
 )
-def test_a_token_may_say_when_it_expires(token: str | None, expiry: float | None) -> None:
+def test_claims_of_a_json_web_token(claims: object, expiry: float | None, account: str, text: str) -> None:
+    token = json_web_token(claims)
     end = token_end(token)
     assert (end and end.timestamp()) == expiry
-
-
-@pytest.mark.parametrize(
-    ("token", "account"),
-    [
-        (json_web_token({"sub": "system:serviceaccount:default:demo"}), "default/demo"),
-        (json_web_token({"sub": "system:serviceaccount:default:demo.v2"}), "default/demo.v2"),
-        # What is no name of Kubernetes is not told: it stands in a command to paste.
-        (json_web_token({"sub": "system:serviceaccount:default:$(reboot)"}), ""),
-        (json_web_token({"sub": "system:serviceaccount:default:-x"}), ""),
-        (json_web_token({"sub": f"system:serviceaccount:default:{'x' * 300}"}), ""),
-        (json_web_token({"sub": "user"}), ""),
-        (json_web_token({"sub": ["system:serviceaccount:default:demo"]}), ""),
-        (json_web_token({}), ""),
-        ("kubeconfig-u-abcdef:opaque", ""),
-        (None, ""),
-    ],
-)
-def test_a_token_may_say_whose_it_is(token: str | None, account: str) -> None:
     assert token_account(token) == account
+    assert credential_text(token, "/cc", NOW) == text
 
 
-NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("token", "expected"),
-    [
-        (json_web_token({"exp": 1700000000}), "the token in /cc, which expired on 2023-11-14 22:13 UTC"),
-        (json_web_token({"exp": 1800000000}), "the token in /cc, which is valid until 2027-01-15 08:00 UTC"),
-        (
-            json_web_token({"sub": "system:serviceaccount:default:demo"}),
-            "the token of ServiceAccount default/demo in /cc",
-        ),
-        ("kubeconfig-u-abcdef:opaque", "the token in /cc"),
-        ("", "the credential in /cc"),
-    ],
-)
-def test_text_for_a_rejected_credential(token: str, expected: str) -> None:
-    assert credential_text(token, "/cc", NOW) == expected
+@pytest.mark.parametrize("token", ["kubeconfig-u-abcdef:opaque", "a.b.c", "a.\u00e9.c", "a.gA.c"])
+def test_other_tokens_have_no_claims(token: str) -> None:
+    assert (token_end(token), token_account(token)) == (None, "")
+    assert credential_text(token, "/cc", NOW) == "the token in /cc"
+    assert credential_text("", "/cc", NOW) == "the credential in /cc"

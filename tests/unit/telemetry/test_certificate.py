@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,15 +18,6 @@ from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.telemetry import certificate as module
 from harvester_ccm.telemetry.certificate import ServingCertificate
 
-PROGRAM = """
-import asyncio, sys
-from harvester_ccm.config import ServerSettings
-from harvester_ccm.telemetry.certificate import ServingCertificate
-
-asyncio.run(ServingCertificate(ServerSettings("::", 1, None, None, "1.2", frozenset())).load())
-print("made", "with" if "cryptography" in sys.modules else "without", "cryptography")
-"""
-
 
 def settings(pair: KeyPair | None = None, *, min_tls: str = "1.2") -> ServerSettings:
     return ServerSettings(
@@ -42,7 +31,7 @@ def settings(pair: KeyPair | None = None, *, min_tls: str = "1.2") -> ServerSett
 
 
 def shown(context: ssl.SSLContext, version: ssl.TLSVersion | None = None) -> x509.Certificate:
-    """Return what a client is shown in a handshake, without any network."""
+    """Return the certificate that a client gets in a handshake in memory."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
@@ -71,49 +60,22 @@ def authority(tmp_path: Path) -> Authority:
     return Authority("test", tmp_path)
 
 
-async def test_without_files_a_certificate_is_made() -> None:
+async def test_self_signed_certificate_without_files(monkeypatch: pytest.MonkeyPatch) -> None:
     serving = ServingCertificate(settings())
     await serving.load()
+    certificate = shown(serving.context)
+    assert certificate.issuer == certificate.subject
+    certificate.verify_directly_issued_by(certificate)
+    assert isinstance(certificate.public_key(), ec.EllipticCurvePublicKey)
 
-    made = shown(serving.context)
-
-    assert made.issuer == made.subject
-    made.verify_directly_issued_by(made)
-    assert isinstance(made.public_key(), ec.EllipticCurvePublicKey)
-
-
-@pytest.mark.thorough
-def test_making_one_does_not_load_the_library_into_this_program() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True)
-
-    assert (done.returncode, done.stdout) == (0, "made without cryptography\n"), done.stderr
-
-
-async def test_a_certificate_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ISSUER", Path("/nonexistent/issuer.py"))
-
     with pytest.raises(ConfigurationError, match=r"no self-signed certificate could be made: .*/nonexistent.*give "):
         await ServingCertificate(settings()).load()
 
 
-async def test_a_program_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-
-    with pytest.raises(ConfigurationError, match="/nonexistent/python"):
-        await ServingCertificate(settings()).load()
-
-
-async def test_files_are_used(authority: Authority) -> None:
-    serving = ServingCertificate(settings(authority.issue_server("one", ["one.example.org"])))
-    await serving.load()
-
-    assert names(shown(serving.context)) == ["one.example.org"]
-
-
-async def test_old_protocols_are_refused(authority: Authority) -> None:
+async def test_protocols_below_the_minimum_are_rejected(authority: Authority) -> None:
     serving = ServingCertificate(settings(authority.issue_server("one", ["one.example.org"]), min_tls="1.3"))
     await serving.load()
-
     with pytest.raises(ssl.SSLError):
         shown(serving.context, ssl.TLSVersion.TLSv1_2)
     assert names(shown(serving.context, ssl.TLSVersion.TLSv1_3)) == ["one.example.org"]
@@ -131,57 +93,43 @@ def encrypted(pair: KeyPair) -> None:
 BREAKAGES: dict[str, tuple[Callable[[KeyPair, KeyPair], object], str]] = {
     "certificate missing": (lambda pair, _: pair.certificate.unlink(), r"one.*: No such file"),
     "key missing": (lambda pair, _: pair.key.unlink(), r"one.*: No such file"),
-    "key of another": (lambda pair, other: pair.key.write_bytes(other.key.read_bytes()), "key values mismatch"),
+    "another key": (lambda pair, other: pair.key.write_bytes(other.key.read_bytes()), "key values mismatch"),
     "not PEM": (lambda pair, _: pair.certificate.write_text("hello"), "not an unencrypted PEM certificate"),
     "key encrypted": (lambda pair, _: encrypted(pair), "not an unencrypted PEM certificate"),
 }
 
 
 @pytest.mark.parametrize(("damage", "message"), BREAKAGES.values(), ids=BREAKAGES.keys())
-async def test_files_that_cannot_be_used_end_the_start(
+async def test_unusable_files_are_an_error_at_the_start_and_ignored_later(
     authority: Authority, damage: Callable[[KeyPair, KeyPair], object], message: str
-) -> None:
-    pair = authority.issue_server("one", ["one.example.org"])
-    damage(pair, authority.issue_server("two", ["two.example.org"]))
-
-    with pytest.raises(ConfigurationError, match=f"--tls-cert-file, --tls-private-key-file: .*{message}"):
-        await ServingCertificate(settings(pair)).load()
-
-
-async def test_new_files_are_taken(authority: Authority) -> None:
-    pair = authority.issue_server("one", ["one.example.org"])
-    serving = ServingCertificate(settings(pair))
-    await serving.load()
-    other = authority.issue_server("two", ["two.example.org"])
-    other.certificate.replace(pair.certificate)
-    other.key.replace(pair.key)
-
-    with capture_logs() as logs:
-        serving.refresh()
-        serving.refresh()
-
-    assert names(shown(serving.context)) == ["two.example.org"]
-    assert [entry["event"] for entry in logs] == ["serving certificate reloaded"]
-
-
-@pytest.mark.parametrize(("damage", "message"), BREAKAGES.values(), ids=BREAKAGES.keys())
-async def test_the_old_certificate_stays_while_the_files_are_wrong(
-    authority: Authority,
-    damage: Callable[[KeyPair, KeyPair], object],
-    message: str,
 ) -> None:
     pair = authority.issue_server("one", ["one.example.org"])
     good = pair.certificate.read_bytes(), pair.key.read_bytes()
     serving = ServingCertificate(settings(pair))
     await serving.load()
     damage(pair, authority.issue_server("two", ["two.example.org"]))
+    with pytest.raises(ConfigurationError, match=f"--tls-cert-file, --tls-private-key-file: .*{message}"):
+        await ServingCertificate(settings(pair)).load()
 
     with capture_logs() as logs:
         serving.refresh()
-
     assert names(shown(serving.context)) == ["one.example.org"]
-    assert [entry["log_level"] for entry in logs] == ["warning"]
+    assert [entry["event"] for entry in logs] == ["serving certificate not reloaded"]
     pair.certificate.write_bytes(good[0])
     pair.key.write_bytes(good[1])
     serving.refresh()
     assert names(shown(serving.context)) == ["one.example.org"]
+
+
+async def test_new_files_are_loaded_once(authority: Authority) -> None:
+    pair = authority.issue_server("one", ["one.example.org"])
+    serving = ServingCertificate(settings(pair))
+    await serving.load()
+    other = authority.issue_server("two", ["two.example.org"])
+    other.certificate.replace(pair.certificate)
+    other.key.replace(pair.key)
+    with capture_logs() as logs:
+        serving.refresh()
+        serving.refresh()
+    assert names(shown(serving.context)) == ["two.example.org"]
+    assert [entry["event"] for entry in logs] == ["serving certificate reloaded"]

@@ -1,4 +1,4 @@
-"""Metrics: what is counted, what is read at each scrape, and the reference page."""
+"""Metrics: counted events, values read at each scrape, the reference page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harvester_ccm.kube.tokens import FixedToken
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait
 from harvester_ccm.telemetry.metrics import Telemetry
-from tests.unit.telemetry.states import CacheState, ElectorState
+from tests.unit.telemetry.states import CacheState
 from tests.worlds.background import running
 from tests.worlds.clock import jumping_time
 from tests.worlds.offline import json_web_token, offline_client
@@ -29,7 +29,7 @@ NAME = (("name", "service"),)
 
 
 def samples(telemetry: Telemetry) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-    """Return what a scrape shows: name of the sample, then labels, then value."""
+    """Return the samples of a scrape by name and labels."""
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for family in text_string_to_metric_families(telemetry.exposition("")[0].decode()):
         for sample in family.samples:
@@ -105,15 +105,6 @@ def test_count_of_another_object_is_read_at_each_scrape() -> None:
     assert [samples(telemetry)["harvester_ccm_events_dropped_total"][()] for _ in range(2)] == [2, 5]
 
 
-def test_leader_is_shown() -> None:
-    elector: Any = ElectorState(leading=True)
-    telemetry, lease = Telemetry("1"), (("name", "cloud-controller-manager"),)
-    telemetry.follow_lease("cloud-controller-manager", elector)
-    for leading in (True, False):
-        elector.leading = leading
-        assert samples(telemetry)["leader_election_master_status"] == {lease: leading}
-
-
 @jumping_time
 async def test_queues_are_timed() -> None:
     telemetry = Telemetry("1")
@@ -165,18 +156,13 @@ async def test_queue_knows_why_a_key_is_not_ready() -> None:
     assert shown["workqueue_retries_total"][NAME] == 3
 
 
-@pytest.mark.parametrize(
-    ("accept", "content_type"),
-    [
-        ("", "text/plain; version=0.0.4"),
-        ("*/*", "text/plain; version=0.0.4"),
-        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text; version=1.0.0"),
-    ],
-)
-def test_client_chooses_the_format(accept: str, content_type: str) -> None:
-    body, given = Telemetry("1").exposition(accept)
-    assert given.startswith(content_type)
-    assert body.endswith(b"# EOF\n") == accept.startswith("application/openmetrics")
+def test_client_chooses_the_format() -> None:
+    for accept in ("", "*/*"):
+        assert Telemetry("1").exposition(accept)[1].startswith("text/plain; version=0.0.4")
+    accept = "application/openmetrics-text; version=1.0.0"
+    body, content_type = Telemetry("1").exposition(accept)
+    assert content_type.startswith(accept)
+    assert body.endswith(b"# EOF\n")
 
 
 def test_reference_page_is_up_to_date() -> None:

@@ -16,7 +16,7 @@ from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.services import STATES, measure_load_balancers, measure_nodes, measure_services, state_of
+from harvester_ccm.telemetry.services import measure_load_balancers, measure_nodes, measure_services
 from tests.unit.telemetry.states import ElectorState
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, load_balancer, service
@@ -106,13 +106,6 @@ async def test_pending_time_starts_with_the_request_for_a_load_balancer(caches: 
     assert caches.shown("service_pending_longest_seconds") == {("queued",): 130, ("dhcp",): 30}
 
 
-@pytest.mark.parametrize("created", [None, "yesterday", "2099-01-01T00:00:00Z"])
-async def test_unusable_creation_time_counts_as_now(caches: Caches, created: str | None) -> None:
-    caches.see(service("web"), created=created)
-    caches.now += 5
-    assert caches.shown("service_pending_longest_seconds") == {("queued",): 5}
-
-
 async def test_time_until_the_address_is_observed_once(caches: Caches) -> None:
     caches.see(service("web"))
     deleted = caches.see(service("deleted"))
@@ -146,20 +139,6 @@ async def test_only_the_leader_shows_objects(caches: Caches) -> None:
         assert caches.shown(name)
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"ip": "192.0.2.1"}, "ready"),
-        ({}, "pending"),
-        ({"message": "no IP addresses available"}, "pending"),
-        ({"ip": "192.0.2.1", "message": "no running backend servers"}, "unhealthy"),
-        ({"ip": "192.0.2.1", "deleting": True}, "deleting"),
-    ],
-)
-def test_state_of_a_load_balancer(fields: dict[str, Any], expected: str) -> None:
-    assert state_of(load_balancer(**fields)) == expected
-
-
 async def test_load_balancers_of_this_cluster_are_counted(caches: Caches) -> None:
     def one(name: str, cluster: str = "demo", target: str = "web", **fields: Any) -> LoadBalancer:
         labels = {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: target}
@@ -171,13 +150,17 @@ async def test_load_balancers_of_this_cluster_are_counted(caches: Caches) -> Non
         one("b", ip="192.0.2.2"),
         one("c", spec={"ipam": "dhcp"}),
         one("d", ip="192.0.2.3", spec={"workloadType": "vm"}),
+        one("e", message="no IP addresses available"),
+        one("f", ip="192.0.2.6", message="no running backend servers"),
+        one("g", ip="192.0.2.7", deleting=True),
         one("foreign", "other", ip="192.0.2.4"),
         one("orphan", target="missing", ip="192.0.2.5"),
     ):
         caches.load_balancers.observe(item)
     # Labels in alphabetical order: ipam, state, workload_type.
     known = {("pool", "ready", "cluster"): 2, ("dhcp", "pending", "cluster"): 1, ("pool", "ready", "vm"): 1}
-    known |= {("pool", state, "cluster"): 0 for state in STATES if state != "ready"}
+    known |= {("pool", state, "cluster"): 1 for state in ("pending", "unhealthy", "deleting")}
+    known |= {("pool", "orphan", "cluster"): 0}
     # Before the Services are synced, a missing one is no orphan.
     assert caches.shown("load_balancers") == {**known, ("pool", "ready", "cluster"): 3}
 

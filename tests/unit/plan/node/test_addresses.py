@@ -53,7 +53,7 @@ def planned(
 
 
 def outline(plan: AddressPlan) -> str:
-    """Return the addresses, or why there are none, and after a bar the reasons of Events and the missing addresses."""
+    """Return the addresses, or the problem, and after a bar the reasons of Events and the missing addresses."""
     text = shown(plan.addresses).removesuffix(", H w1") if plan.addresses else f"- {problem_of(plan)}"
     more = [str(event.reason) for event in plan.events] + [f"missing {one}" for one in sorted(map(str, plan.missing))]
     return f"{text} | {', '.join(more)}" if more else text

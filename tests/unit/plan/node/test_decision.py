@@ -140,7 +140,7 @@ def test_new_node_is_initialized_by_two_writes() -> None:
         ),
     ],
 )
-def test_one_write_or_the_reason_why_there_is_none(target: Node, machines: ClusterStore, expected: str) -> None:
+def test_one_write_or_the_reason_to_wait(target: Node, machines: ClusterStore, expected: str) -> None:
     assert outline(planned(target, machines)) == expected
 
 

@@ -7,7 +7,7 @@ import pytest
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
-from harvester_ccm.names import MACHINE_RECORD
+from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD
 from harvester_ccm.plan.node.lifecycle import is_absent, observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.messages import write_failed
 from tests.worlds.node_objects import (
@@ -110,6 +110,7 @@ def test_shutdown_taint_of_managed_nodes_only(target: Node, printable: str, plan
         pytest.param(lost(), REQUIRED, "delete", id="confirmed"),
         pytest.param(lost(), REQUIRED - 1, "query again", id="not confirmed yet"),
         pytest.param(lost(annotations={}), REQUIRED, "name", id="name of the VM unknown"),
+        pytest.param(lost(annotations={GO_MACHINE_RECORD: "w1"}), REQUIRED, "delete", id="recorded by the Go provider"),
         pytest.param(lost(ready="True"), REQUIRED, "", id="Ready"),
         pytest.param(lost(ready=None), REQUIRED, "", id="never had a Ready condition"),
         pytest.param(lost(provider_id=""), REQUIRED, "", id="no provider ID"),

@@ -36,7 +36,7 @@ class NotListed(Store[ObjectT]):
 UUID_A, UUID_B = "5f3c0000-0000-4000-8000-00000000000a", "5f3c0000-0000-4000-8000-00000000000b"
 SWAPPED_A = str(UUID(bytes=UUID(UUID_A).bytes_le))
 NAMED = str(uuid5(UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895"), "w1"))
-"""What KubeVirt before 1.4 derives from the name."""
+"""Firmware UUID that KubeVirt before 1.4 derives from the name."""
 LABELED = vm("w1", labels=OWN)
 RECORDED = {MACHINE_RECORD: "prod/w1"}
 OTHER_NODE = node("w2", provider_id="harvester://uid-w1")
@@ -50,7 +50,7 @@ def found(
     nodes: tuple[Node, ...] = (),
     cluster: ClusterIdentity = CLUSTER,
 ) -> str:
-    """Return the match in one line: VM and identity, or the reason why there is none; ``!``: the Node is unmanaged."""
+    """Return the match in one line: VM and identity, or the problem; ``!``: the Node is unmanaged."""
     match = find_vm(store(vms, vmis, hostnames=hostnames, nodes=(target, *nodes), cluster=cluster), target)
     if match.vm is None:
         assert match.problem is not None
