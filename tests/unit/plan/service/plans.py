@@ -1,4 +1,4 @@
-"""Service plans in short, for tests."""
+"""Snapshots, plans and their short form for tests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from msgspec.structs import asdict, replace
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Outcome, WaitReason
-from harvester_ccm.names import SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.decision import plan_service
-from harvester_ccm.plan.service.ownership import match_load_balancer
-from harvester_ccm.plan.service.scope import scope_of
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
@@ -28,48 +25,37 @@ from harvester_ccm.plan.service.writes import (
 from tests.worlds.builders import CLUSTER, listed_store
 
 Document = dict[str, Any]
-OURS = [SERVICE_FINALIZER]
-OF_BACKENDS = {
-    "backends": "names",
-    "backends_known": "known",
-    "no_backend_because": "none_because",
-    "stranger_nodes": "strangers",
-}
-"""What tests say of a snapshot's backends, by the fields of those."""
-REMEMBERED = ("touch_at",)
-"""What they say of what is remembered, besides how long ago something was."""
-AGO = {"waited": "since"}
-"""Seconds that they give, by the times that those were at."""
+BACKENDS = Backends(("vm-1", "vm-2"))
 
 
 def snapshot_of(
-    service: Service, *load_balancers: LoadBalancer, cluster: ClusterIdentity = CLUSTER, **more: Any
+    service: Service,
+    *load_balancers: LoadBalancer,
+    cluster: ClusterIdentity = CLUSTER,
+    waited: float = 0.0,
+    touch_at: float | None = None,
+    **fields: Any,
 ) -> ServiceSnapshot:
-    """Return what is known of a Service with these load balancers; ``more`` are further fields of the snapshot."""
-    store = listed_store([service], load_balancers, Backends())
-    seen = observe(store, service, cluster)
-    match = match_load_balancer(load_balancers, service, cluster)
-    scope = scope_of(service, cluster, owned=match.lb is not None)
-    backends = Backends(**{field: more.pop(name) for name, field in OF_BACKENDS.items() if name in more})
-    known = {name: more.pop(name) for name in REMEMBERED if name in more}
-    ago = {field: more.pop(name) for name, field in AGO.items() if name in more}
-    times = {field: -seconds for field, seconds in ago.items() if seconds is not None}
-    remembered = ServiceState(**known, **times)
-    return replace(seen, match=match, scope=scope, backends=backends, remembered=remembered, **more)
+    """Return the snapshot of a Service with these load balancers, and further fields.
+
+    ``waited`` is the time in its phase, in seconds; ``touch_at`` is relative to now.
+    """
+    store = listed_store([service], load_balancers, BACKENDS)
+    state = ServiceState(since=-waited, touch_at=touch_at)
+    return replace(observe(store, service, cluster), remembered=state, **fields)
 
 
-def plan(service: Service, *load_balancers: LoadBalancer, **more: Any) -> ServicePlan:
-    """Return the plan for a Service in ``CLUSTER``; ``more`` are further fields of the snapshot."""
-    known: Document = {"backends": ("vm-1", "vm-2"), **more}
-    made = plan_service(snapshot_of(service, *load_balancers, **known))
-    assert isinstance(getattr(made.outcome, "reason", WaitReason.OTHER), WaitReason), made.outcome
-    return made
+def plan(service: Service, *load_balancers: LoadBalancer, **fields: Any) -> ServicePlan:
+    """Return the plan for the snapshot with these fields."""
+    found = plan_service(snapshot_of(service, *load_balancers, **fields))
+    assert isinstance(getattr(found.outcome, "reason", WaitReason.OTHER), WaitReason), found.outcome
+    return found
 
 
-def outline(service: Service, *load_balancers: LoadBalancer, **more: Any) -> tuple[list[str], object, Outcome]:
-    """Return the whole plan in short: its Events, its write without the condition, and its outcome."""
-    made = plan(service, *load_balancers, **more)
-    return told(made), short(made.write, service), made.outcome
+def outline(service: Service, *load_balancers: LoadBalancer, **fields: Any) -> tuple[list[str], object, Outcome]:
+    """Return the short form of a plan: its Events, its write without the condition, and its outcome."""
+    found = plan(service, *load_balancers, **fields)
+    return reasons(found), short(found.write, service), found.outcome
 
 
 def short(write: Write | None, service: Service) -> object:
@@ -103,11 +89,11 @@ def _entry(ingress: Document) -> str:
     return f"{ingress['ip']} {ingress['ipMode']} {ports}"
 
 
-def told(made: ServicePlan) -> list[str]:
-    """Return the types and reasons of the Events."""
-    return [f"{event.type} {event.reason}" for event in made.events]
+def reasons(found: ServicePlan) -> list[str]:
+    """Return types and reasons of the Events."""
+    return [f"{event.type} {event.reason}" for event in found.events]
 
 
-def said(made: ServicePlan, reason: Reason) -> str:
-    """Return the texts of the Events with this reason, one per line."""
-    return "\n".join(event.message for event in made.events if event.reason == reason)
+def messages(found: ServicePlan, reason: str = "") -> list[str]:
+    """Return the messages of the Warning Events, or of those with this reason."""
+    return [one.message for one in found.events if one.type == "Warning" and reason in {"", one.reason}]

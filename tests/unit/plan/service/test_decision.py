@@ -30,6 +30,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
+from harvester_ccm.plan.service.backends import Backends
 from tests.unit.plan.service.plans import outline, plan
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, allocated, marked, served, service
 
@@ -115,7 +116,7 @@ ROWS: dict[str, Row] = {
     "VMs not listed yet": (
         service(annotations=VM),
         (),
-        {"backends_known": False},
+        {"backends": Backends(known=False)},
         [],
         {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
         WaitReason.HARVESTER_UNAVAILABLE,
@@ -254,7 +255,7 @@ ROWS: dict[str, Row] = {
         None,
         WaitReason.NETWORK_DEVICE,
     ),
-    "the device is published by nobody": (
+    "no component publishes the device": (
         service(ours=True, annotations={**SUPPRESSED, NETWORK: "lan"}),
         (marked(ip=ADDRESS, pool="lan", annotations={LB_REQUESTED_NETWORK: "lan"}),),
         {"cluster": replace(CLUSTER, publishes_devices=False)},
@@ -349,7 +350,7 @@ ROWS: dict[str, Row] = {
     "other nodes": (
         hosted,
         (vmlb,),
-        {"backends": ("vm-3",)},
+        {"backends": Backends(("vm-3",))},
         [],
         {"write": LB_NAME, "spec": {"backendServerSelector": {"harvesterhci.io/vmName": ["vm-3"]}}},
         None,
@@ -362,10 +363,10 @@ ROWS: dict[str, Row] = {
         {"write": LB_NAME, "annotations": {LB_TOUCH: None}},
         None,
     ),
-    "no node may get traffic": (
+    "no node can get traffic": (
         hosted,
         (vmlb,),
-        {"backends": (), "no_backend_because": "none"},
+        {"backends": Backends(none_because="none")},
         ["Warning BackendsUnhealthy"],
         {"write": LB_NAME, "spec": {"backendServerSelector": {"harvesterhci.io/vmName": ["no-node-of-this-cluster"]}}},
         None,
@@ -394,7 +395,7 @@ ROWS: dict[str, Row] = {
         None,
         WaitReason.ALLOCATING,
     ),
-    "a switch: the old one is going": (
+    "a switch: the old one is being deleted": (
         service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
         (allocated(deleting=True),),
         {},
@@ -630,7 +631,14 @@ ROWS: dict[str, Row] = {
         },
         WaitReason.SHARED_ADDRESS,
     ),
-    "the old load balancer is going": (waiting, (marked(deleting=True),), {}, [], None, WaitReason.OLD_LOAD_BALANCER),
+    "the old load balancer is being deleted": (
+        waiting,
+        (marked(deleting=True),),
+        {},
+        [],
+        None,
+        WaitReason.OLD_LOAD_BALANCER,
+    ),
     "the name belongs to another cluster": (
         service(),
         (marked(annotations={LB_OWNER: "other"}),),
@@ -664,7 +672,7 @@ def test_plan(
 
 
 @pytest.mark.parametrize(
-    ("asked", "found", "said"),
+    ("asked", "found", "expected"),
     [
         (waiting, (marked(message=EXHAUSTED),), ("False", "PoolExhausted")),
         (waiting, (marked(ip=ADDRESS, pool="lan"),), ("True", "EnsuredLoadBalancer")),
@@ -674,9 +682,9 @@ def test_plan(
         (served(condition=False), (allocated(),), ("True", "EnsuredLoadBalancer")),
     ],
 )
-def test_condition(asked: Service, found: tuple[LoadBalancer, ...], said: tuple[str, str] | None) -> None:
+def test_condition(asked: Service, found: tuple[LoadBalancer, ...], expected: tuple[str, str] | None) -> None:
     condition = plan(asked, *found).condition
-    assert (condition and (condition.status, condition.reason)) == said
+    assert (condition and (condition.status, condition.reason)) == expected
 
 
 def test_a_replacement_is_checked_by_a_dry_run_and_needs_ten_writes() -> None:

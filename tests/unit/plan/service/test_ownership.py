@@ -1,179 +1,196 @@
-"""Whose load balancer it is: adoption, refusal, duplicates."""
+"""The owner of a load balancer, and the names of load balancers."""
 
 from __future__ import annotations
 
+import re
+import string
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.names import (
-    LB_CLUSTER,
-    LB_OWNER,
-    LB_SERVICE_NAME,
-    LB_SERVICE_NAMESPACE,
-    LB_SERVICE_UID,
-)
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, LB_SERVICE_UID
 from harvester_ccm.plan.service.ownership import Owner, claim_of, load_balancer_name, match_load_balancer
-from tests.worlds.builders import (
-    ADDRESS,
-    CLUSTER,
-    LB_NAME,
-    UID,
-    allocated,
-    load_balancer,
-    marked,
-    served,
-    service,
-)
+from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
 
-NAMELESS = ClusterIdentity(name="demo", namespace="vms")
-"""The cluster where its own UID may not be read."""
+NO_UID = ClusterIdentity(name="demo", namespace="vms")
+"""The cluster if it is not permitted to read its own UID."""
 DEFAULT = ClusterIdentity(name="kubernetes", namespace="vms", uid="cluster-uid")
 RENAMED = replace(CLUSTER, former_names=("old",))
-MARKS = {LB_OWNER: "cluster-uid", LB_SERVICE_UID: UID}
 LABELS = {LB_CLUSTER: "demo", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web"}
-EXTRA = "demo-shop-web-99999999"
-OLD_NAME = load_balancer_name("old", "shop", "web", UID)
+SECOND = "demo-shop-web-99999999"
+EARLIER = {LB_SERVICE_UID: "earlier"}
 
 
-def bare(name: str, cluster: str | None = "demo", **annotations: str) -> Any:
-    """Return a load balancer without our marks, as the Go provider makes them."""
+def of_go(name: str, cluster: str | None = "demo", **annotations: str) -> Any:
+    """Return a load balancer of the Go provider, without owner annotations; ``cluster`` None: without labels."""
     labels = {**LABELS, LB_CLUSTER: cluster} if cluster else {}
-    return load_balancer(name, labels={k: v for k, v in labels.items() if v}, annotations=annotations, ip=ADDRESS)
+    return load_balancer(name, labels=labels, annotations=annotations, ip=ADDRESS)
 
 
-OWNERS = {
-    "our mark": (marked(), CLUSTER, Owner.OURS),
-    "our mark, any name": (marked(name="x"), CLUSTER, Owner.OURS),
-    "our mark, another cluster name": (marked(name="x", labels={LB_CLUSTER: "y"}), CLUSTER, Owner.FOREIGN),
-    "our mark, our name, another cluster name": (marked(labels={LB_CLUSTER: "y"}), CLUSTER, Owner.FOREIGN),
-    "our mark, a former cluster name": (marked(name="x", labels={LB_CLUSTER: "old"}), RENAMED, Owner.OURS),
-    "our mark, another cluster name, made for an earlier Service": (
-        marked(name="x", labels={LB_CLUSTER: "y"}, annotations={LB_SERVICE_UID: "earlier"}),
+ROWS: dict[str, tuple[Any, ClusterIdentity, Owner]] = {
+    "owner annotation": (marked(), CLUSTER, Owner.OURS),
+    "owner annotation, another name": (marked(name="x"), CLUSTER, Owner.OURS),
+    "owner annotation, another cluster name": (marked(labels={LB_CLUSTER: "y"}), CLUSTER, Owner.FOREIGN),
+    "owner annotation, another cluster name, an earlier Service": (
+        marked(name="x", labels={LB_CLUSTER: "y"}, annotations=EARLIER),
         CLUSTER,
         Owner.FOREIGN,
     ),
-    "our mark, no cluster name": (load_balancer("x", annotations=MARKS), CLUSTER, Owner.UNPROVEN),
-    "a mark, our own UID unknown, another cluster name": (
-        marked(name="x", labels={LB_CLUSTER: "y"}),
-        NAMELESS,
+    "owner annotation, a former cluster name": (marked(name="x", labels={LB_CLUSTER: "old"}), RENAMED, Owner.OURS),
+    "owner annotation, no cluster label": (
+        load_balancer("x", annotations={LB_OWNER: "cluster-uid", LB_SERVICE_UID: UID}),
+        CLUSTER,
+        Owner.UNPROVEN,
+    ),
+    "owner annotation of another cluster": (marked(annotations={LB_OWNER: "other"}), CLUSTER, Owner.FOREIGN),
+    "own UID unknown, this Service": (marked(name="x"), NO_UID, Owner.OURS),
+    "own UID unknown, an earlier Service": (marked(name="x", annotations=EARLIER), NO_UID, Owner.UNPROVEN),
+    "own UID unknown, another cluster name": (marked(name="x", labels={LB_CLUSTER: "y"}), NO_UID, Owner.FOREIGN),
+    "Go provider": (of_go(LB_NAME), CLUSTER, Owner.OURS),
+    "Go provider, a clone or a renamed cluster": (
+        of_go(load_balancer_name("old", "shop", "web", UID), "old"),
+        CLUSTER,
         Owner.FOREIGN,
     ),
-    "another mark": (marked(annotations={LB_OWNER: "other"}), CLUSTER, Owner.FOREIGN),
-    "a mark, our own UID unknown, made for this Service": (marked(name="x"), NAMELESS, Owner.OURS),
-    "a mark, our own UID unknown, made for an earlier Service": (
-        marked(name="x", annotations={LB_SERVICE_UID: "earlier"}),
-        NAMELESS,
-        Owner.UNPROVEN,
-    ),
-    "Go provider, name of this Service": (bare(LB_NAME), CLUSTER, Owner.OURS),
-    "Go provider, a clone or the cluster renamed": (bare(OLD_NAME, "old"), CLUSTER, Owner.FOREIGN),
-    "Go provider, cluster renamed": (bare(OLD_NAME, "old"), RENAMED, Owner.OURS),
-    "Go provider, earlier Service of this name": (bare("demo-shop-web-00000000"), CLUSTER, Owner.UNPROVEN),
-    "Go provider, earlier Service, default cluster name": (
-        bare("kubernetes-shop-web-00000000", "kubernetes"),
-        DEFAULT,
-        Owner.UNPROVEN,
-    ),
-    "Go provider, this Service, default cluster name": (
-        bare(load_balancer_name("kubernetes", "shop", "web", UID), "kubernetes"),
-        DEFAULT,
+    "Go provider, a former cluster name": (
+        of_go(load_balancer_name("old", "shop", "web", UID), "old"),
+        RENAMED,
         Owner.OURS,
     ),
-    "Go provider, another cluster, earlier Service": (bare("old-shop-web-00000000", "old"), CLUSTER, Owner.UNPROVEN),
-    "Go provider, earlier Service of a former cluster name": (
-        bare("old-shop-web-00000000", "old"),
+    "Go provider, an earlier Service": (of_go("demo-shop-web-00000000"), CLUSTER, Owner.UNPROVEN),
+    "Go provider, an earlier Service of a former cluster name": (
+        of_go("old-shop-web-00000000", "old"),
         RENAMED,
         Owner.UNPROVEN,
     ),
-    "labels lost, name of this Service": (bare(LB_NAME, None), CLUSTER, Owner.OURS),
-    "labels lost, another name": (bare("something", None), CLUSTER, Owner.UNPROVEN),
+    "Go provider, an earlier Service of another cluster": (
+        of_go("old-shop-web-00000000", "old"),
+        CLUSTER,
+        Owner.UNPROVEN,
+    ),
+    "Go provider, default cluster name": (
+        of_go(load_balancer_name("kubernetes", "shop", "web", UID), "kubernetes"),
+        DEFAULT,
+        Owner.OURS,
+    ),
+    "Go provider, no labels": (of_go(LB_NAME, None), CLUSTER, Owner.OURS),
+    "no labels, another name": (of_go("something", None), CLUSTER, Owner.UNPROVEN),
 }
 
 
-SHOWN = {
-    "earlier Service of this name": (bare("demo-shop-web-00000000"), CLUSTER, Owner.OURS),
-    "earlier Service of a former cluster name": (bare("old-shop-web-00000000", "old"), RENAMED, Owner.OURS),
-    "another cluster's": (bare("old-shop-web-00000000", "old"), CLUSTER, Owner.UNPROVEN),
-    "default cluster name": (bare("kubernetes-shop-web-00000000", "kubernetes"), DEFAULT, Owner.UNPROVEN),
-    "another cluster's mark": (bare("demo-shop-web-00000000", **{LB_OWNER: "other"}), CLUSTER, Owner.FOREIGN),
-    "a mark, our own UID unknown": (bare("demo-shop-web-00000000", **{LB_OWNER: "x"}), NAMELESS, Owner.UNPROVEN),
-}
-
-
-@pytest.mark.parametrize(("found", "cluster", "owner"), SHOWN.values(), ids=SHOWN.keys())
-def test_owner_of_one_whose_address_the_service_shows(found: Any, cluster: ClusterIdentity, owner: Owner) -> None:
-    assert claim_of(found, served(), cluster).owner is owner
-
-
-@pytest.mark.parametrize(("found", "cluster", "owner"), OWNERS.values(), ids=OWNERS.keys())
+@pytest.mark.parametrize(("found", "cluster", "owner"), ROWS.values(), ids=ROWS.keys())
 def test_owner(found: Any, cluster: ClusterIdentity, owner: Owner) -> None:
     assert claim_of(found, service(), cluster).owner is owner
 
 
-def test_the_one_whose_address_is_in_use_serves_the_service() -> None:
-    named, in_use = marked(uid="1"), allocated(name=EXTRA, uid="2")
-    match = match_load_balancer([named, in_use], served(), CLUSTER)
-    assert (match.lb, match.duplicates) == (in_use, (named,))
+WITH_ITS_ADDRESS: dict[str, tuple[Any, ClusterIdentity, Owner]] = {
+    "earlier Service": (of_go("demo-shop-web-00000000"), CLUSTER, Owner.OURS),
+    "former cluster name": (of_go("old-shop-web-00000000", "old"), RENAMED, Owner.OURS),
+    "another cluster name": (of_go("old-shop-web-00000000", "old"), CLUSTER, Owner.UNPROVEN),
+    "default cluster name": (of_go("kubernetes-shop-web-00000000", "kubernetes"), DEFAULT, Owner.UNPROVEN),
+    "owner annotation of another cluster": (
+        of_go("demo-shop-web-00000000", **{LB_OWNER: "other"}),
+        CLUSTER,
+        Owner.FOREIGN,
+    ),
+    "own UID unknown": (of_go("demo-shop-web-00000000", **{LB_OWNER: "x"}), NO_UID, Owner.UNPROVEN),
+}
 
 
-def test_one_that_is_being_deleted_is_not_chosen() -> None:
-    going, staying = allocated(deleting=True), allocated(name=EXTRA, uid="2")
-    assert match_load_balancer([going, staying], served(), CLUSTER).lb is staying
+@pytest.mark.parametrize(("found", "cluster", "owner"), WITH_ITS_ADDRESS.values(), ids=WITH_ITS_ADDRESS.keys())
+def test_owner_if_the_service_has_the_address(found: Any, cluster: ClusterIdentity, owner: Owner) -> None:
+    assert claim_of(found, served(), cluster).owner is owner
 
 
-def test_without_the_owner_annotation_a_second_one_is_no_duplicate() -> None:
-    match = match_load_balancer([allocated(), bare(EXTRA)], served(), CLUSTER)
+def test_load_balancer_whose_address_is_in_use_is_chosen() -> None:
+    unused, used = marked(uid="1"), allocated(name=SECOND, uid="2")
+    match = match_load_balancer([unused, used], served(), CLUSTER)
+    assert (match.lb, match.duplicates) == (used, (unused,))
+
+
+def test_load_balancer_that_is_being_deleted_is_not_chosen() -> None:
+    deleted, other = allocated(deleting=True), allocated(name=SECOND, uid="2")
+    assert match_load_balancer([deleted, other], served(), CLUSTER).lb is other
+
+
+def test_second_load_balancer_without_the_owner_annotation_is_no_duplicate() -> None:
+    match = match_load_balancer([allocated(), of_go(SECOND)], served(), CLUSTER)
     assert (match.duplicates, len(match.claims)) == ((), 2)
 
 
 @given(
-    cluster=st.sampled_from(["demo", "before", "kubernetes", ""]),
+    names=st.tuples(*[st.sampled_from(["demo", "before", "kubernetes", ""])] * 2),
     former=st.sampled_from([(), ("before",)]),
-    known=st.booleans(),
-    made_by=st.sampled_from(["demo", "before", "kubernetes", ""]),
+    own_uid=st.sampled_from([CLUSTER.uid, ""]),
     uid=st.sampled_from([UID, "earlier"]),
     owner=st.sampled_from([None, CLUSTER.uid, "another"]),
-    marked_uid=st.sampled_from([None, UID, "earlier"]),
-    shown=st.booleans(),
+    service_uid=st.sampled_from([None, UID, "earlier"]),
+    has_address=st.booleans(),
 )
-@settings(deadline=None)
-def test_the_evidence_fits_the_verdict(
-    cluster: str,
+def test_load_balancer_with_another_cluster_name_is_never_ours(
+    names: tuple[str, str],
     former: tuple[str, ...],
-    known: bool,
-    made_by: str,
+    own_uid: str,
     uid: str,
     owner: str | None,
-    marked_uid: str | None,
-    shown: bool,
+    service_uid: str | None,
+    has_address: bool,
 ) -> None:
-    annotations = {key: value for key, value in {LB_OWNER: owner, LB_SERVICE_UID: marked_uid}.items() if value}
-    name = load_balancer_name(made_by, "shop", "web", uid)
-    one = load_balancer(name, labels={**LABELS, LB_CLUSTER: made_by}, annotations=annotations, ip=ADDRESS)
-    identity = ClusterIdentity(cluster, CLUSTER.namespace, CLUSTER.uid if known else "", former_names=former)
-    asked = served() if shown else service()
-    match = match_load_balancer([one], asked, identity)
-    (judged,) = match.claims
-    decided = claim_of(one, asked, identity)
-    assert (match.lb is one) == (decided.owner is Owner.OURS)
-    assert judged.owner is decided.owner
-    our_name = made_by in identity.names
-    assert our_name or decided.owner is not Owner.OURS, "nothing outweighs another name"
-    facts = {
-        "its owner annotation is this cluster's UID": known and owner == CLUSTER.uid and our_name,
-        f"annotation {LB_SERVICE_UID} is this Service's UID": marked_uid == UID and our_name,
-        "its name is made from this Service": uid == UID and made_by in identity.names,
-        "a name of this cluster's own": our_name and not owner and shown and made_by not in ("", "kubernetes"),
-        f"and this cluster is {CLUSTER.uid}": known and owner == "another",
-        "it belongs to this cluster under the name": not our_name,
-        "with another UID": not owner,
-        "(namespace kube-system) is not known": bool(owner) and not known,
-    }
-    said_of_it = [fact for fact in facts if fact in judged.because]
-    assert len(said_of_it) == 1, judged.because
-    assert facts[said_of_it[0]], judged.because
+    cluster, label = names
+    annotations = {key: value for key, value in {LB_OWNER: owner, LB_SERVICE_UID: service_uid}.items() if value}
+    name = load_balancer_name(label, "shop", "web", uid)
+    found = load_balancer(name, labels={**LABELS, LB_CLUSTER: label}, annotations=annotations, ip=ADDRESS)
+    identity = ClusterIdentity(cluster, CLUSTER.namespace, own_uid, former_names=former)
+    match = match_load_balancer([found], served() if has_address else service(), identity)
+    if label not in identity.names or (own_uid and owner == "another"):
+        assert match.lb is None
+
+
+NAMES = {
+    "plain": (("demo", "default", "nginx", UID), "demo-default-nginx-27a92c93"),
+    "cluster starts with a digit": (("8080-lab", "default", "nginx", UID), "a8080-lab-default-nginx-1526ee57"),
+    "no cluster name": (("", "default", "nginx", UID), "a-default-nginx-a028be36"),
+    "cluster name too long for a label": (("b" * 64, "default", "nginx", UID), f"a{'b' * 54}d9032966"),
+    "cluster name that Harvester rejects": (
+        ("My.Cluster", "default", "nginx", UID),
+        "aMy.Cluster-default-nginx-7235c6f3",
+    ),
+    "ingress of RKE2 with the default cluster name": (
+        ("kubernetes", "kube-system", "rke2-ingress-nginx-controller", "0d9e8f7a-6b5c-4d3e-8f2a-1b0c9d8e7f6a"),
+        "kubernetes-kube-system-rke2-ingress-nginx-controller-d55039ed",
+    ),
+    "readable part is truncated": (
+        (
+            "manufacturing-line-4",
+            "shop-floor-telemetry",
+            "message-broker-public",
+            "c0ffee00-1234-4abc-9def-001122334455",
+        ),
+        "manufacturing-line-4-shop-floor-telemetry-message-broke5ebeeaeb",
+    ),
+    "readable part fits exactly": (
+        ("hq", "n" * 20, "s" * 30, "a1a1a1a1-b2b2-4c3c-8d4d-e5e5e5e5e5e5"),
+        f"hq-{'n' * 20}-{'s' * 30}-2fed9db1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("parts", "name"), NAMES.values(), ids=NAMES.keys())
+def test_names_are_those_of_the_go_provider(parts: tuple[str, str, str, str], name: str) -> None:
+    """Harvester's allocation history contains them: they can never change."""
+    assert load_balancer_name(*parts) == name
+
+
+ENDS = st.sampled_from(string.ascii_lowercase + string.digits)
+LABEL = ENDS | st.tuples(ENDS, st.text("-" + string.ascii_lowercase + string.digits, max_size=61), ENDS).map("".join)
+
+
+@given(cluster=LABEL, namespace=LABEL, name=LABEL, uid=st.uuids().map(str))
+def test_valid_parts_result_in_a_valid_name(cluster: str, namespace: str, name: str, uid: str) -> None:
+    found = load_balancer_name(cluster, namespace, name, uid)
+    assert len(found) <= 63
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", found)

@@ -1,4 +1,4 @@
-"""Smallest writes: only what differs is in a patch, and everything we do not know survives a PUT."""
+"""Patches contain only what differs, and a PUT keeps every field that this controller does not know."""
 
 from __future__ import annotations
 
@@ -12,33 +12,22 @@ from harvester_ccm.names import (
     DESCRIPTION,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
+    LB_ASKED_AGAIN,
     LB_SERVICE_UID,
     LB_TOUCH,
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
-from harvester_ccm.plan.service.load_balancer import (
-    changed_document,
-    described,
-    load_balancer_change,
-)
-from harvester_ccm.plan.service.messages import pending_cause
-from harvester_ccm.plan.service.removal import deletion_of
-from harvester_ccm.plan.service.writes import (
-    ChangeLoadBalancer,
-    CreateLoadBalancer,
-    ServiceChange,
-    service_patch,
-)
+from harvester_ccm.plan.service.load_balancer import changed_document, described
+from harvester_ccm.plan.service.writes import ChangeLoadBalancer, CreateLoadBalancer, ServiceChange, service_patch
 from tests.unit.plan.service.plans import plan, snapshot_of
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
 
-DUAL = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
+SUPPRESSED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+PORTS = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
 INGRESS = {"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]}
-
 PATCHES: dict[str, tuple[Any, ServiceChange, dict[str, Any]]] = {
-    "nothing asked": (service(), ServiceChange(), {}),
-    "all as it should be": (
+    "no difference": (
         served(),
         ServiceChange(
             {KUBE_VIP_ADDRESSES: ADDRESS}, {}, finalizer=True, ingress=virtual_ip_ingress(ADDRESS, service())
@@ -47,54 +36,36 @@ PATCHES: dict[str, tuple[Any, ServiceChange, dict[str, Any]]] = {
     ),
     "one annotation of two": (
         service(annotations={"a": "1"}),
-        ServiceChange(annotations={"a": "1", "b": "2"}),
-        {"metadata": {"annotations": {"b": "2"}}},
+        ServiceChange(annotations={"a": "1", "b": ""}),
+        {"metadata": {"annotations": {"b": ""}}},
     ),
-    "an empty value is a value": (
-        service(),
-        ServiceChange(annotations={"a": ""}),
-        {"metadata": {"annotations": {"a": ""}}},
-    ),
-    "a key to remove": (
+    "removed annotation": (
         service(annotations={"a": "1"}),
         ServiceChange(annotations={"a": None, "b": None}),
         {"metadata": {"annotations": {"a": None}}},
     ),
-    "kube-vip is to ignore it, if nobody wrote an address": (
+    "kube-vip is suppressed, unless another client set an address": (
         service(),
-        ServiceChange(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}),
-        {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "resourceVersion": "7"}},
+        ServiceChange(annotations=SUPPRESSED),
+        {"metadata": {"annotations": SUPPRESSED, "resourceVersion": "7"}},
     ),
-    "kube-vip gets it back": (
-        service(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}),
-        ServiceChange(annotations={KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}),
-        {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}}},
-    ),
-    "a label": (service(), ServiceChange(labels={"a": "1"}), {"metadata": {"labels": {"a": "1"}}}),
-    "our finalizer next to others, if nobody changed them": (
+    "finalizer next to others, unless they changed": (
         service(finalizers=["x/y"]),
         ServiceChange(finalizer=True),
         {"metadata": {"finalizers": ["x/y", SERVICE_FINALIZER], "resourceVersion": "7"}},
     ),
-    "our finalizer off, others stay": (
+    "removed finalizer": (
         service(finalizers=["x/y"], ours=True),
         ServiceChange(finalizer=False),
         {"metadata": {"finalizers": ["x/y"], "resourceVersion": "7"}},
     ),
-    "our finalizer is off": (service(), ServiceChange(finalizer=False), {}),
-    "a status": (
-        service(),
-        ServiceChange(ingress=virtual_ip_ingress(ADDRESS, service())),
-        {"status": {"loadBalancer": {"ingress": [INGRESS]}}},
+    "status with all ports in order": (
+        service(ports=PORTS),
+        ServiceChange(ingress=virtual_ip_ingress(ADDRESS, service(ports=PORTS))),
+        {"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS, "ipMode": "VIP", "ports": PORTS}]}}},
     ),
-    "a status with all ports in order": (
-        service(ports=DUAL),
-        ServiceChange(ingress=virtual_ip_ingress(ADDRESS, service(ports=DUAL))),
-        {"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS, "ipMode": "VIP", "ports": DUAL}]}}},
-    ),
-    "no status": (served(), ServiceChange(ingress=()), {"status": {"loadBalancer": {"ingress": None}}}),
-    "no status, and there was none": (service(), ServiceChange(ingress=()), {}),
-    "everything at once is one patch": (
+    "removed status": (served(), ServiceChange(ingress=()), {"status": {"loadBalancer": {"ingress": None}}}),
+    "everything in one patch": (
         service(),
         ServiceChange({"a": "1"}, {"b": "2"}, finalizer=True, ingress=virtual_ip_ingress(ADDRESS, service())),
         {
@@ -116,88 +87,74 @@ def test_patch(before: Any, change: ServiceChange, patch: dict[str, Any]) -> Non
 
 
 STATUSES: dict[str, tuple[list[dict[str, Any]], bool]] = {
-    "kube-vip's": ([INGRESS], True),
-    "an older server's": ([{"ip": ADDRESS, "ports": INGRESS["ports"]}], True),
-    "without ports": ([{"ip": ADDRESS, "ipMode": "VIP"}], False),
+    "as kube-vip writes it": ([INGRESS], True),
+    "API server without ipMode": ([{"ip": ADDRESS, "ports": INGRESS["ports"]}], True),
+    "no ports": ([{"ip": ADDRESS, "ipMode": "VIP"}], False),
     "another mode": ([{**INGRESS, "ipMode": "Proxy"}], False),
     "another address": ([{**INGRESS, "ip": "10.0.0.1"}], False),
     "a host name": ([{**INGRESS, "hostname": "x"}], False),
-    "two": ([INGRESS, INGRESS], False),
-    "none": ([], False),
+    "two entries": ([INGRESS, INGRESS], False),
+    "no entry": ([], False),
 }
 
 
 @pytest.mark.parametrize(("ingress", "same"), STATUSES.values(), ids=STATUSES.keys())
-def test_same_status(ingress: list[dict[str, Any]], same: bool) -> None:
+def test_status_is_written_if_it_differs(ingress: list[dict[str, Any]], same: bool) -> None:
     found = service(status={"ingress": ingress})
     assert (service_patch(found, ServiceChange(ingress=virtual_ip_ingress(ADDRESS, service()))) == {}) is same
 
 
 MANAGED = ClusterIdentity("demo", "vms", "cluster-uid", management_network="infra/mgmt")
 MANAGEMENT = "cloudprovider.harvesterhci.io/managementNetwork"
-DIFFERENCES: dict[str, tuple[Any, ClusterIdentity, dict[str, Any], ChangeLoadBalancer | None]] = {
-    "none": (allocated(), CLUSTER, {"address": ADDRESS}, None),
-    "address unknown": (allocated(), CLUSTER, {}, None),
-    "address": (allocated(), CLUSTER, {"address": "10.0.0.1"}, ChangeLoadBalancer(LB_NAME, address="10.0.0.1")),
-    "management network set": (
-        allocated(),
-        MANAGED,
+DIFFERENCES: dict[str, tuple[dict[str, str], dict[str, Any], ClusterIdentity, ChangeLoadBalancer | None]] = {
+    "none": ({}, {}, CLUSTER, None),
+    "address": ({}, {"address": "10.0.0.1"}, CLUSTER, ChangeLoadBalancer(LB_NAME, address=ADDRESS)),
+    "management network": ({}, {}, MANAGED, ChangeLoadBalancer(LB_NAME, annotations={MANAGEMENT: "infra/mgmt"})),
+    "removed management network": (
         {},
-        ChangeLoadBalancer(LB_NAME, annotations={MANAGEMENT: "infra/mgmt"}),
-    ),
-    "management network no longer set": (
-        allocated(annotations={MANAGEMENT: "infra/mgmt"}),
+        {"annotations": {MANAGEMENT: "infra/mgmt"}},
         CLUSTER,
-        {},
         ChangeLoadBalancer(LB_NAME, annotations={MANAGEMENT: None}),
     ),
-    "what Harvester's webhook overwrites is left alone": (
-        allocated(
-            annotations={
+    "annotations that Harvester's webhook overwrites": (
+        {},
+        {
+            "annotations": {
                 "loadbalancer.harvesterhci.io/project": "c-2/p-2",
                 "loadbalancer.harvesterhci.io/namespace": "vms",
                 "loadbalancer.harvesterhci.io/network": "infra/found",
             }
-        ),
+        },
         CLUSTER,
-        {"address": ADDRESS},
         None,
     ),
-    "fields that must be absent": (
-        allocated(spec={"healthCheck": {"port": 1}}),
+    "requested description": (
+        {DESCRIPTION: "front"},
+        {},
         CLUSTER,
-        {"spec": {"healthCheck": None}},
-        ChangeLoadBalancer(LB_NAME, spec={"healthCheck": None}),
+        ChangeLoadBalancer(LB_NAME, spec={"description": "front"}),
     ),
-    "fields that are absent": (allocated(), CLUSTER, {"spec": {"healthCheck": None}}, None),
+    "description of an administrator": ({}, {"spec": {"description": "mine"}}, CLUSTER, None),
 }
 
 
-@pytest.mark.parametrize(("found", "cluster", "more", "change"), DIFFERENCES.values(), ids=DIFFERENCES.keys())
-def test_difference(
-    found: Any, cluster: ClusterIdentity, more: dict[str, Any], change: ChangeLoadBalancer | None
+@pytest.mark.parametrize(("annotations", "fields", "cluster", "write"), DIFFERENCES.values(), ids=DIFFERENCES.keys())
+def test_load_balancer_is_written_if_it_differs(
+    annotations: dict[str, str], fields: dict[str, Any], cluster: ClusterIdentity, write: ChangeLoadBalancer | None
 ) -> None:
-    made = load_balancer_change(found, snapshot_of(service(), cluster=cluster), **more)
-    assert made == change
-
-
-def test_what_harvester_said_stays_unless_it_has_to_look_for_an_address_elsewhere() -> None:
-    found = marked(message="no matched IPPool with requirement")
-    said = {"allocatedAddress": {}, "conditions": found.document()["status"]["conditions"]}  # type: ignore[index]
-    assert changed_document(found, ChangeLoadBalancer(LB_NAME, labels={"l": "1"}))["status"] == said
-    assert changed_document(found, ChangeLoadBalancer(LB_NAME, ask_again=True))["status"] == {"allocatedAddress": {}}
+    assert plan(served(annotations=annotations), allocated(**fields), cluster=cluster).write == write
 
 
 @pytest.mark.guarantee("Fields of other controllers survive")
-def test_a_put_keeps_what_this_program_does_not_know() -> None:
-    known: Any = load_balancer(
+def test_put_keeps_unknown_fields() -> None:
+    document: Any = load_balancer(
         labels={"team": "a"},
         annotations={"note": "b", LB_TOUCH: "true"},
         spec={"description": "mine", "fromTheFuture": {"x": [1]}, "healthCheck": {"port": 1}},
     ).document()
-    known["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "owner"}]
+    document["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "owner"}]
     status = {"allocatedAddress": {"ip": ADDRESS, "ipPool": "lan"}, "fromTheFuture": "x"}
-    found = LOAD_BALANCERS.decode(msgspec.json.encode({**known, "status": status}))
+    found = LOAD_BALANCERS.decode(msgspec.json.encode({**document, "status": status}))
     change = ChangeLoadBalancer(
         LB_NAME,
         labels={"l": "1"},
@@ -205,87 +162,70 @@ def test_a_put_keeps_what_this_program_does_not_know() -> None:
         spec={"listeners": [], "healthCheck": None},
         address=ADDRESS,
     )
-    document: Any = changed_document(found, change)
-    assert document["metadata"] == {
+    written: Any = changed_document(found, change)
+    assert written["metadata"] == {
         **found.document()["metadata"],  # type: ignore[dict-item]  # metadata is an object
         "labels": {"team": "a", "l": "1"},
         "annotations": {"note": "b", LB_SERVICE_UID: UID},
     }
-    assert document["metadata"]["resourceVersion"] == "11"
-    assert document["spec"] == {
+    assert written["metadata"]["resourceVersion"] == "11"
+    assert written["spec"] == {
         "workloadType": "cluster",
         "ipam": "pool",
         "description": "mine",
         "fromTheFuture": {"x": [1]},
         "listeners": [],
     }
-    assert document["status"] == {**status, "address": ADDRESS}
+    assert written["status"] == {**status, "address": ADDRESS}
 
 
-def test_a_put_without_an_address_leaves_the_status_as_it_was() -> None:
-    found = allocated()
-    document: Any = changed_document(found, ChangeLoadBalancer(LB_NAME, labels={"a": "b"}))
-    assert document["status"] == found.document()["status"]
-
-
-def test_a_refusal_before_the_question_does_not_answer_it() -> None:
-    refused = marked(message="fail to get allocator no-such-pool")
-    assert pending_cause(refused).reason == "no_matching_pool"
-    document: Any = changed_document(refused, ChangeLoadBalancer(LB_NAME, ask_again=True))
-    assert document["status"] == {"allocatedAddress": {}}
-    assert deletion_of(LOAD_BALANCERS.decode(msgspec.json.encode(document))) is None
-
-
-def test_a_pool_is_named_in_the_place_of_an_address() -> None:
-    refused = marked(message="fail to get ip from pool lan, error: no IP addresses available")
-    document: Any = changed_document(refused, ChangeLoadBalancer(LB_NAME, closing_pool="lan"))
-    assert document["status"] == {"allocatedAddress": {"ipPool": "lan"}}, "what comes next is said of this"
-
-
-def test_what_was_said_of_a_load_balancer_with_an_address_stays() -> None:
-    document: Any = changed_document(allocated(), ChangeLoadBalancer(LB_NAME, ask_again=True))
-    assert document["status"] == allocated().document()["status"]
-
-
-WHOSE = "shop/web of cluster demo"
-DESCRIPTIONS: dict[str, tuple[str | None, str | None, str]] = {
-    "none": (None, None, WHOSE),
-    "of the name that the cluster had": (None, "shop/web of cluster old", WHOSE),
-    "somebody's": (None, "mine", "mine"),
-    "asked for": ("front", None, "front"),
-    "asked for, and another was written": ("front", "mine", "front"),
-    "asked for, and much like ours": (f"{WHOSE}, prod", WHOSE, f"{WHOSE}, prod"),
+NO_POOL = "no matched IPPool with requirement"
+EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available"
+DELETIONS: dict[str, tuple[Any, object]] = {
+    "one more search": (marked(message=NO_POOL), {"allocatedAddress": {}}),
+    "blocked pool": (marked(message=EXHAUSTED), {"allocatedAddress": {"ipPool": "lan"}}),
 }
 
 
-@pytest.mark.parametrize(("wish", "before", "after"), DESCRIPTIONS.values(), ids=DESCRIPTIONS.keys())
-def test_a_load_balancer_that_is_written_says_whose_it_is(wish: str | None, before: str | None, after: str) -> None:
-    asked = served(annotations={DESCRIPTION: wish} if wish else {})
-    found = allocated(spec={"description": before} if before else {})
-    more = load_balancer_change(found, snapshot_of(asked), address="10.0.0.1")
-    written: Any = described(changed_document(found, more or ChangeLoadBalancer(LB_NAME)), snapshot_of(asked))
+@pytest.mark.parametrize(("found", "status"), DELETIONS.values(), ids=DELETIONS.keys())
+def test_write_before_a_deletion_resets_the_response_of_harvester(found: Any, status: object) -> None:
+    deleted = service(ours=True, deleting=True, annotations=SUPPRESSED)
+    write = plan(deleted, found).write
+    assert isinstance(write, ChangeLoadBalancer)
+    written: Any = changed_document(found, write)
+    assert written["status"] == status
+    # Until Harvester responds, the load balancer is not deleted.
+    assert plan(deleted, LOAD_BALANCERS.decode(msgspec.json.encode(written))).write is None
+    assert (LB_ASKED_AGAIN in written["metadata"]["annotations"]) is ("ipPool" not in str(status))
+
+
+OWNER = "shop/web of cluster demo"
+DESCRIPTIONS: dict[str, tuple[str | None, str | None, str]] = {
+    "none": (None, None, OWNER),
+    "of a former cluster name": (None, "shop/web of cluster old", OWNER),
+    "of an administrator": (None, "mine", "mine"),
+    "requested": ("front", "mine", "front"),
+    "requested, similar to the default": (f"{OWNER}, prod", OWNER, f"{OWNER}, prod"),
+}
+
+
+@pytest.mark.parametrize(("requested", "before", "after"), DESCRIPTIONS.values(), ids=DESCRIPTIONS.keys())
+def test_written_load_balancer_has_a_description(requested: str | None, before: str | None, after: str) -> None:
+    asked = served(annotations={DESCRIPTION: requested} if requested else {})
+    found = allocated(spec={"description": before} if before else {}, address="10.0.0.1")
+    write = plan(asked, found).write
+    assert isinstance(write, ChangeLoadBalancer)
+    written: Any = described(changed_document(found, write), snapshot_of(asked))
     assert written["spec"]["description"] == after
-    again = LOAD_BALANCERS.decode(msgspec.json.encode(written))
-    assert load_balancer_change(again, snapshot_of(asked), address="10.0.0.1") is None
+    assert plan(asked, LOAD_BALANCERS.decode(msgspec.json.encode(written))).write is None
 
 
-@pytest.mark.parametrize(("before", "writes"), [(None, 0), ("mine", 0), ("shop/web of cluster old", 0)])
-def test_whose_it_is_is_no_reason_to_write(before: str | None, writes: int) -> None:
-    made = plan(served(), allocated(spec={"description": before} if before else {}))
-    assert isinstance(made.write, ChangeLoadBalancer) is bool(writes)
-
-
-def test_a_description_that_is_asked_for_is_a_reason_to_write() -> None:
-    made = plan(served(annotations={DESCRIPTION: "front"}), allocated())
-    assert made.write == ChangeLoadBalancer(LB_NAME, spec={"description": "front"})
-
-
-@pytest.mark.parametrize(("wish", "text"), [({}, WHOSE), ({DESCRIPTION: "front"}, "front")])
-def test_a_new_load_balancer_says_whose_it_is(wish: dict[str, str], text: str) -> None:
-    asked = service(ours=True, annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", **wish})
-    create = plan(asked).write
-    assert isinstance(create, CreateLoadBalancer)
-    assert described(create.body, snapshot_of(asked))["spec"] == {
+@pytest.mark.parametrize(("annotations", "text"), [({}, OWNER), ({DESCRIPTION: "front"}, "front")])
+def test_new_load_balancer_has_a_description(annotations: dict[str, str], text: str) -> None:
+    asked = service(ours=True, annotations={**SUPPRESSED, **annotations})
+    write = plan(asked).write
+    assert isinstance(write, CreateLoadBalancer)
+    assert described(write.body, snapshot_of(asked))["spec"] == {
         "workloadType": "cluster",
         "ipam": "pool",
         "description": text,
