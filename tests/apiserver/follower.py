@@ -1,4 +1,4 @@
-"""An informer under test and what it has told."""
+"""An informer under test, and the changes that it delivered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def words(item: ConfigMap) -> list[str]:
 
 
 class Follower:
-    """An informer of the ConfigMaps of one namespace and what it has told."""
+    """An informer of the ConfigMaps of one namespace, and the changes that it delivered."""
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         self.namespace = namespace
@@ -32,7 +32,7 @@ class Follower:
         self.changes: list[tuple[str, Data, Data]] = []
         """Name, data before and data after of every change."""
         self.states: list[str] = []
-        """What was wrong, or ``synced``, at every change of state."""
+        """The problem, or ``synced``, at every change of state."""
         self.informer.on_change(self._changed)
         self.informer.on_state(self._state_changed)
 
@@ -55,7 +55,7 @@ class Follower:
         return [item.metadata.name for item in self.informer.by_index("word", word)]
 
     async def saw(self, *changes: tuple[str, Data, Data], seconds: float = 10) -> None:
-        """Return when exactly these changes were told."""
+        """Return when exactly these changes were delivered."""
         await wait_for(lambda: len(self.changes) >= len(changes), seconds, what=f"changes {changes}")
         assert self.changes == list(changes)
 

@@ -1,4 +1,4 @@
-"""Servers on loopback that are no Kubernetes API servers: what a wrong address may lead to."""
+"""Servers on loopback that are not Kubernetes API servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from devenv.pki import KeyPair
 
 @contextmanager
 def silent_server() -> Iterator[str]:
-    """A server that takes connections and never says a word."""
+    """A server that accepts connections and never responds."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)

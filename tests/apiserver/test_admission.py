@@ -1,4 +1,4 @@
-"""What a real API server answers when an admission webhook refuses, or cannot be asked."""
+"""Responses of a real API server if an admission webhook denies a request, or is unreachable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WEBHOOK = "validator.harvesterhci.io"
 
 @pytest.fixture
 async def refusing_webhook(guest: ControlPlane) -> AsyncIterator[str]:
-    """The URL of a webhook that refuses everything as Harvester's does: with code 500."""
+    """The URL of a webhook that denies every request with code 500, as Harvester's does."""
 
     async def refuse(request: web.Request) -> web.Response:
         uid = (await request.json())["request"]["uid"]
@@ -48,7 +48,7 @@ async def refusing_webhook(guest: ControlPlane) -> AsyncIterator[str]:
         (False, ServerError, f'Internal error occurred: failed calling webhook "{WEBHOOK}"'),
     ],
 )
-async def test_refusal_is_told_from_a_webhook_that_cannot_be_called(
+async def test_denied_request_is_distinguished_from_an_unreachable_webhook(
     client: ApiClient,
     guest: ControlPlane,
     namespace: str,
@@ -61,7 +61,7 @@ async def test_refusal_is_told_from_a_webhook_that_cannot_be_called(
     body = {"metadata": {"generateName": "cm-"}}
 
     async def refusal() -> ApiError | None:
-        """Return it; None for as long as the server has not heard of the webhook."""
+        """Return the error; None until the server calls the webhook."""
         try:
             await client.create(CONFIG_MAPS, body, namespace=namespace)
         except ApiError as refused:
@@ -77,7 +77,7 @@ async def test_refusal_is_told_from_a_webhook_that_cannot_be_called(
 
 
 def register(plane: ControlPlane, namespace: str, url: str) -> None:
-    """Have the webhook asked about every ConfigMap in one namespace."""
+    """Call the webhook for every ConfigMap in one namespace."""
     authority = base64.b64encode(plane.ca_file.read_bytes()).decode()
     plane.apply(
         {

@@ -80,9 +80,7 @@ async def test_list_is_read_in_pages(
     assert [record.query.partition("&")[0] for record in guest_proxy.requests] == ["limit=2"] * 3
 
 
-async def test_object_that_does_not_decode_hides_only_itself(
-    client: ApiClient, namespace: str, put_config_map: Put
-) -> None:
+async def test_object_that_cannot_be_decoded_is_skipped(client: ApiClient, namespace: str, put_config_map: Put) -> None:
     put_config_map("bad", size="many")
     put_config_map("good", size="3")
 
@@ -125,7 +123,7 @@ async def test_response_to_the_removal_of_the_last_finalizer_has_the_version_bef
         await client.get(CONFIG_MAPS, "cm", namespace=namespace)
 
 
-async def test_write_on_something_else_than_was_read_is_a_conflict(
+async def test_write_with_an_old_version_or_another_uid_is_a_conflict(
     client: ApiClient, namespace: str, put_config_map: Put
 ) -> None:
     put_config_map("cm")
@@ -139,10 +137,10 @@ async def test_write_on_something_else_than_was_read_is_a_conflict(
 
 
 @pytest.mark.guarantee("Fields of other controllers survive")
-async def test_write_for_another_object_of_the_name_changes_nothing(
+async def test_write_for_another_object_with_the_name_changes_nothing(
     client: ApiClient, namespace: str, put_config_map: Put
 ) -> None:
-    """The same name in another cluster, where a name or an address leads to that one: the UIDs differ."""
+    """An object with this name in another cluster has another UID."""
     put_config_map("cm")
     stored = await client.get(CONFIG_MAPS, "cm", namespace=namespace)
     other = {"uid": "8c2d7b1e-0000-4000-8000-000000000000"}
@@ -158,7 +156,7 @@ async def test_write_for_another_object_of_the_name_changes_nothing(
     assert await client.get(CONFIG_MAPS, "cm", namespace=namespace) == stored
 
 
-async def test_object_against_its_schema_is_invalid(client: ApiClient, namespace: str) -> None:
+async def test_object_that_violates_its_schema_is_invalid(client: ApiClient, namespace: str) -> None:
     body = {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 0}]}}
 
     with pytest.raises(Invalid, match=r"spec\.ports\[0\]\.port: Invalid value: 0"):
@@ -185,7 +183,7 @@ async def test_wrong_token_is_unauthorized_and_forgotten(client: ApiClient) -> N
     assert str(caught.value) == f"{wrong.server} does not accept the token in {wrong.origin}: Unauthorized"
 
 
-async def test_missing_right_is_forbidden(account: Callable[..., Path], namespace: str) -> None:
+async def test_missing_permission_is_forbidden(account: Callable[..., Path], namespace: str) -> None:
     async with ApiClient(load_kubeconfig(account("nobody")), cluster="guest") as client:
         assert client.namespace == namespace
         with pytest.raises(Forbidden, match='cannot get resource "services"'):
@@ -201,7 +199,7 @@ async def test_missing_right_is_forbidden(account: Callable[..., Path], namespac
         (Answer(500, body=SECRET_BODY), ServerError, "HTTP status 500"),
     ],
 )
-async def test_refusal_becomes_an_error_without_the_body(
+async def test_error_does_not_contain_the_body(
     client: ApiClient, guest_proxy: FaultProxy, answer: Answer, error: type[ApiError], message: str
 ) -> None:
     guest_proxy.inject(answer)
@@ -214,7 +212,7 @@ async def test_refusal_becomes_an_error_without_the_body(
 
 
 @pytest.mark.parametrize("body", [b"<html>log in</html>", b"[]", b"{", b'{"metadata":1}', b"\xff", b""])
-async def test_answer_of_something_else_than_an_api_server_is_said_to_be_that(
+async def test_response_that_is_not_of_an_api_server_is_an_error(
     client: ApiClient, guest_proxy: FaultProxy, body: bytes
 ) -> None:
     guest_proxy.inject(Answer(200, body=body))
@@ -228,47 +226,49 @@ async def test_answer_of_something_else_than_an_api_server_is_said_to_be_that(
 
 @pytest.mark.parametrize(
     "answer",
-    [Answer(502, body=b"<html>bad gateway</html>"), Answer(403, body=b"<html>no</html>"), Answer(302, body=b"")],
+    [
+        Answer(502, body=b"<html>bad gateway</html>"),
+        Answer(403, body=b"<html>no</html>"),
+        Answer(302, body=b""),
+        Answer(503, body=b"<html>down for maintenance</html>", retry_after=30),
+    ],
 )
-async def test_refusal_of_something_else_says_nothing_about_rights(
-    client: ApiClient, guest_proxy: FaultProxy, answer: Answer
-) -> None:
+async def test_html_error_page_is_not_an_api_error(client: ApiClient, guest_proxy: FaultProxy, answer: Answer) -> None:
     guest_proxy.inject(answer)
 
-    with pytest.raises(UnexpectedAnswer, match=f"{guest_proxy.url}: HTTP status {answer.status}, with a page"):
+    text = f"{guest_proxy.url}: HTTP status {answer.status}, with a page"
+    with pytest.raises(UnexpectedAnswer, match=text) as caught:
         await client.get(NAMESPACES, "default")
+    assert (pause_after(caught.value, failures=1) == 30) is (answer.retry_after is not None)
 
 
-async def test_page_may_say_when_to_come_back(client: ApiClient, guest_proxy: FaultProxy) -> None:
-    guest_proxy.inject(Answer(503, body=b"<html>down for maintenance</html>", retry_after=30))
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        (None, ConnectionRefused, r"connection failed: Connection refused \(GET /api/v1/namespaces/default\)"),
+        (Drop(), Unreachable, "connection broken: "),
+        (Cut(after=10), Unreachable, "connection broken: "),
+        ("https://harvester.invalid:6443", HostUnknown, "the host name cannot be resolved"),
+    ],
+)
+async def test_connection_error_has_its_reason(
+    client: ApiClient, guest_proxy: FaultProxy, fault: Drop | Cut | str | None, error: type[CCMError], message: str
+) -> None:
+    url = guest_proxy.url
+    match fault:
+        case None:
+            await guest_proxy.down()
+        case str(url):
+            await client.use(replace(client.credentials, server=url))
+        case _:
+            guest_proxy.inject(fault)
 
-    with pytest.raises(UnexpectedAnswer) as caught:
-        await client.get(NAMESPACES, "default")
-
-    assert pause_after(caught.value, failures=1) == 30
-
-
-async def test_connection_that_is_refused(client: ApiClient, guest_proxy: FaultProxy) -> None:
-    await guest_proxy.down()
-
-    with pytest.raises(ConnectionRefused) as caught:
-        await client.get(NAMESPACES, "default")
-
-    assert str(caught.value) == (
-        f"{guest_proxy.url}: connection failed: Connection refused (GET /api/v1/namespaces/default)"
-    )
-
-
-@pytest.mark.parametrize("fault", [Drop(), Cut(after=10)])
-async def test_connection_that_breaks(client: ApiClient, guest_proxy: FaultProxy, fault: Drop | Cut) -> None:
-    guest_proxy.inject(fault)
-
-    with pytest.raises(Unreachable, match=f"{guest_proxy.url}: connection broken: "):
+    with pytest.raises(error, match=f"{url}: {message}"):
         await client.get(NAMESPACES, "default")
 
 
 @pytest.mark.parametrize("patience", [0.2])
-async def test_server_that_does_not_answer(client: ApiClient, guest_proxy: FaultProxy) -> None:
+async def test_request_without_a_response_times_out(client: ApiClient, guest_proxy: FaultProxy) -> None:
     guest_proxy.inject(Hang())
 
     with pytest.raises(Unreachable, match=r"no answer within 0\.2 s \(GET /api/v1/namespaces/default\)"):
@@ -286,7 +286,7 @@ async def test_server_that_does_not_answer(client: ApiClient, guest_proxy: Fault
     ],
     ids=["authority", "name", "expired"],
 )
-async def test_certificate_that_is_not_trusted(
+async def test_untrusted_certificate_is_an_error_with_its_reason(
     guest: ControlPlane,
     admin_kubeconfig: Path,
     tmp_path: Path,
@@ -328,13 +328,7 @@ async def test_server_without_tls_and_proxy_that_refuses(client: ApiClient) -> N
     assert not isinstance(caught.value, ConnectionRefused)
 
 
-async def test_host_without_an_address(client: ApiClient) -> None:
-    await client.use(replace(client.credentials, server="https://harvester.invalid:6443"))
-    with pytest.raises(HostUnknown, match="the host name cannot be resolved"):
-        await client.get(NAMESPACES, "default")
-
-
-async def test_proxy_that_nobody_vouches_for_gets_no_token(client: ApiClient, tmp_path: Path) -> None:
+async def test_proxy_with_an_untrusted_certificate_gets_no_token(client: ApiClient, tmp_path: Path) -> None:
     pair = Authority("another authority", tmp_path).issue_server("proxy", ["127.0.0.1"])
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair.certificate, pair.key)
@@ -376,9 +370,7 @@ async def test_every_request_is_observed(guest_proxy: FaultProxy, admin_kubeconf
     ]
 
 
-async def test_requests_that_are_under_way_fail_as_unreachable_when_credentials_change(
-    client: ApiClient, guest_proxy: FaultProxy
-) -> None:
+async def test_requests_in_flight_fail_when_credentials_change(client: ApiClient, guest_proxy: FaultProxy) -> None:
     slow = guest_proxy.inject(Hang(), path="/kube-system$")
     waiting = [asyncio.ensure_future(client.get(NAMESPACES, "kube-system")) for _ in range(5)]
     await wait_for(lambda: slow.hits == len(waiting))
@@ -403,7 +395,7 @@ def open_connections(url: str) -> int:
     return found
 
 
-async def test_requests_that_end_early_leave_no_connection(client: ApiClient, guest_proxy: FaultProxy) -> None:
+async def test_cancelled_requests_leave_no_connection(client: ApiClient, guest_proxy: FaultProxy) -> None:
     guest_proxy.inject(Hang(), path="/kube-system$")
     watch = client.watch(NAMESPACES, params={}, silence=5)
     await anext(watch)

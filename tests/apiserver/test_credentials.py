@@ -1,4 +1,4 @@
-"""Every way to prove who we are, tried on a real API server."""
+"""Every kind of credential on a real API server."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_client_certificate_is_accepted(guest: ControlPlane) -> None:
     assert await is_accepted(load_kubeconfig(guest.certificate_kubeconfig))
 
 
-async def test_token_file_that_is_rotated_is_followed_after_a_refusal(admin_kubeconfig: Path, tmp_path: Path) -> None:
+async def test_rotated_token_file_is_read_after_a_401(admin_kubeconfig: Path, tmp_path: Path) -> None:
     token_file = tmp_path / "token"
     token_file.write_text("expired")
     path = with_user(admin_kubeconfig, tmp_path / "kubeconfig", {"tokenFile": "token"})
@@ -98,7 +98,7 @@ async def test_service_account_of_a_pod_is_accepted(
     assert await is_accepted(load_in_cluster(pod, tmp_path))
 
 
-async def test_plugin_is_asked_once_and_again_when_its_token_is_refused(
+async def test_plugin_runs_again_when_its_token_is_rejected(
     plugin: Callable[..., Path], admin_kubeconfig: Path, tmp_path: Path
 ) -> None:
     good, first = printing({"token": token_of(admin_kubeconfig)}), printing({"token": "expired"})
@@ -112,13 +112,13 @@ async def test_plugin_is_asked_once_and_again_when_its_token_is_refused(
     assert calls(tmp_path) == 2
 
 
-async def test_certificate_of_a_plugin_is_shown_and_renewed_when_it_is_refused(
+async def test_plugin_runs_again_when_its_certificate_is_rejected(
     plugin: Callable[..., Path], guest: ControlPlane, tmp_path: Path
 ) -> None:
-    stranger = Authority("strangers", tmp_path / "pki").issue_client("stranger", "stranger")
+    other = Authority("other authority", tmp_path / "pki").issue_client("other", "other")
     user = yaml.safe_load(guest.certificate_kubeconfig.read_text())["users"][0]["user"]
     pairs = [
-        [pem.decode() for pem in (stranger.certificate.read_bytes(), stranger.key.read_bytes())],
+        [pem.decode() for pem in (other.certificate.read_bytes(), other.key.read_bytes())],
         [base64.b64decode(user[f"client-{part}-data"]).decode() for part in ("certificate", "key")],
     ]
     first, good = (printing({"clientCertificateData": pair[0], "clientKeyData": pair[1]}) for pair in pairs)
@@ -131,7 +131,7 @@ async def test_certificate_of_a_plugin_is_shown_and_renewed_when_it_is_refused(
     assert calls(tmp_path) == 2
 
 
-async def test_plugin_is_told_about_the_cluster(
+async def test_plugin_gets_the_cluster_and_its_arguments(
     plugin: Callable[..., Path], guest: ControlPlane, tmp_path: Path
 ) -> None:
     path = plugin(
@@ -149,7 +149,7 @@ async def test_plugin_is_told_about_the_cluster(
 
 
 @pytest.mark.parametrize(("left", "times_asked"), [(timedelta(hours=1), 1), (timedelta(seconds=5), 2)])
-async def test_plugin_is_asked_again_a_little_before_its_token_expires(
+async def test_plugin_runs_again_before_its_token_expires(
     plugin: Callable[..., Path], tmp_path: Path, left: timedelta, times_asked: int
 ) -> None:
     expiry = (datetime.now(UTC) + left).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -173,7 +173,7 @@ async def test_plugin_is_asked_again_a_little_before_its_token_expires(
         (printing({}), "it printed neither a token nor a client certificate"),
     ],
 )
-async def test_plugin_that_fails_is_explained(
+async def test_failure_of_a_plugin_is_explained(
     plugin: Callable[..., Path], tmp_path: Path, script: str, why: str
 ) -> None:
     path = plugin(script)
@@ -185,7 +185,7 @@ async def test_plugin_that_fails_is_explained(
     assert "secret" not in str(caught.value)
 
 
-async def test_plugin_that_is_absent_is_explained(plugin: Callable[..., Path]) -> None:
+async def test_missing_plugin_is_explained(plugin: Callable[..., Path]) -> None:
     path = plugin("", command="/no/such/plugin")
 
     with pytest.raises(CredentialError, match="credential plugin '/no/such/plugin' failed: No such file or directory"):
@@ -198,7 +198,7 @@ def running(command: str, tmp_path: Path) -> tokens.ExecToken:
     return tokens.ExecToken(tmp_path / "kubeconfig", plugin, {}, None)
 
 
-async def test_plugin_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plugin_is_killed_at_its_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "PLUGIN_SECONDS", 0.5)
     with pytest.raises(CredentialError, match=r"failed: it did not end within 0\.5 s"):
         await running(f"echo $$ > {tmp_path / 'pid'}; exec sleep 600", tmp_path).fetch()
@@ -206,14 +206,14 @@ async def test_plugin_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: p
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-async def test_all_who_wait_wait_for_the_same_run(tmp_path: Path) -> None:
+async def test_concurrent_requests_share_one_run_of_the_plugin(tmp_path: Path) -> None:
     token = running(f"echo run >> {tmp_path / 'calls'}; sleep 0.1; exit 3", tmp_path)
     failures = await asyncio.gather(*(token.fetch() for _ in range(20)), return_exceptions=True)
     assert all(isinstance(one, CredentialError) for one in failures)
     assert calls(tmp_path) == 1
 
 
-async def test_plugin_that_hangs_is_not_waited_for(plugin: Callable[..., Path], tmp_path: Path) -> None:
+async def test_request_times_out_while_the_plugin_runs(plugin: Callable[..., Path], tmp_path: Path) -> None:
     path = plugin(f"while [ ! -e {tmp_path / 'over'} ]; do sleep 0.05; done")
     started = time.monotonic()
     async with ApiClient(load_kubeconfig(path), cluster="guest", patience=0.3) as client:

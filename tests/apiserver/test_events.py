@@ -1,4 +1,4 @@
-"""Events on a real API server: counted, bounded, never in the way."""
+"""Events on a real API server: counts, limits and retries."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def warn(recorder: EventRecorder, service: Service, message: str) -> None:
     recorder.emit(SERVICES, service, event, component=COMPONENT)
 
 
-async def test_event_has_every_field_that_tools_show(recorder: EventRecorder, web: Service, stored: Stored) -> None:
+async def test_fields_of_an_event(recorder: EventRecorder, web: Service, stored: Stored) -> None:
     recorder.emit(SERVICES, web, EventMessage("Normal", Reason.ENSURED, "x" * 2000), component=COMPONENT)
     await recorder.flush()
 
@@ -115,7 +115,7 @@ async def test_object_has_a_budget(recorder: EventRecorder, web: Service, stored
     assert recorder.dropped == 5
 
 
-async def test_event_that_is_refused_is_dropped_and_the_next_one_is_written(
+async def test_forbidden_event_is_dropped_and_the_next_one_is_written(
     recorder: EventRecorder, web: Service, stored: Stored, guest_proxy: FaultProxy
 ) -> None:
     guest_proxy.inject(Answer(403, "Forbidden", "Forbidden"), times=1)
@@ -127,7 +127,7 @@ async def test_event_that_is_refused_is_dropped_and_the_next_one_is_written(
 
 
 @pytest.mark.parametrize("fault", [Answer(500, "no"), Answer(429, "busy", retry_after=60), Drop()])
-async def test_event_survives_a_server_that_is_away_for_a_while(
+async def test_event_is_retried_during_an_outage(
     recorder: EventRecorder,
     web: Service,
     stored: Stored,
@@ -147,7 +147,7 @@ async def test_event_survives_a_server_that_is_away_for_a_while(
     assert recorder.dropped == 1
 
 
-async def test_event_whose_writing_was_cut_short_is_written_by_the_flush(
+async def test_interrupted_event_is_written_by_the_flush(
     recorder: EventRecorder, web: Service, stored: Stored, guest_proxy: FaultProxy
 ) -> None:
     rule = guest_proxy.inject(Hang())

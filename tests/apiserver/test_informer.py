@@ -1,4 +1,4 @@
-"""A live copy of a real collection: what is delivered, and what answers to own writes do."""
+"""An informer on a real API server: delivered changes, and responses to own writes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ Put = Callable[..., None]
 Delete = Callable[[str], None]
 
 
-async def test_copy_is_filled_and_follows_every_change(
-    follower: Follower, put_config_map: Put, delete_config_map: Delete
-) -> None:
+async def test_cache_follows_every_change(follower: Follower, put_config_map: Put, delete_config_map: Delete) -> None:
     put_config_map("old", a="red")
     async with follower.synced():
         assert follower.states == ["synced"]
@@ -52,7 +50,7 @@ async def test_index_follows_the_objects(follower: Follower, put_config_map: Put
         assert (follower.named("red"), follower.named("blue"), follower.named("green")) == ([], [], ["one"])
 
 
-async def test_nothing_is_told_before_the_whole_list_is_in(follower: Follower, put_config_map: Put) -> None:
+async def test_changes_are_delivered_after_the_complete_list(follower: Follower, put_config_map: Put) -> None:
     sizes: list[int] = []
     follower.informer.on_change(lambda _old, _new: sizes.append(len(follower.informer)))
     for number in range(3):
@@ -62,7 +60,7 @@ async def test_nothing_is_told_before_the_whole_list_is_in(follower: Follower, p
         assert sizes == [3, 3, 3]
 
 
-async def test_answer_to_an_own_write_counts_at_once_and_its_event_is_no_change(
+async def test_response_to_a_write_is_in_the_cache_and_its_event_is_not_delivered(
     follower: Follower, client: ApiClient, guest_proxy: FaultProxy, put_config_map: Put
 ) -> None:
     put_config_map("cm", a="1")
@@ -76,7 +74,7 @@ async def test_answer_to_an_own_write_counts_at_once_and_its_event_is_no_change(
         assert guest_proxy.count(method="GET", watch=False) == 1
 
 
-async def test_older_answer_is_ignored(follower: Follower, client: ApiClient, put_config_map: Put) -> None:
+async def test_older_response_is_ignored(follower: Follower, client: ApiClient, put_config_map: Put) -> None:
     put_config_map("cm", a="1")
     async with follower.synced():
         old = follower.get("cm")
@@ -90,7 +88,7 @@ async def test_older_answer_is_ignored(follower: Follower, client: ApiClient, pu
         assert len(follower.changes) == 2
 
 
-async def test_deleted_object_does_not_come_back_by_a_late_answer(
+async def test_late_response_does_not_restore_a_deleted_object(
     follower: Follower, client: ApiClient, put_config_map: Put, delete_config_map: Delete
 ) -> None:
     put_config_map("cm", a="1")

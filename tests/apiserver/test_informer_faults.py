@@ -1,4 +1,4 @@
-"""A live copy of a real collection: how every kind of interruption is survived."""
+"""An informer on a real API server: every kind of interruption."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from devenv.apiserver import ControlPlane
 from devenv.faults import Answer
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
-from harvester_ccm.errors import ConnectionRefused, Forbidden, Gone, Throttled, Unauthorized, Unreachable
+from harvester_ccm.errors import ConnectionRefused, Forbidden, Gone, Unauthorized, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
 from harvester_ccm.kube.informer import Informer, Selection
@@ -44,7 +44,7 @@ async def watching(proxy: FaultProxy) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_broken_watch_goes_on_where_it_was_without_a_new_list(
+async def test_broken_watch_continues_without_a_list(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, delete_config_map: Delete
 ) -> None:
     put_config_map("cm", a="1")
@@ -65,7 +65,7 @@ async def test_broken_watch_goes_on_where_it_was_without_a_new_list(
 
 
 @pytest.mark.usefixtures("quick")
-async def test_version_that_is_gone_leads_to_a_new_list_and_nothing_is_missed(
+async def test_expired_version_leads_to_a_list_and_no_change_is_lost(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, delete_config_map: Delete
 ) -> None:
     for name in ("kept", "changed", "deleted"):
@@ -90,7 +90,7 @@ async def test_version_that_is_gone_leads_to_a_new_list_and_nothing_is_missed(
     assert "Gone" not in follower.states
 
 
-async def test_server_that_loses_every_version_is_not_asked_without_pause(
+async def test_lists_after_expired_versions_have_a_backoff(
     follower: Follower, guest_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[int] = []
@@ -124,9 +124,7 @@ async def test_silent_watch_is_replaced(
 
 
 @pytest.mark.usefixtures("quick")
-async def test_refused_watch_leads_to_a_new_list(
-    follower: Follower, guest_proxy: FaultProxy, put_config_map: Put
-) -> None:
+async def test_rejected_watch_leads_to_a_list(follower: Follower, guest_proxy: FaultProxy, put_config_map: Put) -> None:
     guest_proxy.inject(Answer(400, "required revision is a future revision"), watch=True, times=1)
     async with follower.running():
         await watching(guest_proxy)
@@ -135,7 +133,7 @@ async def test_refused_watch_leads_to_a_new_list(
     assert follower.informer.problem is None
 
 
-async def test_forbidden_watch_becomes_polling_and_is_told_once(
+async def test_forbidden_watch_is_replaced_by_polling_with_one_log_line(
     account: Callable[..., Path],
     namespace: str,
     put_config_map: Put,
@@ -158,7 +156,7 @@ async def test_forbidden_watch_becomes_polling_and_is_told_once(
 
 
 @pytest.mark.usefixtures("quick")
-async def test_watch_that_is_granted_again_ends_polling(
+async def test_granted_watch_ends_polling(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(INFORMER + "POLL_SECONDS", 0.02)
@@ -180,7 +178,7 @@ async def test_watch_that_is_granted_again_ends_polling(
     [(Answer(401, "Unauthorized"), Unauthorized), (Answer(403, "Forbidden"), Forbidden), (None, ConnectionRefused)],
     ids=["401", "403", "down"],
 )
-async def test_server_that_cannot_be_used_at_the_start_is_a_problem_until_it_can(
+async def test_problem_at_the_start_is_reported_until_it_ends(
     follower: Follower, guest_proxy: FaultProxy, answer: Answer | None, problem: type[Exception], put_config_map: Put
 ) -> None:
     put_config_map("cm", a="1")
@@ -197,7 +195,7 @@ async def test_server_that_cannot_be_used_at_the_start_is_a_problem_until_it_can
 
             await follower.saw(("cm", None, {"a": "1"}))
             assert follower.informer.problem is None
-            # That is told once the whole list is.
+            # The state follows the complete list.
             await wait_for(lambda: "synced" in follower.states)
 
     assert follower.states == [problem.__name__, "", "synced"]
@@ -207,18 +205,8 @@ async def test_server_that_cannot_be_used_at_the_start_is_a_problem_until_it_can
     ]
 
 
-async def test_time_that_the_server_names_is_waited(follower: Follower, guest_proxy: FaultProxy) -> None:
-    guest_proxy.inject(Answer(429, "busy", retry_after=1), times=1)
-    async with follower.running():
-        await wait_for(lambda: isinstance(follower.informer.problem, Throttled))
-        await wait_for(lambda: follower.informer.synced)
-
-    first, second = guest_proxy.matching(watch=False)
-    assert second.at - first.at >= 1.0
-
-
 @pytest.mark.usefixtures("quick")
-async def test_server_with_older_versions_replaces_everything(
+async def test_server_with_older_versions_replaces_the_cache(
     client: ApiClient, guest: ControlPlane, harvester: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after the restore of a backup: the version that was followed is from the future."""
@@ -254,7 +242,7 @@ def latest_version(plane: ControlPlane) -> int:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_restart_of_the_server_is_survived(
+async def test_cache_is_current_after_a_restart_of_the_server(
     follower: Follower, guest: ControlPlane, client: ApiClient, guest_proxy: FaultProxy, put_config_map: Put
 ) -> None:
     put_config_map("cm", a="1")

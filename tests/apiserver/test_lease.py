@@ -28,11 +28,11 @@ pytestmark = pytest.mark.apiserver
 NAME = "cloud-controller-manager"
 TIMES = LeaseTimes(lease_duration=1.0, renew_deadline=0.6, retry_period=0.05)
 PATIENT = LeaseTimes(lease_duration=60.0, renew_deadline=45.0, retry_period=TIMES.retry_period)
-"""Where nothing is to end by time: a busy machine must not be what loses the Lease."""
+"""The Lease does not expire, not even on a busy machine."""
 
 
 class Candidate(LeaderElector):
-    """A candidate that notes what it tells."""
+    """A candidate that records its events."""
 
     def __init__(self, client: ApiClient, namespace: str, identity: str = "us", times: LeaseTimes = TIMES) -> None:
         super().__init__(client, WriteFence(shut=True), namespace=namespace, name=NAME, identity=identity, times=times)
@@ -55,7 +55,7 @@ class LeaseObject:
         return spec
 
     def holder(self) -> str | None:
-        """Return who holds it: empty for nobody, None while there is none."""
+        """Return the holder: empty if it is released, None if the Lease does not exist."""
         found = self._admin.get_or_none(self.path)
         return None if found is None else str(found["spec"].get("holderIdentity", ""))
 
@@ -68,7 +68,7 @@ class LeaseObject:
         self._admin.request("PATCH", self.path, body={"spec": fields})
 
     def annotate(self, value: str) -> None:
-        """Change something that is not ours."""
+        """Change an annotation as another client."""
         self._admin.request("PATCH", self.path, body={"metadata": {"annotations": {"note": value}}})
 
     def delete(self) -> None:
@@ -143,46 +143,37 @@ async def test_leader_renews_with_one_request_and_keeps_time_and_count(
     assert [after[key] for key in unchanged] == [before[key] for key in unchanged]
 
 
-@pytest.mark.parametrize("clock", [timedelta(hours=-1), timedelta(), timedelta(hours=1)])
-async def test_foreign_lease_is_taken_when_it_did_not_change_for_its_duration_here(
-    candidate: Candidate, lease: LeaseObject, clock: timedelta
+@pytest.mark.parametrize(("clock", "seconds"), [(timedelta(hours=-1), 1), (timedelta(), 2), (timedelta(hours=1), 1)])
+async def test_lease_is_taken_when_it_is_unchanged_for_its_duration(
+    candidate: Candidate, lease: LeaseObject, clock: timedelta, seconds: int
 ) -> None:
-    lease.hold_like_go(renewed=datetime.now(UTC) + clock)
+    lease.hold_like_go(renewed=datetime.now(UTC) + clock, seconds=seconds)
     started = now()
 
     await candidate.acquire()
 
-    assert 1.0 <= now() - started < 30.0
+    assert seconds <= now() - started < 30.0
     spec = lease.read()
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("us", 4)
     assert spec["acquireTime"] == spec["renewTime"]
     assert lease.document()["metadata"]["labels"] == {"kept": "yes"}
 
 
-async def test_live_foreign_holder_is_respected(candidate: Candidate, lease: LeaseObject) -> None:
-    lease.hold_like_go(seconds=3)
+async def test_lease_that_is_renewed_is_not_taken(candidate: Candidate, lease: LeaseObject) -> None:
+    lease.hold_like_go(seconds=2)
     with capture_logs() as logs:
         async with running(candidate.acquire()) as acquiring:
             for number in range(8):
                 lease.renew_like_go()
                 await wait_for(lambda: candidate.holder == "go-host_7d0f")
-                done, _ = await asyncio.wait([acquiring], timeout=0.5)
+                done, _ = await asyncio.wait([acquiring], timeout=0.4)
                 assert not done, number
     assert not candidate.leading
     assert candidate.told == []
     assert [entry["holder"] for entry in logs if entry["event"] == "waiting for leadership"] == ["go-host_7d0f"]
 
 
-async def test_longer_duration_of_the_holder_counts(candidate: Candidate, lease: LeaseObject) -> None:
-    lease.hold_like_go(seconds=2)
-    started = now()
-
-    await candidate.acquire()
-
-    assert 2.0 <= now() - started < 30.0
-
-
-async def test_released_lease_is_free_at_once(client: ApiClient, namespace: str, lease: LeaseObject) -> None:
+async def test_released_lease_is_taken_at_once(client: ApiClient, namespace: str, lease: LeaseObject) -> None:
     slow = LeaseTimes(lease_duration=15, renew_deadline=10, retry_period=0.05)
     first, second = (Candidate(client, namespace, identity, slow) for identity in ("first", "second"))
     await first.acquire()
@@ -208,7 +199,7 @@ async def test_released_lease_looks_as_client_go_leaves_it(candidate: Candidate,
     assert document["metadata"]["annotations"] == {"note": "kept"}
 
 
-async def test_release_by_another_than_the_holder_changes_nothing(
+async def test_only_the_holder_releases_the_lease(
     candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
 ) -> None:
     await candidate.release()
@@ -220,17 +211,7 @@ async def test_release_by_another_than_the_holder_changes_nothing(
     assert lease.read()["holderIdentity"] == "thief"
 
 
-async def test_release_that_fails_is_told_and_not_raised(candidate: Candidate, guest_proxy: FaultProxy) -> None:
-    await candidate.acquire()
-    await guest_proxy.down()
-
-    with capture_logs() as logs:
-        await candidate.release()
-
-    assert [entry["event"] for entry in logs if entry["log_level"] != "debug"] == ["lease not released"]
-
-
-async def test_renewal_whose_answer_was_lost_does_not_prevent_the_release(
+async def test_lost_response_to_a_renewal_does_not_prevent_the_release(
     patient: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
 ) -> None:
     await patient.acquire()
@@ -244,7 +225,7 @@ async def test_renewal_whose_answer_was_lost_does_not_prevent_the_release(
 
 
 @pytest.mark.parametrize("there", [False, True])
-async def test_take_that_was_cut_short_is_given_up(
+async def test_lease_is_released_although_the_response_to_its_creation_was_lost(
     candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy, there: bool
 ) -> None:
     if there:
@@ -261,19 +242,8 @@ async def test_take_that_was_cut_short_is_given_up(
     assert lease.holder() == ""
 
 
-async def test_candidate_that_took_nothing_asks_for_nothing_at_its_end(
-    candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
-) -> None:
-    lease.hold_like_go(seconds=60)
-    async with running(candidate.acquire()):
-        await wait_for(lambda: candidate.holder)
-    guest_proxy.forget()
-    await candidate.release()
-    assert guest_proxy.requests == []
-
-
 @pytest.mark.parametrize("fault", [Answer(500, "no"), Answer(429, "busy", retry_after=60), Hang()])
-async def test_lease_that_cannot_be_renewed_is_lost_in_time(
+async def test_leader_stops_at_the_renew_deadline(
     candidate: Candidate, guest_proxy: FaultProxy, fault: Answer | Hang
 ) -> None:
     await candidate.acquire()
@@ -288,25 +258,7 @@ async def test_lease_that_cannot_be_renewed_is_lost_in_time(
     assert candidate.told == ["became leader", "stopped leading"]
 
 
-async def test_short_outage_is_survived_and_told_once(
-    patient: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
-) -> None:
-    await patient.acquire()
-    rule = guest_proxy.inject(Answer(503, "no"), times=4)
-    with capture_logs() as logs:
-        async with running(patient.hold()) as holding:
-            await wait_for(lambda: rule.hits == 4)
-            before = lease.read()["renewTime"]
-            await wait_for(lambda: lease.read()["renewTime"] > before)
-            await wait_for(lambda: any(entry["event"] == "lease requests recovered" for entry in logs))
-            assert not holding.done()
-    assert lease.read()["leaseTransitions"] == 0
-    said = [entry for entry in logs if entry["log_level"] != "debug"]
-    assert [entry["event"] for entry in said] == ["lease requests failed", "lease requests recovered"]
-    assert (said[0]["error"], said[1]["seconds"] > 0) == ("no", True)
-
-
-async def test_lease_that_was_taken_is_lost_at_once(candidate: Candidate, lease: LeaseObject) -> None:
+async def test_leader_stops_when_another_candidate_holds_the_lease(candidate: Candidate, lease: LeaseObject) -> None:
     await candidate.acquire()
     lease.change(holderIdentity="thief")
 
@@ -318,7 +270,7 @@ async def test_lease_that_was_taken_is_lost_at_once(candidate: Candidate, lease:
     assert lease.read()["holderIdentity"] == "thief"
 
 
-async def test_change_by_another_is_a_conflict_that_is_survived(
+async def test_conflict_with_another_client_is_retried(
     patient: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
 ) -> None:
     await patient.acquire()
@@ -340,8 +292,10 @@ async def test_deleted_lease_is_created_again(patient: Candidate, lease: LeaseOb
     assert lease.read()["holderIdentity"] == "us"
 
 
-async def test_only_granted_requests_are_made(guest_kubeconfig: Path, guest_proxy: FaultProxy, tmp_path: Path) -> None:
-    """Also with the rights of installed charts, which have no patch, list or watch."""
+async def test_lease_needs_get_create_and_update_only(
+    guest_kubeconfig: Path, guest_proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """The published charts grant no patch, list or watch."""
     path = guest_proxy.kubeconfig(guest_kubeconfig, tmp_path / "kubeconfig")
     async with ApiClient(load_kubeconfig(path), cluster="guest") as client:
         candidate = Candidate(client, "kube-system", times=PATIENT)
@@ -381,7 +335,7 @@ async def test_two_candidates_never_lead_at_the_same_time(rivals: list[tuple[Can
             assert len(active) == 1
             terms.append(candidate.identity)
             over = asyncio.Event()
-            # Every third term ends by a network that swallows everything, the others by giving up the Lease.
+            # Every third term ends with requests that time out, the others with a release.
             if len(terms) % 3 == 0:
                 proxy.inject(Hang())
             else:

@@ -1,4 +1,4 @@
-"""What stands for the charts of the Go provider, as they were published: one shape for each generation."""
+"""Charts like those that were published for the Go provider: one for each generation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SWITCHES: Final = ("host_network", "configmaps", "node_deletion")
 
 @dataclass(frozen=True)
 class Generation:
-    """What one published chart, and those after it up to the next generation, have and others have not."""
+    """The differences of a published chart, and its successors up to the next generation."""
 
     chart: str
     """The first version in RKE2's catalogue."""
@@ -26,9 +26,9 @@ class Generation:
     tag_in_values: bool = True
     """Whether ``image.tag`` was a value; later it is the chart's appVersion."""
     host_network: bool = True
-    """With it came one replica in place of two, and ``--cluster-name``."""
+    """If so, the chart has one replica instead of two, and ``--cluster-name``."""
     kube_vip: str = ""
-    """The tag of kube-vip, which older ones did not bring."""
+    """The tag of kube-vip; empty if the chart does not contain it."""
     env: dict[str, str] = field(default_factory=dict)
     configmaps: bool = False
     node_deletion: bool = False

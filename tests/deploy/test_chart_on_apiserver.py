@@ -1,4 +1,4 @@
-"""The chart on a real API server: every object is accepted, releases are installed and upgraded, rights are exact."""
+"""The chart on a real API server: valid objects, installation, upgrades, and exact permissions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
-from devenv.helm import CHART, NAMESPACE, RELEASE, run_helm
+from devenv.helm import CHART, NAMESPACE, RELEASE, render_chart, run_helm
 from devenv.manifests import CLUSTER_NAME, IMAGE, MANIFESTS, profiles
 from devenv.process import DevenvError
 from devenv.restclient import Json, RestClient
@@ -30,7 +30,7 @@ DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/harvester-cloud-
 DAEMON_SET = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/kube-vip"
 TEST_POD = "harvester-cloud-provider-preflight"
 UNCHECKED = "--disable-openapi-validation"
-"""Comparing a chart with the description of the API is half of what Helm does: upgrades of published charts do it."""
+"""Saves half of the time of Helm; upgrades of published charts are validated."""
 OURS = f"image.repository={IMAGE}"
 NAMED = "global.cattle.clusterName=prod"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
@@ -38,7 +38,7 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def apply_strictly(plane: ControlPlane, text: str) -> list[str]:
-    """Apply as a person does, with unknown fields refused; return the names of what was applied."""
+    """Apply with ``--validate=strict``; return the names of the objects."""
     command: list[str | Path] = [require("kubectl")["kubectl"], "--kubeconfig", plane.admin_kubeconfig]
     command += ["apply", "--server-side", "--force-conflicts", "--validate=strict", "-o", "name", "-f", "-"]
     done = subprocess.run(command, check=False, input=text, capture_output=True, text=True, timeout=60)
@@ -61,9 +61,9 @@ def release(guest: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def test_every_object_is_accepted(guest: ControlPlane) -> None:
-    """Of every rendering that is kept, one over the other; only the pod of ``helm test`` cannot be changed."""
-    snapshots = {case: (HERE / "snapshots" / f"{case}.yaml").read_text() for case in CASES}
-    text = "---\n".join(one.replace(TEST_POD, f"{case}-preflight") for case, one in snapshots.items())
+    """Each rendering is applied over the previous one, except for the immutable Pod of ``helm test``."""
+    renderings = {case: render_chart(values=[HERE / "values" / f"{case}.yaml"]) for case in CASES}
+    text = "---\n".join(one.replace(TEST_POD, f"{case}-preflight") for case, one in renderings.items())
     applied = apply_strictly(guest, text)
     assert len(applied) == len([document for document in yaml.safe_load_all(text) if document])
     remove(guest, text)
@@ -97,7 +97,7 @@ def test_upgrade_from_a_published_chart_keeps_every_object(
         install(release, CHART, options=["--reuse-values"])
     with pytest.raises(DevenvError, match=r"image\.repository is not set"):
         install(release, CHART, options=["--reset-then-reuse-values"])
-    install(release, CHART, OURS, options=["--reset-then-reuse-values"])  # compared with the description, too
+    install(release, CHART, OURS, options=["--reset-then-reuse-values"])  # with validation
 
     after = {path: release.admin.request("GET", path) for path in before}
     for path, old in before.items():
@@ -118,7 +118,7 @@ def test_upgrade_from_a_published_chart_keeps_every_object(
     assert back["spec"]["template"]["spec"]["containers"][0]["image"] == original
 
 
-def test_values_that_name_the_go_image_are_taken_out_in_the_same_upgrade(release: ControlPlane, tmp_path: Path) -> None:
+def test_values_with_the_go_image_are_replaced_in_the_same_upgrade(release: ControlPlane, tmp_path: Path) -> None:
     mirror = "image.repository=reg.example.org/rancher/harvester-cloud-provider"
     install(release, write_published_chart(tmp_path, GENERATIONS[1]), mirror, "image.tag=v0.1.5")
     with pytest.raises(DevenvError, match=r"set image\.repository to your image .* and image\.tag to null"):
@@ -158,15 +158,15 @@ def test_installation_without_a_cluster_name_fails_and_an_upgrade_continues(
     assert pod["containers"][0]["args"] == ["--cloud-config=/etc/kubernetes/cloud-config"]
 
 
-def rights(settings: Settings) -> Iterator[str]:
-    """What the program asks for, as ``preflight`` does: ``verb resource group namespace name``."""
+def permissions(settings: Settings) -> Iterator[str]:
+    """Yield the permissions that ``preflight`` checks: ``verb resource group namespace name``."""
     for one in permissions_of(GUEST, settings):
         parts = (one.verb, one.title, one.resource.group, *one.name(settings))
         yield " ".join(part or "-" for part in parts)
 
 
 SETTINGS = build_settings(parse_command_line(["--cloud-config=x", "--cluster-name=demo"]), {})
-ALLOWED = sorted(rights(SETTINGS))
+ALLOWED = sorted(permissions(SETTINGS))
 OTHER_NAMES = [
     f"{verb} {title} {group} {namespace} other"
     for verb in VERBS
@@ -211,7 +211,7 @@ def attributes(asked: str) -> Json:
     return {"verb": verb, "resource": resource} | {key: value for key, value in known.items() if value}
 
 
-def test_rights_are_exactly_those_the_program_needs(release: ControlPlane) -> None:
+def test_permissions_are_exactly_those_that_the_controller_needs(release: ControlPlane) -> None:
     install(release, CHART, OURS, NAMED)
     account = RestClient.from_kubeconfig(
         release.kubeconfig_for_service_account(NAMESPACE, "harvester-cloud-provider", context_namespace=NAMESPACE)

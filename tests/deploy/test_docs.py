@@ -1,4 +1,4 @@
-"""The pages for people: every link leads somewhere, every example can be read, every name exists."""
+"""The pages: every link works, every example is valid, every name exists."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 @cache
 def known_flags() -> frozenset[str]:
-    """The flags of the program, its commands and of the credential script, as their help texts name them."""
+    """The flags in the help texts of the controller, its commands and the credential script."""
     order = ["bash", str(ROOT / "scripts" / "generate_addon.sh"), "-h"]
     script = subprocess.run(order, check=True, capture_output=True, text=True).stdout
     with redirect_stdout(StringIO()) as program:
@@ -146,7 +146,7 @@ def broken_links(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_work(page: Path) -> None:
     assert broken_links(page) == []
 
 
@@ -158,7 +158,7 @@ def test_links_stay_inside_the_site(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_pictures_are_there(page: Path) -> None:
+def test_pictures_exist(page: Path) -> None:
     shown = [picture["target"] for picture in _PICTURE.finditer(prose(page))]
     assert [target for target in shown if not (page.parent / target).is_file()] == []
 
@@ -170,7 +170,7 @@ def test_files_on_pages_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
-def test_yaml_can_be_read(page: Path) -> None:
+def test_yaml_examples_are_valid(page: Path) -> None:
     for block in yaml_blocks(page):
         assert list(yaml.safe_load_all(block)), block
 
@@ -189,7 +189,7 @@ def test_keys_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_event_reasons_exist(page: Path) -> None:
-    """What looks like the reason of an Event is one, where the word Event stands in the same line."""
+    """A CamelCase word in a line with the word Event is a reason."""
     known = {*names.Reason, *names.NodeReason}
     lines = [line for line in prose(page).splitlines() if re.search(r"\bEvents? `", line)]
     named = {word for line in lines for word in re.findall(r"\bEvents? `([A-Z][A-Za-z]+)`", line)}

@@ -29,7 +29,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return build(tmp_path_factory.mktemp("dist"))
 
 
-def test_wheel_has_the_program_and_nothing_else(package: tuple[Path, Path]) -> None:
+def test_wheel_contains_exactly_the_product(package: tuple[Path, Path]) -> None:
     names = set(zipfile.ZipFile(package[1]).namelist())
     sources = {str(file.relative_to(ROOT)) for file in (ROOT / "harvester_ccm").rglob("*.py")}
     assert sources | {"harvester_ccm/py.typed"} == {name for name in names if name.startswith("harvester_ccm/")}

@@ -1,4 +1,4 @@
-"""The program with exactly what the artefacts give it: the chart's rights here, the script's credential there."""
+"""The controller with the permissions of the chart and the credential of the script."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def release(guest: ControlPlane, chart: str, tmp_path: Path) -> Iterator[Control
     generation = CHARTS[chart]
     path = write_published_chart(tmp_path, generation) if generation else CHART
     values = ["--set", "global.cattle.clusterName=prod", "--set", f"image.repository={IMAGE}"]
-    if generation:  # All that an operator changes there.
+    if generation:  # The only change of an operator.
         values += ["--set", f"image.tag=v{__version__}-ccm"]
-    values.append("--disable-openapi-validation")  # half of what the installation takes, and no test here is about it
+    values.append("--disable-openapi-validation")  # saves half of the time
     run_helm("install", RELEASE, path, "--namespace", NAMESPACE, *values, kubeconfig=guest.admin_kubeconfig)
     yield guest
     run_helm("uninstall", RELEASE, "--namespace", NAMESPACE, kubeconfig=guest.admin_kubeconfig)
@@ -147,7 +147,7 @@ def act_as_harvester(harvester: ControlPlane) -> None:
         harvester.admin.request("PATCH", f"{BALANCERS}/{metadata['name']}", body=change)
 
 
-def test_program_serves_a_load_balancer_and_a_node(
+def test_service_gets_an_address_and_node_is_initialized(
     machine: str,
     refused_before: int,
     program: ChildProcess,
@@ -155,7 +155,7 @@ def test_program_serves_a_load_balancer_and_a_node(
     release: ControlPlane,
     harvester: ControlPlane,
 ) -> None:
-    """With every published chart nothing but its image is changed; only with ours nothing at all is refused."""
+    """Only the image of a published chart is changed. With our chart, no request is denied."""
 
     def is_node() -> bool:
         node = release.admin.request("GET", f"{NODES}/{machine}")
@@ -191,7 +191,7 @@ def test_program_serves_a_load_balancer_and_a_node(
     assert balancers(harvester)[0]["metadata"]["name"].startswith("prod-default-web-")
     release.admin.request("DELETE", SERVICE)
     wait_until(is_gone, seconds=60, what="the end of the Service")
-    # The Service is let go once the load balancer is being deleted; its end is Harvester's own pace.
+    # The finalizer is removed while Harvester deletes the load balancer.
     wait_until(is_released, seconds=60, what="the end of the load balancer")
     assert "Traceback" not in program.log_tail(100000)
     if chart == OURS:
@@ -217,8 +217,8 @@ async def test_failed_request_is_found_in_the_audit_log(guest: ControlPlane) -> 
 
 
 @pytest.mark.parametrize("chart", [OURS], indirect=True)
-def test_helm_test_finds_no_fault(machine: str, release: ControlPlane, cloud_config: Path, chart: str) -> None:
-    """What the pod of ``helm test`` runs, with the account that it runs as."""
+def test_helm_test_succeeds(machine: str, release: ControlPlane, cloud_config: Path, chart: str) -> None:
+    """The command of the Pod of ``helm test``, with the permissions of its account."""
     hooks = run_helm("get", "hooks", RELEASE, "--namespace", NAMESPACE, kubeconfig=release.admin_kubeconfig)
     spec = yaml.safe_load(hooks)["spec"]
     (container,) = spec["containers"]

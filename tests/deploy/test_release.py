@@ -27,7 +27,7 @@ NOTES = "### Added\n\n- What is new in it,\n  on two lines.\n"
 RECORDER = """#!/bin/sh
 echo "${0##*/} $*" >> "$CALLS"
 """
-"""Stands for a program that talks to servers that are not here."""
+"""Fake of a program that uses a server."""
 HELM = """#!/bin/sh
 case $1 in
   registry | push) echo "helm $*" >> "$CALLS"; cat >> "$GIVEN" ;;
@@ -93,7 +93,7 @@ def test_published_image_is_the_one_that_is_installed(
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What a release is made from, with its section in the changelog."""
+    """The files of a release, with its section in the changelog."""
     root = tmp_path / "checkout"
     shutil.copytree(ROOT / "deploy", root / "deploy")
     shutil.copy(ROOT / "pyproject.toml", root)
@@ -118,8 +118,8 @@ def test_a_release_has_its_section_in_the_changelog(checkout: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, f"CHANGELOG.md has no section {__version__}")
 
 
-def test_what_is_published_is_made_signed_and_sent(checkout: Path, tmp_path: Path) -> None:
-    """Every step of the job, with all programs but those that talk to servers."""
+def test_release_is_built_signed_and_published(checkout: Path, tmp_path: Path) -> None:
+    """Every step of the job, with fakes for programs that use servers."""
     tools, calls, given = tmp_path / "tools", tmp_path / "calls", tmp_path / "given"
     tools.mkdir()
     for name, text in {"helm": HELM, "cosign": RECORDER, "gh": RECORDER}.items():
@@ -169,13 +169,13 @@ def chart_version() -> str:
 
 @pytest.mark.parametrize("name", ["release", "test"])
 def test_helm_is_the_one_that_the_chart_is_tested_with(name: str) -> None:
-    """The action would take the newest, with whatever that does otherwise."""
+    """By default, the action installs the newest version."""
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())["jobs"].values()
     steps = [step for one in jobs for step in one.get("steps", ()) if "setup-helm" in step.get("uses", "")]
     assert [step["with"]["version"] for step in steps] == [binaries.HELM]
 
 
-def test_nothing_but_our_chart_looks_like_a_chart() -> None:
+def test_repository_contains_one_chart() -> None:
     """Rancher offers every Chart.yaml in a repository that it reads from git."""
     found = {
         file.parent for part in ("deploy", "tests", "devenv", "docs") for file in (ROOT / part).rglob("Chart.yaml")

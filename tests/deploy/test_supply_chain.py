@@ -1,4 +1,4 @@
-"""Nothing that is built or released depends on a name that somebody else can point to other content."""
+"""Builds and releases use pinned names only: commits, digests and hashes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_action_has_one_version() -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_job_gets_no_more_rights_than_it_needs(path: Path) -> None:
+def test_job_has_minimal_permissions(path: Path) -> None:
     found = workflow(path)
     assert found["permissions"] == {"contents": "read"}
     for name, job in found["jobs"].items():
@@ -54,7 +54,7 @@ def test_a_job_gets_no_more_rights_than_it_needs(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_no_text_of_others_becomes_part_of_a_script(path: Path) -> None:
+def test_scripts_contain_no_expression(path: Path) -> None:
     """Titles and names of branches reach a script through its environment only."""
     assert [step["run"] for _, step in steps(path) if "${{" in step.get("run", "")] == []
 
@@ -87,7 +87,7 @@ def test_python_packages_are_pinned_with_hashes() -> None:
         assert [pin for pin, its_hash in pins if "==" not in pin or not its_hash] == [], path.name
 
 
-def test_updates_are_proposed_for_all_that_is_pinned() -> None:
+def test_renovate_updates_every_kind_of_pin() -> None:
     settings = json.loads((ROOT / ".github" / "renovate.json").read_text())
     assert set(settings["enabledManagers"]) == {"github-actions", "dockerfile", "pip_requirements"}
 
@@ -107,7 +107,7 @@ def test_a_release_is_scanned_before_and_signed_with_all_that_it_has() -> None:
     assert scripts["publish"].index("sha256sum") < signing
 
 
-def test_who_finds_something_learns_how_to_report_it() -> None:
+def test_security_policy_explains_reports_and_verification() -> None:
     text = (ROOT / "SECURITY.md").read_text()
     assert "Report a vulnerability" in text
     assert "cosign verify " in text
