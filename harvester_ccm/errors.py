@@ -118,7 +118,10 @@ class NoResponse(Unreachable):
     """Raised when an API server accepted a write and did not respond in the time that admission webhooks can take."""
 
     summary = "does not respond to writes"
-    remedy = "Check the load of its API servers and its admission webhooks"
+    remedy = (
+        "If it can be read, an admission webhook most likely hangs: check that harvester-load-balancer-webhook in "
+        "namespace harvester-system of Harvester runs, and that its API servers reach it"
+    )
 
 
 class WatchSilent(Unreachable):
@@ -220,12 +223,15 @@ class ServerError(ApiError):
     """Raised on 5xx: an error of the server that a retry can solve."""
 
 
+class WebhookFailed(ServerError):
+    """Raised when the API server could not call an admission webhook, or got no response from it."""
+
+
 class AdmissionDenied(ApiError):
     """Raised when an admission webhook or an admission rule of the API server denied the request.
 
-    Harvester's webhook denies with HTTP 500 and the text ``denied the request``. A webhook that could not be called
-    results in ``failed calling webhook``, which is a ServerError. A quota, or a namespace that is being deleted,
-    results in 403 like a missing permission, whose message always names the user.
+    Harvester's webhook denies with HTTP 500 and the text ``denied the request``. A quota, or a namespace that is being
+    deleted, results in 403 like a missing permission, whose message always names the user.
     """
 
 
@@ -304,7 +310,8 @@ def error_from_answer(answer: Answer) -> ApiError:
         return Conflict(answer)
     if answer.reason == "Expired":
         return Gone(answer)
-    return ServerError(answer) if answer.status >= 500 else _BY_STATUS.get(answer.status, BadRequest)(answer)
+    error = WebhookFailed if "failed calling webhook" in answer.message else ServerError
+    return error(answer) if answer.status >= 500 else _BY_STATUS.get(answer.status, BadRequest)(answer)
 
 
 def is_not_from_api_server(status: int, body: bytes) -> bool:

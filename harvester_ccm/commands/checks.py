@@ -24,10 +24,10 @@ from harvester_ccm.errors import (
     Invalid,
     NotServed,
     NotTrusted,
-    ServerError,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
+    WebhookFailed,
     credential_hint,
 )
 from harvester_ccm.kube.client import ApiClient
@@ -197,6 +197,6 @@ async def check_admission(harvester: ApiClient, body: Mapping[str, object], name
             return Result.FAILED, f"Harvester would refuse the load balancer: {response}", remedy(str(response))
         case Forbidden():
             return Result.SKIPPED, "the credential cannot create load balancers, so no dry run is possible", ""
-        case ServerError() if "failed calling webhook" in str(response):
+        case WebhookFailed():
             return Result.FAILED, f"no load balancer can be created or deleted: {response}", WEBHOOK_AWAY
     return Result.WARNING, f"the dry run failed: {response}", ""

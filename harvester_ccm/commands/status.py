@@ -150,11 +150,14 @@ def _token_end(client: ApiClient) -> datetime | None:
     return token_end(source.get()) if isinstance(source, FixedToken) else None
 
 
-def _server_lines(store: ClusterStore, *clients: ApiClient) -> Iterator[Line]:
+def _server_lines(store: ClusterStore, guest: ApiClient, harvester: ApiClient) -> Iterator[Line]:
     error = store.harvester_problem
     if error is not None:
         yield "Harvester", Verdict(State.NONE, reasons=tuple(warnings_in([harvester_unavailable(error)])))
-    for client in clients:
+    if guest.credentials.server == harvester.credentials.server:
+        text = f"{guest.credentials.origin} leads to Harvester. Set --kubeconfig to a kubeconfig of the guest cluster"
+        yield "Guest", Verdict(State.NONE, reasons=(Reason("SameCluster", text),))
+    for client in (guest, harvester):
         end = _token_end(client)
         # A rejected token is a problem of its own, with the same remedy.
         is_rejected = client.cluster == HARVESTER and isinstance(error, Unauthorized)

@@ -160,5 +160,5 @@ def _node_verdict(view: NodeView, plan: NodePlan) -> Verdict:
     reasons = warnings_in((plan.waiting, *plan.events, None if is_outage else lost))
     if not uninitialized_taints(view.node):
         return Verdict(State.DEGRADED if reasons else State.READY, reasons=tuple(reasons))
-    next_step = Reason("Uninitialized", plan.skip_reason or "The Node is initialized next")
+    next_step = Reason("Uninitialized", plan.skip_reason or "The Node is initialized next; if not, see its Events")
     return Verdict(State.PENDING, meta.creation_timestamp or "", tuple(reasons or [next_step]), not reasons)

@@ -18,7 +18,7 @@ from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.guest_hostnames import HOSTNAME_SECONDS, GuestHostnames
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NodeWrites, VMCache
-from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid
+from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid, WebhookFailed
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue, loop_time
 from harvester_ccm.model.core import NODES, Node
@@ -137,7 +137,7 @@ class NodeController:
             return None
         try:
             written = await self._writes.patch(node, plan.request, component=NODE_CONTROLLER)
-        except (Invalid, Forbidden, AdmissionDenied) as error:
+        except (Invalid, Forbidden, AdmissionDenied, WebhookFailed) as error:
             self._emit(node, (write_failed(node, error),))
             raise
         if not isinstance(written, Node):

@@ -290,8 +290,7 @@ class ServiceController:
         """Emit and return the Event about a write that failed; None if it is too early for one."""
         service = snapshot.service
         failures = self.queue.failures(service.metadata.key) + 1
-        in_guest, readable = isinstance(write, ChangeService), snapshot.harvester_problem is None
-        event = failure_event(error, failures, service, in_guest=in_guest, readable=readable)
+        event = failure_event(error, failures, service, in_guest=isinstance(write, ChangeService))
         if event is not None:
             self._emit(snapshot, event)
             lost = not_allocated_note(snapshot) if isinstance(write, CreateLoadBalancer) else None

@@ -166,7 +166,7 @@ class LeaderElector:
             async with asyncio.timeout(limit):
                 return await self._take_or_renew()
         except TimeoutError:
-            error = f"no answer within {limit:g} s"
+            error = f"no answer within {limit:g} s; check the load and the admission webhooks of the API server"
         except (Conflict, AlreadyExists):
             log.debug("lease changed while writing")
         except CCMError as failure:

@@ -61,6 +61,6 @@ class CredentialReloader:
         before, after = (f"{one.server} namespace {one.namespace or 'default'}" for one in (current, credentials))
         if before != after:
             # The caches hold the objects of one server and namespace: elsewhere, all would seem to be deleted.
-            raise ClusterReplaced(f"{credentials.origin}: changed from {before} to {after}")
+            raise ClusterReplaced(f"{credentials.origin} changed from {before} to {after}: restore it if it is wrong")
         await self._client.use(credentials)
         log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)

@@ -32,7 +32,7 @@ class WaitReason(StrEnum):
         member.meaning = meaning
         return member
 
-    QUEUED = "queued", "its reconcile"
+    QUEUED = "queued", "its reconcile; if this stays, see its Events"
     CREATION_QUEUED = (
         "creation_queued",
         "Harvester to respond to the load balancers that were created or deleted before its own",

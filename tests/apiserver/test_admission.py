@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from devenv.apiserver import ControlPlane
-from harvester_ccm.errors import AdmissionDenied, ApiError, ServerError
+from harvester_ccm.errors import AdmissionDenied, ApiError, WebhookFailed
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import CONFIG_MAPS
 from tests.worlds.waiting import wait_for
@@ -45,7 +45,7 @@ async def refusing_webhook(guest: ControlPlane) -> AsyncIterator[str]:
     ("works", "error", "message"),
     [
         (True, AdmissionDenied, f'admission webhook "{WEBHOOK}" denied the request: pool is not found'),
-        (False, ServerError, f'Internal error occurred: failed calling webhook "{WEBHOOK}"'),
+        (False, WebhookFailed, f'Internal error occurred: failed calling webhook "{WEBHOOK}"'),
     ],
 )
 async def test_denied_request_is_distinguished_from_an_unreachable_webhook(

@@ -273,6 +273,19 @@ async def test_services_that_wait_for_a_free_address_cause_no_writes() -> None:
 
 
 @jumping_time
+async def test_hanging_webhook_is_the_only_cause_that_waiting_services_report() -> None:
+    async with Scene(0.4) as scene:
+        hangs = refused(500, "InternalError", AWAY)
+        scene.harvester.fault = lambda call: hangs if call.verb == "POST" and "loadbalancers" in call.path else None
+        scene.harvester.delay = lambda call: 10.0 if call.verb == "POST" else 0.002
+        scene.program.create(*names(3))
+        await asyncio.sleep(300)
+        conditions = [scene.program.service(name)["status"]["conditions"][0] for name in names(3)]
+    assert {(one["reason"], AWAY in one["message"]) for one in conditions} == {("HarvesterUnavailable", True)}
+    assert set(scene.program.told()) == {f"{name}: HarvesterUnavailable" for name in names(3)}
+
+
+@jumping_time
 async def test_failed_creations_are_retried_within_30_s_after_an_outage_one_at_a_time() -> None:
     async with World() as world:
         away = refused(500, "InternalError", AWAY)

@@ -23,6 +23,7 @@ from harvester_ccm.errors import (
     ServerError,
     Throttled,
     Unauthorized,
+    WebhookFailed,
     error_from_response,
     is_not_from_api_server,
 )
@@ -88,7 +89,7 @@ QUOTED = 'Service "web" is invalid: spec.ports[0].name: Invalid value: "metadata
     ("status", "message", "expected"),
     [
         (500, 'admission webhook "validator.harvesterhci.io" denied the request: pool not found', AdmissionDenied),
-        (500, 'Internal error occurred: failed calling webhook "validator.harvesterhci.io": EOF', ServerError),
+        (500, 'Internal error occurred: failed calling webhook "validator.harvesterhci.io": EOF', WebhookFailed),
         (500, "the operator denied the request", ServerError),
         (403, NO_PERMISSION, Forbidden),
         (403, 'services "web" is forbidden: User "u" cannot patch resource', Forbidden),

@@ -208,8 +208,8 @@ def _not_reported(inputs: _Inputs, nics: Iterable[str]) -> EventMessage:
 
 def _no_address(inputs: _Inputs, nics: Iterable[str]) -> EventMessage:
     networks = [inputs.vmi.spec.multus_networks[nic] for nic in nics]
-    dropped = [f"{address} ({reason})" for address, reason in inputs.dropped.items()]
-    return _warning(inputs.vmi, NodeReason.NO_ADDRESS, network=networks, dropped=dropped)
+    unusable = "".join(f"; {address} is unusable ({reason})" for address, reason in inputs.dropped.items())
+    return _warning(inputs.vmi, NodeReason.NO_ADDRESS, network=networks, unusable=unusable)
 
 
 def _provided_not_found(
@@ -224,8 +224,8 @@ def _provided_not_found(
 
 def _warning(vmi: VirtualMachineInstance, reason: NodeReason, subject: str = "", **fields: object) -> EventMessage:
     """Return a Warning that names the VM and gives advice about its guest agent."""
-    hint = "the guest configure this interface" if vmi.has_agent else "qemu-guest-agent run in the guest"
-    return warning(reason, subject, vm=vmi.metadata.key, agent=f"Does {hint}?", **fields)
+    advice = "the VM configures this interface" if vmi.has_agent else "qemu-guest-agent runs in the VM"
+    return warning(reason, subject, vm=vmi.metadata.key, advice=f"Check that {advice}", **fields)
 
 
 def _choose(inputs: _Inputs, family: int, own: Iterable[IPAddress], elsewhere: Mapping[IPAddress, str]) -> _Choice:

@@ -40,13 +40,13 @@ TEXTS: Final[Mapping[NodeReason, str]] = {
     "correct --management-network",
     NodeReason.NETWORK_DEFAULTED: "The VM has several network interfaces ({nics}); the addresses of {nic!r} in network "
     "{network} are used. Name the network with --management-network",
-    NodeReason.NO_ADDRESS: "VM {vm} has no address yet on network {network}; unusable: {dropped}. {agent}",
+    NodeReason.NO_ADDRESS: "VM {vm} has no address yet on network {network}{unusable}. {advice}",
     NodeReason.NO_INTERNAL_IP: "{state}. Correct the address, --node-ip-cidr, --management-network or the kubelet's "
     "--node-ip",
     NodeReason.INVALID_ANNOTATION: "Annotation {annotation} is {value!r}, expected {expected}. It is ignored",
     NodeReason.PROVIDED_IP_NOT_FOUND: "Annotation {node_ip_annotation} names {addresses}, which the VM does not report "
     "on network {network} ({own}), but on interface {others}. A new Node waits for it for a minute and then uses it. "
-    "An initialized one keeps its InternalIP. {agent} Correct the kubelet's --node-ip, the address of the VM or "
+    "An initialized one keeps its InternalIP. {advice}, or correct the kubelet's --node-ip, the address of the VM or "
     "--management-network",
     NodeReason.INTERNAL_IP_CHANGED: "InternalIP changed from {before} to {after} ({reasons})",
     NodeReason.DELETION_BLOCKED: "The VM of this Node was not found in Harvester, but the Node is not deleted: {why}. "

@@ -54,8 +54,8 @@ CREATION_QUEUED: Final = EventMessage(
     "Warning",
     Reason.ADDRESS_PENDING,
     "The load balancer is created after Harvester has responded to those that were created before it; load balancers "
-    "are created one at a time. If this Event stays, check that the deployment harvester-load-balancer in namespace "
-    "harvester-system is running",
+    "are created one at a time. If this Event stays, check that the deployments harvester-load-balancer and "
+    "harvester-load-balancer-webhook in namespace harvester-system of Harvester are running",
 )
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 
@@ -67,7 +67,9 @@ def plan_service(snapshot: ServiceSnapshot) -> ServicePlan:
 
 def plan_queued(plan: ServicePlan, snapshot: ServiceSnapshot) -> ServicePlan:
     """Return the plan of a Service whose load balancer cannot be created yet, because another one is in progress."""
-    queued = wait_for(WaitReason.CREATION_QUEUED, snapshot, QUEUED_SECONDS, CREATION_QUEUED)
+    # The error of the last attempt stays until the next one.
+    has_failed = getattr(snapshot.service.ready_condition, "reason", "") == Reason.HARVESTER_UNAVAILABLE
+    queued = wait_for(WaitReason.CREATION_QUEUED, snapshot, QUEUED_SECONDS, None if has_failed else CREATION_QUEUED)
     warnings = (event for event in plan.events if event.type == "Warning")
     return next_write(queued.tell(*warnings), snapshot)
 

@@ -22,9 +22,9 @@ from harvester_ccm.errors import (
     NoResponse,
     NotFound,
     NotServed,
-    ServerError,
     Unauthorized,
     Unreachable,
+    WebhookFailed,
     normalized_message,
 )
 from harvester_ccm.model.core import Service
@@ -56,9 +56,6 @@ WEBHOOK_AWAY: Final = (
     "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
 )
 """Remedy if Harvester's API server cannot call its webhook."""
-WEBHOOK_FAILED: Final = "failed calling webhook"
-"""In the message of an API server whose admission webhook does not answer."""
-_CHECK_CONTROLLER: Final = "Check that deployment harvester-load-balancer in namespace harvester-system runs"
 _REQUIREMENT = re.compile(
     r"requirement &\{Network:(?P<network>.*?) Project:(?P<project>.*?) "
     r"Namespace:(?P<namespace>.*?) Cluster:(?P<cluster>.*?)\}"
@@ -113,7 +110,7 @@ _MEANINGS: Final = (
     _Meaning(
         r"(fail to get allocator|could not get the allocator) (?P<pool>\S+)",
         WaitReason.NO_MATCHING_POOL,
-        "Harvester has no ready IP pool{pool}. Create it, or name another one",
+        f"Harvester has no ready IP pool{{pool}}. Create it, or name another one in annotation {IP_POOL}",
     ),
     _Meaning(
         r"not in range set",
@@ -129,8 +126,8 @@ _MEANINGS: Final = (
 NOT_PROCESSED: Final = PendingCause(
     WaitReason.NOT_PROCESSED,
     _pending(
-        "Harvester has not processed the load balancer yet; it processes about one per second. If this stays: "
-        f"{_CHECK_CONTROLLER}"
+        "Harvester has not processed the load balancer yet; it processes about one per second. If this stays, check "
+        "that the deployment harvester-load-balancer in namespace harvester-system of Harvester is running"
     ),
 )
 NO_DHCP_ANSWER: Final = _pending(
@@ -263,7 +260,7 @@ def _unavailable_text(error: CCMError | None) -> str:
                 "The namespace of the cloud-config does not exist in Harvester. Set the namespace of its context to "
                 "that of this cluster's VMs"
             )
-        case ServerError() if WEBHOOK_FAILED in str(error):
+        case WebhookFailed():
             meaning = f"Harvester's admission webhook does not answer; the controller retries. {WEBHOOK_AWAY}"
         case _:
             meaning = (
@@ -283,31 +280,23 @@ def harvester_mismatch(cluster: ClusterIdentity) -> str:
     )
 
 
-def failure_event(
-    error: CCMError, failures: int, service: Service, *, in_guest: bool = False, readable: bool = True
-) -> EventMessage | None:
+def failure_event(error: CCMError, failures: int, service: Service, *, in_guest: bool = False) -> EventMessage | None:
     """Return the Warning for a write that failed; None while it is too early for a report.
 
     ``failures`` is the number of failures in a row; ``in_guest``: whether the Service could not be patched, instead of
-    its load balancer; ``readable``: whether Harvester's load balancers can be read.
+    its load balancer. A webhook that hangs is reported at once, because each attempt takes its timeout.
     """
     if isinstance(error, Conflict):
         text = f"Every write conflicts with a change by another client; the controller retries. It says: {error}"
         return EventMessage("Warning", Reason.SYNC_FAILED, text) if failures >= LASTING_CONFLICT else None
     rejected = isinstance(error, AdmissionDenied | Invalid | BadRequest)
     if in_guest:
-        rejected = rejected or isinstance(error, Forbidden) or WEBHOOK_FAILED in str(error)
+        rejected = rejected or isinstance(error, Forbidden | WebhookFailed)
         return _patch_rejected(error) if rejected and failures >= REPORTED_FAILURES else None
     if rejected:
         text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
         return EventMessage("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
-    if isinstance(error, NoResponse) and readable:
-        text = (
-            f"Harvester can be read but does not respond to this write: most likely an admission webhook hangs. "
-            f"{WEBHOOK_AWAY}, and that its API server reaches them; the controller retries: {error}"
-        )
-        return EventMessage("Warning", Reason.HARVESTER_UNAVAILABLE, text)
-    if isinstance(error, Forbidden | Unauthorized) or failures >= REPORTED_FAILURES:
+    if failures >= REPORTED_FAILURES or isinstance(error, Forbidden | Unauthorized | NoResponse | WebhookFailed):
         return harvester_unavailable(error, service)
     return None
 
@@ -315,7 +304,7 @@ def failure_event(
 def _patch_rejected(error: CCMError) -> EventMessage:
     """Return the Warning for a Service whose patch the API server of the guest cluster rejects."""
     action = "Have the policy or webhook that refuses it allow this controller to patch services/status"
-    if WEBHOOK_FAILED in str(error):
+    if isinstance(error, WebhookFailed):
         action = "Check that the pods of that webhook run"
     elif "cannot patch resource" in str(error):
         action = "Grant the verb patch on services/status to the ClusterRole of this controller"

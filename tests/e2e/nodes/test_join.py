@@ -30,7 +30,7 @@ async def test_events_and_writes_of_a_node_that_joins(stage: Stage, cluster: Clu
     uid = await cluster.define(vm)
     assert "is not running" in await cluster.hears("w1", "VMNotRunning")
     await cluster.machines.start(vm)
-    assert "Does qemu-guest-agent run in the guest?" in await cluster.hears("w1", "NoAddress")
+    assert "Check that qemu-guest-agent runs in the VM" in await cluster.hears("w1", "NoAddress")
     assert writes(stage.guest_proxy, NODE) == []
 
     await cluster.machines.report(vm, "10.0.0.1")

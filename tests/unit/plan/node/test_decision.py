@@ -191,7 +191,7 @@ def test_every_warning_has_the_fields_of_its_text() -> None:
                 continue
             reasons = [arg.attr for arg in call.args if isinstance(arg, ast.Attribute) and arg.attr in texts]
             fields = {one.arg for one in call.keywords if one.arg} - {"subject"}
-            fields |= {"vm", "agent"} if ast.unparse(call.func) == "_warning" else set()
+            fields |= {"vm", "advice"} if ast.unparse(call.func) == "_warning" else set()
             for reason in reasons:
                 called.add(reason)
                 assert texts[reason] - names <= fields, f"{path.name}: {reason}"

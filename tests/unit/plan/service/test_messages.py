@@ -101,7 +101,7 @@ def answer(status: int, text: str = "no") -> Answer:
 FAILURES: dict[str, tuple[CCMError, bool, str]] = {
     "webhook unreachable": (
         refused(500, "InternalError", 'failed calling webhook "validator.harvester-system": connection refused'),
-        False,
+        True,
         "pods of harvester-load-balancer-webhook in namespace harvester-system",
     ),
     "server error": (ServerError(answer(503)), False, "cannot serve requests at the moment"),
@@ -131,13 +131,11 @@ def test_other_errors_are_reported_as_harvester_unavailable(error: CCMError, at_
     assert (failure_event(error, REPORTED_FAILURES - 1, service()) is not None) is at_once
 
 
-def test_write_without_response_names_the_webhook_if_harvester_can_be_read() -> None:
+def test_write_without_response_names_the_webhook() -> None:
     error = NoResponse("https://harvester: no answer within 35 s (POST /x)")
     event = failure_event(error, 1, service())
     assert event is not None
     assert "harvester-load-balancer-webhook" in event.message
-    assert failure_event(error, 1, service(), readable=False) is None
-    assert failure_event(error, REPORTED_FAILURES, service(), readable=False) == harvester_unavailable(error)
     assert "not answered yet" in harvester_unavailable(None).message
 
 
