@@ -16,7 +16,6 @@ import signal
 import socket
 from collections.abc import Mapping
 from datetime import datetime, tzinfo
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -32,9 +31,8 @@ from devenv.harvester.records import POOLS
 from devenv.harvester.webhook import CONFIGURATION, MUTATING, VALIDATING
 from devenv.stage import Stage, until
 from harvester_ccm.cli import main
-from harvester_ccm.commands import call, clusters
+from harvester_ccm.commands import clusters
 from harvester_ccm.errors import AdmissionDenied
-from harvester_ccm.logs import configure_logging
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
@@ -140,7 +138,6 @@ class Hour:
 async def test_every_fault_of_the_first_hour_has_its_line(
     stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call, "configure_logging", partial(configure_logging, cache=False))
     await stage.harvester.create_pool("lan", "127.77.0.0/24")
     await stage.harvester.create_pool("tiny", "127.76.0.8/30", selector={"scope": []})
     port = await set_webhook_timeout(stage, 1)
