@@ -1,7 +1,7 @@
 """Lists the load balancers that a guest cluster left in Harvester, and with --yes deletes them.
 
 For clusters that no longer exist: the controller deletes its own load balancers, and Harvester those of clusters that
-Rancher removed. The label with the cluster name selects them. Without --force, nothing is deleted while VMs of a
+Rancher removed. The label with the cluster name selects them. Without --cluster-uid, nothing is deleted while VMs of a
 cluster of that name exist, or if several clusters have used the name. --cloud-config is any kubeconfig for Harvester
 that is allowed to get, list, update and delete load balancers and list VMs.
 """
@@ -16,7 +16,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from harvester_ccm.access import harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, flag, refuse, switch
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag, refuse, switch
 from harvester_ccm.commands.clusters import HARVESTER, ClusterStore, ask
 from harvester_ccm.commands.render import Document, describe
 from harvester_ccm.errors import CCMError, Conflict, NotFound
@@ -37,17 +37,16 @@ HARVESTER_NAMESPACE: Final = flag(
 CLUSTER: Final = flag("cluster", "Name of the guest cluster that is gone: what its --cluster-name was. Required.")
 CLUSTER_UID: Final = flag(
     "cluster-uid",
-    "Only load balancers with this owner annotation: the UID of the kube-system namespace of the cluster that is gone.",
+    "Only load balancers with this owner annotation, the UID of the namespace kube-system of the cluster that is gone. "
+    "They are deleted in spite of warnings.",
 )
 YES: Final = switch("yes", "Delete them; without it, they are only listed.")
-FORCE: Final = switch("force", "Delete them in spite of the warnings that are listed; together with --yes.")
 
 RETRY_SECONDS: Final = 0.5
 ALLOCATION_ATTEMPTS: Final = 20
 """Attempts to delete a load balancer while Harvester still allocates its address: ten seconds."""
 FINALIZER_ATTEMPTS: Final = 60
 """Requests for a deleted load balancer until Harvester has removed its finalizer: half a minute."""
-PERMISSIONS: Final = "get, list, update and delete load balancers and list VMs"
 
 
 class NotYet(CCMError):
@@ -60,7 +59,6 @@ _RETRYING: Final = partial(
 
 
 async def _clean_up(call: Call) -> int:
-    expect_arguments(call, [])
     name, uid = trimmed_cluster_name(call.flags[CLUSTER.name]), call.flags[CLUSTER_UID.name]
     if not name:
         raise refuse("--cluster is required: the name of the guest cluster that is gone")
@@ -68,29 +66,23 @@ async def _clean_up(call: Call) -> int:
         namespace = call.flags[HARVESTER_NAMESPACE.name] or client.namespace
         listed = (await client.list(LOAD_BALANCERS, namespace=namespace)).items
         vms = await ask(client.list(VIRTUAL_MACHINES, namespace=namespace))
-        store = ClusterStore(ClusterIdentity(name, namespace), {VIRTUAL_MACHINES.plural: vms})
         named = [one for one in listed if one.metadata.label(LB_CLUSTER) == name]
         chosen = [one for one in named if not uid or one.metadata.annotation(LB_OWNER) == uid]
-        document = {
-            "cluster": name,
-            "namespace": namespace,
-            "loadBalancers": [_entry(one) for one in chosen],
-            "warnings": list(find_warnings(store, chosen)),
-            "deleted": [],
-            "failed": [],
-        }
-        is_refused = chosen and document["warnings"] and not call.flags[FORCE.name]
-        if call.flags[YES.name] and not is_refused:
-            document |= await delete_all(client, chosen)
-    hint = "Nothing is deleted without --force, because of the warnings" if is_refused else ""
-    if not call.flags[YES.name] and not hint:
-        hint = "Nothing was deleted; add --yes to delete them" if chosen else "There is nothing to delete"
-    call.output.answer(document, lambda shown: describe({**shown, "result": hint}))
-    return EXIT_PROBLEMS if is_refused or document["failed"] else EXIT_OK
+        store = ClusterStore(ClusterIdentity(name, namespace), {VIRTUAL_MACHINES.plural: vms})
+        warnings = [] if uid or not chosen else list(find_warnings(store, chosen))
+        done: Document = {"deleted": [], "failed": []}
+        if call.flags[YES.name] and not warnings:
+            done = await delete_all(client, chosen)
+    entries = [_entry(one) for one in chosen]
+    hint = "" if call.flags[YES.name] else "Nothing was deleted; add --yes to delete them"
+    hint = "Nothing is deleted without --cluster-uid, because of the warnings" if warnings else hint
+    document = {"cluster": name, "namespace": namespace, "loadBalancers": entries, "warnings": warnings, **done}
+    call.output.answer(document, lambda shown: describe({**shown, "result": hint if chosen else "Nothing to delete"}))
+    return EXIT_PROBLEMS if warnings or done["failed"] else EXIT_OK
 
 
 def find_warnings(store: ClusterStore, load_balancers: Sequence[LoadBalancer]) -> Iterator[str]:
-    """Yield why nothing is deleted without --force."""
+    """Yield why the name alone does not prove that the cluster is gone."""
     if store.cluster.name == DEFAULT_CLUSTER_NAME:
         yield f"{DEFAULT_CLUSTER_NAME!r} is the name of every cluster without a name; these may be several clusters'"
     elif store.vms.problem is not None:
@@ -104,7 +96,7 @@ def find_warnings(store: ClusterStore, load_balancers: Sequence[LoadBalancer]) -
             yield f"VMs without the label {VM_CLUSTER} exist, which may be the cluster's: {unlabeled}"
     uids = sorted({one.metadata.annotation(LB_OWNER) or "" for one in load_balancers} - {""})
     if len(uids) > 1:
-        yield f"clusters with different UIDs have used the name: {', '.join(uids)}; choose one with --cluster-uid"
+        yield f"clusters with different UIDs have used the name: {', '.join(uids)}"
 
 
 async def delete_all(client: ApiClient, load_balancers: Sequence[LoadBalancer]) -> Document:
@@ -176,11 +168,6 @@ def _entry(one: LoadBalancer) -> Document:
 MANUAL: Final = Manual(
     meaning=__doc__,
     usages=("cleanup --cluster=NAME --cloud-config=FILE [--yes] [flags]",),
-    examples=(
-        ("List what cluster demo left in Harvester.", "cleanup --cluster=demo --cloud-config=harvester.yaml"),
-        ("Delete it.", "cleanup --cluster=demo --cloud-config=harvester.yaml --yes"),
-    ),
-    own=(CLUSTER, CLUSTER_UID, HARVESTER_NAMESPACE, YES, FORCE, OUTPUT),
+    own=(CLUSTER, CLUSTER_UID, HARVESTER_NAMESPACE, YES, OUTPUT),
     action=_clean_up,
-    permissions=PERMISSIONS,
 )

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from harvester_ccm.access import both_credentials
 from harvester_ccm.commands.call import Call
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError, CredentialError
+from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
@@ -54,10 +54,7 @@ async def open_clusters(call: Call) -> AsyncIterator[tuple[ApiClient, ApiClient]
 
     Raises CredentialError for Harvester's file, ConfigurationError for that of the guest cluster.
     """
-    try:
-        guest, harvester = both_credentials(call.settings, call.environment)
-    except CredentialError as error:
-        raise CredentialError(f"cannot use --cloud-config: {error}") from error
+    guest, harvester = both_credentials(call.settings, call.environment)
     async with ApiClient(guest, cluster=GUEST) as one, ApiClient(harvester, cluster=HARVESTER) as other:
         yield one, other
 
@@ -113,31 +110,25 @@ class ClusterStore:
     @property
     def notes(self) -> list[str]:
         """Collections that cannot be read, and why; without those that have the error of the load balancers."""
-        plurals: dict[str, list[str]] = {}
-        for plural, found in self.lists.items():
-            if isinstance(found, CCMError):
-                plurals.setdefault(str(found), []).append(plural)
-        plurals.pop(str(self.load_balancers.problem), None)
-        return [f"cannot read {', '.join(names)}: {error}" for error, names in plurals.items()]
+        known = str(self.load_balancers.problem)
+        found = {plural: str(one) for plural, one in self.lists.items() if isinstance(one, CCMError)}
+        return [f"cannot read {plural}: {error}" for plural, error in found.items() if error != known]
 
 
-async def list_clusters(settings: Settings, *clients: ApiClient) -> ClusterStore:
-    """Return a store with the lists of one or both clusters."""
-    namespace, requests = "", dict[Resource[Any], Awaitable[Any]]()
-    for client in clients:
-        if client.cluster == HARVESTER:
-            namespace = client.namespace
-            kinds = (LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES)
-            requests |= {one: client.list(one, namespace=namespace) for one in kinds}
-        else:
-            mapping = {"fieldSelector": f"metadata.name={NAD_MAPPING_NAME}"}
-            requests |= {one: client.list(one) for one in (SERVICES, NODES)}
-            requests[CONFIG_MAPS] = client.list(CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, params=mapping)
-            requests[NAMESPACES] = client.get(NAMESPACES, IDENTITY_NAMESPACE)
+async def list_clusters(settings: Settings, guest: ApiClient, harvester: ApiClient) -> ClusterStore:
+    """Return the store of both clusters; a collection that cannot be listed has its error."""
+    namespace = harvester.namespace
+    mapping = {"fieldSelector": f"metadata.name={NAD_MAPPING_NAME}"}
+    requests: dict[Resource[Any], Awaitable[Any]] = {
+        **{one: harvester.list(one, namespace=namespace) for one in (LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES)},
+        **{one: guest.list(one) for one in (SERVICES, NODES)},
+        CONFIG_MAPS: guest.list(CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, params=mapping),
+        NAMESPACES: guest.get(NAMESPACES, IDENTITY_NAMESPACE),
+    }
     responses = await asyncio.gather(*map(ask, requests.values()))
     found = {resource.plural: one for resource, one in zip(requests, responses, strict=True)}
-    home = found.get(NAMESPACES.plural)
-    uid = "" if home is None or isinstance(home, CCMError) else home.metadata.uid
+    home = found[NAMESPACES.plural]
+    uid = "" if isinstance(home, CCMError) else home.metadata.uid
     return ClusterStore(ClusterIdentity.of(settings, namespace, uid), found)
 
 

@@ -1,6 +1,6 @@
 """Prints the script that completes commands and flags in a shell.
 
-The Python package installs the scripts of bash, zsh and fish below share/. They need no cluster.
+In bash: source <(harvester-ccm completion bash). The Python package installs the scripts of all shells below share/.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 import shtab
 
 from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP, VERSION
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, refuse
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, refuse
 from harvester_ccm.commands.render import Form
 from harvester_ccm.flags import FLAGS, Flag, Group, types
 from harvester_ccm.flags.parser import describe_flags
@@ -50,7 +50,7 @@ def _add_flags(parser: ArgumentParser, flags: Iterable[Flag]) -> None:
 
 
 def _complete(call: Call) -> int:
-    (shell,) = expect_arguments(call, ["|".join(SHELLS)])
+    shell = " ".join(call.arguments)
     if shell not in SHELLS:
         raise refuse(f"no completion for {shell!r}; expected one of: {', '.join(SHELLS)}")
     call.output.write(script(shell))
@@ -60,11 +60,6 @@ def _complete(call: Call) -> int:
 MANUAL: Final = Manual(
     meaning=__doc__,
     usages=(f"completion {'|'.join(SHELLS)}",),
-    examples=(
-        ("bash", "completion bash > ~/.local/share/bash-completion/completions/harvester-ccm"),
-        ("zsh, with ~/.zfunc in fpath", "completion zsh > ~/.zfunc/_harvester-ccm"),
-        ("fish", "completion fish > ~/.config/fish/completions/harvester-ccm.fish"),
-    ),
     own=(),
     action=_complete,
     words=SHELLS,

@@ -6,25 +6,53 @@ Harvester as a dry run. Use the flags of the controller: the same functions deci
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag, refuse
-from harvester_ccm.commands.clusters import open_clusters, read_clusters
-from harvester_ccm.commands.explain_node import explain_node
-from harvester_ccm.commands.explain_service import explain_service
+from harvester_ccm.commands.clusters import ClusterStore, open_clusters, read_clusters
+from harvester_ccm.commands.permissions import Result
+from harvester_ccm.commands.preflight import check_admission
+from harvester_ccm.commands.render import Document
+from harvester_ccm.commands.verdict import judge_node, judge_service, warnings_in
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, Settings
+from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import VM_NAME
+from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle, power
+from harvester_ccm.plan.node.match import Match
+from harvester_ccm.plan.node.patch import uninitialized_taints
+from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.load_balancer import changed_document, described
+from harvester_ccm.plan.service.messages import harvester_unavailable
+from harvester_ccm.plan.service.request import Request
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.writes import (
+    ChangeLoadBalancer,
+    ChangeService,
+    CreateLoadBalancer,
+    DeleteLoadBalancer,
+    TouchEndpoints,
+    Write,
+    service_patch,
+)
 
 NAMESPACE: Final = flag(
     "namespace",
     "Namespace of the Service. Without it: the one in front of its name, else that of the kubeconfig's context.",
     shorthand="n",
 )
-_KINDS: Final = {
-    **dict.fromkeys(("service", "services", "svc"), "service"),
-    **dict.fromkeys(("node", "nodes", "no"), "node"),
-}
+_KINDS: Final = {"svc": "service", "service": "service", "services": "service", "node": "node", "nodes": "node"}
 """The names of kubectl for a kind."""
+_PRECONDITIONS: Final = frozenset({"metadata.uid", "metadata.resourceVersion"})
 
 
 async def _explain(call: Call) -> int:
@@ -32,11 +60,11 @@ async def _explain(call: Call) -> int:
     async with open_clusters(call) as (guest, harvester):
         store = await read_clusters(call.settings, guest, harvester)
         if kind == "node":
-            document, is_well = await explain_node(store, name, call.settings, harvester)
+            document, is_well = _explain_node(store, name, call.settings)
         else:
             key = f"{namespace or guest.namespace}/{name}"
-            document, is_well = await explain_service(store, key, call.settings, harvester)
-    call.output.answer(document)
+            document, is_well = await _explain_service(store, key, call.settings, harvester)
+    call.output.answer({**document, "notes": store.notes})
     return EXIT_OK if is_well else EXIT_PROBLEMS
 
 
@@ -60,13 +88,196 @@ def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
     return kind, home or namespace, name
 
 
+async def _explain_service(
+    store: ClusterStore, key: str, settings: Settings, harvester: ApiClient
+) -> tuple[Document, bool]:
+    """Return the explanation of a Service, and whether all is well. Raises CCMError if there is no such Service."""
+    snapshot, plan, verdict = judge_service(store, _find(store, key), settings)
+    writes = [one for one in (plan.write, plan.then) if one is not None]
+    body = plan.check or next((one.body for one in writes if isinstance(one, CreateLoadBalancer)), None)
+    check = await check_admission(harvester, described(body, snapshot), store.cluster.namespace) if body else None
+    problem = None if snapshot.harvester_known else snapshot.harvester_problem
+    is_named = any(one.reason == "HarvesterUnavailable" for one in verdict.reasons)
+    document = {
+        **_observed(snapshot),
+        **msgspec.to_builtins(verdict),
+        "problem": harvester_unavailable(problem).message if problem and not is_named else "",
+        "dryRun": dict(zip(("result", "detail", "advice"), map(str, check), strict=True)) if check else None,
+        "nextWrites": [_service_write(one, snapshot) for one in writes],
+    }
+    is_rejected = check is not None and check[0] is Result.FAILED
+    return document, not (verdict.is_problem or is_rejected or problem)
+
+
+def _find(store: ClusterStore, key: str) -> Service:
+    service = store.services.get(key)
+    if service is None:
+        name = key.partition("/")[2]
+        elsewhere = sorted(f"-n {one.metadata.namespace}" for one in store.services.all() if one.metadata.name == name)
+        hint = f"; did you mean {' or '.join(elsewhere)}?" if elsewhere else ""
+        raise CCMError(f"there is no Service {key} in this cluster{hint}")
+    return service
+
+
+def _observed(snapshot: ServiceSnapshot) -> Document:
+    """Return the observed state: the Service, its request, and the load balancers with its labels or its name."""
+    service, match = snapshot.service, snapshot.match
+    spec, meta = service.spec, service.metadata
+    in_use = match.claims[0] if match.lb is not None else None
+    return {
+        "service": meta.key,
+        "type": spec.type,
+        "ports": [f"{one.port}/{one.protocol} (node port {one.node_port or 'none'})" for one in spec.ports],
+        "addresses": list(service.addresses),
+        "requested": _requested(snapshot.request) if snapshot.scope.ours else "",
+        "finalizers": list(meta.finalizers or ()),
+        "announcedBy": Announcement.of(service).node or "",
+        "loadBalancer": {**_load_balancer(in_use.load_balancer), "owner": in_use.because} if in_use else None,
+        "otherLoadBalancers": [
+            {"name": one.name, "ownership": str(one.owner), "reason": one.because}
+            for one in match.claims
+            if one is not in_use
+        ],
+    }
+
+
+def _requested(request: Request) -> str:
+    if request.primary:
+        return f"the address of Service {request.primary}"
+    pool = f"IP pool {request.ip_pool}" if request.ip_pool else "any matching IP pool"
+    parts = (
+        "DHCP" if request.ipam == "dhcp" else pool,
+        f"network {request.network}" if request.network else "",
+        f"address {request.address}" if request.address else "",
+        "VM load balancer" if request.wants_vm else "announced by kube-vip",
+        f"health check of node port {request.health_check.port}" if request.health_check else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _load_balancer(load_balancer: LoadBalancer) -> Document:
+    spec, ready, meta = load_balancer.spec, load_balancer.ready, load_balancer.metadata
+    message = f": {ready.message}" if ready and ready.message else ""
+    return {
+        "name": meta.name,
+        "workloadType": spec.workload_type,
+        "ipam": spec.ipam,
+        "pool": load_balancer.allocated_pool or spec.ip_pool,
+        "address": load_balancer.address or load_balancer.allocated_ip,
+        "ready": f"{ready.status}{message}" if ready else "Unknown: not reconciled by Harvester yet",
+        "deleting": meta.deletion_timestamp,
+        "vms": list((spec.backend_server_selector or {}).get(VM_NAME) or ()),
+        "backends": list(load_balancer.backends),
+    }
+
+
+def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
+    """Return a write with the fields that it changes."""
+    service = snapshot.service
+    match planned:
+        case ChangeService(change=change):
+            patch = service_patch(service, change)
+            # The condition is part of the explanation already.
+            status = cast("Document", patch.get("status") or {})
+            patch["status"] = {key: value for key, value in status.items() if key != "conditions"}
+            return _write(f"patch Service {service.metadata.key}", diff(_plain(service), patch))
+        case CreateLoadBalancer(name=name, body=body):
+            return _write(f"create LoadBalancer {name}", diff({}, described(body, snapshot)))
+        case ChangeLoadBalancer(name=name):
+            current = next(one.load_balancer for one in snapshot.match.claims if one.name == name)
+            after = changed_document(current, planned)
+            return _write(f"update LoadBalancer {name}", diff(current.document(), after, complete=True))
+        case DeleteLoadBalancer(name=name):
+            return _write(f"delete LoadBalancer {name}")
+        case TouchEndpoints():
+            return _write(f"patch an EndpointSlice of Service {service.metadata.key}")
+
+
+def _explain_node(store: ClusterStore, name: str, settings: Settings) -> tuple[Document, bool]:
+    """Return the explanation of a Node, and whether all is well. Raises CCMError if there is no such Node."""
+    node = store.nodes.get(name)
+    if node is None:
+        raise CCMError(f"there is no Node {name} in this cluster")
+    view, plan, verdict = judge_node(store, node, settings)
+    confirmations = max(settings.nodes.deletion_confirmations, 2)
+    lifecycle = LifecyclePlan()
+    if LIFECYCLE_CONTROLLER in settings.controllers:
+        # As if live GETs had confirmed the list of VMs.
+        lifecycle = plan_lifecycle(observe_lifecycle(store, node, settings.nodes, absences=confirmations))
+    # An outage of Harvester is no problem of a Node that works, but here it explains why the VM is unknown.
+    more = warnings_in([lifecycle.event, view.match.problem])
+    verdict = replace(verdict, reasons=tuple(dict.fromkeys((*verdict.reasons, *more))))
+    patches = [one for one in (plan.request, lifecycle.request) if one is not None]
+    writes = [_write(f"patch Node {name}", diff(_plain(node), one.body)) for one in patches]
+    if lifecycle.deletes:
+        writes.append(_write(f"delete Node {name}, after {confirmations} live GETs did not find its VM"))
+    addresses = {one.address: one.type for one in plan.addresses.addresses}
+    reasons = plan.addresses.reasons
+    document = {
+        "node": name,
+        "initialized": not uninitialized_taints(node),
+        "ready": node.ready,
+        "providerId": node.spec.provider_id,
+        "vm": _vm(view.match),
+        "addresses": [
+            {"type": addresses.get(one, "dropped"), "address": one, "reason": reasons.get(one, "")}
+            for one in dict.fromkeys((*addresses, *reasons))
+        ],
+        **msgspec.to_builtins(verdict),
+        "nextWrites": writes,
+    }
+    return document, not (verdict.is_problem or lifecycle.deletes or store.vms.problem)
+
+
+def _vm(match: Match) -> Document | None:
+    vm = match.vm
+    if vm is None:
+        return None
+    return {
+        "name": vm.object.metadata.key,
+        "uid": vm.uid,
+        "foundBy": str(match.by or ""),
+        "status": vm.object.status.printable_status,
+        "host": vm.vmi.status.node_name if vm.vmi else "",
+        "power": power(vm).value,
+        "guestAgent": "connected" if vm.vmi and vm.vmi.has_agent else "not connected",
+    }
+
+
+def _write(request: str, lines: Iterable[str] = ()) -> Document:
+    """Return the document of a write: method and object, and a line for each changed field."""
+    return {"request": request, "diff": list(lines)}
+
+
+def _plain(view: Struct) -> Document:
+    """Return a view of an object as a JSON document."""
+    return msgspec.json.decode(msgspec.json.encode(view), type=Document)
+
+
+def diff(
+    before: Mapping[str, Any], after: Mapping[str, Any], path: str = "", *, complete: bool = False
+) -> Iterator[str]:
+    """Yield a line for each value that a write removes (``-``) or sets (``+``), without its preconditions.
+
+    ``after`` is a merge patch, or the ``complete`` object.
+
+    >>> list(diff({"spec": {"a": 1, "b": 2}}, {"metadata": {"uid": "1"}, "spec": {"a": 2, "b": None}}))
+    ['- spec.a: 1', '+ spec.a: 2', '- spec.b: 2']
+    """
+    for key in {**before, **after} if complete else after:
+        old, new, name = before.get(key), after.get(key), f"{path}{key}"
+        if isinstance(new, Mapping):
+            yield from diff(old if isinstance(old, Mapping) else {}, new, f"{name}.", complete=complete)
+        elif old != new and name not in _PRECONDITIONS:
+            if old not in (None, []):
+                yield f"- {name}: {json.dumps(old, ensure_ascii=False)}"
+            if new is not None:
+                yield f"+ {name}: {json.dumps(new, ensure_ascii=False)}"
+
+
 MANUAL: Final = Manual(
     meaning=__doc__,
     usages=("explain svc/NAME [-n NAMESPACE] [flags]", "explain node/NAME [flags]"),
-    examples=(
-        ("Why does Service web in namespace shop have no address?", "explain svc/web -n shop"),
-        ("Which VM is Node w1, and why does it have its addresses?", "explain node/w1"),
-    ),
     own=(OUTPUT, NAMESPACE),
     action=_explain,
     words=("svc", "service", "node"),

@@ -1,15 +1,17 @@
 """Checks both clusters as the controller uses them, and prints a remedy for each failure.
 
-Addresses, TLS, credentials, every permission that is used, API versions, the namespace, VMs and their labels, and the
-cluster name are checked. A failed check skips those that depend on it. Nothing is changed.
+Kubeconfigs, TLS, credentials, every permission that is used, API versions, Harvester's webhook, the VMs of the Nodes,
+and the cluster name are checked. A failed check leaves out those that depend on it. Nothing is changed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -18,42 +20,67 @@ from rich.text import Text
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments
-from harvester_ccm.commands.checks import Check, Finding, Result, check_admission, check_connection
-from harvester_ccm.commands.checks_content import check_content
-from harvester_ccm.commands.clusters import GUEST, HARVESTER, ask, list_clusters
-from harvester_ccm.commands.permissions import check_permissions
+from harvester_ccm.commands.call import OUTPUT, Call, Manual
+from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, ask, list_clusters
+from harvester_ccm.commands.permissions import Check, Finding, Result, check_permissions
 from harvester_ccm.commands.render import Document, table
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError, CredentialError, NotServed
+from harvester_ccm.errors import (
+    AdmissionDenied,
+    ApiError,
+    BadRequest,
+    CCMError,
+    CredentialError,
+    Forbidden,
+    Invalid,
+    NoResponse,
+    NotServed,
+    NotTrusted,
+    Unauthorized,
+    Unreachable,
+    WebhookFailed,
+    credential_hint,
+)
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
+from harvester_ccm.kube.reviews import SUBJECT_REVIEWS, ask_review
+from harvester_ccm.kube.tokens import FixedToken, token_account, token_end
+from harvester_ccm.model.core import NODES, Service
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import ObjectMeta
+from harvester_ccm.model.outcome import some_of
+from harvester_ccm.names import VM_CLUSTER
+from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
+from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy
 from harvester_ccm.plan.service.request import read_request
 
-_UNUSABLE_FILE: Final = {
-    HARVESTER: "Correct --cloud-config or what is in the file; generate_addon.sh makes a new one",
-    GUEST: "Correct --kubeconfig or KUBECONFIG, or what is in the file; in a pod leave both out",
+SOON: Final = timedelta(days=14)
+"""A token that expires within this time is reported."""
+_FILES: Final = {HARVESTER: "cloud-config", GUEST: "kubeconfig"}
+_REMEDIES: Final = {
+    HARVESTER: "Correct --cloud-config or what is in the file, or make a new one (generate_addon.sh, or Rancher)",
+    GUEST: "Correct --kubeconfig or KUBECONFIG, or what is in the file; in a pod, leave both out",
 }
+"""Remedy for a kubeconfig that cannot be used or is not accepted, by cluster."""
+
+
+_decode_version: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 async def _preflight(call: Call) -> int:
-    expect_arguments(call, [])
     settings, environment = call.settings, call.environment
-    names = [Check("flags", "cluster name", Result.WARNING, text) for text in settings.warnings]
-    names = names or [Check("flags", "cluster name", Result.OK, f"{settings.harvester.cluster_name!r}")]
+    checks = [Check("flags", "cluster name", Result.WARNING, text) for text in settings.warnings]
+    checks = checks or [Check("flags", "cluster name", Result.OK, f"{settings.harvester.cluster_name!r}")]
     async with AsyncExitStack() as stack:
-        of_harvester, of_guest = await asyncio.gather(
+        (of_harvester, harvester), (of_guest, guest) = await asyncio.gather(
             _check_cluster(HARVESTER, settings, lambda: harvester_credentials(settings.harvester, environment), stack),
             _check_cluster(GUEST, settings, lambda: guest_credentials(settings.guest, environment), stack),
         )
-        clients = [client for _, client in (of_harvester, of_guest) if client is not None]
-        content = list(check_content(await list_clusters(settings, *clients), settings)) if clients else []
-    checks = [*names, *of_harvester[0], *of_guest[0], *content]
-    call.output.answer(document_of(checks), preflight_text)
+        checks += [*of_harvester, *of_guest]
+        if guest is not None and harvester is not None:
+            checks += check_content(await list_clusters(settings, guest, harvester))
+    call.output.answer({"checks": [msgspec.to_builtins(one) for one in checks]}, preflight_text)
     return EXIT_PROBLEMS if any(one.result is Result.FAILED for one in checks) else EXIT_OK
 
 
@@ -61,18 +88,28 @@ async def _check_cluster(
     where: str, settings: Settings, load: Callable[[], Credentials], stack: AsyncExitStack
 ) -> tuple[list[Check], ApiClient | None]:
     """Return the checks of one cluster, and its client if it can be used; ``stack`` closes the client."""
-    file = "cloud-config" if where == HARVESTER else "kubeconfig"
     try:
         credentials = load()
     except CredentialError as error:
-        return [Check(where, file, Result.FAILED, str(error), _UNUSABLE_FILE[where])], None
-    checks = [Check(where, file, *_check_file(credentials, where))]
+        return [Check(where, _FILES[where], Result.FAILED, str(error), _REMEDIES[where])], None
+    checks = [Check(where, _FILES[where], *_check_file(credentials, where))]
     client = await stack.enter_async_context(ApiClient(credentials, cluster=where))
-    of_connection, user = await check_connection(client, where)
-    checks += of_connection
-    if user is not None and where == HARVESTER:
+    version = await ask(client.read("/version", _decode_version))
+    is_usable = isinstance(version, dict | Forbidden)
+    who = await ask(ask_review(client, SUBJECT_REVIEWS, {})) if is_usable else version
+    # Servers before Kubernetes 1.28 do not serve the review.
+    if isinstance(who, CCMError) and not isinstance(who, Forbidden | NotServed):
+        return [*checks, _unusable(who, credentials, where)], None
+    known = f", Kubernetes {version.get('gitVersion')}" if isinstance(version, dict) else ""
+    user = "" if isinstance(who, CCMError | dict) else who.user_info.username
+    checks += [
+        Check(where, "server", Result.OK, f"{credentials.server} answers{known}"),
+        Check(where, "TLS", *_check_tls(credentials)),
+        Check(where, "credential", *_check_credential(credentials, where, user)),
+    ]
+    if where == HARVESTER:
         checks.append(Check(where, "API versions", *await check_versions(client)))
-    if user is None or checks[-1].result is Result.FAILED:
+    if any(one.result is Result.FAILED for one in checks):
         return checks, None
     checks += await check_permissions(client, where, settings, user)
     if where == HARVESTER:
@@ -88,6 +125,56 @@ def _check_file(credentials: Credentials, where: str) -> Finding:
         return Result.OK, f"{credentials.origin}, namespace {credentials.namespace}", ""
     text = f"{credentials.origin}, its context names no namespace: default is used"
     return Result.WARNING, text, "Name the namespace of this cluster's VMs in the context of the cloud-config"
+
+
+def _unusable(error: CCMError, credentials: Credentials, where: str) -> Check:
+    """Return the failed check of a server that cannot be used; for Harvester it has the remedy of the Events."""
+    row, text, advice = "server", str(error), "Check that the address is that of a Kubernetes API server"
+    match error:
+        case Unauthorized():
+            row, advice = "credential", error.remedy
+        case CredentialError():
+            # The plugin or the token file failed, and nothing was sent.
+            row, advice = "credential", _REMEDIES[where]
+        case Unreachable():
+            row = "TLS" if isinstance(error, NotTrusted) else row
+            advice = error.remedy
+            if where == GUEST:
+                advice = (
+                    "Check address, certificate-authority-data and tls-server-name in the kubeconfig, and firewalls"
+                )
+            if credentials.proxy is not None:
+                advice = f"{advice}. The connection goes through a proxy (proxy-url or HTTPS_PROXY)"
+        case ApiError():
+            text = f"{credentials.server}: HTTP status {error.answer.status}: {error}"
+    return Check(where, row, Result.FAILED, text, advice)
+
+
+def _check_tls(credentials: Credentials) -> Finding:
+    if credentials.tls is None:
+        return Result.WARNING, "none: the token is sent in clear text", "Use https://"
+    if credentials.tls.verify_mode is ssl.CERT_NONE:
+        text = "the server's certificate is not verified (insecure-skip-tls-verify)"
+        return Result.WARNING, text, "Put certificate-authority-data in the kubeconfig instead"
+    return Result.OK, "the server's certificate is verified", ""
+
+
+def _check_credential(credentials: Credentials, where: str, user: str) -> Finding:
+    """Check a credential that the server accepts; ``user`` is empty if the server does not report it."""
+    if user == "system:anonymous":
+        return Result.FAILED, "none is sent: the user is system:anonymous", _REMEDIES[where]
+    name = f"accepted, user {user}" if user else "accepted"
+    if credentials.readable_by_all:
+        return Result.WARNING, f"{name}; every user of this host may read {credentials.origin}", "Set its mode to 0600"
+    # Other tokens are renewed before they expire.
+    token = credentials.token.get() if isinstance(credentials.token, FixedToken) else None
+    end = token_end(token)
+    if end is None:
+        return Result.OK, name, ""
+    text = f"{name}, the token expires on {end:%Y-%m-%d %H:%M} UTC"
+    if end - datetime.now(UTC) > SOON:
+        return Result.OK, text, ""
+    return Result.WARNING, f"{text}; it works until then", credential_hint(where, token_account(token))
 
 
 async def check_versions(client: ApiClient) -> Finding:
@@ -111,10 +198,69 @@ def _example(cluster: ClusterIdentity) -> Document:
     return new_load_balancer(service, read_request(service), cluster, {})
 
 
-def document_of(checks: Sequence[Check]) -> Document:
-    """Return the document of all checks, with the worst result."""
-    worst = (one for one in (Result.FAILED, Result.WARNING) if any(check.result is one for check in checks))
-    return {"result": next(worst, Result.OK), "checks": [msgspec.to_builtins(one) for one in checks]}
+async def check_admission(harvester: ApiClient, body: Mapping[str, object], namespace: str) -> Finding:
+    """Check whether Harvester's webhook and schema accept a new load balancer; a dry run, so none is created."""
+    response = await ask(harvester.check_creation(LOAD_BALANCERS, body, namespace=namespace))
+    match response:
+        case None:
+            return Result.OK, "a load balancer would be admitted (dry run, none was created)", ""
+        case Forbidden():
+            return Result.SKIPPED, "the credential cannot create load balancers, so no dry run is possible", ""
+        case NoResponse():
+            text = f"Harvester can be read but does not respond to the dry run: {response}"
+            advice = f"Most likely an admission webhook hangs. {WEBHOOK_AWAY}, and that its API server reaches them"
+        case WebhookFailed():
+            text, advice = f"no load balancer can be created or deleted: {response}", WEBHOOK_AWAY
+        case BadRequest() if "dry run" in str(response):
+            return Result.WARNING, f"no dry run is possible: {response}", ""
+        case AdmissionDenied() | Invalid() | BadRequest():
+            text, advice = f"Harvester would refuse the load balancer: {response}", remedy(str(response))
+        case _:
+            return Result.WARNING, f"the dry run failed: {response}", ""
+    return Result.FAILED, text, advice
+
+
+def check_content(store: ClusterStore) -> Iterator[Check]:
+    """Yield the checks of Nodes and VMs, or why they cannot be read."""
+    error = store.problem(NODES, VIRTUAL_MACHINES, INSTANCES)
+    for where, name, check in (("both", "Nodes and VMs", check_nodes), (GUEST, "InternalIPs", check_internal_ips)):
+        yield Check(where, name, *(check(store) if error is None else (Result.SKIPPED, f"cannot be read: {error}", "")))
+
+
+def check_nodes(store: ClusterStore) -> Finding:
+    """Check that every Node is a VM, and that no VM of a Node has the label of another cluster."""
+    nodes, name = store.nodes.all(), store.cluster.name
+    if not nodes:
+        return Result.WARNING, "the cluster has no Node", "Is this the right cluster?"
+    matches = {one.metadata.name: find_vm(store, one) for one in nodes}
+    lost = {node: match.problem for node, match in matches.items() if match.vm is None}
+    if lost:
+        first = lost[min(lost)]
+        text = f"{len(lost)} of {len(nodes)} Nodes have no VM: {some_of(sorted(lost))}"
+        return Result.WARNING if len(lost) < len(nodes) else Result.FAILED, text, first.message if first else ""
+    others = sorted({match.vm.cluster_label for match in matches.values() if match.vm} - {"", name})
+    if others:
+        advice = (
+            f"Set --cluster-name={others[0]} (chart: global.cattle.clusterName). Load balancers that this cluster has "
+            f"made under {name!r} keep their addresses with --former-cluster-name={name}, see explain service"
+        )
+        text = f"--cluster-name is {name!r} and the VMs of the Nodes have label {VM_CLUSTER}={some_of(others)}"
+        return Result.FAILED, text, advice
+    evidence = sorted({str(match.by) for match in matches.values() if match.by})
+    return Result.OK, f"the VMs of all {len(nodes)} Nodes are found, by {', '.join(evidence)}", ""
+
+
+def check_internal_ips(store: ClusterStore) -> Finding:
+    """Check that no two Nodes have the same InternalIP."""
+    names: dict[str, list[str]] = {}
+    for node, entry in ((one, entry) for one in store.nodes.all() for entry in one.status.addresses):
+        if entry.type == "InternalIP":
+            names.setdefault(entry.address, []).append(node.metadata.name)
+    shared = sorted(f"{address} ({some_of(sorted(nodes))})" for address, nodes in names.items() if len(nodes) > 1)
+    if not shared:
+        return Result.OK, "no two Nodes have the same", ""
+    advice = "Give each VM its own address. Check static addresses and machine IDs that were cloned with an image"
+    return Result.WARNING, f"Nodes have the same InternalIP: {some_of(shared)}", advice
 
 
 def preflight_text(document: Document) -> Iterator[RenderableType]:
@@ -130,13 +276,6 @@ def preflight_text(document: Document) -> Iterator[RenderableType]:
 MANUAL: Final = Manual(
     meaning=__doc__,
     usages=("preflight [flags]",),
-    examples=(
-        (
-            "Before the installation, from anywhere.",
-            "preflight --cloud-config=cloud-config --kubeconfig=guest.yaml --cluster-name=demo",
-        ),
-        ("Only the result, for a script.", "preflight -o json"),
-    ),
     own=(OUTPUT,),
     action=_preflight,
 )

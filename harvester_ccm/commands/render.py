@@ -15,7 +15,6 @@ from typing import Any, Final, TextIO
 
 import yaml
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -29,10 +28,9 @@ UNLIMITED: Final = 100_000
 """Width without a terminal, where lines are not wrapped."""
 KEY_WIDTH: Final = 16
 """Minimum width of the keys of a document, with the colon."""
-_GAP: Final = 2
 _STYLES: Final = {
     **dict.fromkeys(("failed", "Blocked"), "bold red"),
-    **dict.fromkeys(("warning", "Warning", "Pending", "Degraded", "Orphaned"), "yellow"),
+    **dict.fromkeys(("warning", "Pending", "Degraded", "Orphaned"), "yellow"),
     **dict.fromkeys(("ok", "Ready"), "green"),
 }
 """Styles of cells by their text."""
@@ -53,8 +51,8 @@ class Output:
         self, stream: TextIO, form: Form = Form.TEXT, *, width: int | None = None, colors: bool = False
     ) -> None:
         """``width`` None is that of the terminal."""
-        self._stream = stream
-        self._console = Console(
+        self.form = form
+        self.console = Console(
             file=stream,
             width=width,
             color_system="auto" if colors else None,
@@ -62,20 +60,14 @@ class Output:
             highlight=False,
             emoji=False,
         )
-        self.form = form
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether text can be updated in place."""
-        return self.form is Form.TEXT and self._stream.isatty()
 
     def answer(self, document: Document, layout: Callable[[Document], Iterable[RenderableType]] | None = None) -> None:
         """Print a document; ``layout`` is its text, by default the keys with their values."""
         document = harmless(document)
         match self.form:
             case Form.TEXT:
-                with self._console.capture() as captured:
-                    self._console.print(Group(*(layout or describe)(document)), crop=False)
+                with self.console.capture() as captured:
+                    self.console.print(Group(*(layout or describe)(document)), crop=False)
                 self.write("\n".join(line.rstrip() for line in captured.get().splitlines()))
             case Form.YAML:
                 self.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=UNLIMITED).rstrip())
@@ -84,12 +76,8 @@ class Output:
 
     def write(self, text: str) -> None:
         """Print a text as it is."""
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
-
-    def live(self) -> Live:
-        """Return a display that is updated in place, as much of it as fits."""
-        return Live(console=self._console, auto_refresh=False, vertical_overflow="ellipsis")
+        self.console.file.write(f"{text}\n")
+        self.console.file.flush()
 
 
 def harmless(value: Any) -> Any:
@@ -108,22 +96,19 @@ def describe(document: Mapping[str, Any], indent: int = 0) -> Iterator[Renderabl
     """Yield the lines of a document, without empty values. A list of flat mappings is a table."""
     for key, value in document.items():
         title = Text(f"{_words(key).capitalize() if key.isalpha() else key}:", "bold")
-        width = max(KEY_WIDTH - indent, len(title))
         if value in (None, "", [], {}):
             continue
-        if isinstance(value, list) and not isinstance(value[0], Mapping):
-            for number, one in enumerate(value):
-                yield from row(["" if number else title, str(one)], [width], indent)
-        elif not isinstance(value, list | Mapping):
-            yield from row([title, str(value)], [width], indent)
-        else:
-            yield from row([title], indent=indent)
-            blocks = [value] if isinstance(value, Mapping) else value
-            if isinstance(value, list) and not any(isinstance(one, list) for block in value for one in block.values()):
-                yield from table(value, indent + 2)
-            else:
-                for block in blocks:
-                    yield from describe(block, indent + 2)
+        blocks = value if isinstance(value, list) else [value]
+        if not isinstance(blocks[0], Mapping):
+            for number, one in enumerate(blocks):
+                yield from row(["" if number else title, str(one)], [KEY_WIDTH - indent], indent)
+            continue
+        yield from row([title], indent=indent)
+        is_nested = isinstance(value, Mapping) or any(isinstance(one, list) for one in blocks[0].values())
+        if not is_nested:
+            yield from table(blocks, indent + 2)
+        for block in blocks if is_nested else ():
+            yield from describe(block, indent + 2)
 
 
 def _words(key: str) -> str:
@@ -139,21 +124,20 @@ def table(rows: Sequence[Mapping[str, Any]], indent: int = 0, below: Sequence[st
     heading, *others = zip(*filled, strict=True)
     yield from row([Text(title, "bold") for title in heading], widths, indent)
     for cells, text in zip_longest(others, below, fillvalue=""):
-        yield from row(list(cells), widths, indent)
+        yield from row(cells, widths, indent)
         if text:
             yield from row([text], indent=indent + 4)
 
 
 def row(cells: Sequence[str | Text], widths: Sequence[int] = (), indent: int = 0) -> Iterator[RenderableType]:
     """Yield the lines of one row; ``widths`` are those of all cells but the last, which wraps."""
-    grid = Table.grid(padding=(0, _GAP, 0, 0))
+    grid = Table.grid(padding=(0, 2, 0, 0))
     for width in widths:
-        grid.add_column(width=width, overflow="fold")
+        grid.add_column(min_width=width, overflow="fold")
     grid.add_column(overflow="fold")
     *others, last = (one if isinstance(one, Text) else Text(one, _STYLES.get(one, "")) for one in cells)
     prose, is_command, command = last.plain.partition(": kubectl ")
     grid.add_row(*others, Text(f"{prose}:") if is_command else last)
     yield Padding(grid, (0, 0, 0, indent), expand=False)
     if is_command:
-        start = indent + sum(widths) + _GAP * len(widths)
-        yield Text(f"{' ' * start}kubectl {command}", no_wrap=True, overflow="ignore")
+        yield Text(f"{' ' * indent}kubectl {command}", no_wrap=True, overflow="ignore")

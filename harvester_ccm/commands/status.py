@@ -14,13 +14,13 @@ from functools import partial
 from typing import Final, NoReturn
 
 from rich.console import Group, RenderableType
+from rich.live import Live
 from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, expect_arguments, refuse, switch
-from harvester_ccm.commands.checks import SOON
-from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, ask, open_clusters, read_clusters
-from harvester_ccm.commands.render import Document, describe, harmless, table
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, refuse, switch
+from harvester_ccm.commands.clusters import ClusterStore, ask, open_clusters, read_clusters
+from harvester_ccm.commands.render import Document, Form, describe, harmless, table
 from harvester_ccm.commands.verdict import (
     Reason,
     State,
@@ -31,15 +31,15 @@ from harvester_ccm.commands.verdict import (
     warnings_in,
 )
 from harvester_ccm.config import SERVICE_CONTROLLER, LeaderElectionSettings, Settings
-from harvester_ccm.errors import CCMError, NotFound, Unauthorized, credential_hint
+from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.tokens import FixedToken, token_account, token_end
 from harvester_ccm.kube.workqueue import time_text
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
+from harvester_ccm.model.outcome import some_of
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
 from harvester_ccm.plan.service.ownership import made_for
-from harvester_ccm.plan.service.scope import may_be_ours
+from harvester_ccm.plan.service.snapshot import BY_ADDRESS
 
 WATCH: Final = switch("watch", "List again and show the result in place, until Ctrl-C.", shorthand="w")
 WATCH_SECONDS: Final = 2.0
@@ -52,7 +52,6 @@ Line = tuple[str, Verdict]
 
 
 async def _status(call: Call) -> int:
-    expect_arguments(call, ())
     if call.flags[WATCH.name]:
         await _watch(call)
     document = await _read(call)
@@ -61,9 +60,9 @@ async def _status(call: Call) -> int:
 
 
 async def _watch(call: Call) -> NoReturn:
-    if not call.output.is_terminal:
+    if not call.output.console.is_terminal or call.output.form is not Form.TEXT:
         raise refuse("--watch needs a terminal; in a script, repeat status -o json")
-    with call.output.live() as live:
+    with Live(console=call.output.console, auto_refresh=False, vertical_overflow="ellipsis") as live:
         while True:
             try:
                 text = Group(*status_text(harmless(await _read(call))))
@@ -79,21 +78,37 @@ async def _read(call: Call) -> Document:
         store, (lease, of_lease) = await asyncio.gather(
             read_clusters(settings, guest, harvester), _read_lease(settings, guest)
         )
+    error = store.harvester_problem
     services = list(_services(store, settings))
     nodes = [(f"Node {one.metadata.name}", judge_node(store, one, settings)[2]) for one in store.nodes.all()]
-    lines = [*of_lease, *_server_lines(store, guest, harvester), *services, *nodes, *_orphans(store, settings)]
+    lines = [
+        *of_lease,
+        *_server_problems(error, guest, harvester),
+        *services,
+        *nodes,
+        *_shared_addresses(store),
+        *_orphans(store, settings),
+    ]
     return {
         "cluster": settings.harvester.cluster_name,
         "namespace": store.cluster.namespace,
         "observed": time_text(store.taken),
         "leader": {"identity": lease.holder_identity or "", "since": lease.acquire_time} if lease else None,
-        "guest": _server(guest, None),
-        "harvester": _server(harvester, store.harvester_problem),
+        "guest": {"url": guest.credentials.server},
+        "harvester": {"url": harvester.credentials.server, "problem": str(error or "")},
         "services": _counts(services),
         "nodes": _counts(nodes),
-        "problems": list(_problems(lines, is_away=store.harvester_problem is not None)),
+        "problems": list(_problems(lines, is_away=error is not None)),
         "notes": [*settings.warnings, *store.notes],
     }
+
+
+def _server_problems(error: CCMError | None, guest: ApiClient, harvester: ApiClient) -> Iterator[Line]:
+    if error is not None:
+        yield "Harvester", Verdict(State.NONE, reasons=tuple(warnings_in([harvester_unavailable(error)])))
+    if guest.credentials.server == harvester.credentials.server:
+        text = f"{guest.credentials.origin} leads to Harvester. Set --kubeconfig to a kubeconfig of the guest cluster"
+        yield "Guest", Verdict(State.NONE, reasons=(Reason("SameCluster", text),))
 
 
 async def _read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | None, list[Line]]:
@@ -112,19 +127,18 @@ async def _read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec |
     if _is_overdue(lease, election):
         await asyncio.sleep(2 * election.retry_period)
         lease = await ask(read())
-    spec = LeaseSpec() if isinstance(lease, CCMError) else lease.spec
-    holder, since = spec.holder_identity or "", ""
     name = f"Lease {election.namespace}/{election.name}"
+    spec, since = LeaseSpec() if isinstance(lease, CCMError) else lease.spec, ""
     if isinstance(lease, CCMError) and not isinstance(lease, NotFound):
         return None, [(name, Verdict(State.NONE, reasons=(Reason("LeaseNotReadable", str(lease)),)))]
-    if holder and not (_is_overdue(lease, election) and lease == before):
-        return spec, []
-    if holder:
-        since = spec.renew_time or ""
-        reason = Reason("LeaseExpired", f"{holder} has not renewed the Lease and does not lead. {_NOT_RECONCILED}")
-    else:
+    if not spec.holder_identity:
         reason = Reason("NoLeader", f"No replica of the controller leads. {_NOT_RECONCILED}")
-    return LeaseSpec(), [(name, Verdict(State.NONE, since, (reason,)))]
+    elif _is_overdue(lease, election) and lease == before:
+        text = f"{spec.holder_identity} has not renewed the Lease and does not lead. {_NOT_RECONCILED}"
+        spec, since, reason = LeaseSpec(), spec.renew_time or "", Reason("LeaseExpired", text)
+    else:
+        return spec, []
+    return spec, [(name, Verdict(State.NONE, since, (reason,)))]
 
 
 def _is_overdue(lease: Lease | CCMError, election: LeaderElectionSettings) -> bool:
@@ -135,47 +149,23 @@ def _is_overdue(lease: Lease | CCMError, election: LeaderElectionSettings) -> bo
     return age is not None and age > (lease.spec.lease_duration_seconds or election.lease_duration)
 
 
-def _server(client: ApiClient, error: CCMError | None) -> Document:
-    end = _token_end(client)
-    return {
-        "url": client.credentials.server,
-        "problem": str(error) if error is not None else "",
-        "tokenExpires": time_text(end) if end is not None else "",
-    }
-
-
-def _token_end(client: ApiClient) -> datetime | None:
-    """Return when the token of a credential expires; None if it does not, or if it is renewed before."""
-    source = client.credentials.token
-    return token_end(source.get()) if isinstance(source, FixedToken) else None
-
-
-def _server_lines(store: ClusterStore, guest: ApiClient, harvester: ApiClient) -> Iterator[Line]:
-    error = store.harvester_problem
-    if error is not None:
-        yield "Harvester", Verdict(State.NONE, reasons=tuple(warnings_in([harvester_unavailable(error)])))
-    if guest.credentials.server == harvester.credentials.server:
-        text = f"{guest.credentials.origin} leads to Harvester. Set --kubeconfig to a kubeconfig of the guest cluster"
-        yield "Guest", Verdict(State.NONE, reasons=(Reason("SameCluster", text),))
-    for client in (guest, harvester):
-        end = _token_end(client)
-        # A rejected token is a problem of its own, with the same remedy.
-        is_rejected = client.cluster == HARVESTER and isinstance(error, Unauthorized)
-        if end is not None and end - store.taken < SOON and not is_rejected:
-            verb, reason = ("expired", "TokenExpired") if end <= store.taken else ("expires", "TokenExpires")
-            remedy = credential_hint(client.cluster, token_account(client.credentials.token.get()))
-            text = f"The token for {client.cluster} {verb} on {end:%Y-%m-%d}. {remedy}"
-            yield client.cluster.capitalize(), Verdict(State.NONE, reasons=(Reason(reason, text),))
-
-
 def _services(store: ClusterStore, settings: Settings) -> Iterator[Line]:
     """Yield the Services of type LoadBalancer, and those that give up a load balancer."""
     for one in store.services.all():
-        is_listed = one.spec.type == "LoadBalancer" and not one.metadata.deleting
-        if is_listed or may_be_ours(one, store.cluster):
-            _, _, verdict = judge_service(store, one, settings)
-            if is_listed or verdict.state is not State.UNMANAGED:
-                yield f"Service {one.metadata.key}", verdict
+        _, _, verdict = judge_service(store, one, settings)
+        if one.spec.type == "LoadBalancer" or verdict.state is not State.UNMANAGED:
+            yield f"Service {one.metadata.key}", verdict
+
+
+def _shared_addresses(store: ClusterStore) -> Iterator[Line]:
+    """Yield the load balancers that have the same address of one IP pool."""
+    for one in store.load_balancers.all():
+        found = store.load_balancers.by_index(BY_ADDRESS, one.allocated_ip)
+        names = sorted(other.metadata.name for other in found if other.allocated_pool == one.allocated_pool)
+        if names[1:] and names[0] == one.metadata.name:
+            text = f"Address {one.allocated_ip} of IP pool {one.allocated_pool!r} is also that of {some_of(names[1:])}"
+            reason = Reason("AddressNotUnique", f"{text}. Delete one of their Services and create it again")
+            yield f"LoadBalancer {one.metadata.name}", Verdict(State.DEGRADED, reasons=(reason,))
 
 
 def _orphans(store: ClusterStore, settings: Settings) -> Iterator[Line]:
@@ -211,7 +201,8 @@ def status_text(document: Document) -> Iterator[RenderableType]:
     head = {
         "cluster": f"{document['cluster']} (Harvester namespace {document['namespace']})",
         "leader": f"{leader['identity'] or 'none'}{f', for {since}' if since else ''}" if document["leader"] else "",
-        **{one: _server_text(document[one], now) for one in (GUEST, HARVESTER)},
+        "guest": f"{document['guest']['url']}  OK",
+        "harvester": f"{document['harvester']['url']}  {'UNREADABLE' if document['harvester']['problem'] else 'OK'}",
         **{one: ", ".join(f"{n} {state}" for state, n in document[one].items()) for one in ("services", "nodes")},
     }
     yield from describe(head)
@@ -221,15 +212,6 @@ def status_text(document: Document) -> Iterator[RenderableType]:
     yield ""
     yield from describe({"notes": document["notes"]})
     yield Text(f"{len(problems)} problem{'s' * (len(problems) > 1)}." if problems else "All is well.")
-
-
-def _server_text(server: Document, now: datetime) -> str:
-    state = f"{server['url']}  {'UNREADABLE' if server['problem'] else 'OK'}"
-    if not server["tokenExpires"]:
-        return state
-    is_expired = datetime.fromisoformat(server["tokenExpires"]) <= now
-    left = "" if is_expired else age(time_text(now), datetime.fromisoformat(server["tokenExpires"]))
-    return f"{state}, {'the token has EXPIRED' if is_expired else f'token expires in {left}'}"
 
 
 def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[RenderableType]:
@@ -264,10 +246,6 @@ def age(since: str | None, now: datetime) -> str:
 MANUAL: Final = Manual(
     meaning=__doc__,
     usages=("status [-o json|yaml] [--watch]",),
-    examples=(
-        ("Show the problems, updated until Ctrl-C.", "status --watch"),
-        ("The problems, for a script.", "status -o json"),
-    ),
     own=(OUTPUT, WATCH),
     action=_status,
 )

@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.commands.render import Document
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
 from harvester_ccm.kube.workqueue import time_text
 from harvester_ccm.model.core import Node, Service
@@ -62,18 +61,11 @@ class Verdict(Struct, frozen=True):
     since: str = ""
     """Time since which the object is not ready; empty if that is unknown."""
     reasons: tuple[Reason, ...] = ()
-    waits: bool = False
-    """Whether the reason is only what it waits for, without a Warning."""
 
     @property
     def is_problem(self) -> bool:
         """Whether something is wrong with the object, or it is not ready."""
         return bool(self.reasons) and self.state is not State.UNMANAGED
-
-    def explained(self) -> Document:
-        """Return the verdict for a document that has what the object waits for."""
-        reasons = [] if self.waits else [{"reason": one.reason, "message": one.message} for one in self.reasons]
-        return {"state": str(self.state), "since": self.since, "reasons": reasons}
 
 
 def judge_service(
@@ -119,8 +111,7 @@ def _service_verdict(snapshot: ServiceSnapshot, plan: ServicePlan) -> Verdict:
         reasons = [Reason(condition.reason, condition.message), *others]
     if snapshot.scope.leaving:
         return Verdict(State.DELETING, service.metadata.deletion_timestamp or "", tuple(reasons))
-    waits = not (reasons or isinstance(outcome, Done) or (service.addresses and outcome.reason in _WORKING))
-    if waits and not isinstance(outcome, Done):
+    if not (reasons or isinstance(outcome, Done) or (service.addresses and outcome.reason in _WORKING)):
         # Harvester can only process a load balancer that exists.
         is_early = outcome.reason == WaitReason.NOT_PROCESSED and snapshot.match.lb is None
         waits_for = WaitReason.QUEUED if is_early else WaitReason(outcome.reason)
@@ -128,9 +119,9 @@ def _service_verdict(snapshot: ServiceSnapshot, plan: ServicePlan) -> Verdict:
     before = service.ready_condition
     since = before.last_transition_time if before is not None and before.status == "False" else ""
     if service.addresses:
-        return Verdict(State.DEGRADED if reasons else State.READY, since or "", tuple(reasons), waits)
+        return Verdict(State.DEGRADED if reasons else State.READY, since or "", tuple(reasons))
     state = State.BLOCKED if isinstance(outcome, Refused) else State.PENDING
-    return Verdict(state, since or service.metadata.creation_timestamp or "", tuple(reasons), waits)
+    return Verdict(state, since or service.metadata.creation_timestamp or "", tuple(reasons))
 
 
 def warnings_in(events: Iterable[EventMessage | None]) -> list[Reason]:
@@ -140,8 +131,9 @@ def warnings_in(events: Iterable[EventMessage | None]) -> list[Reason]:
 
 
 def judge_node(store: ClusterStore, node: Node, settings: Settings) -> tuple[NodeView, NodePlan, Verdict]:
-    """Return snapshot, plan and verdict of a Node, as the controller has them right after its start."""
-    view = observe(store, node, virtual_ips=store.virtual_ips, settings=settings.nodes)
+    """Return snapshot, plan and verdict of a Node, as if an address that is not reported had been missing for long."""
+    patient = replace(settings.nodes, monitor_period=0.0)
+    view = observe(store, node, virtual_ips=store.virtual_ips, settings=patient)
     if NODE_CONTROLLER in settings.controllers:
         plan = plan_node(view)
         return view, plan, _node_verdict(view, plan)
@@ -157,8 +149,8 @@ def _node_verdict(view: NodeView, plan: NodePlan) -> Verdict:
         return Verdict(State.DELETING, meta.deletion_timestamp or "")
     # For a Node that works, no Event reports that its VM is missing.
     is_outage = lost is not None and lost.reason is NodeReason.HARVESTER_UNAVAILABLE
-    reasons = warnings_in((plan.waiting, *plan.events, None if is_outage else lost))
+    reasons = warnings_in((plan.waiting, *plan.events, *plan.emitted, None if is_outage else lost))
     if not uninitialized_taints(view.node):
         return Verdict(State.DEGRADED if reasons else State.READY, reasons=tuple(reasons))
     next_step = Reason("Uninitialized", plan.skip_reason or "The Node is initialized next; if not, see its Events")
-    return Verdict(State.PENDING, meta.creation_timestamp or "", tuple(reasons or [next_step]), not reasons)
+    return Verdict(State.PENDING, meta.creation_timestamp or "", tuple(reasons or [next_step]))

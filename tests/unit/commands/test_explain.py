@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harvester_ccm.commands.checks import Result
+from harvester_ccm.commands.permissions import Result
 from harvester_ccm.names import (
     ADDITIONAL_INTERNAL_IPS,
     KUBE_VIP_ADDRESSES,
