@@ -138,11 +138,6 @@ def _report_failure(error: CCMError) -> None:
     _report([f"{where}{error}{remedy}", *getattr(error, "__notes__", ())], hint)
 
 
-def refuse(problem: str) -> ConfigurationError:
-    """Return the error to raise for a command line that cannot be used."""
-    return ConfigurationError([problem])
-
-
 def _report(problems: Iterable[str], hint: str) -> None:
     for problem in problems:
         sys.stderr.write(f"{PROGRAM}: error: {one_line(redact_text(' '.join(problem.splitlines())))}\n")

@@ -16,10 +16,10 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from harvester_ccm.access import harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag, refuse, switch
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag, switch
 from harvester_ccm.commands.clusters import HARVESTER, ClusterStore, ask
 from harvester_ccm.commands.render import Document, describe
-from harvester_ccm.errors import CCMError, Conflict, NotFound
+from harvester_ccm.errors import CCMError, ConfigurationError, Conflict, NotFound
 from harvester_ccm.flags.settings import trimmed_cluster_name
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
@@ -61,7 +61,7 @@ _RETRYING: Final = partial(
 async def _clean_up(call: Call) -> int:
     name, uid = trimmed_cluster_name(call.flags[CLUSTER.name]), call.flags[CLUSTER_UID.name]
     if not name:
-        raise refuse("--cluster is required: the name of the guest cluster that is gone")
+        raise ConfigurationError(["--cluster is required: the name of the guest cluster that is gone"])
     async with ApiClient(harvester_credentials(call.settings.harvester, call.environment), cluster=HARVESTER) as client:
         namespace = call.flags[HARVESTER_NAMESPACE.name] or client.namespace
         listed = (await client.list(LOAD_BALANCERS, namespace=namespace)).items

@@ -13,8 +13,9 @@ from typing import Final
 import shtab
 
 from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP, VERSION
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, refuse
+from harvester_ccm.commands.call import OUTPUT, Call, Manual
 from harvester_ccm.commands.render import Form
+from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import FLAGS, Flag, Group, types
 from harvester_ccm.flags.parser import describe_flags
 from harvester_ccm.names import PROGRAM
@@ -52,7 +53,7 @@ def _add_flags(parser: ArgumentParser, flags: Iterable[Flag]) -> None:
 def _complete(call: Call) -> int:
     shell = " ".join(call.arguments)
     if shell not in SHELLS:
-        raise refuse(f"no completion for {shell!r}; expected one of: {', '.join(SHELLS)}")
+        raise ConfigurationError([f"no completion for {shell!r}; expected one of: {', '.join(SHELLS)}"])
     call.output.write(script(shell))
     return EXIT_OK
 

@@ -15,14 +15,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag, refuse
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag
 from harvester_ccm.commands.clusters import ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.permissions import Result
 from harvester_ccm.commands.preflight import check_admission
 from harvester_ccm.commands.render import Document
 from harvester_ccm.commands.verdict import judge_node, judge_service, warnings_in
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Settings
-from harvester_ccm.errors import CCMError
+from harvester_ccm.errors import CCMError, ConfigurationError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
@@ -81,10 +81,10 @@ def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
     first, slash, rest = words[0].partition("/") if words else ("", "", "")
     kind, names = _KINDS.get(first.lower(), ""), [rest, *words[1:]] if slash else list(words[1:])
     if not kind or len(names) != 1:
-        raise refuse(f"expected svc/NAME -n NAMESPACE or node/NAME, got {' '.join(words) or 'nothing'}")
+        raise ConfigurationError([f"expected svc/NAME -n NAMESPACE or node/NAME, got {' '.join(words) or 'nothing'}"])
     home, _, name = names[0].rpartition("/")
     if not name or "/" in home or (kind == "node" and home) or (home and namespace and home != namespace):
-        raise refuse(f"{names[0]!r} is not the name of one {kind.capitalize()}")
+        raise ConfigurationError([f"{names[0]!r} is not the name of one {kind.capitalize()}"])
     return kind, home or namespace, name
 
 

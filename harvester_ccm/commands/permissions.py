@@ -33,7 +33,7 @@ class Result(StrEnum):
     """The rest works."""
     FAILED = "failed"
     SKIPPED = "skipped"
-    """What it needs cannot be read."""
+    """Not checked, because it depends on something that cannot be read."""
 
 
 Finding = tuple[Result, str, str]

@@ -101,7 +101,7 @@ def describe(document: Mapping[str, Any], indent: int = 0) -> Iterator[Renderabl
         blocks = value if isinstance(value, list) else [value]
         if not isinstance(blocks[0], Mapping):
             for number, one in enumerate(blocks):
-                yield from row(["" if number else title, str(one)], [KEY_WIDTH - indent], indent)
+                yield from row(["" if number else title, str(one)], [max(KEY_WIDTH - indent, len(title))], indent)
             continue
         yield from row([title], indent=indent)
         is_nested = isinstance(value, Mapping) or any(isinstance(one, list) for one in blocks[0].values())
@@ -133,7 +133,7 @@ def row(cells: Sequence[str | Text], widths: Sequence[int] = (), indent: int = 0
     """Yield the lines of one row; ``widths`` are those of all cells but the last, which wraps."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     for width in widths:
-        grid.add_column(min_width=width, overflow="fold")
+        grid.add_column(width=width, overflow="fold")
     grid.add_column(overflow="fold")
     *others, last = (one if isinstance(one, Text) else Text(one, _STYLES.get(one, "")) for one in cells)
     prose, is_command, command = last.plain.partition(": kubectl ")

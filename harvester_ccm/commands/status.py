@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, refuse, switch
+from harvester_ccm.commands.call import OUTPUT, Call, Manual, switch
 from harvester_ccm.commands.clusters import ClusterStore, ask, open_clusters, read_clusters
 from harvester_ccm.commands.render import Document, Form, describe, harmless, table
 from harvester_ccm.commands.verdict import (
@@ -31,7 +31,7 @@ from harvester_ccm.commands.verdict import (
     warnings_in,
 )
 from harvester_ccm.config import SERVICE_CONTROLLER, LeaderElectionSettings, Settings
-from harvester_ccm.errors import CCMError, NotFound
+from harvester_ccm.errors import CCMError, ConfigurationError, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.workqueue import time_text
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
@@ -61,7 +61,7 @@ async def _status(call: Call) -> int:
 
 async def _watch(call: Call) -> NoReturn:
     if not call.output.console.is_terminal or call.output.form is not Form.TEXT:
-        raise refuse("--watch needs a terminal; in a script, repeat status -o json")
+        raise ConfigurationError(["--watch needs a terminal; in a script, repeat status -o json"])
     with Live(console=call.output.console, auto_refresh=False, vertical_overflow="ellipsis") as live:
         while True:
             try:

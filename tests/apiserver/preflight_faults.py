@@ -1,66 +1,55 @@
-"""Kubeconfigs that do not work, each broken in one way, and what preflight must find."""
+"""Kubeconfigs for Harvester that do not work, and the row of ``preflight`` that reports each."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-import msgspec
 import yaml
 
 from devenv.kubeconfig import Endpoint, write_token_kubeconfig
+from devenv.pki import KeyPair
+from harvester_ccm.commands.clusters import GUEST, HARVESTER
 from tests.apiserver.odd_servers import closed_port, silent_server, web_server
 from tests.apiserver.preflight_world import PreflightWorld, edited
+from tests.worlds.offline import json_web_token
 
 LOGIN_PAGE: Final = b"<html><body>Please log in</body></html>"
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Where a broken kubeconfig is made."""
+class Bench(NamedTuple):
+    """Where a broken kubeconfig is written."""
 
-    scene: PreflightWorld
+    world: PreflightWorld
     target: Path
-    """File to write."""
 
     def edit(self, **changes: object) -> None:
-        """Write the product's cloud-config with some fields changed."""
-        edited(self.scene.cloud_config, self.target, **changes)
+        """Write the cloud-config of the product with some fields changed."""
+        edited(self.world.cloud_config, self.target, **changes)
 
+    @property
+    def document(self) -> Any:
+        """The cloud-config of the product."""
+        return yaml.safe_load(self.world.cloud_config.read_text())
+
+
+Breaking = Callable[[Bench], AbstractContextManager[None]]
+
+
+def _write(content: str | Callable[[Bench], str]) -> Breaking:
     @contextmanager
-    def leading_to(self, url: str) -> Iterator[None]:
-        """Write the product's cloud-config with another server address."""
-        self.edit(cluster_server=url)
-        yield
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One way to break the cloud-config."""
-
-    title: str
-    breaking: Callable[[Bench], Iterator[None]]
-    row: str
-    """The check that finds it."""
-    says: str
-    """Part of what it says."""
-    result: str = "failed"
-    code: int = 1
-
-
-def _text(text: str) -> Callable[[Bench], Iterator[None]]:
     def breaking(bench: Bench) -> Iterator[None]:
-        bench.target.write_text(text)
+        bench.target.write_text(content if isinstance(content, str) else content(bench))
         yield
 
     return breaking
 
 
-def _changed(**changes: object) -> Callable[[Bench], Iterator[None]]:
+def _change(**changes: object) -> Breaking:
+    @contextmanager
     def breaking(bench: Bench) -> Iterator[None]:
         bench.edit(**changes)
         yield
@@ -68,173 +57,117 @@ def _changed(**changes: object) -> Callable[[Bench], Iterator[None]]:
     return breaking
 
 
-def _missing_file(_bench: Bench) -> Iterator[None]:
-    yield
+def _server(start: Callable[[KeyPair], AbstractContextManager[str]], scheme: str = "https") -> Breaking:
+    """Lead to another server, which can have the certificate of Harvester."""
+
+    @contextmanager
+    def breaking(bench: Bench) -> Iterator[None]:
+        with start(bench.world.planes[HARVESTER].serving) as url:
+            bench.edit(cluster_server=f"{scheme}:{url.partition(':')[2]}")
+            yield
+
+    return breaking
 
 
+@contextmanager
 def _directory(bench: Bench) -> Iterator[None]:
     bench.target.mkdir()
     yield
     bench.target.rmdir()
 
 
-def _encoded_twice(bench: Bench) -> Iterator[None]:
-    bench.target.write_text(base64.b64encode(bench.scene.cloud_config.read_bytes()).decode())
+@contextmanager
+def _other_authority(bench: Bench) -> Iterator[None]:
+    authority = bench.world.planes[GUEST].ca_file.read_bytes()
+    bench.edit(cluster_certificate_authority_data=base64.b64encode(authority).decode())
     yield
 
 
-def _no_current_context(bench: Bench) -> Iterator[None]:
-    document = yaml.safe_load(bench.scene.cloud_config.read_text())
-    del document["current-context"]
-    bench.target.write_text(yaml.safe_dump(document))
-    yield
-
-
-def _foreign_authority(bench: Bench) -> Iterator[None]:
-    authority = base64.b64encode(bench.scene.guest.ca_file.read_bytes()).decode()
-    bench.edit(cluster_certificate_authority_data=authority)
-    yield
-
-
-def _wrong_name(bench: Bench) -> Iterator[None]:
-    authority = bench.scene.harvester._identities.authority
-    pair = authority.issue_server("elsewhere", ["harvester.example"])
-    with web_server(tls=pair) as url, bench.leading_to(url):
+@contextmanager
+def _other_host(bench: Bench) -> Iterator[None]:
+    authority = bench.world.planes[HARVESTER]._identities.authority
+    with web_server(tls=authority.issue_server("elsewhere", ["harvester.example"])) as url:
+        bench.edit(cluster_server=url)
         yield
 
 
-def _plain_server(bench: Bench) -> Iterator[None]:
-    with web_server(body=LOGIN_PAGE) as url, bench.leading_to(url.replace("http:", "https:")):
-        yield
-
-
-def _login_page(bench: Bench) -> Iterator[None]:
-    pair = bench.scene.harvester.serving
-    with web_server(body=LOGIN_PAGE, headers={"Content-Type": "text/html"}, tls=pair) as url, bench.leading_to(url):
-        yield
-
-
-def _redirect(bench: Bench) -> Iterator[None]:
-    pair = bench.scene.harvester.serving
-    with web_server(status=302, headers={"Location": "/login"}, tls=pair) as url, bench.leading_to(url):
-        yield
-
-
-def _refused(bench: Bench) -> Iterator[None]:
-    with closed_port() as url, bench.leading_to(url):
-        yield
-
-
-def _silent(bench: Bench) -> Iterator[None]:
-    with silent_server() as url, bench.leading_to(url):
-        yield
-
-
+@contextmanager
 def _clear_text(bench: Bench) -> Iterator[None]:
-    with bench.leading_to(bench.scene.harvester.url.replace("https:", "http:")):
-        yield
-
-
-def _other_cluster(bench: Bench) -> Iterator[None]:
-    """The kubeconfig of a node of the guest, as an installation script run there would make it."""
-    guest = bench.scene.guest
-    token = yaml.safe_load(bench.scene.kubeconfig.read_text())["users"][0]["user"]["token"]
-    endpoint = Endpoint(guest.url, guest.ca_file)
-    write_token_kubeconfig(bench.target, endpoint, token=token, namespace="default")
+    bench.edit(cluster_server=bench.world.planes[HARVESTER].url.replace("https:", "http:"))
     yield
 
 
-def expired_token() -> str:
-    """Return a web token that ended long ago; nobody has signed it."""
-    parts: tuple[dict[str, object], ...] = ({"alg": "none"}, {"exp": 1700000000}, {})
-    return ".".join(base64.urlsafe_b64encode(msgspec.json.encode(part)).decode().rstrip("=") for part in parts)
+@contextmanager
+def _guest_cluster(bench: Bench) -> Iterator[None]:
+    """The kubeconfig of a Node of the guest cluster, as an installation script that runs there would write it."""
+    guest = bench.world.planes[GUEST]
+    token = yaml.safe_load(bench.world.product[GUEST].read_text())["users"][0]["user"]["token"]
+    write_token_kubeconfig(bench.target, Endpoint(guest.url, guest.ca_file), token=token, namespace="default")
+    yield
 
 
-FAULTS: Final = (
-    Fault("The file does not exist", _missing_file, "cloud-config", "No such file"),
-    Fault("The path is a directory", _directory, "cloud-config", "Is a directory"),
-    Fault("The file is empty", _text(""), "cloud-config", "current-context: not set"),
-    Fault("The file is no YAML", _text("a: b: c"), "cloud-config", "not valid YAML"),
-    Fault("The file was base64-encoded once too often", _encoded_twice, "cloud-config", "base64-encoded twice"),
-    Fault(
-        "The file holds something else",
-        _text("kind: Secret\napiVersion: v1\n"),
-        "cloud-config",
-        "value 'Secret'",
-    ),
-    Fault("There is no current context", _no_current_context, "cloud-config", "current-context: not set"),
-    Fault(
-        "The context names a cluster that is not in the file",
-        _changed(context_cluster="other"),
-        "cloud-config",
-        "cluster 'other' not found",
-    ),
-    Fault(
-        "The server address has no scheme", _changed(cluster_server="10.0.0.5:6443"), "cloud-config", "10.0.0.5:6443"
-    ),
-    Fault(
-        "The certificate authority is no certificate",
-        _changed(cluster_certificate_authority_data=base64.b64encode(b"nonsense").decode()),
+def _without_context(bench: Bench) -> str:
+    return yaml.safe_dump({key: value for key, value in bench.document.items() if key != "current-context"})
+
+
+def _encoded(bench: Bench) -> str:
+    return base64.b64encode(bench.world.cloud_config.read_bytes()).decode()
+
+
+_NOT_PEM: Final = base64.b64encode(b"nonsense").decode()
+_PLUGIN: Final = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin", "args": []}
+_HTML: Final = {"Content-Type": "text/html"}
+FAULTS: Final[dict[str, tuple[Breaking, str, str]]] = {
+    "directory": (_directory, "cloud-config", "Is a directory"),
+    "empty file": (_write(""), "cloud-config", "current-context: not set"),
+    "invalid YAML": (_write("a: b: c"), "cloud-config", "not valid YAML"),
+    "base64": (_write(_encoded), "cloud-config", "base64-encoded twice"),
+    "Secret": (_write("kind: Secret\napiVersion: v1\n"), "cloud-config", "value 'Secret'"),
+    "no context": (_write(_without_context), "cloud-config", "current-context: not set"),
+    "unknown cluster": (_change(context_cluster="other"), "cloud-config", "cluster 'other' not found"),
+    "no scheme": (_change(cluster_server="10.0.0.5:6443"), "cloud-config", "10.0.0.5:6443"),
+    "invalid authority": (
+        _change(cluster_certificate_authority_data=_NOT_PEM),
         "cloud-config",
         "expected a PEM certificate",
     ),
-    Fault(
-        "A credential plugin that is not installed",
-        _changed(
-            user_token=None,
-            user_exec={"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin", "args": []},
-        ),
-        "credential",
-        "no-such-plugin",
-    ),
-    Fault(
-        "A token file that does not exist",
-        _changed(user_token=None, user_tokenFile="token"),
-        "cloud-config",
-        "No such file",
-    ),
-    Fault("Nobody listens at the address", _refused, "server", "Connection refused"),
-    Fault(
-        "The host name cannot be resolved",
-        _changed(cluster_server="https://harvester.invalid:6443"),
+    "plugin": (_change(user_token=None, user_exec=_PLUGIN), "credential", "no-such-plugin"),
+    "token file": (_change(user_token=None, user_tokenFile="token"), "cloud-config", "No such file"),
+    "no token": (_change(user_token=None), "cloud-config", "no credential"),
+    "closed port": (_server(lambda _pair: closed_port()), "server", "Connection refused"),
+    "host name": (_change(cluster_server="https://harvester.invalid:6443"), "server", "cannot be resolved"),
+    "silent server": (_server(lambda _pair: silent_server()), "server", "no answer within 10 s"),
+    "other authority": (_other_authority, "TLS", "not trusted"),
+    "other host": (_other_host, "TLS", "not trusted"),
+    "no TLS": (_server(lambda _pair: web_server(body=LOGIN_PAGE)), "TLS", "no TLS"),
+    "clear text": (_clear_text, "server", "HTTP status 400"),
+    "login page": (
+        _server(lambda pair: web_server(body=LOGIN_PAGE, headers=_HTML, tls=pair)),
         "server",
-        "cannot be resolved",
+        "not what a Kubernetes API server sends",
     ),
-    Fault("The server takes the connection and never answers", _silent, "server", "no answer within 10 s"),
-    Fault("The certificate is of another authority", _foreign_authority, "TLS", "not trusted"),
-    Fault("The certificate is for another host", _wrong_name, "TLS", "not trusted"),
-    Fault("The server speaks no TLS", _plain_server, "TLS", "no TLS"),
-    Fault("Not encrypted, and the server wants TLS", _clear_text, "server", "HTTP status 400"),
-    Fault("A login page answers", _login_page, "server", "not what a Kubernetes API server sends"),
-    Fault("A login page is where it redirects to", _redirect, "server", "HTTP status 302"),
-    Fault(
-        "The token is not accepted",
-        _changed(user_token="0123456789"),
+    "redirect": (
+        _server(lambda pair: web_server(status=302, headers={"Location": "/login"}, tls=pair)),
+        "server",
+        "HTTP status 302",
+    ),
+    "rejected token": (
+        _change(user_token="0123456789"),
         "credential",
         "does not accept the token in cloud-config: Unauthorized",
     ),
-    Fault("The token has expired", _changed(user_token=expired_token()), "credential", "which expired on"),
-    Fault("There is no token", _changed(user_token=None), "cloud-config", "no credential"),
-    Fault("It leads to the guest cluster itself", _other_cluster, "API versions", "not served"),
-    Fault(
-        "It leads to the right server, in the wrong namespace",
-        _changed(context_namespace="default"),
-        "loadbalancers",
-        "may not do anything",
+    "expired token": (
+        _change(user_token=json_web_token({"exp": 1700000000})),
+        "credential",
+        "which expired on",
     ),
-    Fault(
-        "The context names no namespace",
-        _changed(context_namespace=None),
-        "cloud-config",
-        "names no namespace",
-        "warning",
-    ),
-    Fault(
-        "The certificate is not verified",
-        _changed(cluster_insecure_skip_tls_verify=True, cluster_certificate_authority_data=None),
-        "TLS",
-        "not verified",
-        "warning",
-        code=0,
-    ),
-)
+    "guest cluster": (_guest_cluster, "API versions", "not served"),
+    "wrong namespace": (_change(context_namespace="default"), "loadbalancers", "may not get: "),
+}
+"""How each cloud-config is broken, the row that fails, and a part of its detail."""
+_UNVERIFIED: Final = {"cluster_insecure_skip_tls_verify": True, "cluster_certificate_authority_data": None}
+WARNINGS: Final[dict[str, tuple[Breaking, str, str]]] = {
+    "no namespace": (_change(context_namespace=None), "cloud-config", "names no namespace"),
+    "no verification": (_change(**_UNVERIFIED), "TLS", "not verified"),
+}
+"""The same for questionable ones."""

@@ -1,4 +1,4 @@
-"""Both clusters of a small case on loopback, for commands that ask them."""
+"""Both clusters of a small case on loopback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HARVESTER_GROUPS: dict[str, list[str]] = {
 
 
 def guest() -> LoopbackApi:
-    """Return the guest: a Service that waits for a pool, one that is new, and a Node."""
+    """Return the guest cluster: a Service that waits for a pool, one that is new, and a Node."""
     waiting = objects.service(annotations={IP_POOL: "dmz"})
     new = objects.service("new", uid="new-uid")
     return LoopbackApi([waiting, new, objects.node(), objects.home()], groups=GUEST_GROUPS)

@@ -1,4 +1,4 @@
-"""Objects as API servers show them: complete documents, only what a case is about has to be said."""
+"""Objects as API servers return them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def balancer(
     finalizer: bool = True,
     **spec: Any,
 ) -> Json:
-    """Return the load balancer of a Service: ``uid`` is the Service's when it was made, ``address`` is booked."""
+    """Return the load balancer of a Service: ``uid`` is the Service's when it was made, ``address`` is allocated."""
     namespace, _, service_name = of.partition("/")
     title = name or load_balancer_name(cluster, namespace, service_name, uid)
     status: Json = {"allocatedAddress": {}}
@@ -91,7 +91,7 @@ def home() -> Json:
 
 
 def lease() -> Json:
-    """Return the Lease of a program that leads."""
+    """Return the Lease of a leader."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",

@@ -16,6 +16,7 @@ from tests.worlds.offline import json_web_token
 EXPIRED = json_web_token({"sub": "system:serviceaccount:vms:demo", "exp": 1700000000})
 OWNER = "does not accept the token of ServiceAccount vms/demo in"
 REMEDY = "generate_addon.sh demo vms, run against Harvester"
+HINT = "hint: harvester-ccm preflight checks both clusters and names the remedy\n"
 READERS = pytest.mark.parametrize("words", ["status", "explain svc/web -n shop", "explain node/w1"])
 
 
@@ -43,7 +44,7 @@ class Outage:
 
 @pytest.fixture
 def outage(tmp_path: Path) -> Iterator[Outage]:
-    """A guest with one Service that has an address, two that wait, and an initialized Node."""
+    """A guest cluster with one Service that has an address, two that wait, and an initialized Node."""
     known, harvester = clusters.guest(), clusters.harvester()
     served = objects.service("served", uid="served", address="10.0.0.7", finalizers=[SERVICE_FINALIZER])
     node = objects.node("w2", taints=[], providerID="harvester://uid-of-vm-w2")
@@ -79,19 +80,11 @@ def test_explain_reports_a_rejected_token_once(run: Runner, outage: Outage, name
     assert (result.code, result.out.count(OWNER), result.out.count(REMEDY)) == (1, 1, 1)
 
 
-def test_load_balancers_without_permission_count_as_unknown(run: Runner, outage: Outage) -> None:
-    path = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/vms/loadbalancers"
-    outage.harvester.refusals[f"GET {path}"] = 403, "loadbalancers is forbidden"
-    result = run("explain", "svc/web", "-n", "shop", *outage.flags)
-    assert (result.code, "loadbalancers is forbidden" in result.out) == (1, True)
-
-
-@pytest.mark.parametrize("name", ["w1", "w2"])
-def test_vm_of_an_unreachable_harvester_is_unknown(run: Runner, outage: Outage, name: str) -> None:
+def test_vm_of_an_unreachable_harvester_is_unknown(run: Runner, outage: Outage) -> None:
     outage.unreachable("cloud-config")
-    result = run("explain", f"node/{name}", *outage.flags)
-    assert (result.code, "Vm existence:     unknown" in result.out) == (1, True)
-    assert "nothing listens at its address" in result.out
+    result = run("explain", "node/w2", *outage.flags)
+    assert (result.code, "nothing listens at its address" in result.out) == (1, True)
+    assert "Next writes:" not in result.out
 
 
 @READERS
@@ -100,74 +93,35 @@ def test_two_unreachable_servers_are_both_reported(run: Runner, outage: Outage, 
     outage.unreachable("kubeconfig")
     result = run(*words.split(), *outage.flags)
     assert (result.code, result.out) == (1, "")
-    first, second, hint = result.err.splitlines()
+    first, second, hint = result.err.splitlines(keepends=True)
     assert "error: guest cluster: http://127.0.0.1:9: " in first
     assert "error: Harvester: http://127.0.0.1:9: " in second
-    assert "preflight" in hint
+    assert hint == f"harvester-ccm: {HINT}"
 
 
 @READERS
 def test_rejected_token_of_the_guest_is_reported_with_its_remedy(run: Runner, outage: Outage, words: str) -> None:
     outage.expired("kubeconfig")
-    outage.unreachable("cloud-config")
     result = run(*words.split(), *outage.flags)
     assert (result.code, result.out) == (1, "")
-    assert "error: Harvester: http://127.0.0.1:9: " in result.err
     assert f"{outage.guest.url} {OWNER} {outage.directory / 'kubeconfig'}, which expired on" in result.err
     assert "Get a new kubeconfig of this cluster" in result.err
     assert EXPIRED not in result.err
 
 
 @READERS
-@pytest.mark.parametrize(
-    ("refusal", "error", "hint"),
-    [
-        ((403, "services is forbidden"), "services is forbidden", "preflight names all missing permissions"),
-        ((503, "etcd is not there"), "etcd is not there", "preflight checks both clusters and names the remedy"),
-    ],
-)
-def test_services_that_cannot_be_listed(
-    run: Runner, outage: Outage, words: str, refusal: tuple[int, str], error: str, hint: str
-) -> None:
-    outage.guest.refusals["GET /api/v1/services"] = refusal
+def test_services_that_cannot_be_listed(run: Runner, outage: Outage, words: str) -> None:
+    outage.guest.refusals["GET /api/v1/services"] = 403, "services is forbidden"
     result = run(*words.split(), *outage.flags)
     assert (result.code, result.out) == (1, "")
-    assert f"error: guest cluster: {error}\n" in result.err
-    assert f"hint: harvester-ccm {hint}\n" in result.err
+    assert result.err == f"harvester-ccm: error: guest cluster: services is forbidden\nharvester-ccm: {HINT}"
 
 
-def test_cleanup_names_the_permissions_that_it_needs(run: Runner, outage: Outage) -> None:
+def test_cleanup_reports_the_error_of_harvester(run: Runner, outage: Outage) -> None:
     words = "cleanup", "--cluster=gone", *outage.flags[1:]
-    outage.harvester.refusal = 503, "starting"
-    result = run(*words)
-    assert ("error: Harvester: starting\n" in result.err, "hint: " in result.err) == (True, False)
     outage.harvester.refusal = 403, "loadbalancers is forbidden"
     result = run(*words)
     assert (result.code, result.out) == (1, "")
-    hint = "the credential must be allowed to get, list, update and delete load balancers and list VMs"
-    assert result.err.endswith(f"error: Harvester: loadbalancers is forbidden\nharvester-ccm: hint: {hint}\n")
+    assert "error: Harvester: loadbalancers is forbidden\n" in result.err
     outage.expired("cloud-config")
     assert "A command takes it with --cloud-config. The running program finds it" in run(*words).err
-
-
-def test_missing_or_unusable_cloud_config(run: Runner, outage: Outage) -> None:
-    result = run("status", outage.flags[-1])
-    assert (result.code, result.out) == (2, "")
-    assert "error: --cloud-config is required" in result.err
-    assert "kubectl -n kube-system exec deploy/harvester-cloud-provider -- harvester-ccm" in result.err
-    assert "hint" not in run("status", "--nonsense", *outage.flags).err
-    result = run("status", outage.flags[-1], f"--cloud-config={outage.directory / 'none'}")
-    assert (result.code, "cannot use --cloud-config" in result.err) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        ("status extra", "expected no arguments, got extra"),
-        ("status --watch", "--watch needs a terminal"),
-        ("status --output=xml", "--output is 'xml'; expected one of: text, json, yaml"),
-    ],
-)
-def test_usage(run: Runner, outage: Outage, words: str, problem: str) -> None:
-    result = run(*words.split(), *outage.flags)
-    assert (result.code, result.out, problem in result.err) == (2, "", True)

@@ -18,7 +18,7 @@ RBAC_PAGE = (ROOT / "docs" / "reference" / "rbac.md").read_text(encoding="utf-8"
 TRANSCRIPTS = {
     file.stem: file.read_text(encoding="utf-8") for file in (ROOT / "tests" / "apiserver" / "transcripts").iterdir()
 }
-"""What ``tests/apiserver/test_commands_preflight.py`` compares with real runs."""
+"""Real runs, by ``tests/apiserver/test_commands_preflight.py``."""
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 import yaml
@@ -19,7 +18,6 @@ from harvester_ccm.names import (
 )
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
-from tests.worlds.offline import json_web_token
 
 MARK = {LB_OWNER: objects.CLUSTER_UID}
 ANNOUNCED = {"kube-vip.io/loadbalancerIPs": "10.0.0.7", "kube-vip.io/vipHost": "w1"}
@@ -33,9 +31,9 @@ def served(name: str = "web", annotations: Json | None = None) -> Json:
     return objects.service(name, address="10.0.0.7", finalizers=[SERVICE_FINALIZER], annotations=marks)
 
 
-def balancer(of: str = "shop/web", uid: str = objects.UID) -> Json:
+def balancer(of: str = "shop/web", uid: str = objects.UID, address: str = "10.0.0.7") -> Json:
     """Return the load balancer of that Service."""
-    return objects.balancer(address="10.0.0.7", annotations=MARK, of=of, uid=uid)
+    return objects.balancer(address=address, annotations=MARK, of=of, uid=uid)
 
 
 def ready_node() -> Json:
@@ -97,6 +95,10 @@ CASES: dict[str, tuple[list[Json], str]] = {
         [balancer(of="shop/gone", uid="9")],
         "LoadBalancer demo-shop-gone-2401289f Orphaned Orphaned Service shop/gone does not exist.",
     ),
+    "two with one address": (
+        [served(), balancer(), balancer("shop/new", "2"), objects.service("new", uid="2")],
+        "LoadBalancer demo-shop-new-7e139bfe Degraded AddressNotUnique Address 10.0.0.7 of IP pool 'lan' is also",
+    ),
     "of another cluster": ([objects.balancer(of="shop/gone", uid="9", annotations={LB_OWNER: "another"})], ""),
     "node": ([ready_node(), objects.machine(), INSTANCE], ""),
     "node without its VM": ([ready_node()], "Node w1 Degraded VMNotFound No VM in namespace vms"),
@@ -127,7 +129,7 @@ def test_pending_and_blocked_are_listed_before_degraded(run: Runner, serve: Clus
     documents = [
         served(annotations={"cloudprovider.harvesterhci.io/ipamm": "dhcp"}),
         balancer(),
-        balancer(of="shop/gone", uid="9"),
+        balancer(of="shop/gone", uid="9", address="10.0.0.8"),
         *(objects.service(f"full-{n}", uid=f"{n}", finalizers=[SERVICE_FINALIZER]) for n in range(3)),
         *(objects.balancer(of=f"shop/full-{n}", uid=f"{n}", message=FULL, annotations=MARK) for n in range(3)),
         objects.service("wrong", uid="w", annotations=wrong),
@@ -166,20 +168,6 @@ def test_leader(run: Runner, serve: ClusterServer, seconds: float | None, holder
     assert f"Leader:           {leader}\n" in result.out
     assert "".join(problems(result.out)).startswith(line)
     assert result.code == bool(line)
-
-
-@pytest.mark.parametrize(
-    ("days", "line"),
-    [(60, ""), (3, "Harvester TokenExpires The token for harvester expires on "), (-3, "Harvester TokenExpired ")],
-)
-def test_token_that_expires(run: Runner, serve: ClusterServer, days: int, line: str) -> None:
-    flags = serve(objects.home(), objects.lease())
-    end = (datetime.now(UTC) + timedelta(days=days)).timestamp()
-    file = Path(next(one.partition("=")[2] for one in flags if one.startswith("--cloud-config")))
-    file.write_text(file.read_text().replace("token-of-a-test", json_web_token({"exp": int(end)})))
-    result = run("status", *flags)
-    assert "".join(problems(result.out)).startswith(line)
-    assert ("  OK, the token has EXPIRED" if days < 0 else "  OK, token expires in ") in result.out
 
 
 def test_json_and_yaml_are_the_document_of_the_text(run: Runner, serve: ClusterServer) -> None:

@@ -1,0 +1,105 @@
+"""The frame of every command: the flags of the controller in its container, and errors in a command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import structlog
+
+from harvester_ccm.cli import main
+from harvester_ccm.commands import call
+from harvester_ccm.commands.call import container_flags
+from harvester_ccm.plan.service.ownership import load_balancer_name
+from tests.unit.commands import objects
+from tests.unit.commands.conftest import ClusterServer, Runner
+
+PROGRAM = ("/opt/harvester-ccm/bin/python3", "/usr/bin/harvester-cloud-provider")
+DEMO = ["--cluster-name=demo"]
+LINES: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "image": ((*PROGRAM, "--cluster-name=demo"), DEMO),
+    "module": (("python3", "-m", "harvester_ccm", "--cluster-name", "demo"), DEMO),
+    "flags of the process": (("harvester-ccm", "--v=5", "--logging-format=json", "--cluster-name=demo"), DEMO),
+    "init process": (("tini", "--", "harvester-cloud-provider", "--cluster-name=demo"), DEMO),
+    "lists": (("harvester-ccm", "--former-cluster-name=a", "--former-cluster-name=b"), ["--former-cluster-name=a,b"]),
+    "no command line": ((), []),
+    "pause": (("/pause",), []),
+    "shell": (("/bin/sh", "-c", "harvester-cloud-provider --cluster-name=demo"), []),
+    "other program": (("harvester-cloud-controller-manager", "--cluster-name=demo"), []),
+    "command": ((*PROGRAM, "preflight", "--cluster-name=demo"), []),
+    "unknown flag": ((*PROGRAM, "--no-such-flag", "--cluster-name=demo"), []),
+}
+
+
+def process_1(directory: Path, words: tuple[str, ...]) -> Path:
+    """Return a directory like /proc, in which process 1 has this command line."""
+    (directory / "proc" / "1").mkdir(parents=True)
+    (directory / "proc" / "1" / "cmdline").write_bytes(b"".join(f"{word}\0".encode() for word in words))
+    return directory / "proc"
+
+
+@pytest.mark.parametrize(("words", "flags"), LINES.values(), ids=LINES.keys())
+def test_container_flags(tmp_path: Path, words: tuple[str, ...], flags: list[str]) -> None:
+    assert container_flags(process_1(tmp_path, words)) == flags
+    assert container_flags(tmp_path / "none") == []
+
+
+def test_command_in_the_pod_needs_no_flags(run: Runner, tmp_path: Path, serve: ClusterServer) -> None:
+    proc = process_1(tmp_path, (*PROGRAM, *serve(objects.service(), objects.home())))
+    result = run("explain", "svc/web", "-n", "shop", proc=proc)
+    assert result.err == ""
+    assert load_balancer_name("demo", "shop", "web", objects.UID) in result.out
+    result = run("explain", "svc/web", "-n", "shop", "--cluster-name=other", proc=proc)
+    assert load_balancer_name("other", "shop", "web", objects.UID) in result.out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("status extra", "unexpected arguments 'extra'"),
+        ("status --watch", "--watch needs a terminal"),
+        ("status --output=xml", "--output is 'xml'; expected text or json or yaml"),
+        ("preflight --secure-port=-1", "--secure-port is '-1'"),
+        ("preflight --nope", "unknown flag --nope"),
+        ("explain", "expected svc/NAME -n NAMESPACE or node/NAME, got nothing"),
+        ("explain pod", "expected svc/NAME -n NAMESPACE or node/NAME, got pod"),
+        ("explain shop/web", "expected svc/NAME -n NAMESPACE or node/NAME, got shop/web"),
+        ("explain svc shop web", "expected svc/NAME -n NAMESPACE or node/NAME, got svc shop web"),
+        ("explain svc a/b/c", "'a/b/c' is not the name of one Service"),
+        ("explain svc shop/web -n x", "'shop/web' is not the name of one Service"),
+        ("explain node/a/b", "'a/b' is not the name of one Node"),
+        ("explain service --namespac=x", "unknown flag --namespac; did you mean --namespace?"),
+        ("cleanup", "--cluster is required"),
+        ("completion", "no completion for ''; expected one of: bash, zsh, fish"),
+        ("completion tcsh", "no completion for 'tcsh'; expected one of: bash, zsh, fish"),
+    ],
+)
+def test_usage(run: Runner, words: str, problem: str) -> None:
+    result = run(*words.split(), "--cloud-config=/c")
+    assert (result.code, result.out) == (2, "")
+    assert problem in result.err
+    assert "In the pod of the controller, no flags are needed: kubectl" in result.err
+
+
+def test_cloud_config_is_required(run: Runner) -> None:
+    result = run("status")
+    assert (result.code, "error: --cloud-config is required" in result.err) == (2, True)
+    result = run("status", "--cloud-config=/none")
+    assert (result.code, "error: /none: No such file" in result.err) == (1, True)
+
+
+def test_unexpected_error_before_the_log_is_configured_shows_no_variables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = "value-of-a-variable"
+
+    def fail(*_words: object) -> None:
+        local = secret
+        raise KeyError(len(local))
+
+    structlog.reset_defaults()
+    monkeypatch.setattr(call, "container_flags", fail)
+    assert main(["harvester-ccm", "preflight"], {}) == 1
+    error = capsys.readouterr().err
+    assert "stopped by an unexpected error" in error
+    assert secret not in error
