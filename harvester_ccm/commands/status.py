@@ -86,8 +86,7 @@ async def _read(call: Call) -> Document:
         *_server_problems(error, guest, harvester),
         *services,
         *nodes,
-        *_shared_addresses(store),
-        *_orphans(store, settings),
+        *_load_balancers(store, settings),
     ]
     return {
         "cluster": settings.harvester.cluster_name,
@@ -157,24 +156,20 @@ def _services(store: ClusterStore, settings: Settings) -> Iterator[Line]:
             yield f"Service {one.metadata.key}", verdict
 
 
-def _shared_addresses(store: ClusterStore) -> Iterator[Line]:
-    """Yield the load balancers that have the same address of one IP pool."""
+def _load_balancers(store: ClusterStore, settings: Settings) -> Iterator[Line]:
+    """Yield load balancers that have the same address of one IP pool, and those of this cluster without a Service."""
     for one in store.load_balancers.all():
         found = store.load_balancers.by_index(BY_ADDRESS, one.allocated_ip)
         names = sorted(other.metadata.name for other in found if other.allocated_pool == one.allocated_pool)
+        title, is_managed = f"LoadBalancer {one.metadata.name}", SERVICE_CONTROLLER in settings.controllers
         if names[1:] and names[0] == one.metadata.name:
             text = f"Address {one.allocated_ip} of IP pool {one.allocated_pool!r} is also that of {some_of(names[1:])}"
             reason = Reason("AddressNotUnique", f"{text}. Delete one of their Services and create it again")
-            yield f"LoadBalancer {one.metadata.name}", Verdict(State.DEGRADED, reasons=(reason,))
-
-
-def _orphans(store: ClusterStore, settings: Settings) -> Iterator[Line]:
-    """Yield the load balancers of this cluster without a Service."""
-    for one in store.load_balancers.all() if SERVICE_CONTROLLER in settings.controllers else ():
-        if is_orphan(one, service_of(one, store.services), store.cluster):
+            yield title, Verdict(State.DEGRADED, reasons=(reason,))
+        if is_managed and is_orphan(one, service_of(one, store.services), store.cluster):
             why = deletion_obstacle(one, store.services, store.load_balancers) or ORPHANED
             reason = Reason("Orphaned", f"Service {made_for(one)} does not exist. {why[0].upper()}{why[1:]}")
-            yield f"LoadBalancer {one.metadata.name}", Verdict(State.ORPHANED, reasons=(reason,))
+            yield title, Verdict(State.ORPHANED, reasons=(reason,))
 
 
 def _counts(lines: Iterable[Line]) -> dict[str, int]:

@@ -53,7 +53,7 @@ Addresses:
 State:            Pending
 Reasons:
   REASON         MESSAGE
-  Uninitialized  The Node is initialized next
+  Uninitialized  The Node is initialized next; if not, see its Events
 Next writes:
   Request:        patch Node w1
   Diff:           + status.addresses: [{"type": "InternalIP", "address": "10.0.0.5"}, """
