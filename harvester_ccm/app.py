@@ -35,7 +35,7 @@ from harvester_ccm.errors import ClusterReplaced
 from harvester_ccm.kube.client import ApiClient, WriteFence
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.identity import GuestIdentity
-from harvester_ccm.kube.informer import Informer, Selection
+from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.kube.workqueue import WorkQueue
@@ -135,19 +135,18 @@ class Application:
         self._harvester = harvester
         host = socket.gethostname()
         self._recorder = EventRecorder(guest, host=host)
-        vms = Selection(namespace=harvester.namespace)
-        mapping = Selection(NAD_MAPPING_NAMESPACE, field_selector=f"metadata.name={NAD_MAPPING_NAME}")
+        namespace, mapping = harvester.namespace, f"metadata.name={NAD_MAPPING_NAME}"
         self._vms = VMCache(
             Informer(guest, NODES, indexes=NODE_INDEXES),
-            Informer(harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES),
-            Informer(harvester, INSTANCES, vms, indexes=VMI_INDEXES),
+            Informer(harvester, VIRTUAL_MACHINES, namespace=namespace, indexes=VM_INDEXES),
+            Informer(harvester, INSTANCES, namespace=namespace, indexes=VMI_INDEXES),
             ClusterIdentity.of(settings, harvester.namespace),
         )
         self._caches = ServiceCaches(
             services=Informer(guest, SERVICES, indexes={**SERVICE_INDEXES, VIRTUAL_IP: virtual_ips_of_service}),
-            load_balancers=follow_load_balancers(harvester, vms),
+            load_balancers=follow_load_balancers(harvester, namespace),
             vms=self._vms,
-            config_maps=Informer(guest, CONFIG_MAPS, mapping),
+            config_maps=Informer(guest, CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, field_selector=mapping),
         )
         self._addresses = VirtualAddresses(self._caches.services, self._caches.load_balancers)
         self._guest_caches = self._caches.services, self._vms.nodes

@@ -23,9 +23,6 @@ MAX_RETRY_AFTER: Final = 300.0
 class CCMError(Exception):
     """Base of all errors that this controller raises on purpose."""
 
-    request_id: str = ""
-    """``auditID`` of the failed request in the API server's audit log; empty if no single request failed. It is not
-    part of the message, because repeated messages are compared."""
     cluster: str = ""
     """Cluster of the API server, ``guest`` or ``harvester``; empty if there was none."""
     retry_after: float | None = None

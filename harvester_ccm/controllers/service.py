@@ -19,7 +19,7 @@ from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, NotServed, WriteReverted
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.informer import Informer, Selection
+from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue, loop_time, wall_time
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
@@ -113,14 +113,14 @@ class CreationGate:
             self._enqueue(next(iter(self._queue)))
 
 
-def follow_load_balancers(client: ApiClient, selection: Selection) -> Informer[LoadBalancer]:
+def follow_load_balancers(client: ApiClient, namespace: str) -> Informer[LoadBalancer]:
     """Return the informer of Harvester's load balancers, which logs an error while Harvester does not serve them.
 
     Harvester before 1.2 does not serve this version of the API. The informer keeps listing, so that the controller
     continues after an upgrade.
     """
     indexes = {**LOAD_BALANCER_INDEXES, VIRTUAL_IP: virtual_ips_of_load_balancer}
-    informer = Informer(client, LOAD_BALANCERS, selection, indexes=indexes)
+    informer = Informer(client, LOAD_BALANCERS, namespace=namespace, indexes=indexes)
 
     def report() -> None:
         if isinstance(informer.problem, NotServed):

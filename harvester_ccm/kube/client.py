@@ -5,16 +5,12 @@ decides. Every call has a time limit. ``Retry-After`` is carried in the error. A
 raises ``Gone`` if the version is too old, and ``WatchSilent`` if nothing arrived for too long.
 
 Every write passes the client's ``WriteFence``, unless the resource is not fenced: the Lease itself, Events and reviews.
-
-Every request carries an identifier in the header ``Audit-ID``, which the API server keeps as ``auditID`` in its audit
-log; errors carry it as ``request_id``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import secrets
 import ssl
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
@@ -253,16 +249,16 @@ class ApiClient:
         time in seconds without any line before the watch counts as dead.
         """
         query = {**params, "watch": "1", "allowWatchBookmarks": "true"}
-        path, request_id = resource.path(namespace), secrets.token_hex(8)
+        path = resource.path(namespace)
         try:
             async with asyncio.timeout(self._patience):
-                answer = await self._send("GET", path, query, None, request_id=request_id)
+                answer = await self._send("GET", path, query, None)
             async with answer as response:
                 yield WatchEvent("BOOKMARK", None, "")
                 async for line in _lines(response.content, silence):
                     yield self._event(resource, line)
         except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
-            raise self._unreachable(f"WATCH {path}", error, request_id, self._patience) from error
+            raise self._unreachable(f"WATCH {path}", error, self._patience) from error
 
     async def request(
         self,
@@ -305,17 +301,14 @@ class ApiClient:
         content_type: str,
         limit: float,
     ) -> bytes:
-        request_id = secrets.token_hex(8)
         try:
             async with (
                 asyncio.timeout(limit),
-                await self._send(
-                    method, path, params, data, request_id=request_id, content_type=content_type
-                ) as response,
+                await self._send(method, path, params, data, content_type=content_type) as response,
             ):
                 return await response.read()
         except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
-            raise self._unreachable(f"{method} {path}", error, request_id, limit) from error
+            raise self._unreachable(f"{method} {path}", error, limit) from error
 
     async def _send(
         self,
@@ -324,7 +317,6 @@ class ApiClient:
         params: Mapping[str, str] | None,
         data: bytes | None,
         *,
-        request_id: str,
         content_type: str = "",
     ) -> aiohttp.ClientResponse:
         """Return the open response of an accepted request; raise the API's error otherwise."""
@@ -335,9 +327,7 @@ class ApiClient:
                 # Connections keep the client certificate that they were opened with.
                 self._certificate = credentials.token.certificates
                 await self.close()
-            headers = {"Audit-ID": request_id}
-            if token:
-                headers["Authorization"] = f"Bearer {token}"
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
             if data is not None:
                 headers["Content-Type"] = content_type or "application/json"
             if self._session is None:
@@ -356,7 +346,7 @@ class ApiClient:
             if status < 300:
                 return response
             async with response:
-                raise await self._refusal(response, f"{method} {path}", request_id, token)
+                raise await self._refusal(response, f"{method} {path}", token)
         except Unauthorized:
             credentials.token.forget()
             raise
@@ -402,18 +392,18 @@ class ApiClient:
             log.warning("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))
             return Unread(name)
 
-    def _unreachable(self, request: str, error: Exception, request_id: str, limit: float) -> Unreachable:
+    def _unreachable(self, request: str, error: Exception, limit: float) -> Unreachable:
         kind, detail = connection_fault(error, limit=limit)
         if limit == WRITE_TIMEOUT and type(error) is TimeoutError:
             kind = NoResponse
-        log.debug("request failed", cluster=self.cluster, request=request, detail=detail, request_id=request_id)
+        log.debug("request failed", cluster=self.cluster, request=request, detail=detail)
         unreachable = kind(f"{self._credentials.server}: {detail} ({request})")
-        unreachable.request_id, unreachable.cluster = request_id, self.cluster
+        unreachable.cluster = self.cluster
         return unreachable
 
-    async def _refusal(self, response: aiohttp.ClientResponse, request: str, request_id: str, token: str) -> CCMError:
+    async def _refusal(self, response: aiohttp.ClientResponse, request: str, token: str) -> CCMError:
         status, body = response.status, await response.read()
-        log.debug("request refused", cluster=self.cluster, request=request, status=status, request_id=request_id)
+        log.debug("request refused", cluster=self.cluster, request=request, status=status)
         error: CCMError = error_from_response(
             status=status, body=body, request=request, retry_after=response.headers.get("Retry-After")
         )
@@ -428,7 +418,7 @@ class ApiClient:
                 credential=credential_text(token, self._credentials.origin, datetime.now(UTC)),
                 remedy=credential_hint(self.cluster, token_account(token)),
             )
-        error.request_id, error.cluster = request_id, self.cluster
+        error.cluster = self.cluster
         return error
 
 

@@ -137,5 +137,5 @@ class EventRecorder:
                 await retrying(self._client.create, EVENTS, body, namespace=namespace)
         except CCMError as error:
             self.dropped += 1
-            log.debug("event not written", reason=body["reason"], error=str(error), request_id=error.request_id)
+            log.debug("event not written", reason=body["reason"], error=str(error))
         self._current = None

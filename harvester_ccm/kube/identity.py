@@ -44,7 +44,7 @@ class GuestIdentity:
                     )
                 except CCMError as error:
                     if attempt.retry_state.attempt_number == 1:
-                        log.warning("kube-system namespace not read", error=str(error), request_id=error.request_id)
+                        log.warning("kube-system namespace not read", error=str(error))
                     raise
         return self.uid
 

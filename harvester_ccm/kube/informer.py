@@ -23,7 +23,6 @@ from contextlib import aclosing, suppress
 from typing import Final
 
 import structlog
-from msgspec import Struct
 
 from harvester_ccm.errors import CCMError, Forbidden, Gone, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.client import ApiClient
@@ -48,17 +47,6 @@ BACKOFF_GROWTH: Final = 1.08
 log = structlog.get_logger(__name__)
 
 
-class Selection(Struct, frozen=True):
-    """The part of a collection that an informer follows."""
-
-    namespace: str | None = None
-    field_selector: str = ""
-
-    def params(self) -> dict[str, str]:
-        """Return the query parameters of the selection."""
-        return {"fieldSelector": self.field_selector} if self.field_selector else {}
-
-
 class Informer(Store[ObjectT]):
     """A store that follows one collection while ``run`` is running."""
 
@@ -66,14 +54,16 @@ class Informer(Store[ObjectT]):
         self,
         client: ApiClient,
         resource: Resource[ObjectT],
-        selection: Selection | None = None,
         *,
+        namespace: str | None = None,
+        field_selector: str = "",
         indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None,
     ) -> None:
         super().__init__(indexes=indexes)
         self._client = client
         self.resource = resource
-        self._selection = selection or Selection()
+        self._namespace = namespace
+        self._params = {"fieldSelector": field_selector} if field_selector else {}
         self._state_callbacks: list[Callable[[], None]] = []
         self._failures = 0
         """Errors in a row since the last working watch."""
@@ -146,9 +136,7 @@ class Informer(Store[ObjectT]):
 
     async def _list(self) -> str:
         """Replace the store; return the resource version of the list."""
-        page = await self._client.list(
-            self.resource, namespace=self._selection.namespace, params=self._selection.params()
-        )
+        page = await self._client.list(self.resource, namespace=self._namespace, params=self._params)
         self.last_contact = loop_time()
         self._replace_all(page)
         self._set_problem(None)
@@ -170,13 +158,11 @@ class Informer(Store[ObjectT]):
     async def _watch(self, version: str) -> str:
         """Watch until a working watch ends; return the version to continue from. Raises CCMError if it did not work."""
         params = {
-            **self._selection.params(),
+            **self._params,
             "resourceVersion": version,
             "timeoutSeconds": str(int(random.uniform(*WATCH_SECONDS))),
         }
-        watch = self._client.watch(
-            self.resource, namespace=self._selection.namespace, params=params, silence=SILENCE_SECONDS
-        )
+        watch = self._client.watch(self.resource, namespace=self._namespace, params=params, silence=SILENCE_SECONDS)
         accepted_at, end = math.inf, Unreachable("the watch ended at once")
         try:
             async with aclosing(watch) as events:
@@ -238,7 +224,7 @@ class Informer(Store[ObjectT]):
         if problem is None:
             log.info("list and watch recovered", collection=self.name)
         else:
-            log.warning("list or watch failed", collection=self.name, error=str(problem), request_id=problem.request_id)
+            log.warning("list or watch failed", collection=self.name, error=str(problem))
         self._state_changed()
 
     def _state_changed(self) -> None:

@@ -301,7 +301,6 @@ class WorkQueue:
                 key=key,
                 error=str(error),
                 retry_in=round(delay, 1),
-                request_id=getattr(error, "request_id", ""),
             )
         self.enqueue_after(key, delay)
 

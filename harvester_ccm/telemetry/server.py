@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Final, cast
@@ -89,11 +89,13 @@ def _application(
     open_paths: frozenset[str], health: HealthRegistry, telemetry: Telemetry, reviewer: AccessReviewer
 ) -> web.Application:
     """Return the endpoints, with the access check in front of them."""
+    prefixes = tuple(one[:-1] for one in open_paths if one.endswith("*"))
 
     @web.middleware
     async def check_access(request: web.Request, handler: Handler) -> web.StreamResponse:
+        is_open = request.path in open_paths or request.path.startswith(prefixes)
         try:
-            if request.match_info.http_exception is None and not is_open(request.path, open_paths):
+            if request.match_info.http_exception is None and not is_open:
                 await reviewer.check(request.headers.get("Authorization", ""), request.path)
             return await handler(request)
         except web.HTTPException:
@@ -124,11 +126,6 @@ async def _finish(_request: web.Request, response: web.StreamResponse) -> None:
     """Add the headers of all responses, and close the connection after it."""
     response.headers.update(_HEADERS)
     response.force_close()
-
-
-def is_open(path: str, open_paths: Iterable[str]) -> bool:
-    """Return whether the path is served without an access check; a trailing ``*`` in an open path matches any rest."""
-    return any(path.startswith(one[:-1]) if one.endswith("*") else path == one for one in open_paths)
 
 
 async def _accept(listener: socket.socket, server: web.Server, certificate: ServingCertificate) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.informer import Informer, Selection
+from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from tests.worlds.background import running
 from tests.worlds.waiting import wait_for
@@ -27,8 +27,7 @@ class Follower:
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         self.namespace = namespace
-        chosen = Selection(namespace=namespace)
-        self.informer = Informer(client, CONFIG_MAPS, chosen, indexes={"word": words})
+        self.informer = Informer(client, CONFIG_MAPS, namespace=namespace, indexes={"word": words})
         self.changes: list[tuple[str, Data, Data]] = []
         """Name, data before and data after of every change."""
         self.states: list[str] = []

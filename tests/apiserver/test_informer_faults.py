@@ -15,7 +15,7 @@ from devenv.restclient import Json
 from harvester_ccm.errors import ConnectionRefused, Forbidden, Gone, Unauthorized, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
-from harvester_ccm.kube.informer import Informer, Selection
+from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS
 from tests.apiserver.follower import Follower
 from tests.conftest import bind
@@ -218,7 +218,7 @@ async def test_server_with_older_versions_replaces_the_cache(
     for number in range(max(0, latest_version(older) + 10 - latest_version(newer))):
         newer.apply(config_map(f"filler-{number}"))
     await client.use(credentials[0])
-    informer = Informer(client, CONFIG_MAPS, Selection(namespace="default"))
+    informer = Informer(client, CONFIG_MAPS, namespace="default")
     async with running(informer.run()):
         await wait_for(lambda: informer.get(f"default/only-{newer.name}"))
         await client.use(credentials[1])

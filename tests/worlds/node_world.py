@@ -24,7 +24,7 @@ from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import NodeWrites, VMCache
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE, GuestIdentity
-from harvester_ccm.kube.informer import Informer, Selection
+from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.names import UNINITIALIZED_TAINT
@@ -76,15 +76,14 @@ class NodeWorld:
         """What writes to the guest go through; open unless a test shuts it."""
         self.guest = MemoryClient(self.guest_server, cluster="guest")
         self.harvester = MemoryClient(self.harvester_server, cluster="harvester", namespace=NAMESPACE)
-        vms = Selection(NAMESPACE)
         self.nodes = Informer(self.guest, NODES, indexes=NODE_INDEXES)
-        self.machines = Informer(self.harvester, VIRTUAL_MACHINES, vms, indexes=VM_INDEXES)
-        self.instances = Informer(self.harvester, INSTANCES, vms, indexes=VMI_INDEXES)
+        self.machines = Informer(self.harvester, VIRTUAL_MACHINES, namespace=NAMESPACE, indexes=VM_INDEXES)
+        self.instances = Informer(self.harvester, INSTANCES, namespace=NAMESPACE, indexes=VMI_INDEXES)
         self.services = Informer(self.guest, SERVICES, indexes={VIRTUAL_IP: virtual_ips_of_service})
         self.load_balancers = Informer(
-            self.harvester, LOAD_BALANCERS, vms, indexes={VIRTUAL_IP: virtual_ips_of_load_balancer}
+            self.harvester, LOAD_BALANCERS, namespace=NAMESPACE, indexes={VIRTUAL_IP: virtual_ips_of_load_balancer}
         )
-        self.config_maps = Informer(self.guest, CONFIG_MAPS, Selection("kube-system"))
+        self.config_maps = Informer(self.guest, CONFIG_MAPS, namespace="kube-system")
         self.recorder = EventRecorder(self.guest, host="test")
         self.vms = VMCache(self.nodes, self.machines, self.instances, ClusterIdentity(cluster, NAMESPACE))
         self.virtual_addresses = VirtualAddresses(self.services, self.load_balancers)
