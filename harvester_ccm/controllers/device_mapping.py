@@ -10,16 +10,15 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.controllers.field_conflict import MAPPING_CONFLICT
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.workqueue import WorkQueue, WriteRateLimiter, loop_time
+from harvester_ccm.kube.workqueue import WRITE_LIMIT, WorkQueue, WriteRateLimiter, loop_time
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
-from harvester_ccm.model.outcome import Done, Outcome, Wait
-from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
+from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NodeReason
 from harvester_ccm.plan.node.device_mapping import new_config_map, plan_device_mapping
 from harvester_ccm.plan.node.vms import own_vmis
 
@@ -31,6 +30,12 @@ COALESCE_SECONDS: Final = 1.0
 DENIED_RETRY_SECONDS: Final = 600.0
 """Interval between two attempts to write while RBAC, a quota or an admission webhook denies it."""
 _DOCUMENTS: Final = CONFIG_MAPS.whole()
+MAPPING_CONFLICT: Final = EventMessage(
+    "Warning",
+    NodeReason.FIELD_CONFLICT,
+    f"Changes of this ConfigMap are delayed: {WRITE_LIMIT}. Another program, for example a GitOps tool, deletes or "
+    "overwrites it. Have that program ignore the ConfigMap",
+)
 
 log = structlog.get_logger(__name__)
 

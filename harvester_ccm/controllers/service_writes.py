@@ -7,7 +7,6 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.controllers.field_conflict import SERVICE_CONFLICT
 from harvester_ccm.errors import (
     AdmissionDenied,
     AlreadyExists,
@@ -22,9 +21,11 @@ from harvester_ccm.errors import (
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.workqueue import WriteRateLimiter
+from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service, ServiceCondition
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch
 from harvester_ccm.plan.service.load_balancer import changed_document, described
 from harvester_ccm.plan.service.scope import was_secondary
@@ -44,6 +45,15 @@ from harvester_ccm.plan.service.writes import (
 
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
+SERVICE_CONFLICT: Final = EventMessage(
+    "Warning",
+    Reason.FIELD_CONFLICT,
+    f"Changes of this Service and its load balancer are delayed: {WRITE_LIMIT}. Another controller probably overwrites "
+    "the same fields. Typical causes: K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles this "
+    "Service (set spec.loadBalancerClass), a GitOps tool reverts its annotations, two clusters have the same "
+    "--cluster-name, or its type or workload type changes again and again",
+)
+
 log = structlog.get_logger(__name__)
 
 

@@ -7,18 +7,27 @@ with it. Changes that no plan reads (versions, heartbeats) enqueue nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
-from harvester_ccm.controllers.field_conflict import NODE_CONFLICT
 from harvester_ccm.errors import Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.workqueue import WriteRateLimiter
+from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import NodeReason
 from harvester_ccm.plan.node.patch import NodeRequest
 from harvester_ccm.plan.node.vms import IDENTITY, identity, vm_identities, vmi_identities, vms_of
 
+NODE_CONFLICT: Final = EventMessage(
+    "Warning",
+    NodeReason.FIELD_CONFLICT,
+    f"Changes of this Node are delayed: {WRITE_LIMIT}. Another controller probably overwrites the same fields. Typical "
+    "causes: a second cloud controller manager (start K3s with --disable-cloud-controller), a kubelet without "
+    "--cloud-provider=external, or a tool that manages labels or taints of Nodes",
+)
 NodeWake = Callable[[str], None]
 """Called with the name of a Node that must be reconciled."""
 

@@ -39,6 +39,10 @@ WRITE_BURST: Final = 20
 """Maximum number of writes for one object without a pause; a Service takes four from its creation to its address."""
 WRITE_INTERVAL_SECONDS: Final = 30.0
 """Time between two writes for an object whose burst is used up."""
+WRITE_LIMIT: Final = (
+    f"after {WRITE_BURST} writes in a short time, only one every {WRITE_INTERVAL_SECONDS:.0f} s is sent"
+)
+"""The limit in words, for Events."""
 MAX_OBJECTS: Final = 4096
 """Maximum number of objects with a token bucket."""
 CONFLICT_DELAY_SECONDS: Final = 0.02

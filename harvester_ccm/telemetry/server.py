@@ -16,7 +16,6 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from http import HTTPStatus
 from typing import Final, cast
 
 import structlog
@@ -113,7 +112,7 @@ def _application(
         # /healthz is the liveness probe of older charts: it must not fail because Harvester is unavailable.
         results = health.results(LIVE if endpoint == "healthz" else endpoint)
         passed, text = summary(endpoint, results, verbose="verbose" in request.query)
-        return web.Response(status=HTTPStatus.OK if passed else HTTPStatus.INTERNAL_SERVER_ERROR, text=text)
+        return web.Response(status=200 if passed else 500, text=text)
 
     application = web.Application(middlewares=[check_access])
     application.on_response_prepare.append(_finish)
@@ -154,10 +153,7 @@ async def _shake_hands(accepted: socket.socket, server: web.Server, certificate:
     loop = asyncio.get_running_loop()
     try:
         await loop.connect_accepted_socket(
-            server,
-            accepted,
-            ssl=certificate.context,
-            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_SECONDS,
+            server, accepted, ssl=certificate.context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_SECONDS
         )
     except Exception as error:  # no client can stop the server
         log.debug("TLS handshake failed", error=str(error))

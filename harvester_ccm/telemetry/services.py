@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Final
 
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import Node, Service
@@ -19,16 +18,10 @@ from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.scope import wants_load_balancer
 from harvester_ccm.telemetry.metrics import Labels, Telemetry, snake_case
 
-SERVICE_QUEUE: Final = "service"
-NODE_QUEUE: Final = "node"
-"""Names of the queues of Services, as in the framework, and of Nodes."""
-STATES: Final = ("ready", "pending", "unhealthy", "deleting", "orphan")
-"""States of a load balancer."""
-
 
 def measure_services(telemetry: Telemetry, services: Informer[Service], cluster: ClusterIdentity) -> None:
     """Show Services that wait, by reason, and measure how long each waits for its address."""
-    metrics, queue = telemetry.metrics, telemetry.queue(SERVICE_QUEUE)
+    metrics, queue = telemetry.metrics, telemetry.queue("service")
     pending_since: dict[str, float] = {}
 
     def changed(old: Service | None, new: Service | None) -> None:
@@ -65,18 +58,20 @@ def measure_load_balancers(
     """Show the load balancers of this cluster by state."""
 
     def read() -> None:
-        states: Counter[Labels] = Counter({(state, "pool", "cluster"): 0 for state in STATES})
+        states: Counter[Labels] = Counter(
+            {(state, "pool", "cluster"): 0 for state in ("ready", "pending", "unhealthy", "deleting", "orphan")}
+        )
         for one in load_balancers.all():
             if one.metadata.label(LB_CLUSTER) == cluster.name:
                 is_orphan = services.synced and services.get(service_key(one)) is None
-                state = "orphan" if is_orphan else state_of(one)
+                state = "orphan" if is_orphan else _state_of(one)
                 states[state, one.spec.ipam or "pool", one.spec.workload_type or "vm"] += 1
         telemetry.show(telemetry.metrics.load_balancers, states)
 
     telemetry.before_scrape(read)
 
 
-def state_of(load_balancer: LoadBalancer) -> str:
+def _state_of(load_balancer: LoadBalancer) -> str:
     """Return the state of a load balancer whose Service exists."""
     if load_balancer.metadata.deleting:
         return "deleting"
@@ -88,7 +83,7 @@ def state_of(load_balancer: LoadBalancer) -> str:
 
 def measure_nodes(telemetry: Telemetry, nodes: Informer[Node]) -> None:
     """Show Nodes that are not initialized, by reason, and measure the age of each when it is initialized."""
-    metrics, queue = telemetry.metrics, telemetry.queue(NODE_QUEUE)
+    metrics, queue = telemetry.metrics, telemetry.queue("node")
 
     def changed(old: Node | None, new: Node | None) -> None:
         created = new.metadata.created if new is not None and not uninitialized_taints(new) else None
