@@ -113,7 +113,9 @@ class NodeWrites:
             self._recorder.emit(NODES, node, NODE_CONFLICT, component=component)
             return delay
         try:
-            answer = await self._guest.merge_patch(NODES, request.name, request.body, subresource=request.subresource)
+            answer = await self._guest.merge_patch(
+                NODES, node.metadata.name, request.body, subresource=request.subresource
+            )
         except NotFound as error:
             # The watch delivers the deletion.
             raise Conflict(error.answer) from error

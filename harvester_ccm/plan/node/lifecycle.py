@@ -198,4 +198,4 @@ def _shutdown_request(node: Node, state: Power) -> NodeRequest | None:
     if state is Power.UNKNOWN or is_tainted is (state is Power.OFF):
         return None
     taints = (*others, _SHUTDOWN) if state is Power.OFF else others
-    return NodeRequest(node.metadata.name, taints_body(node, taints))
+    return NodeRequest(taints_body(node, taints))

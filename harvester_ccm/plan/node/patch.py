@@ -36,7 +36,6 @@ _BETA: Final[Mapping[str, str]] = {ZONE: ZONE_BETA, REGION: REGION_BETA, INSTANC
 class NodeRequest(Struct, frozen=True):
     """A merge patch of a Node."""
 
-    name: str
     body: Mapping[str, object]
     subresource: Literal["status"] | None = None
 
@@ -46,7 +45,7 @@ def addresses_request(node: Node, addresses: Sequence[NodeAddress]) -> NodeReque
     if Counter(addresses) == Counter(node.status.addresses):
         return None
     status = {"addresses": [msgspec.to_builtins(address) for address in addresses]}
-    return NodeRequest(node.metadata.name, {"metadata": {"uid": node.metadata.uid}, "status": status}, "status")
+    return NodeRequest({"metadata": {"uid": node.metadata.uid}, "status": status}, "status")
 
 
 def metadata_request(
@@ -67,7 +66,7 @@ def metadata_request(
     body["metadata"] |= {key: values for key, values in changes.items() if values}
     if provider_id:
         body.setdefault("spec", {})["providerID"] = provider_id
-    return NodeRequest(node.metadata.name, body)
+    return NodeRequest(body)
 
 
 def topology_labels(

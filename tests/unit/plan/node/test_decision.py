@@ -64,7 +64,7 @@ def test_new_node_is_initialized_by_two_writes() -> None:
     first = planned(NEW)
     addresses = [{"type": one.type, "address": one.address} for one in READY.status.addresses]
     body: dict[str, object] = {"metadata": {"uid": "node-uid"}, "status": {"addresses": addresses}}
-    assert (first.request, first.emitted) == (NodeRequest("w1", body, "status"), ())
+    assert (first.request, first.emitted) == (NodeRequest(body, "status"), ())
     target = patched(NEW, body)
     second = planned(target)
     metadata = {
@@ -74,7 +74,7 @@ def test_new_node_is_initialized_by_two_writes() -> None:
         "annotations": RECORD,
     }
     spec = {"taints": [OTHER_TAINT], "providerID": "harvester://uid-w1"}
-    assert second.request == NodeRequest("w1", {"metadata": metadata, "spec": spec})
+    assert second.request == NodeRequest({"metadata": metadata, "spec": spec})
     assert [event.reason for event in second.emitted] == ["Synced"]
     assert second.request is not None
     assert outline(planned(patched(target, second.request.body))) == ""
