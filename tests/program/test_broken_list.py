@@ -14,7 +14,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_SERVICE_NAME, SERVICE_FINALIZER
 from tests.worlds.builders import CLUSTER
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, refused
+from tests.worlds.memory_server import Call, page, refused
 from tests.worlds.program_world import Harvester, Program, guest_server
 
 NOT_CONVERTED = refused(
@@ -95,12 +95,12 @@ async def test_a_load_balancer_that_cannot_be_decoded_counts_as_present() -> Non
 async def test_harvester_before_1_2_is_logged_once_and_listed_after_its_upgrade() -> None:
     harvester = Harvester()
     program = Program(guest_server(), harvester, "demo")
-    harvester.unserved = frozenset({LOAD_BALANCERS.api_version})
+    harvester.fault = lambda call: page() if LOAD_BALANCERS.plural in call.path else None
     with capture_logs() as logs:
         async with program.live():
             program.create("web")
             await asyncio.sleep(600)
-            harvester.unserved = frozenset()
+            harvester.fault = None
             await asyncio.sleep(120)
             assert program.address()
     (detail,) = [entry["detail"] for entry in logs if entry["log_level"] == "error"]

@@ -27,7 +27,7 @@ CONFLICT = "LoadBalancerOwnershipConflict"
 
 
 async def with_addresses(harvester: Harvester, program: Program, *names: str) -> dict[str, str]:
-    """Run the program until Services have addresses, and return those."""
+    """Run it until its Services have addresses, and return those."""
     program.create(*names)
     async with program.live():
         await asyncio.sleep(10)
@@ -68,22 +68,19 @@ async def test_two_clones_with_their_own_load_balancers_ignore_each_other() -> N
 
 
 @pytest.mark.parametrize("names", [("one", "other"), ("demo", "demo")], ids=["two names", "one name"])
-def test_clusters_of_one_namespace_ignore_each_other(names: tuple[str, str]) -> None:
-    @jumping_time
-    async def scene() -> None:
-        harvester = Harvester()
-        one, other = (Program(guest_server(f"uid-of-{number}"), harvester, name) for number, name in enumerate(names))
-        with capture_logs() as logs:
-            async with one.live(), other.live():
-                await asyncio.sleep(120.0)
-                one.put(service("web", uid="web-of-one"))
-                other.put(service("api", uid="api-of-other"))
-                await asyncio.sleep(60.0)
-                assert len(harvester.items(LOAD_BALANCERS)) == 2
-                assert one.reasons() == other.reasons() == []
-        assert [line for line in logs if line["log_level"] in {"warning", "error"}] == []
-
-    scene()
+@jumping_time
+async def test_clusters_of_one_namespace_ignore_each_other(names: tuple[str, str]) -> None:
+    harvester = Harvester()
+    one, other = (Program(guest_server(f"uid-of-{number}"), harvester, name) for number, name in enumerate(names))
+    with capture_logs() as logs:
+        async with one.live(), other.live():
+            await asyncio.sleep(120.0)
+            one.put(service("web", uid="web-of-one"))
+            other.put(service("api", uid="api-of-other"))
+            await asyncio.sleep(60.0)
+            assert len(harvester.items(LOAD_BALANCERS)) == 2
+            assert one.reasons() == other.reasons() == []
+    assert [line for line in logs if line["log_level"] in {"warning", "error"}] == []
 
 
 @jumping_time
@@ -192,7 +189,7 @@ async def test_changed_cluster_label_or_owner_annotation_stops_the_writes() -> N
 
 
 def redirect(program: Program, server: MemoryServer) -> None:
-    """Redirect the program to another cluster, which does not know the watched versions."""
+    """Redirect requests to another cluster, which does not have the watched versions."""
     before = program.guest
     program.guest = program.client.server = server
 
@@ -205,24 +202,21 @@ def redirect(program: Program, server: MemoryServer) -> None:
 
 @pytest.mark.parametrize("versions", [0, 100_000], ids=["older versions", "newer versions"])
 @pytest.mark.guarantee("Objects of other clusters and clones never change")
-def test_nothing_is_deleted_when_another_cluster_responds(versions: int) -> None:
-    @jumping_time
-    async def run() -> None:
-        harvester = Harvester()
-        prod = Program(guest_server(), harvester, "prod")
-        await with_addresses(harvester, prod, *(f"web-{number}" for number in range(5)))
-        other = guest_server("another")
-        other.version = versions
-        async with prod.live():
-            await asyncio.sleep(60)
-            harvester.calls.clear()
-            redirect(prod, other)
-            await asyncio.sleep(60)
-            assert prod.exit_code == 1
-        assert destructive(harvester.calls) == []
-        assert [call for call in other.calls if call.is_write] == []
-
-    run()
+@jumping_time
+async def test_nothing_is_deleted_when_another_cluster_responds(versions: int) -> None:
+    harvester = Harvester()
+    prod = Program(guest_server(), harvester, "prod")
+    await with_addresses(harvester, prod, *(f"web-{number}" for number in range(5)))
+    other = guest_server("another")
+    other.version = versions
+    async with prod.live():
+        await asyncio.sleep(60)
+        harvester.calls.clear()
+        redirect(prod, other)
+        await asyncio.sleep(60)
+        assert prod.exit_code == 1
+    assert destructive(harvester.calls) == []
+    assert [call for call in other.calls if call.is_write] == []
 
 
 @jumping_time

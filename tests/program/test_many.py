@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Callable
 from typing import Final
 
 import pytest
 
 from harvester_ccm.controllers.service import ServiceController
-from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Outcome
+from harvester_ccm.names import KUBE_VIP_ADDRESSES
 from harvester_ccm.plan.service.ownership import name_for
-from tests.worlds.builders import CLUSTER
+from tests.worlds.builders import CLUSTER, allocated, served
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, document_of
 from tests.worlds.program_world import Harvester, Program, guest_server
@@ -30,33 +28,17 @@ SLOW: Final = 0.3
 LATE: Final = {"services": "/services", "load balancers": "/loadbalancers", "leadership": "/namespaces/kube-system"}
 
 
-async def with_addresses(count: int) -> tuple[Program, Harvester]:
-    """Return a program that does not run yet, and its Harvester, with this number of Services with addresses."""
-    first = Harvester()
-    model = Program(guest_server(), first, "demo")
-    model.create("model")
-    async with model.live():
-        await wait_for(lambda: model.address("model"), 60)
-        await asyncio.sleep(1)
-    (balancer,) = first.items(LOAD_BALANCERS)
-    service, address = document_of(model.service("model")), model.address("model")
-    harvester = Harvester()
-    program = Program(guest_server(), harvester, "demo", f"--concurrent-service-syncs={WORKERS}")
+def with_addresses(count: int) -> Program:
+    """Return a program whose cluster has this number of Services with addresses."""
+    program = Program(guest_server(), Harvester(), CLUSTER.name, f"--concurrent-service-syncs={WORKERS}")
     for number in range(count):
-        name, own = f"s{number:04}", f"10.9.{number // 250}.{number % 250 + 1}"
-        changed = {"uid-of-model": f"uid-of-{name}", "shop/model": f"shop/{name}", '"model"': f'"{name}"', address: own}
-        one = json.loads(_replaced(json.dumps(service), changed))
-        program.guest.put(SERVICES, one)
-        changed[balancer["metadata"]["name"]] = name_for(SERVICES.decode(json.dumps(one).encode()), CLUSTER)
-        changed[balancer["metadata"]["uid"]] = f"lb-{name}"
-        harvester.put(LOAD_BALANCERS, json.loads(_replaced(json.dumps(balancer), changed)))
-    return program, harvester
-
-
-def _replaced(text: str, changes: dict[str, str]) -> str:
-    for old, new in changes.items():
-        text = text.replace(old, new)
-    return text
+        address = f"10.9.{number // 250}.{number % 250 + 1}"
+        annotations = {KUBE_VIP_ADDRESSES: address}
+        one = served(f"s{number:04}", uid=f"uid-{number}", address=address, annotations=annotations)
+        program.put(one)
+        found = allocated(one, name_for(one, CLUSTER), uid=f"lb-{number}", ip=address, address=address)
+        program.harvester.put(LOAD_BALANCERS, document_of(found))
+    return program
 
 
 def observe_reconciles(monkeypatch: pytest.MonkeyPatch, observe: Callable[[str], None]) -> None:
@@ -80,7 +62,7 @@ def test_service_without_an_address_is_reconciled_before_those_that_have_one(
 
     @jumping_time
     async def scene() -> None:
-        program, harvester = await with_addresses(MANY)
+        program = with_addresses(MANY)
 
         def arrived(call: Call) -> None:
             if call.verb == "GET" and call.path.endswith(late):
@@ -92,7 +74,7 @@ def test_service_without_an_address_is_reconciled_before_those_that_have_one(
                 program.create("meanwhile")
                 came["meanwhile"] = len(reconciled)
 
-        for server in (program.guest, harvester):
+        for server in (program.guest, program.harvester):
             server.delay = lambda call: SLOW if call.verb == "GET" and call.path.endswith(late) else 0.002
             server.on_arrived = arrived
         program.create("waiting")
@@ -100,7 +82,7 @@ def test_service_without_an_address_is_reconciled_before_those_that_have_one(
         async with program.live():
             await wait_for(lambda: all(map(program.address, came)) and len(came) == 2, 60, what="addresses")
             assert [reconciled.count(f"shop/s{number:04}") for number in range(MANY)] == [1] * MANY
-        writes = (*harvester.writes(), *program.guest.writes("services"))
+        writes = (*program.harvester.writes(), *program.guest.writes("services"))
         assert not [one for one in writes if "s0" in one.rpartition("/")[2]]
 
     scene()

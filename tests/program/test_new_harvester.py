@@ -10,7 +10,7 @@ import pytest
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, PRIMARY_SERVICE
+from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, allocated, service
 from tests.worlds.clock import jumping_time
@@ -97,23 +97,6 @@ async def test_address_that_the_wrong_harvester_allocated_to_another_cluster_sta
 
 
 @jumping_time
-async def test_secondary_keeps_its_address_in_a_wrong_harvester() -> None:
-    guest, right = await home("web")
-    program = Program(guest, right, "demo")
-    program.put(service("share", uid="share", annotations={PRIMARY_SERVICE: "shop/web"}, ports=[{"port": 443}]))
-    async with program.live():
-        await asyncio.sleep(10)
-    assert program.address("share") == program.address("web") != ""
-    before, wrong = states(guest), Harvester()
-    guest.of("v1/events").clear()
-    lost = Program(guest, wrong, "demo")
-    async with lost.live():
-        await asyncio.sleep(HOUR)
-    assert (states(guest), wrong.writes()) == (before, [])
-    assert lost.reasons() == ["web: HarvesterMismatch"]
-
-
-@jumping_time
 async def test_service_can_be_deleted_during_a_mismatch() -> None:
     guest, _ = await home("web", "api")
     wrong = Harvester()
@@ -161,23 +144,6 @@ async def test_flag_declares_that_the_cluster_was_moved() -> None:
     assert len(harvester.of(LOAD_BALANCERS)) == 2
     assert {"api: RecreatingLoadBalancer", "web: RecreatingLoadBalancer"} <= set(moved.reasons())
     assert "HarvesterMismatch" not in str(moved.reasons())
-
-
-@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
-@jumping_time
-async def test_load_balancer_that_was_deleted_by_hand_is_recreated_at_once(running: bool) -> None:
-    guest, harvester = await home("web")
-    (key,) = harvester.of(LOAD_BALANCERS)
-    program = Program(guest, harvester, "demo")
-    if not running:
-        harvester.remove(LOAD_BALANCERS, key)
-    async with program.live():
-        await asyncio.sleep(0.1)
-        if running:
-            harvester.remove(LOAD_BALANCERS, key)
-        await asyncio.sleep(0.5)
-        assert key in harvester.of(LOAD_BALANCERS)
-        assert ready(program)
 
 
 @jumping_time

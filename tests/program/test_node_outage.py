@@ -1,8 +1,4 @@
-"""An hour without a usable Harvester, all Nodes not ready: nothing is lost, nothing is said twice, and then it goes on.
-
-On API servers in memory and a clock that jumps; the same faults are injected for seconds into real connections in
-the end-to-end tests.
-"""
+"""An hour without a usable Harvester, while no Node is Ready: no Node changes, and Events do not repeat."""
 
 from __future__ import annotations
 
@@ -23,43 +19,43 @@ from tests.worlds.node_world import VM, VMI, NodeWorld, initialised, machine
 
 HOUR = 3600.0
 QUARTER = 900.0
-"""Long enough for every pause to be as long as it gets, and for a deletion that nothing holds."""
-MOST_QUESTIONS = 100
-"""So often Harvester may be asked for one VM in an hour."""
-SHORT_PAUSES = 60
-"""So many tries it takes until the pauses of one of the three collections are as long as they get."""
+"""Longer than the longest backoff, and than a deletion takes that nothing blocks."""
+MAX_GETS = 100
+"""Maximum number of GET requests for one VM in an hour."""
+SHORT_INTERVALS = 60
+"""Lists and watches of a collection until its backoff has the maximum."""
 LATE = machine("late")
-"""Joins in the middle of it; its VM is seen afterwards."""
+"""Joins during the outage; its VM is created afterwards."""
 
 
 @pytest.fixture(scope="module")
 def seconds(thorough: bool) -> float:
-    """How long Harvester is not to be used."""
+    """Return the duration of the outage."""
     return HOUR if thorough else QUARTER
 
 
 @pytest.fixture(scope="module")
 def vms(thorough: bool) -> list[Machine]:
-    """The VMs of a cluster: as many as it takes for one to be lost in the crowd, where there is time for it."""
+    """Return the VMs of the cluster."""
     return [machine(f"w{number}", zone="zone-a") for number in range(10 if thorough else 4)]
 
 
 class Outage:
-    """Breaks Harvester and mends it."""
+    """Begins and ends an outage of Harvester."""
 
-    def __init__(self, error: CCMError | None, *, told: str = "HarvesterUnavailable") -> None:
-        """``told``: the Event on a Node that joins in the middle of it."""
+    def __init__(self, error: CCMError | None, *, event: str = "HarvesterUnavailable") -> None:
+        """``event``: the reason of the Event on a Node that joins during the outage."""
         self._error = error
-        self.told = told
+        self.event = event
 
     def begin(self, scene: NodeWorld) -> None:
-        """Every request fails from now on, running watches end."""
+        """Fail every request, and end the watches."""
         server = scene.harvester_server
         server.fault = self._fail
         server.break_watches()
 
     def end(self, scene: NodeWorld) -> None:
-        """All is well again."""
+        """End the outage."""
         scene.harvester_server.fault = None
 
     def _fail(self, _call: Call) -> CCMError | None:
@@ -67,7 +63,7 @@ class Outage:
 
 
 class Hanging(Outage):
-    """Connections stay open and nothing is answered."""
+    """Connections stay open without a response."""
 
     def begin(self, scene: NodeWorld) -> None:
         scene.harvester_server.hanging = True
@@ -78,10 +74,10 @@ class Hanging(Outage):
 
 
 class WrongNamespace(Outage):
-    """The credential works in a namespace without VMs: lists are empty, a VM is a plain 404."""
+    """The credential leads to a namespace without VMs: lists are empty, and a GET of a VM is a 404."""
 
     def __init__(self) -> None:
-        super().__init__(None, told="VMNotFound")
+        super().__init__(None, event="VMNotFound")
         self._hidden: dict[str, dict[str, Document]] = {}
         self._reset: set[str] = set()
 
@@ -96,7 +92,7 @@ class WrongNamespace(Outage):
         server.break_watches()
 
     def _fail(self, call: Call) -> CCMError | None:
-        """Every watch starts with a new list, once."""
+        """End every watch once, so that its collection is listed again."""
         if call.verb != "WATCH" or call.path not in self._reset:
             return None
         self._reset.remove(call.path)
@@ -109,8 +105,8 @@ class WrongNamespace(Outage):
                 scene.harvester_server.put(collection, document)
 
 
-class GoneForGood(WrongNamespace):
-    """The same, seen as deletions by a watch that goes on."""
+class Deleted(WrongNamespace):
+    """The VMs are deleted while they are watched."""
 
     def begin(self, scene: NodeWorld) -> None:
         server = scene.harvester_server
@@ -123,7 +119,7 @@ class GoneForGood(WrongNamespace):
 OUTAGES: dict[str, Callable[[], Outage]] = {
     "401": lambda: Outage(refused(401, "Unauthorized", "Unauthorized")),
     "403": lambda: Outage(
-        refused(403, "Forbidden", "virtualmachines.kubevirt.io is forbidden"), told="HarvesterForbidden"
+        refused(403, "Forbidden", "virtualmachines.kubevirt.io is forbidden"), event="HarvesterForbidden"
     ),
     "404 of the type": lambda: Outage(refused(404, "NotFound", "the server could not find the requested resource")),
     "404 of a proxy": lambda: Outage(refused(404, "", "404 page not found")),
@@ -132,13 +128,13 @@ OUTAGES: dict[str, Callable[[], Outage]] = {
     "timeouts": lambda: Outage(Unreachable("no answer within 10 s")),
     "hanging": lambda: Hanging(None),
     "wrong namespace": WrongNamespace,
-    "all VMs deleted": GoneForGood,
+    "all VMs deleted": Deleted,
 }
 
 
 @pytest.mark.parametrize("kind", OUTAGES)
-@pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted in it"])
-def test_an_hour_of_it(
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
+def test_outage_of_an_hour_changes_no_node(
     kind: str, restart: bool, vms: list[Machine], seconds: float, record_property: Callable[[str, object], None]
 ) -> None:
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
@@ -146,28 +142,28 @@ def test_an_hour_of_it(
     record_property("events", events.total())
     record_property("requests", requests)
     sys.stdout.write(f"{kind}, restarted: {restart}: Events {events}, {requests} requests to Harvester\n")
-    # Each right that is missing is told, and one may be granted again some moments before the other.
+    # Each missing permission is reported, and one can be granted before the other.
     again = events.get("HarvesterForbidden", 0) == 2
     events -= Counter(HarvesterForbidden=int(again))
     assert events == {**expected_events(kind, len(vms), restart=restart), "InternalIPChanged": 1}
 
 
 def expected_events(kind: str, count: int, *, restart: bool) -> dict[str, int]:
-    """Return how many Events of each reason all Nodes get, from the begin of the hour until all is well again."""
+    """Return the number of Events of each reason, from the begin of the outage until the recovery."""
     match kind:
         case "403":
             return {"HarvesterForbidden": 1, "Synced": 1}
         case "wrong namespace" | "all VMs deleted":
             return {"NodeDeletionBlocked": count, "VMNotFound": 1, "Synced": 1}
         case "hanging" if not restart:
-            # Nothing tells at first that the lists are old: a watch is given up after a time of silence.
+            # The lists are known to be stale once the watches time out.
             return {"VMNotFound": 1, "HarvesterUnavailable": 1, "Synced": 1}
         case _:
             return {"HarvesterUnavailable": 1, "Synced": 1}
 
 
 async def _hour(outage: Outage, vms: list[Machine], seconds: float, *, restart: bool) -> tuple[Counter[str], int]:
-    """Return how many Events of each reason were written and how many requests Harvester got."""
+    """Return the number of Events of each reason, and of requests to Harvester."""
     scene = NodeWorld()
     before = scene
     async with scene.live():
@@ -177,9 +173,9 @@ async def _hour(outage: Outage, vms: list[Machine], seconds: float, *, restart: 
         await initialised(scene, [vm.name for vm in vms])
         await asyncio.sleep(30)
         addresses = {vm.name: scene.addresses(vm.name) for vm in vms}
-        told = Counter(scene.told())
+        events = Counter(scene.told())
         if not restart:
-            await _suffer(scene, outage, vms, seconds)
+            await _pass_outage(scene, outage, vms, seconds)
     if restart:
         scene = NodeWorld()
         for side in ("guest", "harvester"):
@@ -188,7 +184,7 @@ async def _hour(outage: Outage, vms: list[Machine], seconds: float, *, restart: 
             getattr(scene, side).server = server
         outage.begin(scene)
         async with scene.live():
-            await _suffer(scene, outage, vms, seconds, begun=True)
+            await _pass_outage(scene, outage, vms, seconds, begun=True)
     assert scene.names() == {vm.name for vm in (*vms, LATE)}
     assert all(call.verb != "DELETE" for call in scene.guest_server.calls)
     assert {vm.name: scene.addresses(vm.name) for vm in vms} == {
@@ -199,12 +195,14 @@ async def _hour(outage: Outage, vms: list[Machine], seconds: float, *, restart: 
     start, end = scene.outage
     hour = [call for call in scene.harvester_server.calls if start <= call.at <= end]
     single = sum(bool(placed(call.path).name) for call in hour)
-    assert single < MOST_QUESTIONS * len(vms) * seconds / HOUR, "Harvester is not hammered with questions about VMs"
-    assert len(hour) - single < 3 * (seconds / MAX_BACKOFF_SECONDS + SHORT_PAUSES), "nor with lists and watches"
-    return Counter(scene.told()) - told, len(hour)
+    assert single < MAX_GETS * len(vms) * seconds / HOUR, "GET requests for VMs"
+    assert len(hour) - single < 3 * (seconds / MAX_BACKOFF_SECONDS + SHORT_INTERVALS), "lists and watches"
+    return Counter(scene.told()) - events, len(hour)
 
 
-async def _suffer(scene: NodeWorld, outage: Outage, vms: list[Machine], seconds: float, *, begun: bool = False) -> None:
+async def _pass_outage(
+    scene: NodeWorld, outage: Outage, vms: list[Machine], seconds: float, *, begun: bool = False
+) -> None:
     loop = asyncio.get_running_loop()
     start = loop.time()
     if not begun:
@@ -215,7 +213,7 @@ async def _suffer(scene: NodeWorld, outage: Outage, vms: list[Machine], seconds:
     scene.join(LATE.name, system_uuid=LATE.system_uuid)
     await asyncio.sleep(seconds - 60)
     assert scene.taints(LATE.name) == ["uninitialized"]
-    assert scene.told(LATE.name)[-1] == outage.told
+    assert scene.told(LATE.name)[-1] == outage.event
     scene.outage = (start, loop.time())
     outage.end(scene)
     for vm in vms:
@@ -229,7 +227,7 @@ async def _suffer(scene: NodeWorld, outage: Outage, vms: list[Machine], seconds:
 
 
 @jumping_time
-async def test_an_hour_in_which_harvester_shows_its_vms_now_and_then(vms: list[Machine]) -> None:
+async def test_vms_that_exist_only_now_and_then_delete_no_node(vms: list[Machine]) -> None:
     scene = NodeWorld()
     async with scene.live():
         for number, vm in enumerate(vms):
@@ -239,12 +237,12 @@ async def test_an_hour_in_which_harvester_shows_its_vms_now_and_then(vms: list[M
         for vm in vms:
             scene.say_ready(vm.name, "Unknown")
         for _ in range(10):
-            outage = GoneForGood()
+            outage = Deleted()
             outage.begin(scene)
             await asyncio.sleep(180)
             outage.end(scene)
             await asyncio.sleep(180)
         assert scene.names() == {vm.name for vm in vms}
         assert all(scene.taints(vm.name) == [] for vm in vms)
-        told = Counter(scene.told("w0"))
-    assert told == {"Synced": 1, "NodeDeletionBlocked": 1}, "one Event that counts its repetitions"
+        events = Counter(scene.told("w0"))
+    assert events == {"Synced": 1, "NodeDeletionBlocked": 1}, "one Event that counts its repetitions"

@@ -1,4 +1,4 @@
-"""Schedules of the whole program in memory: whatever happens in whatever order, and nothing but the seed decides."""
+"""Simulated schedules of events: their results, and that the seed alone determines them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tests.simulation.story import story_of
 ROOT: Final = Path(__file__).parents[2]
 GROUPS: Final = 10
 FEW, MANY = 2, 30
-"""Schedules of a group."""
+"""Schedules per group."""
 CLOSED: Final = Act(0.0, "open_pool", {"to_everybody": False})
 CREATED: Final = Act(0.0, "create", {"name": "a", "ports": ONE_PORT, "annotations": {}})
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
 @pytest.mark.guarantee("Deleting a Service leaves nothing in Harvester")
-def test_every_schedule_ends_in_what_is_asked_for(group: int, *, thorough: bool) -> None:
+def test_schedule_ends_in_the_desired_state(group: int, *, thorough: bool) -> None:
     for number in range(MANY if thorough else FEW):
         seed = str(group * MANY + number)
         assert play(seed).wrong == "", f"see it with: make soak SEED={seed}"
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_what_ended_wrong_once_does_not_again(name: str) -> None:
+def test_known_schedule_ends_in_the_desired_state(name: str) -> None:
     assert Schedule(KNOWN[name]).run().wrong == ""
 
 
@@ -45,8 +45,8 @@ def _closed_pool(seed: str, *acts: Act) -> Story:
     return Story(seed, 1, 0, (CLOSED, CREATED, *acts))
 
 
-def test_a_booking_that_nobody_could_see_may_stay() -> None:
-    """Harvester books in a pool that is opened while a deletion is under way that goes by its last word."""
+def test_allocation_that_could_not_be_seen_may_stay() -> None:
+    """Harvester allocates in a pool that is opened during a deletion that is based on its last response."""
     opened = Act(0.05, "open_pool", {"to_everybody": True})
     result = Schedule(_closed_pool("63723 2", Act(1.5, "delete", {"name": "a"}), opened)).run()
     assert result.wrong == ""
@@ -75,12 +75,12 @@ def test_a_booking_that_nobody_could_see_may_stay() -> None:
         ),
     ],
 )
-def test_address_that_harvester_forgets_by_itself_may_stay_allocated(acts: tuple[Act, ...]) -> None:
+def test_address_that_harvester_forgets_may_stay_allocated(acts: tuple[Act, ...]) -> None:
     results = (Schedule(Story(str(seed), 2, 0, acts)).run() for seed in range(100))
     assert next(result for result in results if result.met[FORGOTTEN]).wrong == ""
 
 
-def test_a_booking_that_asking_again_would_have_shown_may_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allocation_that_one_more_search_shows_may_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Act(1.5, "open_pool", {"to_everybody": True})
     story = _closed_pool("63723 1", opened, Act(0.6, "delete", {"name": "a"}))
     result = Schedule(story).run()
@@ -95,7 +95,7 @@ def test_a_booking_that_asking_again_would_have_shown_may_not_stay(monkeypatch: 
     assert "is booked for" in Schedule(story).run().wrong
 
 
-def test_a_schedule_comes_from_its_seed_alone() -> None:
+def test_seed_alone_determines_a_schedule() -> None:
     # Another process has other addresses in memory and another order of sets.
     code = "from tests.simulation.soak import play; print(*(play(str(seed)).digest for seed in range(3)))"
     found = [play(str(seed)).digest for seed in range(3)]

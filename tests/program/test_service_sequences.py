@@ -82,7 +82,7 @@ class World(Program):
         self.harvester.break_watches(AWAY)
 
     async def until_crash(self, writes: int) -> None:
-        """Run the program until it has sent this many writes; the response to the last one is lost."""
+        """Run it until it has sent this many writes; the response to the last one is lost."""
         task = asyncio.create_task(self.run())
         left = writes
 

@@ -97,7 +97,7 @@ async def test_service_that_changed_since_it_was_read_is_not_overwritten(stored:
         await asyncio.sleep(5)
         program.guest.lagging = True
         program.put(service())
-        lines, program.guest._untold = program.guest._untold, []
+        lines, program.guest._undelivered = program.guest._undelivered, []
         if stored == "finalizer":
             program.change(metadata={"finalizers": ["example.com/keep"]})
         else:

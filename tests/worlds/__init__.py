@@ -1,1 +1,1 @@
-"""What tests stand on: servers in memory, clocks, builders of objects."""
+"""Servers in memory, clocks and builders of objects for tests."""

@@ -1,4 +1,4 @@
-"""Small builders of API objects for tests: only what a case is about has to be said."""
+"""Builders of Services and load balancers with defaults for what a test does not specify."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def service(
     created: str | None = None,
     condition: bool = True,
 ) -> Service:
-    """Return a Service; ``ours`` adds our finalizer, ``address`` a status as kube-vip writes it.
+    """Return a Service; ``ours`` adds the finalizer, ``address`` a status as kube-vip writes it.
 
-    One with both has our ``condition`` as well: the Go provider writes none. ``status`` is ``status.loadBalancer``
-    where it is to be another one.
+    With both, it has this controller's condition, unless ``condition`` is False as with the Go provider. ``status`` is
+    another ``status.loadBalancer``.
     """
     document: dict[str, Any] = {
         "metadata": {
@@ -104,7 +104,7 @@ def load_balancer(
 ) -> LoadBalancer:
     """Return a LoadBalancer; ``message`` makes it not Ready, ``ip`` Ready with that allocation.
 
-    ``closed`` is a pool that is named in the place of an address.
+    ``closed`` is a pool that is blocked.
     """
     document: dict[str, Any] = {
         "metadata": {
@@ -161,7 +161,7 @@ def marked(
     labels: Mapping[str, str] | None = None,
     **more: Any,
 ) -> LoadBalancer:
-    """Return a load balancer as this program keeps it for a Service (``service()``): nothing of it has to change."""
+    """Return a load balancer that this controller created for a Service, without an address."""
     owner = of if of is not None else service()
     own_labels = {
         LB_CLUSTER: CLUSTER.name,
@@ -180,14 +180,14 @@ def marked(
 
 
 def allocated(of: Service | None = None, name: str = LB_NAME, **more: Any) -> LoadBalancer:
-    """Return ``marked`` with ``ADDRESS`` booked in a pool and in use."""
+    """Return ``marked`` with ``ADDRESS`` allocated and in use."""
     return marked(of, name, **{"ip": ADDRESS, "pool": "vlan100", "address": ADDRESS, **more})
 
 
 def listed_store(
     services: Iterable[Service], load_balancers: Iterable[LoadBalancer], backends: Backends
 ) -> ClusterStore:
-    """Return what is known of Services where all of this was listed, and no ConfigMap."""
+    """Return a store in which all of this is listed, without a ConfigMap."""
     lists: dict[str, Page[Any] | CCMError] = {
         SERVICES.plural: Page(tuple(services), ""),
         LOAD_BALANCERS.plural: Page(tuple(load_balancers), ""),

@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps over waiting, for tests of what takes minutes."""
+"""An event loop whose clock jumps to the next timer, for tests of minutes and hours."""
 
 from __future__ import annotations
 
@@ -15,40 +15,39 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _STUCK_SECONDS = 1.0
-_ROUNDS_A_LOOK = 8
-"""While the loop has something to do, connections and other threads are looked at in every so manieth round only: that
-is a call of the kernel."""
-_LONG_MOMENT = 100
-"""Rounds of the loop at one moment after which time passes a little."""
+_ROUNDS_PER_POLL = 8
+"""While callbacks are ready, connections and threads are polled only in each eighth round: that is a system call."""
+_MAX_ROUNDS = 100
+"""Rounds of the loop after which time passes a little."""
 _TICK = 2e-9
-"""A loop calls timers up to its clock's resolution (a nanosecond) early. Code that then waits for the rest would do so
-for ever at one moment; in a real loop the work itself takes time."""
+"""A loop calls timers up to its clock's resolution (a nanosecond) early. If no time passed, code that waits for the
+rest would never end."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Instead of waiting for a timer it moves the clock to it."""
+    """Moves the clock to the next timer instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
         self.has_threads = False
-        """Whether something was ever left to another thread."""
+        """Whether another thread was ever used."""
         self.awaited: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
-        """Conditions to be looked at before time passes, and who waits for them."""
+        """Conditions that are checked before time passes, and their waiters."""
         self._rounds = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self._rounds += 1
         if timeout == 0:
-            if self._rounds >= _LONG_MOMENT:
+            if self._rounds >= _MAX_ROUNDS:
                 self.now += _TICK
                 self._rounds = 0
-            return super().select(0) if self._rounds % _ROUNDS_A_LOOK == 0 and not self._is_alone else []
+            return super().select(0) if self._rounds % _ROUNDS_PER_POLL == 0 and not self._is_alone else []
         if self._has_come_about():
             return []
         ready = [] if timeout and self._is_alone else super().select(_STUCK_SECONDS if timeout is None else 0)
         if not ready and timeout is None:
-            raise RuntimeError("the test waits for something that nobody will ever do")
+            raise RuntimeError("the test waits for something that never happens")
         if not ready and timeout:
             self.now += timeout
             self._rounds = 0
@@ -56,50 +55,50 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     @property
     def _is_alone(self) -> bool:
-        """Whether the loop has nothing but its own timers and callbacks: no thread, and no connection but to itself."""
+        """Whether the loop has only timers and callbacks: no thread and no connection."""
         return not self.has_threads and len(self.get_map()) == 1
 
     def _has_come_about(self) -> bool:
-        """Tell those who wait for a condition when it is true; return whether one was told."""
-        told = False
+        """Resume the waiters whose condition is true; return whether there was one."""
+        resumed = False
         for condition, waiter in self.awaited:
             try:
                 if not waiter.done() and (result := condition()):
                     waiter.set_result(result)
-                    told = True
+                    resumed = True
             except Exception as error:
                 waiter.set_exception(error)
-                told = True
-        return told
+                resumed = True
+        return resumed
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """An event loop in which time passes only when nothing else is to be done, and then at once."""
+    """An event loop in which time passes only if nothing is ready, and then at once."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        """Return the seconds since the loop was made."""
+        """Return the seconds since the loop was created."""
         return self._jumping.now
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call something at a time; what floating point has left of a pause that is over takes a moment, too."""
+        """Call something at a time; a rounding error of a past timer takes a tick."""
         soon = self.time() + _TICK
         return super().call_at(soon if self.time() < when < soon else when, callback, *args, context=context)
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """Leave something to another thread, and look out for it from now on."""
+        """Run a function in another thread, which is polled from now on."""
         self._jumping.has_threads = True
         return super().run_in_executor(executor, func, *args)
 
     async def come_about(self, condition: Callable[[], T], seconds: float) -> T:
-        """Return the first true result of a condition, or a false one after so many seconds.
+        """Return the first true result of a condition, or a false one after ``seconds``.
 
-        It is looked at whenever time is about to pass: between, nothing changes.
+        It is checked whenever time is about to pass: before that, nothing changes.
         """
         if result := condition():
             return result
@@ -115,7 +114,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
 
 def jumping_time(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, None]:
-    """Have an async test run in a loop of its own whose time jumps."""
+    """Run an async test in a ``JumpingLoop``."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:

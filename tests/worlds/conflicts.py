@@ -1,4 +1,4 @@
-"""The whole program in memory next to another controller that keeps changing the same fields."""
+"""The whole program next to another controller that keeps changing the same fields."""
 
 from __future__ import annotations
 
@@ -32,13 +32,11 @@ NODE: Final = "w1"
 NODE_ADDRESSES: Final = ("10.9.0.1", "fd00::1")
 
 
-class Arena:
-    """One guest with a Service that is served and a Node that is initialised, on one Harvester."""
+class ConflictWorld(Program):
+    """A cluster with a Service and a Node."""
 
     def __init__(self) -> None:
-        self.guest = guest_server()
-        self.harvester = Harvester()
-        self.program = Program(self.guest, self.harvester, CLUSTER.name, "--controllers=*")
+        super().__init__(guest_server(), Harvester(), CLUSTER.name, "--controllers=*")
         vm = Machine(NODE, CLUSTER.namespace, CLUSTER.name, zone="zone-1")
         self.harvester.put(VIRTUAL_MACHINES, machine_document(vm))
         instance = instance_document(vm, NODE_ADDRESSES[0])
@@ -56,11 +54,11 @@ class Arena:
                 },
             },
         )
-        self.program.create("web")
+        self.create("web")
 
     @property
     def calls(self) -> list[Call]:
-        """All requests of the program, on both servers; the watches do not count."""
+        """All requests except watches, to both servers."""
         both = sorted((*self.guest.calls, *self.harvester.calls), key=lambda one: one.at)
         return [one for one in both if one.verb != "WATCH"]
 
@@ -73,26 +71,24 @@ class Arena:
 
     @asynccontextmanager
     async def at_rest(self) -> AsyncIterator[None]:
-        """Run the program for the time of the block, which begins when all is served."""
-        async with self.program.live():
+        """Run the program for the time of the block, which begins when nothing changes any more."""
+        async with self.live():
             await asyncio.sleep(5 * MINUTE)
             yield
 
-    def shown(self) -> Document:
-        """Return what users see: the Node's status, and whether the Service has the address of its load balancer."""
+    def state(self) -> Document:
+        """Return status and labels of the Node, and whether the Service has the address of its load balancer."""
         found = self.load_balancer()
-        given = found["status"]["allocatedAddress"]["ip"] if found else ""
-        served = self.program.address("web") == self.address_annotation() == given
+        allocated = found["status"]["allocatedAddress"]["ip"] if found else ""
         return {
             "node": self.guest.of(NODES)[NODE]["status"],
             "labels": self.guest.of(NODES)[NODE]["metadata"]["labels"],
-            "served": served,
+            "has address": self.address() == self.address_annotation() == allocated,
         }
 
     def address_annotation(self) -> str | None:
-        """Return what kube-vip is told to announce."""
-        found: str | None = self.program.service("web")["metadata"]["annotations"].get(KUBE_VIP_ADDRESSES)
-        return found
+        """Return the address that kube-vip announces."""
+        return self.annotations().get(KUBE_VIP_ADDRESSES)
 
     def overwrite(self, server: MemoryServer, where: Where, key: str, patch: Document) -> None:
         """Change an object as another controller, if it exists."""
@@ -105,44 +101,44 @@ class Arena:
         return [one["message"] for one in found if one["reason"] == reason]
 
     def writes(self) -> list[Call]:
-        """Return the writes of the program to Services, load balancers, Nodes and ConfigMaps."""
+        """Return the writes to Services, load balancers, Nodes and ConfigMaps."""
         return [one for one in self.calls if one.is_write and "/events" not in one.path]
 
 
 @dataclass(frozen=True)
 class FieldConflict:
-    """Another controller that changes an object of the arena again and again."""
+    """Another controller that changes an object repeatedly."""
 
     every: float
     """Seconds between two changes."""
-    change: Callable[[Arena], None]
+    change: Callable[[ConflictWorld], None]
     about: str = "web"
     """Name of the object that gets the Event."""
 
 
-def _service(patch: Document) -> Callable[[Arena], None]:
-    return lambda arena: arena.overwrite(arena.guest, SERVICES, SERVICE, patch)
+def _service(patch: Document) -> Callable[[ConflictWorld], None]:
+    return lambda world: world.overwrite(world.guest, SERVICES, SERVICE, patch)
 
 
-def _node(patch: Document) -> Callable[[Arena], None]:
-    return lambda arena: arena.overwrite(arena.guest, NODES, NODE, patch)
+def _node(patch: Document) -> Callable[[ConflictWorld], None]:
+    return lambda world: world.overwrite(world.guest, NODES, NODE, patch)
 
 
-def _relabel_load_balancer(arena: Arena) -> None:
-    if found := arena.load_balancer():
+def _relabel_load_balancer(world: ConflictWorld) -> None:
+    if found := world.load_balancer():
         key = f"{CLUSTER.namespace}/{found['metadata']['name']}"
         patch = {"metadata": {"annotations": {LB_SELECT_CLUSTER: "other"}}}
-        arena.overwrite(arena.harvester, LOAD_BALANCERS, key, patch)
+        world.overwrite(world.harvester, LOAD_BALANCERS, key, patch)
 
 
-def _delete_load_balancer(arena: Arena) -> None:
-    if found := arena.load_balancer():
-        arena.harvester.remove(LOAD_BALANCERS, f"{CLUSTER.namespace}/{found['metadata']['name']}")
+def _delete_load_balancer(world: ConflictWorld) -> None:
+    if found := world.load_balancer():
+        world.harvester.remove(LOAD_BALANCERS, f"{CLUSTER.namespace}/{found['metadata']['name']}")
 
 
-def _rewrite_mapping(arena: Arena) -> None:
+def _rewrite_mapping(world: ConflictWorld) -> None:
     key = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
-    arena.overwrite(arena.guest, CONFIG_MAPS, key, {"data": {NAD_MAPPING_KEY: "{}"}})
+    world.overwrite(world.guest, CONFIG_MAPS, key, {"data": {NAD_MAPPING_KEY: "{}"}})
 
 
 STRIPPED_ANNOTATION: Final = FieldConflict(0.2, _service({"metadata": {"annotations": {KUBE_VIP_ADDRESSES: None}}}))
@@ -160,7 +156,7 @@ CONFLICTS: Final = {
     "a GitOps tool writes another address annotation": OTHER_ANNOTATION,
     "a GitOps tool removes the address annotation": STRIPPED_ANNOTATION,
     "another cluster relabels the load balancer": FieldConflict(0.2, _relabel_load_balancer),
-    "another program deletes the load balancer": FieldConflict(0.2, _delete_load_balancer),
+    "an administrator deletes the load balancer": FieldConflict(0.2, _delete_load_balancer),
     "another controller sets the zone of the Node": FieldConflict(
         0.05, _node({"metadata": {"labels": {ZONE: "rack-7"}}}), NODE
     ),
@@ -170,12 +166,12 @@ CONFLICTS: Final = {
 
 
 @asynccontextmanager
-async def conflicting(arena: Arena, conflict: FieldConflict) -> AsyncIterator[None]:
+async def conflicting(world: ConflictWorld, conflict: FieldConflict) -> AsyncIterator[None]:
     """Let the other controller change the object for the time of the block."""
 
     async def change() -> None:
         while True:
-            conflict.change(arena)
+            conflict.change(world)
             await asyncio.sleep(conflict.every)
 
     async with running(change()):

@@ -41,10 +41,9 @@ def take_own_loopback() -> None:
 
 @contextmanager
 def free_port() -> Iterator[int]:
-    """A TCP port of 127.0.0.1 that nobody else is given for the time of the block, for a server in this process.
+    """Reserve a TCP port of 127.0.0.1 for the time of the block, for a server in this process.
 
-    It is bound, and not listened at. Whoever asks for it by its number may listen there on Linux; elsewhere only when
-    it is let go, so that somebody else can be quicker.
+    On Linux, it is bound, and a server can still listen on it by its number.
     """
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

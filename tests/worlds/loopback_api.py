@@ -1,7 +1,6 @@
-"""Two API servers on loopback that only show what they were given: enough for commands, in no time and without etcd.
+"""Two API servers on loopback that return fixed objects: enough for commands, without etcd.
 
-They know no rights, no admission and no watches: what depends on those is tested on the real servers. What is created
-is not kept, so only dry runs make sense.
+They have no permissions, admission and watches, and store nothing: those are tested on real servers.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TOKEN = "token-of-a-test"
 
 @dataclass
 class LoopbackApi:
-    """What a server has."""
+    """The objects and responses of a server."""
 
     objects: list[Json] = field(default_factory=list)
     groups: dict[str, list[str]] = field(default_factory=dict)

@@ -1,9 +1,8 @@
-"""An API server in memory: lists, watches, and writes with their preconditions and finalizers.
+"""An API server in memory: lists, watches, and writes with preconditions and finalizers.
 
-The one that all worlds of the tests stand on. ``MemoryServer`` alone takes no time and needs no loop: a test calls it
-as the server's own code would. ``MemoryClient`` is the product's client with such a server in the place of the network;
-its requests take time, fail and hang as a test likes. No sockets and no threads, so in a loop whose time jumps an hour
-takes seconds. It knows no schema, no rights and no admission: what depends on those is tested on the real servers.
+A test calls ``MemoryServer`` directly, without an event loop. ``MemoryClient`` is the product's client with such a
+server instead of the network; its requests take time, fail and hang as a test specifies. Schemas, permissions and
+admission are tested on real API servers.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ from tests.worlds.merge_patch import Strategic, merged, merged_strategically
 T = TypeVar("T")
 Document = dict[str, Any]
 Where = Resource[Any] | str
-"""A collection: its resource, or the name that it is stored by (``group/version/plural``)."""
+"""A collection: its resource, or its name (``group/version/plural``)."""
 Line = tuple[str, Document] | CCMError | None
-"""What a watch delivers: a change, the error that it breaks with, or None at its end."""
+"""A line of a watch: a change, the error that breaks it, or None at its end."""
 
 BOOKMARK_SECONDS: Final = 60.0
-"""How often a watch is told the version that it has come to."""
+"""Interval of the bookmarks of a watch."""
 _WITH_STATUS: Final = frozenset({"v1/services", "v1/nodes"})
-"""Collections whose status is written by requests of its own."""
+"""Collections with the subresource status."""
 _PATH: Final = re.compile(
     r"/(?:api/(?P<core>v1)|apis/(?P<group>[^/]+/[^/]+))"
     r"(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?"
@@ -54,23 +53,23 @@ _PATH: Final = re.compile(
 
 
 class Call(NamedTuple):
-    """A request as it came; watches have the verb WATCH."""
+    """A request; watches have the verb WATCH."""
 
     verb: str
     path: str
     at: float
     body: Any = None
     by: str = ""
-    """Who asked, where a test has several clients."""
+    """Name of the client."""
 
     @property
     def is_write(self) -> bool:
-        """Whether it asks for a change."""
+        """Whether it is no GET, LIST or WATCH."""
         return self.verb not in {"GET", "WATCH"}
 
 
 class Place(NamedTuple):
-    """What a path means."""
+    """The parts of a path."""
 
     collection: str
     namespace: str
@@ -84,102 +83,97 @@ class Place(NamedTuple):
 
 
 Fault = Callable[[Call], CCMError | None]
-"""What a request is answered with; None lets it pass."""
+"""The error for a request; None for no error."""
 
 
 def refused(status: int, reason: str, message: str, *, about: str = "") -> CCMError:
-    """Return the error for an answer with this status, about the object that was asked for."""
+    """Return the error for a response with this status, whose details name the object ``about``."""
     return error_from_answer(Answer(status, reason, message, about))
 
 
 def page() -> CCMError:
-    """Return the error for the page of something without a route, be it an API server or what stands before one."""
+    """Return the error for the 404 page of a proxy."""
     return refused(404, "", "404 page not found")
 
 
 @dataclass(eq=False)
 class Watch:
-    """A watch that is open, and what it still has to deliver."""
+    """An open watch, and the lines that are not delivered yet."""
 
     place: Place
     fields: str
     by: str
     after: int
-    """The version that it was opened with: it is told of later ones only, also by a server that has not come so far."""
+    """The resourceVersion of its request: only later changes are delivered."""
     lines: asyncio.Queue[Line] = field(default_factory=asyncio.Queue)
-    under_way: deque[tuple[str, Document]] = field(default_factory=deque)
-    """What was said and has not arrived, in order."""
-    told_until: float = 0.0
-    """Loop time at which the last of that arrives."""
+    delayed: deque[tuple[str, Document]] = field(default_factory=deque)
+    """Delayed lines, in order."""
+    delayed_until: float = 0.0
+    """Loop time at which the last of them is delivered."""
     silent: bool = False
-    """Whether the connection is dead without either side being told."""
+    """Whether the connection is dead, which neither side has noticed."""
 
     def wants(self, document: Document) -> bool:
-        """Return whether a change of the object is to be delivered."""
+        """Return whether a change of the object is delivered."""
         meta = document["metadata"]
         is_later = int(meta["resourceVersion"]) > self.after
         return is_later and self.place.namespace in {"", meta.get("namespace")} and selects(self.fields, meta)
 
 
 class MemoryServer:
-    """The stored objects, who watches them, and every request that came."""
+    """The stored objects, the watches and every request."""
 
     def __init__(self, *, prompt: Collection[str] = (), uids: str = "uid") -> None:
-        """``prompt``: finalizers that somebody takes off as soon as an object is being deleted.
-
-        ``uids`` is what the UIDs of its objects begin with.
-        """
+        """``prompt``: finalizers that are removed as soon as an object is deleted; ``uids``: prefix of the UIDs."""
         self.objects: dict[str, dict[str, Document]] = {}
         """Stored objects by collection (``group/version/plural``) and ``namespace/name`` or name."""
         self.calls: list[Call] = []
         self.fault: Fault | None = None
         self.faults: list[CCMError] = []
-        """What the next writes are answered with, one each."""
+        """Errors for the next writes, one each."""
         self.delay: Callable[[Call], float] = lambda _call: 0.002
-        """Seconds until a request is carried out; a real server takes its time too."""
+        """Seconds until a request is processed."""
         self.way_back: Callable[[Call], float] = lambda _call: 0.0
-        """Seconds from then until it is answered."""
+        """Seconds from then until the response."""
         self.lost: Fault = lambda _call: None
-        """What a request that was carried out is answered with all the same."""
+        """The error instead of the response to a processed request."""
         self.watch_lag: Callable[[Watch], float] = lambda _watch: 0.0
-        """Seconds that a change needs to get to those who watch; changes do not overtake each other."""
+        """Seconds until a change is delivered to a watch; the order stays."""
         self.watch_drops: Callable[[Watch], bool] = lambda _watch: False
-        """Whether a change is never told to those who watch, who go on as if nothing had been."""
+        """Whether a change is never delivered."""
         self.clock: Callable[[], str] | None = None
-        """Tells the time of day."""
+        """The wall clock."""
         self.compacted = 0
-        """Changes up to this version are forgotten: no watch can go on from before it."""
+        """No watch can continue from a version before this one."""
         self.on_change: list[Callable[[str, str, Document], None]] = []
-        """Called at once with collection, kind and object of every change."""
+        """Called with collection, kind and object of every change."""
         self.on_sent: Callable[[Call], None] = lambda _call: None
         """Called with every request as it is sent."""
         self.on_arrived: Callable[[Call], None] = lambda _call: None
-        """Called with every request just before it is carried out."""
+        """Called with every request before it is processed."""
         self.hanging = False
-        """Whether no request is answered at all, and watches say nothing."""
+        """Whether no request gets a response, and watches deliver nothing."""
         self.lagging = False
-        self._untold: list[tuple[str, str, Document]] = []
-        """Whether watches say nothing of what happens, until ``catch_up``."""
-        self.unserved: frozenset[str] = frozenset()
-        """``group/version`` that there are not: the path is unknown."""
+        """Whether watches deliver nothing until ``catch_up``."""
+        self._undelivered: list[tuple[str, str, Document]] = []
         self.deaf_to: Callable[[Call], bool] = lambda _call: False
-        """Patches and replacements that are answered as if they had worked, with what was there before."""
+        """PATCH and PUT requests that have no effect: the response is the unchanged object."""
         self.answers: dict[str, Document] = {}
-        """Answers to GETs of subresources, and of what is no object, by path."""
+        """Responses to GET requests by path, for subresources."""
         self.version = 100
         self._prompt = frozenset(prompt)
         self._uids = (f"{uids}-{number}" for number in itertools.count(1))
         self._history: list[tuple[int, str, str, Document]] = []
         self._life = 0
-        """How often it went back."""
+        """Number of calls of ``rewind``."""
         self._pages: dict[str, tuple[list[Document], int]] = {}
-        """Rest of a list, and the version that it is of, by the token to go on with."""
+        """Rest and version of a list, by its continue token."""
         self.watches: list[Watch] = []
 
-    # By hand, whatever the rules.
+    # Without the rules of an API server.
 
     def put(self, collection: Where, item: Object | Document) -> Document:
-        """Store an object as it is, new or changed, and tell the watchers."""
+        """Store an object as it is, and deliver the change."""
         document = document_of(item)
         meta = document["metadata"]
         key = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
@@ -189,15 +183,15 @@ class MemoryServer:
         if "uid" not in meta:
             meta["uid"] = next(self._uids)
         stored[key] = document = {**document, "metadata": {**meta, "resourceVersion": str(self.version)}}
-        self._tell(name_of(collection), kind, document)
+        self._changed(name_of(collection), kind, document)
         return document
 
     def remove(self, collection: Where, key: str) -> Document:
-        """Make an object disappear, whatever holds it; return the last of it."""
+        """Remove an object in spite of its finalizers; return it."""
         gone = self.of(collection).pop(key)
         self.version += 1
         last = {**gone, "metadata": {**gone["metadata"], "resourceVersion": str(self.version)}}
-        self._tell(name_of(collection), "DELETED", last)
+        self._changed(name_of(collection), "DELETED", last)
         return last
 
     def of(self, collection: Where) -> dict[str, Document]:
@@ -205,10 +199,10 @@ class MemoryServer:
         return self.objects.setdefault(name_of(collection), {})
 
     def events(self) -> list[Document]:
-        """Return the Events that were written."""
+        """Return the stored Events."""
         return list(self.of("v1/events").values())
 
-    # As a client may.
+    # With the rules of an API server.
 
     def get(self, collection: Where, key: str) -> Document:
         """Return an object. Raises NotFound."""
@@ -237,13 +231,13 @@ class MemoryServer:
         return self.put(collection, created)
 
     def replace(self, collection: Where, key: str, body: Document) -> Document:
-        """Store a whole object in the place of another. Raises NotFound, Conflict for one of another version."""
+        """Replace an object. Raises NotFound, Conflict for another version."""
         found = self.get(collection, key)
         self._check_version(found, body)
         return self._settled(collection, key, copy.deepcopy(body))
 
     def change(self, collection: Where, key: str, patch: Mapping[str, Any]) -> Document:
-        """Apply a merge patch; one that changes nothing is no change. Raises NotFound, Conflict, Invalid."""
+        """Apply a merge patch, which can be without effect. Raises NotFound, Conflict, Invalid."""
         found = self.get(collection, key)
         self._check_version(found, patch)
         uid = found["metadata"]["uid"]
@@ -255,7 +249,7 @@ class MemoryServer:
         return found if wanted == found else self._settled(collection, key, wanted)
 
     def delete(self, collection: Where, key: str, preconditions: Mapping[str, str] | None = None) -> None:
-        """Delete an object, or mark it while finalizers hold it. Raises NotFound, Conflict for another one."""
+        """Delete an object, or set its deletion timestamp if it has finalizers. Raises NotFound, Conflict."""
         meta = self.get(collection, key)["metadata"]
         for one, value in (preconditions or {}).items():
             if meta[one] != value:
@@ -268,7 +262,7 @@ class MemoryServer:
             self.change(collection, key, {"metadata": {"deletionTimestamp": at, "finalizers": held}})
 
     def _settled(self, collection: Where, key: str, document: Document) -> Document:
-        """Store a changed object, or delete it with its last finalizer: the response keeps the old version then."""
+        """Store a changed object, or delete it without its last finalizer; then the response has the old version."""
         meta = document["metadata"]
         if meta.get("deletionTimestamp") and not meta.get("finalizers"):
             before = self.get(collection, key)["metadata"]["resourceVersion"]
@@ -283,43 +277,40 @@ class MemoryServer:
         if ((body.get("metadata") or {}).get("resourceVersion") or version) != version:
             raise refused(409, "Conflict", "the object has been modified")
 
-    # As a client does, over a network.
+    # Over a network.
 
     def writes(self, path: str = "") -> list[str]:
-        """Return the requests for a change that came so far, those with ``path`` in them, as ``PATCH /api/v1/…``."""
+        """Return the writes whose path contains ``path``, as ``PATCH /api/v1/…``."""
         return [f"{call.verb} {call.path}" for call in self.calls if call.is_write and path in call.path]
 
-    async def delivered(self) -> None:
-        """Return when those who watch have taken in all that was said to them."""
-        for watch in list(self.watches):
-            await watch.lines.join()
-
     def catch_up(self) -> None:
-        """Lag no longer: tell those who watch what has happened meanwhile."""
-        self.lagging, untold = False, self._untold
-        self._untold = []
-        for collection, kind, document in untold:
+        """Deliver what was not delivered while ``lagging``, and end that."""
+        self.lagging, undelivered = False, self._undelivered
+        self._undelivered = []
+        for collection, kind, document in undelivered:
             self._deliver(collection, kind, document)
 
     def break_watches(self, error: CCMError | None = None, *, by: str = "") -> None:
-        """End every watch, or those of one client, as a server that goes away; with an error, in the middle."""
+        """End every watch, or those of one client; with an error, break them."""
         for watch in self.watches:
             if by in {"", watch.by}:
                 watch.lines.put_nowait(error)
 
     def compact(self) -> None:
-        """Forget all changes: a watch can go on from here only, and a list that was begun cannot be finished."""
+        """Forget all changes: watches can continue from now only, and begun lists not at all."""
         self.compacted = self.version
         self._pages.clear()
 
     def restore(self, backup: MemoryServer) -> None:
-        """Go back to what another server holds, as after the restore of a backup; running watches say nothing."""
+        """Restore the objects of another server; the watches deliver nothing."""
         self.objects, self.version = copy.deepcopy(backup.objects), backup.version
         self._history.clear()
 
     def rewind(self, version: int) -> None:
-        """Go back to what was stored at a version, as after the restore of a backup: connections break, and requests
-        that are under way are never answered. ``on_change`` is told nothing."""
+        """Restore the objects of a version, as from a backup: connections break, requests in flight fail.
+
+        ``on_change`` is not called.
+        """
         self._history = [change for change in self._history if change[0] <= version]
         self.objects, self.version, self.compacted = {}, version, min(self.compacted, version)
         for _, collection, kind, document in self._history:
@@ -336,7 +327,7 @@ class MemoryServer:
     async def serve(
         self, verb: str, path: str, body: Any, params: Mapping[str, str] | None = None, *, by: str = ""
     ) -> Document:
-        """Answer one request. Raises what a client would."""
+        """Return the response to a request. Raises the errors of the client."""
         call = Call(verb, path, asyncio.get_running_loop().time(), body, by)
         self.calls.append(call)
         self.on_sent(call)
@@ -379,7 +370,7 @@ class MemoryServer:
         return document if dry_run and not exists else self.create(place.collection, document)
 
     def _part(self, place: Place, body: Document, *, whole: bool) -> Document:
-        """Return what a write may change: the status only by a request of its own, which changes little else."""
+        """Return the part of a write that has an effect: the status only with its subresource."""
         if place.collection not in _WITH_STATUS:
             return body
         stored = self.of(place.collection).get(place.key) or {}
@@ -398,7 +389,7 @@ class MemoryServer:
         return self._page(place, params)
 
     def _page(self, place: Place, params: Mapping[str, str]) -> Document:
-        """Return a page of a list; all pages are of the version of the first."""
+        """Return a page of a list; all pages have the version of the first."""
         token, limit = params.get("continue", ""), int(params.get("limit", "0"))
         if token and token not in self._pages:
             raise refused(410, "Expired", "The provided continue parameter is too old")
@@ -425,8 +416,6 @@ class MemoryServer:
         error = self.fault(call) if self.fault else None
         if call.is_write and self.faults:
             error = self.faults.pop(0)
-        if any(call.path.startswith(f"/apis/{version}/") for version in self.unserved):
-            error = page()
         await asyncio.sleep(self.delay(call))
         if error is not None:
             raise error
@@ -436,7 +425,7 @@ class MemoryServer:
     ) -> AsyncGenerator[tuple[str, Document], None]:
         """Yield a bookmark when the watch is accepted, then the changes of a collection after a version.
 
-        Raises WatchSilent when nothing has come for ``silence`` seconds, Gone when the version is forgotten.
+        Raises WatchSilent after ``silence`` seconds without a line, Gone if the version is forgotten.
         """
         loop = asyncio.get_running_loop()
         call = Call("WATCH", path, loop.time(), by=by)
@@ -480,12 +469,12 @@ class MemoryServer:
             except TimeoutError:
                 raise WatchSilent(f"watch silent for {silence:g} s") from None
 
-    def _tell(self, collection: str, kind: str, document: Document) -> None:
+    def _changed(self, collection: str, kind: str, document: Document) -> None:
         self._history.append((self.version, collection, kind, document))
         for callback in self.on_change:
             callback(collection, kind, document)
         if self.lagging:
-            self._untold.append((collection, kind, document))
+            self._undelivered.append((collection, kind, document))
         else:
             self._deliver(collection, kind, document)
 
@@ -495,27 +484,27 @@ class MemoryServer:
                 self._send(watch, (kind, document))
 
     def _send(self, watch: Watch, line: tuple[str, Document]) -> None:
-        """Have a line delivered after those that are on their way."""
+        """Deliver a line after those that are delayed."""
         if self.hanging or watch.silent:
             return
         lag = self.watch_lag(watch)
-        if not lag and not watch.told_until:
+        if not lag and not watch.delayed_until:
             watch.lines.put_nowait(line)
             return
         loop = asyncio.get_running_loop()
-        watch.told_until = max(watch.told_until, loop.time() + lag)
-        watch.under_way.append(line)
-        loop.call_at(watch.told_until, self._arrive, watch)
+        watch.delayed_until = max(watch.delayed_until, loop.time() + lag)
+        watch.delayed.append(line)
+        loop.call_at(watch.delayed_until, self._arrive, watch)
 
     @staticmethod
     def _arrive(watch: Watch) -> None:
-        line = watch.under_way.popleft()
+        line = watch.delayed.popleft()
         if not watch.silent:
             watch.lines.put_nowait(line)
 
 
 class MemoryClient(ApiClient):
-    """The product's client, with a server in memory in the place of the network."""
+    """The product's client, with a server in memory instead of the network."""
 
     def __init__(
         self,
@@ -527,7 +516,7 @@ class MemoryClient(ApiClient):
         name: str = "",
         page_objects: int = PAGE_OBJECTS,
     ) -> None:
-        """``name`` is what the server knows its requests by."""
+        """``name`` is the ``by`` of its requests."""
         credentials = Credentials("memory", namespace, None, FixedToken(None))
         super().__init__(credentials, cluster=cluster, fence=fence)
         self.page_objects = page_objects
@@ -544,7 +533,7 @@ class MemoryClient(ApiClient):
         content_type: str,
         limit: float,
     ) -> bytes:
-        """Answer from memory."""
+        """Return the response of the server."""
         body = None if data is None else msgspec.json.decode(data)
         body = Strategic(body) if content_type == STRATEGIC_PATCH and body is not None else body
         return msgspec.json.encode(await self.server.serve(method, path, body, params, by=self.name))
@@ -552,7 +541,7 @@ class MemoryClient(ApiClient):
     async def watch(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str], silence: float
     ) -> AsyncGenerator[WatchEvent[T], None]:
-        """Yield changes from memory."""
+        """Yield the changes of the server."""
         lines = self.server.watch(resource.path(namespace), params, silence, by=self.name)
         async with aclosing(lines):
             async for kind, document in lines:
@@ -560,7 +549,7 @@ class MemoryClient(ApiClient):
 
 
 def placed(path: str) -> Place:
-    """Return what a path means."""
+    """Return the parts of a path."""
     found = _PATH.fullmatch(path)
     assert found is not None, path
     prefix = found["core"] or found["group"]
@@ -568,18 +557,18 @@ def placed(path: str) -> Place:
 
 
 def selects(fields: str, metadata: Document) -> bool:
-    """Return whether a field selector, for the name if for anything, takes an object."""
+    """Return whether a field selector, empty or for the name, selects an object."""
     return not fields or fields == f"metadata.name={metadata['name']}"
 
 
 def has_labels(selector: str, document: Document) -> bool:
-    """Return whether a label selector, for one label if for any, takes an object."""
+    """Return whether a label selector, empty or for one label, selects an object."""
     key, _, value = selector.partition("=")
     return not selector or (document["metadata"].get("labels") or {}).get(key) == value
 
 
 def name_of(collection: Where) -> str:
-    """Return the name that a collection is stored by."""
+    """Return the name of a collection."""
     return f"{collection.api_version}/{collection.plural}" if isinstance(collection, Resource) else collection
 
 

@@ -1,4 +1,4 @@
-"""The JSON merge patch of RFC 7386, and the strategic one of Kubernetes, for every world of the tests."""
+"""The JSON merge patch of RFC 7386, and the strategic one of Kubernetes, for the servers in memory."""
 
 from __future__ import annotations
 

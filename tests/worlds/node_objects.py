@@ -1,4 +1,4 @@
-"""Builders of Nodes, VMs and instances: only what a case is about has to be said."""
+"""Builders of Nodes, VMs and instances with defaults for what a test does not specify."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ SHUTDOWN = {"key": "node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSch
 Pairs = Sequence[tuple[str, str]]
 
 DEFAULTS: Final = build_settings(parse_command_line(["--cloud-config=x"]), {}).nodes
-"""What a program has that is started without flags."""
+"""The settings without flags."""
 
 
 def node_settings(**fields: Any) -> NodeSettings:
-    """Return the settings of a program that is started without flags, but for these."""
+    """Return the default settings with these fields."""
     return replace(DEFAULTS, **fields)
 
 
@@ -80,7 +80,7 @@ def vm(
     created: bool = True,
     firmware: str = "",
 ) -> VirtualMachine:
-    """Return a VM with UID ``uid-<name>`` unless said otherwise."""
+    """Return a VM with UID ``uid-<name>`` by default."""
     template: dict[str, Any] = {"spec": {"domain": {"firmware": {"uuid": firmware}}}} if firmware else {}
     document = {
         "metadata": {
@@ -140,7 +140,7 @@ class Owners(dict[str, str]):
     listed = True
 
     def owner(self, address: str) -> str:
-        """Return what has the address."""
+        """Return the owner of an address."""
         return self.get(address, "")
 
 
@@ -153,7 +153,7 @@ def store(
     cluster: ClusterIdentity = CLUSTER,
     problem: CCMError | None = None,
 ) -> ClusterStore:
-    """Return the store of all this; ``problem`` says why VMs cannot be listed."""
+    """Return a store with these objects; ``problem``: why VMs cannot be listed."""
     lists = {
         NODES.plural: Page(tuple(nodes), ""),
         VIRTUAL_MACHINES.plural: problem or Page(tuple(vms), ""),
@@ -183,12 +183,12 @@ def shown(addresses: Iterable[NodeAddress]) -> str:
 
 
 def answered(status: int, message: str, reason: str = "", *, about: str = "") -> ApiError:
-    """Return the error for an answer of an API server, about the object that was asked for."""
+    """Return the error for a response of an API server about an object."""
     return error_from_answer(Answer(status, reason, message, about))
 
 
 def vm_not_found(name: str = "w1") -> ApiError:
-    """Return the error by which an API server says that a VM does not exist."""
+    """Return the error for a VM that does not exist."""
     return answered(404, f'virtualmachines.kubevirt.io "{name}" not found', "NotFound", about=name)
 
 

@@ -1,4 +1,4 @@
-"""The node half of the program on two API servers in memory, and what happens to VMs and kubelets there."""
+"""The Node controllers on two API servers in memory, with VMs and kubelets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CONFIG_MAP: Final = "v1/configmaps"
 MAPPING: Final = "kube-system/harvester-nad-mapping"
 CLUSTER_UID: Final = "cluster-uid"
 PERIOD: Final = DEFAULTS.monitor_period
-"""``--node-monitor-period``: seconds between two looks at a Node that is not ready, and until something is told."""
+"""``--node-monitor-period``: seconds between two checks of a Node that is not Ready."""
 TAINT: Final = {"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}
 
 
@@ -67,13 +67,12 @@ class NodeWorld:
         cluster: str = "demo",
         after: NodeWorld | None = None,
     ) -> None:
-        """``after`` is a scene that ended: its servers go on, with another process of the program."""
+        """``after``: a world whose process ended; its servers are used again."""
         self.guest_server: MemoryServer = after.guest_server if after else MemoryServer()
         self.harvester_server: MemoryServer = after.harvester_server if after else MemoryServer()
         self.settings = settings
         self.outage = (0.0, 0.0)
-        """Loop times between which Harvester was not to be used."""
-        """What writes to the guest go through; open unless a test shuts it."""
+        """Loop times of the begin and end of an outage of Harvester."""
         self.guest = MemoryClient(self.guest_server, cluster="guest")
         self.harvester = MemoryClient(self.harvester_server, cluster="harvester", namespace=NAMESPACE)
         self.nodes = Informer(self.guest, NODES, indexes=NODE_INDEXES)
@@ -128,13 +127,13 @@ class NodeWorld:
                     task.cancel()
 
     def boot(self, vm: Machine, *addresses: str) -> str:
-        """Make a VM run, its agent reporting addresses or nothing; return its UID."""
+        """Create and start a VM; return its UID."""
         stored = self.create(vm)
         self.start(vm, *addresses)
         return stored
 
     def create(self, vm: Machine) -> str:
-        """Make a VM that does not run; return its UID."""
+        """Create a VM that does not run; return its UID."""
         uid: str = self.harvester_server.put(VM, machine_document(vm))["metadata"]["uid"]
         return uid
 
@@ -145,18 +144,18 @@ class NodeWorld:
         self.harvester_server.change(VM, f"{NAMESPACE}/{vm.name}", {"status": status})
 
     def stop(self, vm: Machine) -> None:
-        """Switch a VM off."""
+        """Stop a VM."""
         status = {"created": None, "ready": None, "printableStatus": "Stopped"}
         self.harvester_server.change(VM, f"{NAMESPACE}/{vm.name}", {"status": status})
         self.harvester_server.remove(VMI, f"{NAMESPACE}/{vm.name}")
 
     def report(self, vm: Machine, *addresses: str) -> None:
-        """Have the guest agent report other addresses."""
+        """Report addresses as the guest agent."""
         status = {"interfaces": interfaces_of(vm, *addresses), "conditions": conditions_of(agent=bool(addresses))}
         self.harvester_server.change(VMI, f"{NAMESPACE}/{vm.name}", {"status": status})
 
     def report_lists(self, vm: Machine, *of_interfaces: Sequence[str]) -> None:
-        """Have the guest agent report several addresses for each interface."""
+        """Report several addresses for each interface."""
         status = {"interfaces": interface_lists(vm, *of_interfaces), "conditions": conditions_of(agent=True)}
         self.harvester_server.change(VMI, f"{NAMESPACE}/{vm.name}", {"status": status})
 

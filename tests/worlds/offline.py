@@ -1,4 +1,4 @@
-"""Clients and tokens for what never asks a server."""
+"""Clients and tokens for tests without a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OfflineInformer(Informer[ObjectT]):
     """A cache that a test fills by hand, with ``observe``."""
 
     def lose(self, item: ObjectT) -> None:
-        """Drop an object, as after a watch that told of its end."""
+        """Drop an object, as after a DELETED event."""
         self._notify(*self._set(item.metadata.key, None))
 
 

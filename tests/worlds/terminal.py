@@ -1,4 +1,4 @@
-"""A process on a terminal: what somebody presses there, and all that it writes."""
+"""A process on a terminal: its input and output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PIECE: Final = 65536
 
 
 class Terminal:
-    """What a process has written on its terminal so far."""
+    """The output of a process on its terminal."""
 
     def __init__(self, process: subprocess.Popen[bytes], end: int) -> None:
         self.process = process

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harvester_ccm.errors import Answer, NotFound
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import WaitReason
@@ -19,10 +18,8 @@ from harvester_ccm.names import (
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     LB_ASKED_AGAIN,
-    LB_CLUSTER,
     LB_OWNER,
     LB_REQUESTED_NETWORK,
-    LB_TOUCH,
     NETWORK,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -89,22 +86,6 @@ ROWS: dict[str, Row] = {
         {"finalizers": [SERVICE_FINALIZER]},
         WaitReason.NOT_PROCESSED,
     ),
-    "an invalid ipam": (
-        service(annotations={IPAM: "static"}),
-        (),
-        {},
-        ["Warning InvalidAnnotation"],
-        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
-        WaitReason.UNSUPPORTED,
-    ),
-    "IPv6 only": (
-        service(spec={"ipFamilies": ["IPv6"]}),
-        (),
-        {},
-        ["Warning SyncLoadBalancerFailed"],
-        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
-        WaitReason.UNSUPPORTED,
-    ),
     "no node ports yet for a VM load balancer": (
         service(annotations=VM, ports=[{"port": 80}]),
         (),
@@ -156,14 +137,6 @@ ROWS: dict[str, Row] = {
         },
         WaitReason.NOT_PROCESSED,
     ),
-    "another Harvester": (
-        served(),
-        (),
-        {"our_harvester": False},
-        ["Warning HarvesterMismatch"],
-        None,
-        WaitReason.HARVESTER_MISMATCH,
-    ),
     "Harvester not read yet": (
         service(),
         (),
@@ -173,14 +146,6 @@ ROWS: dict[str, Row] = {
         WaitReason.HARVESTER_UNAVAILABLE,
     ),
     "not processed yet": (waiting, (marked(),), {}, [], None, WaitReason.NOT_PROCESSED),
-    "not processed for long": (
-        waiting,
-        (marked(),),
-        {"waited": 30.0},
-        ["Warning AddressPending"],
-        None,
-        WaitReason.NOT_PROCESSED,
-    ),
     "no free address": (
         waiting,
         (marked(message=EXHAUSTED),),
@@ -222,7 +187,6 @@ ROWS: dict[str, Row] = {
         None,
     ),
     "ready": (served(), (allocated(),), {}, [], None, None),
-    "served by the Go provider": (served(condition=False), (allocated(),), {}, [], None, None),
     "another address": (
         served(),
         (allocated(ip="10.0.0.9", address="10.0.0.9"),),
@@ -238,22 +202,6 @@ ROWS: dict[str, Row] = {
         [],
         {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "touch": True},
         WaitReason.ENDPOINTS,
-    ),
-    "the touch is due": (
-        served(annotations={KUBE_VIP_HOST: "n1"}),
-        (allocated(),),
-        {"touch_at": -1.0},
-        [],
-        "touch endpoints",
-        None,
-    ),
-    "the device is not known": (
-        service(ours=True, annotations={**SUPPRESSED, NETWORK: "lan"}),
-        (marked(ip=ADDRESS, pool="lan", annotations={LB_REQUESTED_NETWORK: "lan"}),),
-        {},
-        ["Warning NetworkDeviceUnknown"],
-        None,
-        WaitReason.NETWORK_DEVICE,
     ),
     "no component publishes the device": (
         service(ours=True, annotations={**SUPPRESSED, NETWORK: "lan"}),
@@ -314,22 +262,6 @@ ROWS: dict[str, Row] = {
         None,
         None,
     ),
-    "DHCP is requested": (
-        service(ours=True, annotations={**SUPPRESSED, IPAM: "dhcp"}),
-        (marked(spec={"ipam": "dhcp"}, ip="0.0.0.0"),),
-        {},
-        [],
-        {"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_IGNORE: None}},
-        WaitReason.DHCP,
-    ),
-    "a lease": (
-        service(ours=True, address="10.0.8.1", annotations={KUBE_VIP_ADDRESSES: "0.0.0.0", IPAM: "dhcp"}),
-        (marked(spec={"ipam": "dhcp"}, ip="0.0.0.0"),),
-        {},
-        ["Normal EnsuredLoadBalancer"],
-        {"write": LB_NAME, "address": "10.0.8.1"},
-        None,
-    ),
     "a VM load balancer with an address": (
         service(ours=True, annotations={**SUPPRESSED, **VM}),
         (vmlb,),
@@ -347,22 +279,6 @@ ROWS: dict[str, Row] = {
         None,
     ),
     "served by Harvester": (hosted, (vmlb,), {}, [], None, None),
-    "other nodes": (
-        hosted,
-        (vmlb,),
-        {"backends": Backends(("vm-3",))},
-        [],
-        {"write": LB_NAME, "spec": {"backendServerSelector": {"harvesterhci.io/vmName": ["vm-3"]}}},
-        None,
-    ),
-    "the recreated VM load balancer is touched": (
-        hosted,
-        (allocated(spec=SPEC, annotations={LB_TOUCH: "true"}),),
-        {"waited": 10.0},
-        ["Normal EnsuredLoadBalancer"],
-        {"write": LB_NAME, "annotations": {LB_TOUCH: None}},
-        None,
-    ),
     "no node can get traffic": (
         hosted,
         (vmlb,),
@@ -482,22 +398,6 @@ ROWS: dict[str, Row] = {
         {"delete": LB_NAME},
         WaitReason.ALLOCATING,
     ),
-    "removal: Harvester unreachable": (
-        service(ours=True, deleting=True),
-        (),
-        {"harvester_problem": NotFound(Answer(404, "NotFound", "no"))},
-        ["Warning HarvesterUnavailable"],
-        None,
-        WaitReason.HARVESTER_UNAVAILABLE,
-    ),
-    "removal: the type changed": (
-        served(kind="ClusterIP", annotations=WITHDRAWN),
-        (allocated(deleting=True),),
-        {},
-        ["Normal DeletedLoadBalancer"],
-        {"annotations": {KUBE_VIP_ADDRESSES: None}, "finalizers": [], "ingress": None},
-        None,
-    ),
     "removal: secondaries": (
         served(deleting=True),
         (allocated(),),
@@ -526,14 +426,6 @@ ROWS: dict[str, Row] = {
         served(deleting=True),
         (allocated(),),
         {"own_secondaries": (served("b", deleting=True, labels=shared),)},
-        ["Warning DeletionPending"],
-        None,
-        WaitReason.SHARED_ADDRESS,
-    ),
-    "removal: a secondary without a status": (
-        served(deleting=True),
-        (allocated(),),
-        {"own_secondaries": (service("b", ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}, labels=shared),)},
         ["Warning DeletionPending"],
         None,
         WaitReason.SHARED_ADDRESS,
@@ -606,18 +498,6 @@ ROWS: dict[str, Row] = {
         None,
         WaitReason.UNSUPPORTED,
     ),
-    "a port of the primary": (
-        service(annotations=shares),
-        (),
-        {
-            "primary": primary,
-            "primary_allocated": frozenset({ADDRESS}),
-            "secondaries_of_primary": (service(annotations=shares),),
-        },
-        ["Warning AddressSharingRejected"],
-        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "finalizers": [SERVICE_FINALIZER]},
-        WaitReason.UNSUPPORTED,
-    ),
     "a former secondary": (
         served(labels={PRIMARY_SERVICE_LABEL: "shop.main"}),
         (),
@@ -645,14 +525,6 @@ ROWS: dict[str, Row] = {
         {},
         ["Warning LoadBalancerOwnershipConflict"],
         {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
-        WaitReason.OWNERSHIP_CONFLICT,
-    ),
-    "a clone": (
-        served(),
-        (allocated(labels={LB_CLUSTER: "original"}),),
-        {},
-        ["Warning LoadBalancerOwnershipConflict"],
-        None,
         WaitReason.OWNERSHIP_CONFLICT,
     ),
 }
