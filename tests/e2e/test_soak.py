@@ -34,6 +34,8 @@ REFUSALS = (
     Answer(500, "etcdserver: request timed out", "InternalError"),
     Answer(503, "the server is currently unable to handle the request", "ServiceUnavailable"),
 )
+MAX_FILES = 20
+"""Open files of an idle process, without its connections."""
 MAX_CONNECTIONS = 20
 """To API servers when idle: six watches, and those of the last requests."""
 
@@ -107,20 +109,22 @@ async def insist(action: Callable[[], Awaitable[object]], what: str) -> None:
     await until(done, within=60, what=what)
 
 
-async def descriptors(stage: Stage, run: CcmProcess) -> int:
-    """Return the open files of an idle run, without its connections to API servers.
-
-    All connections are cut first: those of the client's pool would stay for 15 s, and a leaked one would stay open.
-    """
+async def cut_connections(stage: Stage) -> None:
+    """Cut all connections: those of the client's pool would stay for 15 s, and a leaked one would stay open."""
     for proxy in (stage.guest_proxy, stage.harvester_proxy):
         await proxy.down()
         await proxy.up()
 
+
+async def descriptors(stage: Stage, run: CcmProcess, *, at_most: int) -> int:
+    """Wait until a run has at most this number of open files, without its connections, and return the number."""
+
     async def idle() -> tuple[int] | None:
         connections = stage.guest_proxy.connections + stage.harvester_proxy.connections
-        return (len(os.listdir(f"/proc/{run.pid}/fd")) - connections,) if connections <= MAX_CONNECTIONS else None
+        found = len(os.listdir(f"/proc/{run.pid}/fd")) - connections
+        return (found,) if connections <= MAX_CONNECTIONS and found <= at_most else None
 
-    return (await until(idle, within=60, what="closed connections"))[0]
+    return (await until(idle, within=60, what=f"{at_most} open files"))[0]
 
 
 @pytest.mark.timeout(900)
@@ -129,7 +133,8 @@ async def test_services_get_addresses_and_no_descriptor_leaks_after_all_faults(s
     await stage.logged(run, "service controller started")
     await stage.create_service("first")
     await stage.served("first")
-    before = await descriptors(stage, run)
+    await cut_connections(stage)
+    before = await descriptors(stage, run, at_most=MAX_FILES)
 
     for name, fault in FAULTS.items():
         await fault(stage)
@@ -140,4 +145,5 @@ async def test_services_get_addresses_and_no_descriptor_leaks_after_all_faults(s
     await stage.nothing_left(within=90)
 
     assert run.exit_code is None
-    assert await descriptors(stage, run) <= before
+    await cut_connections(stage)
+    assert await descriptors(stage, run, at_most=before)
