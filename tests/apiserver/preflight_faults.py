@@ -170,4 +170,4 @@ WARNINGS: Final[dict[str, tuple[Breaking, str, str]]] = {
     "no namespace": (_change(context_namespace=None), "cloud-config", "names no namespace"),
     "no verification": (_change(**_UNVERIFIED), "TLS", "not verified"),
 }
-"""The same for questionable ones."""
+"""Questionable cloud-configs, as in ``FAULTS``."""

@@ -29,19 +29,19 @@ EXAMPLE = (
     "--disable-annotation-alpha-provided-ip-addr=true",
 )
 PUBLISHED: dict[str, tuple[str, ...]] = {
-    "chart 0.1.1 and later, RKE1 manifests, K3s HelmChart without values": (CLOUD_CONFIG,),
-    "chart 0.1.1 and later with a cluster name": (CLOUD_CONFIG, "--cluster-name=atlas"),
-    "Rancher, RKE2: cluster with a display name": (CLOUD_CONFIG, "--cluster-name=My Cluster"),
-    "chart 0.2.12, example 1 of extraArgs": (CLOUD_CONFIG, *EXAMPLE, "--show-full-help-on-error=true"),
-    "chart 0.2.16, example 1 of extraArgs": (
+    "charts 0.1.200 to 0.2.1600 without a cluster name, RKE1 manifests, K3s HelmChart without values": (CLOUD_CONFIG,),
+    "charts 0.1.800 to 0.2.1600 with a cluster name, RKE2": (CLOUD_CONFIG, "--cluster-name=atlas"),
+    "Rancher: cluster with a display name": (CLOUD_CONFIG, "--cluster-name=My Cluster"),
+    "charts 0.2.1200 to 0.2.1500, example 1 of extraArgs": (CLOUD_CONFIG, *EXAMPLE, "--show-full-help-on-error=true"),
+    "chart 0.2.1600, example 1 of extraArgs": (
         *(CLOUD_CONFIG, "--cluster-name=atlas", *EXAMPLE),
         *("--disable-hostname-lookup=true", "--show-full-help-on-error=true"),
     ),
-    "chart 0.2.12, example 2 of extraArgs": (
+    "charts 0.2.1200 to 0.2.1600, example 2 of extraArgs": (
         CLOUD_CONFIG,
         "--controllers=cloud-node-controller,cloud-node-lifecycle-controller,node-route-controller",
     ),
-    "chart 0.2.12, quotes that extraArgs must not have": (CLOUD_CONFIG, '--cluster-name="my-cluster"'),
+    "charts 0.2.1200 to 0.2.1600, quotes in extraArgs": (CLOUD_CONFIG, '--cluster-name="my-cluster"'),
     "second cluster name in extraArgs": (CLOUD_CONFIG, "--cluster-name=atlas", "--cluster-name=other"),
     "Harvester documentation 1.9": (CLOUD_CONFIG, "--v=5", "--disable-vmi-controller=false", "--controllers=*"),
     "extraArgs in other forms": (CLOUD_CONFIG, "-v=5", "--v", "5", "", "--disable-vmi-controller"),
@@ -59,7 +59,7 @@ PUBLISHED: dict[str, tuple[str, ...]] = {
         "--load-balancer-class-only",
     ),
 }
-"""Arguments of the container in published charts (all versions up to 0.2.16), RKE2, K3s and Rancher."""
+"""Arguments of the container in published charts: 0.1.200 to 0.2.1600 of RKE2, which are 0.1.2 to 0.2.16 elsewhere."""
 HINT = (
     "harvester-ccm: hint: --help lists commands and flags; flags in .Values.extraArgs of the Helm chart are written "
     "--name=value\n"

@@ -21,7 +21,7 @@ from harvester_ccm.model.harvester import (
 from harvester_ccm.model.meta import Page
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from tests.unit.commands import objects
-from tests.unit.commands.conftest import Json
+from tests.unit.commands.conftest import ClusterServer, Json, Runner
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import MemoryClient, MemoryServer
 
@@ -131,3 +131,13 @@ def test_warnings(cluster: str, vms: list[VirtualMachine] | CCMError, owners: li
     store = ClusterStore(ClusterIdentity(cluster, objects.VMS), {VIRTUAL_MACHINES.plural: machines})
     found = list(find_warnings(store, balancers))
     assert (len(found), "".join(found)[: len(warning)]) == (bool(warning), warning)
+
+
+def test_load_balancers_of_other_clusters_are_not_listed(run: Runner, serve: ClusterServer) -> None:
+    uids = ("demo", "a"), ("demo", "b"), ("other", "a")
+    listed = [objects.balancer(of, name=f"{of}-{uid}", annotations={LB_OWNER: uid}) for of, uid in uids]
+    words = "cleanup", "--cluster=demo", *serve(*listed)[1:], "-o", "json"
+    names = [
+        {one["name"] for one in run(*words, *more).document["loadBalancers"]} for more in ((), ("--cluster-uid=a",))
+    ]
+    assert names == [{"demo-a", "demo-b"}, {"demo-a"}]

@@ -119,9 +119,9 @@ def test_services_that_cannot_be_listed(run: Runner, outage: Outage, words: str)
 
 def test_cleanup_reports_the_error_of_harvester(run: Runner, outage: Outage) -> None:
     words = "cleanup", "--cluster=gone", *outage.flags[1:]
-    outage.harvester.refusal = 403, "loadbalancers is forbidden"
+    outage.harvester.refusal = 403, "loadbalancers is forbidden, Authorization: Bearer abc123def456"
     result = run(*words)
     assert (result.code, result.out) == (1, "")
-    assert "error: Harvester: loadbalancers is forbidden\n" in result.err
+    assert "error: Harvester: loadbalancers is forbidden, Authorization: Bearer [removed]\n" in result.err
     outage.expired("cloud-config")
     assert "A command takes it with --cloud-config. The running program finds it" in run(*words).err

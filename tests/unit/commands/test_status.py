@@ -176,7 +176,7 @@ def test_json_and_yaml_are_the_document_of_the_text(run: Runner, serve: ClusterS
     document = run("status", "-o", "json", *flags).document
     assert document["services"] == {"Degraded": 1}
     assert [one["object"] for one in document["problems"]][:1] == ["Node w1"]
-    text = json.dumps(document)
+    text = json.dumps(document) + run("explain", "svc/web", "-n", "shop", *flags).out
     assert "abc123def456" not in text
     assert "\x1b" not in text
     other = yaml.safe_load(run("status", "-o", "yaml", *flags).out)
