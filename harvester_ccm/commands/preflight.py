@@ -65,7 +65,7 @@ _REMEDIES: Final = {
 """Remedy for a kubeconfig that cannot be used or is not accepted, by cluster."""
 
 
-_decode_version: Final = msgspec.json.Decoder(dict[str, str]).decode
+_decode_version: Final = msgspec.json.Decoder(dict[str, object]).decode
 
 
 async def _preflight(call: Call) -> int:
