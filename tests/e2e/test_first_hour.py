@@ -29,7 +29,7 @@ from devenv.guestnodes import GuestNodes, name_of
 from devenv.harvester import FAST
 from devenv.harvester.records import POOLS
 from devenv.harvester.webhook import CONFIGURATION, MUTATING, VALIDATING
-from devenv.stage import Stage, until
+from devenv.stage import SERVICE_ACCOUNT, Stage, until
 from harvester_ccm.cli import main
 from harvester_ccm.commands import clusters
 from harvester_ccm.errors import AdmissionDenied
@@ -267,7 +267,8 @@ async def controllers_of_harvester(hour: Hour, monkeypatch: pytest.MonkeyPatch) 
 async def credentials(hour: Hour) -> None:
     """Delete the RoleBinding in Harvester, and let the token expire."""
     admin = hour.stage.scene.harvester.admin
-    (binding,) = admin.request("GET", BINDING)["items"]
+    bindings = admin.request("GET", BINDING)["items"]
+    binding = next(one for one in bindings if one["subjects"][0]["name"] == SERVICE_ACCOUNT)
     admin.request("DELETE", f"{BINDING}/{binding['metadata']['name']}")
     await hour.sees("deleted RoleBinding in Harvester", "Harvester: HarvesterUnavailable: The credential")
     del binding["metadata"]["resourceVersion"], binding["metadata"]["uid"]
