@@ -283,7 +283,7 @@ class Application:
 
     def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller) -> None:
         """Measure a controller and run it."""
-        controller.queue.observer = self._telemetry.queue(controller.queue.name)
+        self._telemetry.follow_queue(controller.queue)
         self._queues.append(controller.queue)
         group.create_task(controller.run(), name=controller.queue.name)
 

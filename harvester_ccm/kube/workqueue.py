@@ -111,25 +111,6 @@ class WriteRateLimiter:
             del self._full_at[next(iter(self._full_at))]
 
 
-class QueueObserver:
-    """Receives what happens in a queue, for metrics; this one ignores it. Every method returns at once."""
-
-    def added(self, key: str) -> None:
-        """The key was queued."""
-
-    def started(self, key: str) -> None:
-        """A worker started to reconcile the key."""
-
-    def finished(self, key: str) -> None:
-        """The worker finished the key, with or without an error."""
-
-    def answered(self, key: str, waits_for: str) -> None:
-        """The reconcile of the key succeeded; ``waits_for`` is the reason if it is not ready, else empty."""
-
-    def failed(self, key: str, error: Exception) -> None:
-        """The reconcile of the key failed and will be retried."""
-
-
 class _Failures(Struct):
     """Failed reconciles of a key since the last success."""
 
@@ -157,17 +138,28 @@ class WorkQueue:
         self._workers = workers
         self._resync_keys = resync
         self._resync_seconds = resync_seconds
-        self.observer = QueueObserver()
-        """Set this before the first key is enqueued."""
-        self._urgent: dict[str, None] = {}
-        self._background: dict[str, None] = {}
-        """The two lanes: queued keys in order."""
+        self.adds = 0
+        self.retries = 0
+        """Numbers of keys that were queued, and of failed reconciles."""
+        self.waited: Callable[[float], object] = lambda _seconds: None
+        self.worked: Callable[[float], object] = lambda _seconds: None
+        """Called with the time that a key was queued, and the time of its reconcile."""
+        self.reasons: dict[str, str] = {}
+        """Why a key is not ready since its last reconcile: the reason of its outcome, or the class of the error."""
+        self._urgent: dict[str, float] = {}
+        self._background: dict[str, float] = {}
+        """The two lanes: queued keys in order, with their loop times."""
         self._changed = asyncio.Event()
         """Set when a key was enqueued or finished."""
         self._active: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, _Failures] = {}
         self._draining = False
+
+    @property
+    def depth(self) -> int:
+        """Number of queued keys."""
+        return len(self._urgent) + len(self._background)
 
     def is_active(self, key: str) -> bool:
         """Return whether a worker reconciles the key now."""
@@ -217,13 +209,11 @@ class WorkQueue:
                     self._changed.clear()
                     await self._changed.wait()
 
-    def _add(self, key: str, lane: dict[str, None]) -> None:
+    def _add(self, key: str, lane: dict[str, float]) -> None:
         if self._draining or key in self._urgent or key in lane:
             return
-        if key not in self._background:
-            self.observer.added(key)
-        self._background.pop(key, None)
-        lane[key] = None
+        self.adds += key not in self._background
+        lane[key] = self._background.pop(key, loop_time())
         self._changed.set()
 
     def _timer_expired(self, key: str) -> None:
@@ -246,7 +236,7 @@ class WorkQueue:
             for lane in (self._urgent, self._background):
                 for key in lane:
                     if key not in self._active:
-                        del lane[key]
+                        self.waited(loop_time() - lane.pop(key))
                         return key
             self._changed.clear()
             await self._changed.wait()
@@ -256,12 +246,12 @@ class WorkQueue:
             key = await self._take()
             self._cancel_timer(key)
             self._active.add(key)
-            self.observer.started(key)
+            started = loop_time()
             try:
                 await self._process(key)
             finally:
                 self._active.discard(key)
-                self.observer.finished(key)
+                self.worked(loop_time() - started)
                 self._changed.set()
             # Reconciles without a request would otherwise run in a row and delay the Lease and the watches.
             await asyncio.sleep(0)
@@ -280,7 +270,10 @@ class WorkQueue:
             self._succeeded(key, outcome)
 
     def _succeeded(self, key: str, outcome: Outcome) -> None:
-        self.observer.answered(key, outcome.reason if isinstance(outcome, Wait | Refused) else "")
+        if isinstance(outcome, Wait | Refused):
+            self.reasons[key] = outcome.reason
+        else:
+            self.reasons.pop(key, None)
         if isinstance(outcome, Wait) and outcome.at_most is not None:
             self.enqueue_after(key, outcome.at_most)
         failures = self._failures.pop(key, None)
@@ -288,7 +281,8 @@ class WorkQueue:
             log.info("reconcile recovered", controller=self.name, key=key)
 
     def _failed(self, key: str, error: Exception) -> None:
-        self.observer.failed(key, error)
+        self.retries += 1
+        self.reasons[key] = type(error).__name__
         failures = self._failures.setdefault(key, _Failures())
         if isinstance(error, Conflict) and failures.conflicts < MAX_QUICK_CONFLICTS:
             failures.conflicts += 1

@@ -23,7 +23,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.tokens import token_end
-from harvester_ccm.kube.workqueue import QueueObserver, loop_time
+from harvester_ccm.kube.workqueue import WorkQueue, loop_time
 
 Labels = tuple[str, ...]
 """Values of a metric's labels."""
@@ -120,46 +120,6 @@ class Metrics:
         )
 
 
-class Queue(QueueObserver):
-    """Observer of one queue, which also knows why each of its keys is not ready."""
-
-    def __init__(self, name: str, metrics: Metrics) -> None:
-        self._adds = metrics.queue_adds.labels(name)
-        self._retries = metrics.queue_retries.labels(name)
-        self._queue_seconds = metrics.queue_seconds.labels(name)
-        self._work_seconds = metrics.work_seconds.labels(name)
-        self._queued_at: dict[str, float] = {}
-        self._started_at: dict[str, float] = {}
-        self._reasons: dict[str, str] = {}
-        metrics.queue_depth.labels(name).set_function(lambda: len(self._queued_at))
-
-    def added(self, key: str) -> None:
-        self._queued_at[key] = loop_time()
-        self._adds.inc()
-
-    def started(self, key: str) -> None:
-        self._started_at[key] = now = loop_time()
-        self._queue_seconds.observe(now - self._queued_at.pop(key, now))
-
-    def finished(self, key: str) -> None:
-        now = loop_time()
-        self._work_seconds.observe(now - self._started_at.pop(key, now))
-
-    def answered(self, key: str, waits_for: str) -> None:
-        if waits_for:
-            self._reasons[key] = waits_for
-        else:
-            self._reasons.pop(key, None)
-
-    def failed(self, key: str, error: Exception) -> None:
-        self._retries.inc()
-        self._reasons[key] = snake_case(type(error).__name__)
-
-    def reason(self, key: str) -> str:
-        """Return why the key is not ready: a ``WaitReason`` or the class of an error in snake case; empty if it is."""
-        return self._reasons.get(key, "")
-
-
 def snake_case(name: str) -> str:
     """Return a name in camel case as the value of a label.
 
@@ -180,7 +140,7 @@ class Telemetry:
         self.metrics = Metrics(self.registry)
         self.metrics.build_info.labels(version, platform.python_version()).set(1)
         self._readers: list[Callable[[], None]] = []
-        self._queues: dict[str, Queue] = {}
+        self._queues: dict[str, WorkQueue] = {}
         self._elector: LeaderElector | None = None
 
     @property
@@ -226,11 +186,19 @@ class Telemetry:
         self._elector = elector
         self.metrics.master.labels(name).set_function(lambda: elector.leading)
 
-    def queue(self, name: str) -> Queue:
-        """Return the observer of the queue with this name."""
-        if name not in self._queues:
-            self._queues[name] = Queue(name, self.metrics)
-        return self._queues[name]
+    def follow_queue(self, queue: WorkQueue) -> None:
+        """Show and measure the keys of a queue."""
+        metrics, name = self.metrics, queue.name
+        self._queues[name] = queue
+        queue.waited = metrics.queue_seconds.labels(name).observe
+        queue.worked = metrics.work_seconds.labels(name).observe
+        metrics.queue_depth.labels(name).set_function(lambda: queue.depth)
+        self.follow_count(metrics.queue_adds.labels(name), lambda: queue.adds)
+        self.follow_count(metrics.queue_retries.labels(name), lambda: queue.retries)
+
+    def reason(self, queue: str, key: str) -> str:
+        """Return why a key is not ready: a ``WaitReason``, or another reason or error in snake case; empty if it is."""
+        return snake_case(self._queues[queue].reasons.get(key, "")) if queue in self._queues else ""
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics and their content type, in the best format that the ``Accept`` header names."""

@@ -16,12 +16,12 @@ from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.scope import wants_load_balancer
-from harvester_ccm.telemetry.metrics import Labels, Telemetry, snake_case
+from harvester_ccm.telemetry.metrics import Labels, Telemetry
 
 
 def measure_services(telemetry: Telemetry, services: Informer[Service], cluster: ClusterIdentity) -> None:
     """Show Services that wait, by reason, and measure how long each waits for its address."""
-    metrics, queue = telemetry.metrics, telemetry.queue("service")
+    metrics = telemetry.metrics
     pending_since: dict[str, float] = {}
 
     def changed(old: Service | None, new: Service | None) -> None:
@@ -36,7 +36,8 @@ def measure_services(telemetry: Telemetry, services: Informer[Service], cluster:
     def read() -> None:
         managed = [one.metadata.key for one in services.all() if wants_load_balancer(one, cluster)]
         # A Service with an address can wait, too.
-        reasons = {key: queue.reason(key) for key in managed if queue.reason(key)}
+        found = {key: telemetry.reason("service", key) for key in managed}
+        reasons = {key: reason for key, reason in found.items() if reason}
         longest: dict[Labels, float] = {(WaitReason.QUEUED,): 0.0}
         for key, since in pending_since.items():
             labels = (reasons.setdefault(key, WaitReason.QUEUED),)
@@ -83,7 +84,7 @@ def _state_of(load_balancer: LoadBalancer) -> str:
 
 def measure_nodes(telemetry: Telemetry, nodes: Informer[Node]) -> None:
     """Show Nodes that are not initialized, by reason, and measure the age of each when it is initialized."""
-    metrics, queue = telemetry.metrics, telemetry.queue("node")
+    metrics = telemetry.metrics
 
     def changed(old: Node | None, new: Node | None) -> None:
         created = new.metadata.created if new is not None and not uninitialized_taints(new) else None
@@ -92,7 +93,7 @@ def measure_nodes(telemetry: Telemetry, nodes: Informer[Node]) -> None:
 
     def read() -> None:
         waiting = [one.metadata.name for one in nodes.all() if uninitialized_taints(one) and not one.metadata.deleting]
-        reasons = {name: snake_case(queue.reason(name)) or WaitReason.QUEUED for name in waiting}
+        reasons = {name: telemetry.reason("node", name) or WaitReason.QUEUED for name in waiting}
         telemetry.show(metrics.nodes_pending, _count(reasons))
 
     nodes.on_change(changed)

@@ -21,7 +21,6 @@ from tests.unit.telemetry.states import CacheState
 from tests.worlds.background import running
 from tests.worlds.clock import jumping_time
 from tests.worlds.offline import json_web_token, offline_client
-from tests.worlds.waiting import wait_for
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 LAST_CONTACT = "harvester_ccm_harvester_last_contact_timestamp_seconds"
@@ -106,54 +105,37 @@ def test_count_of_another_object_is_read_at_each_scrape() -> None:
 
 
 @jumping_time
-async def test_queues_are_timed() -> None:
-    telemetry = Telemetry("1")
-    queue = telemetry.queue("service")
-
-    def shown(name: str) -> float:
-        return samples(telemetry)[name][NAME]
-
-    queue.added("shop/a")
-    await asyncio.sleep(2)
-    queue.added("shop/b")
-    await asyncio.sleep(3)
-    assert shown("workqueue_depth") == 2
-    queue.started("shop/a")
-    await asyncio.sleep(4)
-    queue.started("shop/b")
-    await asyncio.sleep(1)
-    assert shown("workqueue_depth") == 0
-    queue.finished("shop/a")
-    queue.finished("shop/b")
-    assert shown("workqueue_queue_duration_seconds_sum") == pytest.approx(12)
-    assert shown("workqueue_work_duration_seconds_sum") == pytest.approx(6)
-
-
-@jumping_time
-async def test_queue_knows_why_a_key_is_not_ready() -> None:
+async def test_keys_of_a_queue_are_counted_and_timed_with_their_reasons() -> None:
     conflict = Conflict(Answer(409, "Conflict", "changed"))
-    outcomes: list[Outcome | Exception] = [conflict, Unreachable("no route"), ValueError("bug"), Wait("dhcp")]
+    errors = [conflict, Unreachable("no route"), ValueError("bug")]
+    outcomes: list[Outcome] = [Wait("dhcp"), Refused("unsupported"), Done()]
+    reasons: list[str] = []
 
     async def reconcile(_key: str) -> Outcome:
-        outcome = outcomes.pop(0)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+        reasons.append(telemetry.reason("service", "shop/a"))
+        await asyncio.sleep(2)
+        if errors:
+            raise errors.pop(0)
+        return outcomes.pop(0)
 
-    telemetry = Telemetry("1")
-    workqueue = WorkQueue("service", reconcile, workers=1)
-    queue = workqueue.observer = telemetry.queue("service")
-    async with running(workqueue.run()):
-        workqueue.enqueue("shop/a")
-        for reason in ("conflict", "unreachable", "value_error", "dhcp"):
-            await wait_for(lambda reason=reason: queue.reason("shop/a") == reason)  # type: ignore[misc]
-        outcomes[:] = [Refused("unsupported"), Done()]
-        for reason in ("unsupported", ""):
-            workqueue.enqueue("shop/a")
-            await wait_for(lambda reason=reason: queue.reason("shop/a") == reason)  # type: ignore[misc]
+    telemetry, queue = Telemetry("1"), WorkQueue("service", reconcile, workers=1)
+    telemetry.follow_queue(queue)
+    queue.enqueue("shop/a")
+    await asyncio.sleep(3)
+    assert samples(telemetry)["workqueue_depth"][NAME] == 1
+    async with running(queue.run()):
+        for _ in range(2):
+            await asyncio.sleep(60)
+            queue.enqueue("shop/a")
+        await asyncio.sleep(3)
+    assert reasons == ["", "conflict", "unreachable", "value_error", "dhcp", "unsupported"]
+    assert telemetry.reason("service", "shop/a") == telemetry.reason("node", "w1") == ""
     shown = samples(telemetry)
+    assert shown["workqueue_depth"][NAME] == 0
     assert shown["workqueue_adds_total"][NAME] == shown["workqueue_work_duration_seconds_count"][NAME] == 6
     assert shown["workqueue_retries_total"][NAME] == 3
+    assert shown["workqueue_queue_duration_seconds_sum"][NAME] == pytest.approx(3)
+    assert shown["workqueue_work_duration_seconds_sum"][NAME] == pytest.approx(12)
 
 
 def test_client_chooses_the_format() -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.services import measure_load_balancers, measure_nodes, measure_services
@@ -24,6 +26,10 @@ from tests.worlds.offline import OfflineInformer, offline_client
 
 CREATED = "2026-11-21T08:00:00Z"
 NOW = datetime.fromisoformat(CREATED).timestamp()
+
+
+async def done(_key: str) -> Outcome:
+    return Done()
 
 
 class Caches:
@@ -37,6 +43,9 @@ class Caches:
         self.elector = ElectorState(leading=True)
         self.telemetry = Telemetry("1")
         self.telemetry.follow_lease("cloud-controller-manager", cast("LeaderElector", self.elector))
+        self.queues = {name: WorkQueue(name, done, workers=1) for name in ("service", "node")}
+        for queue in self.queues.values():
+            self.telemetry.follow_queue(queue)
         self._version = 0
         measure_services(self.telemetry, self.services, CLUSTER)
         measure_load_balancers(self.telemetry, self.load_balancers, self.services, CLUSTER)
@@ -61,7 +70,7 @@ class Caches:
     def answer(self, **reasons: str) -> None:
         """Report what reconciles of Services returned."""
         for name, reason in reasons.items():
-            self.telemetry.queue("service").answered(f"shop/{name}", reason)
+            self.queues["service"].reasons[f"shop/{name}"] = reason
 
     def shown(self, name: str) -> dict[tuple[str, ...], float]:
         found = samples(self.telemetry).get(f"harvester_ccm_{name}", {})
@@ -182,7 +191,7 @@ async def test_new_nodes_are_timed_once(caches: Caches) -> None:
 async def test_nodes_with_the_taint_are_counted_by_reason(caches: Caches) -> None:
     caches.see_node(tainted=True)
     assert caches.shown("nodes_pending") == {("queued",): 1}
-    caches.telemetry.queue("node").answered("n1", "VMNotFound")
+    caches.queues["node"].reasons["n1"] = "VMNotFound"
     assert caches.shown("nodes_pending") == {("queued",): 0, ("vm_not_found",): 1}
     caches.see_node(tainted=False)
     assert caches.shown("nodes_pending") == {("queued",): 0}
