@@ -34,10 +34,9 @@ from harvester_ccm.controllers.vms import NodeWrites, VMCache
 from harvester_ccm.errors import ClusterReplaced
 from harvester_ccm.kube.client import ApiClient, WriteFence
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.identity import GuestIdentity
+from harvester_ccm.kube.identity import CredentialReloader, GuestIdentity
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
-from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, ClusterIdentity

@@ -129,7 +129,7 @@ async def descriptors(stage: Stage, run: CcmProcess, *, at_most: int) -> int:
 
 @pytest.mark.timeout(900)
 async def test_services_get_addresses_and_no_descriptor_leaks_after_all_faults(stage: Stage) -> None:
-    run = stage.run(flags=LEASE, proxied=True, times={"kube.reload.INTERVAL": 0.5})
+    run = stage.run(flags=LEASE, proxied=True, times={"kube.identity.INTERVAL": 0.5})
     await stage.logged(run, "service controller started")
     await stage.create_service("first")
     await stage.served("first")

@@ -94,10 +94,9 @@ def needs_hostname(node: Node, match: Match) -> bool:
 
 def unreadable(store: NodeStore) -> EventMessage | None:
     """Return why VMs or VMIs cannot be read now; None if they can."""
-    for action, lister in (("list VirtualMachines", store.vms), ("list VirtualMachineInstances", store.vmis)):
-        if lister.problem is not None or not lister.synced:
-            return harvester_unavailable(lister.problem, action=action, namespace=store.cluster.namespace)
-    return None
+    listers = (store.vms, store.vmis)
+    failed = [one for one in listers if one.problem is not None or not one.synced]
+    return harvester_unavailable(failed[0].problem) if failed else None
 
 
 def _not_found(node: Node, cluster: ClusterIdentity) -> EventMessage:

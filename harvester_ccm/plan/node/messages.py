@@ -80,21 +80,22 @@ def invalid_annotation(annotation: str, value: str, expected: str) -> EventMessa
     return warning(NodeReason.INVALID_ANNOTATION, subject, annotation=annotation, value=value, expected=expected)
 
 
-def harvester_unavailable(error: CCMError | None, *, action: str, namespace: str) -> EventMessage:
-    """Return the Event for a failed request to Harvester, which never means that a VM is deleted.
+def harvester_unavailable(error: CCMError | None) -> EventMessage:
+    """Return the Event while VMs or VMIs cannot be read, which never means that a VM is deleted.
 
-    ``action`` is the request, for example ``list VirtualMachines``. No error: there is no response yet.
+    No error: there is no response yet.
     """
     reason, subject = NodeReason.HARVESTER_UNAVAILABLE, type(error).__name__
-    text = f"Harvester failed to {action} in namespace {namespace}; requests are retried: {error}"
-    if error is None:
-        text = f"Harvester has not responded to {action} in namespace {namespace} yet"
-    elif isinstance(error, Forbidden):
-        reason, subject = NodeReason.HARVESTER_FORBIDDEN, action
-        text = f"Harvester forbids the credential in the cloud-config to {action} in namespace {namespace}: {error}. "
-        text += error.remedy
-    elif isinstance(error, Unauthorized | Unreachable):
-        text, subject = f"Harvester {error.summary}; requests are retried. {error.remedy}: {error}", error.summary
+    match error:
+        case None:
+            text = "Harvester has not listed its VMs yet"
+        case Forbidden():
+            reason, subject = NodeReason.HARVESTER_FORBIDDEN, ""
+            text = f"Harvester forbids the credential in the cloud-config to read VMs: {error}. {error.remedy}"
+        case Unauthorized() | Unreachable():
+            text, subject = f"Harvester {error.summary}; requests are retried. {error.remedy}: {error}", error.summary
+        case _:
+            text = f"Harvester failed to list its VMs; requests are retried: {error}"
     return EventMessage("Warning", reason, text, subject)
 
 

@@ -184,7 +184,7 @@ async def test_vm_with_an_unreadable_vmi_is_not_reported_as_stopped() -> None:
             NODE, {**scene.join("w1"), "spec": {"providerID": "harvester://uid-1", "taints": [TAINT]}}
         )
         await until(lambda: scene.told("w1") == ["HarvesterForbidden"])
-        assert "list VirtualMachineInstances" in scene.guest_server.events()[0]["message"]
+        assert "virtualmachineinstances.kubevirt.io is forbidden" in scene.guest_server.events()[0]["message"]
         scene.harvester_server.fault = None
         await initialised(scene, ["w1"])
 

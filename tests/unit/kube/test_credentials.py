@@ -23,7 +23,7 @@ from devenv.pki import Authority
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_in_cluster, load_kubeconfig
-from harvester_ccm.kube.reload import CredentialReloader
+from harvester_ccm.kube.identity import CredentialReloader
 from harvester_ccm.kube.tokens import read_bytes
 
 Document = dict[str, Any]

@@ -16,7 +16,7 @@ from devenv.pki import Authority
 from harvester_ccm.errors import ClusterReplaced
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
-from harvester_ccm.kube.reload import CredentialReloader
+from harvester_ccm.kube.identity import CredentialReloader
 
 Document = dict[str, Any]
 

@@ -166,14 +166,14 @@ def test_change_of_the_internal_ip_is_emitted_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("error", "reason", "text"),
     [
-        (answered(403, "no"), NodeReason.HARVESTER_FORBIDDEN, "forbids the credential in the cloud-config to list VMs"),
+        (answered(403, "no"), NodeReason.HARVESTER_FORBIDDEN, "forbids the credential in the cloud-config to read VMs"),
         (answered(401, "no"), NodeReason.HARVESTER_UNAVAILABLE, "requests are retried"),
         (Unreachable("timeout"), NodeReason.HARVESTER_UNAVAILABLE, "requests are retried"),
-        (None, NodeReason.HARVESTER_UNAVAILABLE, "has not responded to list VMs"),
+        (None, NodeReason.HARVESTER_UNAVAILABLE, "has not listed its VMs yet"),
     ],
 )
 def test_harvester_unavailable(error: CCMError | None, reason: NodeReason, text: str) -> None:
-    event = harvester_unavailable(error, action="list VMs", namespace="prod")
+    event = harvester_unavailable(error)
     assert (event.reason, isinstance(error, Forbidden)) == (reason, reason is NodeReason.HARVESTER_FORBIDDEN)
     assert text in event.message
 
