@@ -107,6 +107,7 @@ async def test_denied_write_is_retried_every_ten_minutes(denied: CCMError, advic
     with capture_logs() as logs:
         async with scene.live():
             scene.boot(vm, "10.0.0.1")
+            scene.join("w1")
             for number in range(100):
                 await asyncio.sleep(36)
                 scene.report(vm, f"10.0.0.{number}")
