@@ -171,10 +171,6 @@ def published_devices(config_map: ConfigMap | None) -> dict[str, str] | None:
         return None
 
 
-class Namespace(Object, frozen=True, kw_only=True):
-    """A Namespace, of which only the UID matters."""
-
-
 class Endpoint(Model, frozen=True, kw_only=True):
     """One backend of a Service, of which only the existence matters."""
 
@@ -204,7 +200,7 @@ class Lease(Object, frozen=True, kw_only=True):
 SERVICES: Final = Resource("", "v1", "services", "Service", decoder(Service))
 NODES: Final = Resource("", "v1", "nodes", "Node", decoder(Node), namespaced=False)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", decoder(ConfigMap))
-NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", decoder(Namespace), namespaced=False)
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", decoder(Object), namespaced=False)
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", decoder(EndpointSlice))
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
 """Label of an EndpointSlice: the Service whose endpoints it has."""

@@ -224,11 +224,6 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
         return self.status.interfaces or ()
 
     @property
-    def phase(self) -> str:
-        """``status.phase``; empty if none exists yet."""
-        return self.status.phase
-
-    @property
     def is_migrating(self) -> bool:
         """Whether a live migration is in progress. KubeVirt keeps the state of the last one."""
         state = self.status.migration_state

@@ -15,8 +15,8 @@ from devenv.proxy import FaultProxy
 from harvester_ccm.errors import Gone, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, ConfigMap, Namespace
-from harvester_ccm.model.meta import WatchEvent
+from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, ConfigMap
+from harvester_ccm.model.meta import Object, WatchEvent
 from tests.worlds.background import running
 from tests.worlds.waiting import wait_for
 
@@ -49,7 +49,7 @@ class Watching:
         await wait_for(lambda: self.events, what="begin of the watch")
 
 
-async def consume(client: ApiClient) -> list[WatchEvent[Namespace]]:
+async def consume(client: ApiClient) -> list[WatchEvent[Object]]:
     """Watch Namespaces to the end."""
     return [event async for event in client.watch(NAMESPACES, params={"timeoutSeconds": "1"}, silence=5)]
 

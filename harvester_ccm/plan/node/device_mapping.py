@@ -22,7 +22,7 @@ from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_N
 
 def plan_device_mapping(vmis: Iterable[VirtualMachineInstance], config_map: ConfigMap | None) -> str | None:
     """Return the value to write for the VMIs of the nodes; None if the ConfigMap stays as it is."""
-    reports = [_devices(vmi) for vmi in vmis if vmi.phase == "Running"]
+    reports = [_devices(vmi) for vmi in vmis if vmi.status.phase == "Running"]
     if not reports:
         return None
     # A value that is not valid JSON counts as not published: the next known mapping replaces it.

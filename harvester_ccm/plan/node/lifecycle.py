@@ -174,7 +174,7 @@ def power(vm: VM) -> Power:
     ``Running`` counts only together with ``status.ready``: KubeVirt reports a VM whose host failed as running for a
     while.
     """
-    status, vmi_phase = vm.object.status, vm.vmi.phase if vm.vmi else ""
+    status, vmi_phase = vm.object.status, vm.vmi.status.phase if vm.vmi else ""
     printable = status.printable_status
     has_ended = vm.vmi is None or vmi_phase in _FINAL_PHASES
     if printable in _RUNNING or (printable in {"Running", ""} and status.ready):

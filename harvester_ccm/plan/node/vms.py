@@ -180,7 +180,7 @@ def has_queryable_guest(store: NodeStore, vm: VM) -> bool:
     agent: KubeVirt answers any other query with an error.
     """
     vmi = vm.vmi
-    if vmi is None or vmi.phase != "Running" or not vmi.has_agent or owner_of(store, vm) is not None:
+    if vmi is None or vmi.status.phase != "Running" or not vmi.has_agent or owner_of(store, vm) is not None:
         return False
     made_by_driver = (vmi.metadata.labels or {}).get(VM_CREATOR) == NODE_DRIVER
     return vm.membership is Membership.OWN or (vm.membership is Membership.UNMARKED and made_by_driver)
