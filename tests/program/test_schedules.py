@@ -92,7 +92,7 @@ def test_allocation_that_one_more_search_shows_may_not_stay(monkeypatch: pytest.
         return delete_load_balancer(balancer) if asks else write
 
     monkeypatch.setattr("harvester_ccm.plan.service.removal.deletion_of", unasked)
-    assert "is booked for" in Schedule(story).run().wrong
+    assert "is allocated to" in Schedule(story).run().wrong
 
 
 def test_seed_alone_determines_a_schedule() -> None:

@@ -1,4 +1,4 @@
-"""What a story is made of."""
+"""The acts of a story: user actions, faults and changes of VMs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, Final
 
 SERVICES: Final = ("a", "b", "c", "d")
 LAN, LATE = "lan", "late"
-"""The pool that there is at first, and one that is made later or never."""
+"""The first pool, and one that is created later or never."""
 
 
 @dataclass(frozen=True)
 class Act:
-    """One thing that happens."""
+    """One user action or fault."""
 
     pause: float
     """Seconds after the one before it."""
     verb: str
-    """Name of the method of ``Stagehand`` that does it."""
+    """Name of the method of ``Stagehand`` that runs it."""
     more: Mapping[str, Any]
 
     def __str__(self) -> str:
@@ -29,18 +29,18 @@ class Act:
 
 @dataclass(frozen=True)
 class Story:
-    """A seed, and what happens."""
+    """A seed and its acts."""
 
     seed: str
     pool: int
-    """Addresses that there are."""
+    """Number of addresses."""
     nodes: int
-    """Nodes that there are at first."""
+    """Number of Nodes at the start."""
     acts: tuple[Act, ...]
 
 
 def ports_of(dice: random.Random, name: str) -> list[dict[str, Any]]:
-    """Return the ports of a Service, which now and then are those of others too."""
+    """Return the ports of a Service, some of which other Services have, too."""
     number = 80 + SERVICES.index(name) if dice.random() < 0.8 else 80
     node_port = 30000 + 10 * SERVICES.index(name)
     found = [{"name": "main", "port": number, "protocol": "TCP", "nodePort": node_port}]

@@ -1,4 +1,4 @@
-"""What the program asks the machine for, answered from the schedule: the time of day, and names that are unique."""
+"""Time of day and unique names of the controller, from the seed of the schedule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def time_of_day(loop: SeededLoop) -> str:
 
 @contextmanager
 def of_schedule(loop: SeededLoop, seed: str) -> Iterator[None]:
-    """Let the program see the schedule's clock and dice for the time of the block."""
+    """Replace the clock and the random numbers of the controller within the block."""
 
     class Clock(datetime):
         @classmethod

@@ -1,4 +1,4 @@
-"""What the oracles read from Services and load balancers."""
+"""Fields of Services and load balancers that the oracles read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.worlds.memory_server import Document
 
 
 def shown(service: Document) -> tuple[str, ...]:
-    """Return the addresses that a Service shows."""
+    """Return the addresses in the status of a Service."""
     ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     return tuple(entry["ip"] for entry in ingress if entry.get("ip"))
 
@@ -18,12 +18,12 @@ def condition_reasons(service: Document) -> set[str]:
 
 
 def given(balancer: Document) -> str:
-    """Return the address that a load balancer has got."""
+    """Return the allocated address of a load balancer."""
     return str(((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")
 
 
 def served(balancer: Document) -> str:
-    """Return the address that a load balancer serves: the one that it has got, be it from DHCP."""
+    """Return the address of a load balancer, from a pool or from DHCP."""
     address = given(balancer)
     return str(balancer["status"].get("address") or "") if address == DHCP_ADDRESS else address
 
@@ -44,5 +44,5 @@ def made_for(balancer: Document) -> str:
 
 
 def wants_one(service: Document) -> bool:
-    """Return whether a Service asks for a load balancer."""
+    """Return whether a Service has the type LoadBalancer."""
     return bool(service["spec"]["type"] == "LoadBalancer")

@@ -1,4 +1,4 @@
-"""A guest cluster: its API server, what its users do there, its kube-vip, and where its program runs."""
+"""A guest cluster: its API server, its users, its kube-vip and its controllers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Guest:
     def __init__(
         self, cluster: str, server: MemoryServer, harvester: MemoryServer, kube_vip: KubeVip, *processes: Process
     ) -> None:
-        """``cluster`` is the name that its program is given."""
+        """``cluster`` is the cluster name of its controller."""
         self.cluster = cluster
         self.server = server
         self.kube_vip = kube_vip
         self.processes: Mapping[str, Process] = {one.name: one for one in processes}
         self._harvester = harvester
         self.acted: dict[str, float] = {}
-        """Loop time at which users last did something to a Service, by its name."""
+        """Loop time of the last user action on each Service, by its name."""
 
-    # What users do.
+    # User actions.
 
     def create_service(self, name: str, spec: Document, annotations: Mapping[str, str]) -> None:
         """Create a Service with endpoints."""
@@ -58,14 +58,14 @@ class Guest:
             self.server.change(SERVICES, key, patch)
 
     def delete_balancer(self, name: str) -> None:
-        """Delete the load balancer of a Service by hand, once Harvester has done with it what it does."""
+        """Delete the load balancer of a Service as an administrator, once Harvester has allocated its address."""
         for document in self.balancers():
             meta = document["metadata"]
-            booked = (document.get("status") or {}).get("allocatedAddress", {}).get("ip")
-            if meta["labels"].get(LB_SERVICE_NAME) == name and booked and meta.get("finalizers"):
+            allocated = (document.get("status") or {}).get("allocatedAddress", {}).get("ip")
+            if meta["labels"].get(LB_SERVICE_NAME) == name and allocated and meta.get("finalizers"):
                 self._harvester.delete(LOAD_BALANCERS, f"{CLUSTER.namespace}/{meta['name']}")
 
-    # What there is.
+    # Objects.
 
     def services(self) -> list[Document]:
         """Return the Services as stored."""
@@ -81,7 +81,7 @@ class Guest:
         return str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
 
     def leader(self) -> str:
-        """Return who holds the Lease; empty for nobody that runs."""
+        """Return the run that holds the Lease; empty if it does not run."""
         holder = self.holder().rpartition("_")[2]
         return holder if holder in {one.running for one in self.processes.values()} else ""
 

@@ -1,7 +1,7 @@
-"""Harvester's controllers on a server in memory: the emulator's own code, taken from write to write by hand.
+"""Harvester's controllers on a server in memory: the code of the emulator, run from write to write.
 
-Their rules are coroutines that wait for nothing but their writes. Here each write is a step of its own, at a time of
-the schedule: after the turn in Harvester's limit and the way to the server, on objects that are as old as its caches.
+Their rules are coroutines that wait for their writes only. Each write is a step of its own, at a time of the schedule:
+after Harvester's rate limit and the latency of the server, on objects from its caches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEASED: Final = "10.8.0."
 
 @dataclass
 class _Write:
-    """What a rule waits for: an object to be written back."""
+    """The write that a rule waits for."""
 
     resource: Resource[Document]
     document: Document
@@ -54,19 +54,19 @@ class _Cache(Records):
         return await _Write(self.resource, document)
 
     def take(self, kind: str, document: Document) -> None:
-        """Take in an event."""
+        """Apply an event."""
         if kind == "DELETED":
             self._remove(key_of(document))
         else:
             self._store(document)
 
     def refill(self, documents: list[Document]) -> None:
-        """Begin anew with these."""
+        """Replace all objects."""
         self._objects = {key_of(one): one for one in documents}
 
 
 class _NoBackends:
-    """VM load balancers whose traffic is nobody's concern here: Harvester announces their address at once."""
+    """VM load balancers without traffic: Harvester announces their address at once."""
 
     async def ensure(self, balancer: Document, status: Document) -> None:
         """Fill in the status. Raises Problem."""
@@ -90,7 +90,7 @@ class _Limit:
     whole_at: float = float("-inf")
 
     def turn(self, now: float) -> float:
-        """Take a turn and return the time of it."""
+        """Reserve a write and return its time."""
         qps = STOCK.qps or 1.0
         self.whole_at = max(self.whole_at, now - STOCK.burst / qps) + 1 / qps
         return max(self.whole_at, now)
@@ -98,7 +98,7 @@ class _Limit:
 
 @dataclass
 class _Queue:
-    """Keys to work on, with client-go's rules."""
+    """Keys to reconcile, with client-go's rules."""
 
     reconcile: Callable[[str], Coroutine[_Write, Document, float | None]]
     due: deque[str] = field(default_factory=deque)
@@ -126,7 +126,7 @@ def _search_of(balancer: Document) -> Document:
 
 
 @dataclass
-class _Booking:
+class _Allocation:
     """An allocation that is in the pool and not yet in the status of its load balancer."""
 
     uid: str
@@ -135,11 +135,11 @@ class _Booking:
     is_overtaken: bool
     """Whether the attempt began on a copy of the load balancer that is older than Harvester's own last write."""
     is_outdated: bool
-    """Whether somebody had written the load balancer since the copy on which it began."""
+    """Whether another client had written the load balancer since the copy on which it began."""
     search: Document
-    """What the load balancer asked for then, see ``_search_of``."""
+    """The search fields of the load balancer then, see ``_search_of``."""
     is_interrupted: bool = False
-    """Whether Harvester's controllers stopped before they could write the status, and nobody has changed the search."""
+    """Whether Harvester's controllers stopped before they wrote the status, and the search is unchanged."""
 
 
 class HarvesterControllers:
@@ -157,16 +157,16 @@ class HarvesterControllers:
         self.running = True
         """Whether the controllers run."""
         self.let_go: set[str] = set()
-        """Load balancers whose own booking the controller has released, as the real one does on a stale cache."""
-        self.booked_since: dict[str, float] = {}
-        """Load balancers that an address was booked for, and when the attempt began by which it was last."""
+        """Load balancers whose own allocation the controller has released, as the real one does on a stale cache."""
+        self.allocated_since: dict[str, float] = {}
+        """Load balancers with an allocation, and the time at which the last attempt that allocated began."""
         self.forgotten: set[tuple[str, str]] = set()
-        """Addresses that the controller has booked and forgotten by itself, each with its load balancer."""
+        """Addresses that the controller has allocated and lost by itself, each with its load balancer."""
         self._began: dict[str, float] = {}
         """When the last attempt on each load balancer began."""
         self._copies: dict[str, tuple[bool, int]] = {}
-        """Whether that attempt began on an overtaken copy, see ``_Booking``, and the version of the copy."""
-        self._unrecorded: dict[tuple[str, str], _Booking] = {}
+        """Whether that attempt began on an overtaken copy, see ``_Allocation``, and the version of the copy."""
+        self._unrecorded: dict[tuple[str, str], _Allocation] = {}
         """By address and load balancer."""
         self._is_writing = False
         self._own: dict[str, int] = {}
@@ -181,13 +181,13 @@ class HarvesterControllers:
         server.on_change.append(self._changed)
 
     def stop(self) -> None:
-        """End the controllers in the middle of what they do."""
+        """Stop the controllers between two writes."""
         self.running = False
         self._run += 1
         self._under_way.clear()
         self._own.clear()
-        for (_, owner), booking in self._unrecorded.items():
-            booking.is_interrupted |= owner in self._queues[name_of(LOAD_BALANCERS)].busy
+        for (_, owner), allocation in self._unrecorded.items():
+            allocation.is_interrupted |= owner in self._queues[name_of(LOAD_BALANCERS)].busy
         for queue in self._queues.values():
             for attempt in queue.busy.values():
                 attempt.close()
@@ -197,7 +197,7 @@ class HarvesterControllers:
             queue.failures.clear()
 
     def start(self) -> None:
-        """Start them anew: everything is listed and looked at."""
+        """Start them again: everything is listed and reconciled."""
         if self.running:
             return
         self.running = True
@@ -235,7 +235,7 @@ class HarvesterControllers:
                 self._step(queue, key, None)
 
     def _begin(self, key: str) -> None:
-        """Note when an attempt on a load balancer begins, and on what."""
+        """Record when an attempt on a load balancer begins, and on which copy."""
         self._began[key] = self._loop.time()
         version = _version(self._caches[name_of(LOAD_BALANCERS)].get(key))
         self._copies[key] = 0 < version < self._own.get(key, 0), version
@@ -259,7 +259,7 @@ class HarvesterControllers:
         if run != self._run:
             return
         answer: Document | CCMError
-        before = self._bookings(write)
+        before = self._allocations(write)
         self._note_release(write, before)
         self._is_writing = True
         try:
@@ -267,78 +267,78 @@ class HarvesterControllers:
         except CCMError as error:
             answer = error
         else:
-            self._note_bookings(write, answer, before)
+            self._note_allocations(write, answer, before)
         finally:
             self._is_writing = False
         self._loop.call_later(self._dice.uniform(*WRITE_SECONDS), self._answer, run, queue, key, answer)
 
-    def _bookings(self, write: _Write) -> Document:
-        """Return what is booked in the pool that is written; nothing for a write of something else."""
+    def _allocations(self, write: _Write) -> Document:
+        """Return the allocations of the pool that is written; nothing for another object."""
         stored = self._server.of(POOLS).get(key_of(write.document)) if write.resource is POOLS else None
         return ((stored or {}).get("status") or {}).get("allocated") or {}
 
     def _note_release(self, write: _Write, before: Document) -> None:
-        """Note whose booking is dropped although nobody deletes it."""
+        """Record allocations that are released although the load balancer is not being deleted."""
         after = (write.document["status"].get("allocated") or {}) if write.resource is POOLS else before
         for owner in set(before.values()) - set(after.values()):
             balancer = self._server.of(LOAD_BALANCERS).get(owner)
             if balancer is not None and not balancer["metadata"].get("deletionTimestamp"):
                 self.let_go.add(owner)
 
-    def _note_bookings(self, write: _Write, written: Document, before: Document) -> None:
-        """Note for whom an address was booked, and what of that is forgotten."""
+    def _note_allocations(self, write: _Write, written: Document, before: Document) -> None:
+        """Record new allocations, and those that are lost."""
         if write.resource is LOAD_BALANCERS:
             self._own[key_of(written)] = _version(written)
-        for address, owner in self._bookings(write).items():
+        for address, owner in self._allocations(write).items():
             if before.get(address) != owner:
-                self.booked_since[owner] = self._began[owner]
+                self.allocated_since[owner] = self._began[owner]
                 balancer = self._server.of(LOAD_BALANCERS).get(owner)
                 uid = balancer["metadata"]["uid"] if balancer else ""
                 is_overtaken, version = self._copies[owner]
                 is_outdated = 0 < version < _version(balancer)
                 pool = written["metadata"]["name"]
                 search = _search_of(balancer) if balancer else {}
-                self._unrecorded[address, owner] = _Booking(uid, pool, is_overtaken, is_outdated, search)
+                self._unrecorded[address, owner] = _Allocation(uid, pool, is_overtaken, is_outdated, search)
         self._note_forgotten(key_of(written) if write.resource is LOAD_BALANCERS else "")
 
     def _note_forgotten(self, written: str) -> None:
-        """Note bookings that Harvester has forgotten by itself, as the real one does.
+        """Record allocations that Harvester has lost by itself, as the real one does.
 
         Either the attempt began on a copy that did not know its own last write, and the load balancer has another
         address; or Harvester stopped before it recorded the address, and its next word is another one. ``written`` is
         the key of the load balancer whose status Harvester has just written.
         """
-        for (address, owner), booking in list(self._unrecorded.items()):
+        for (address, owner), allocation in list(self._unrecorded.items()):
             balancer = self._server.of(LOAD_BALANCERS).get(owner)
-            if balancer is None or balancer["metadata"]["uid"] != booking.uid or is_deleting(balancer):
+            if balancer is None or balancer["metadata"]["uid"] != allocation.uid or is_deleting(balancer):
                 continue
             recorded = ((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip")
             if recorded == address:
                 del self._unrecorded[address, owner]
-            elif (recorded and booking.is_overtaken) or (owner == written and booking.is_interrupted):
+            elif (recorded and allocation.is_overtaken) or (owner == written and allocation.is_interrupted):
                 self.forgotten.add((address, owner))
 
     def _note_other_writer(self, balancer: Document) -> None:
-        """Note that another client has written a load balancer: the next allocation may follow from that.
+        """Record that another client has written a load balancer: the next allocation can depend on it.
 
         A write of listeners or health checks has no influence on it.
         """
-        for (_, owner), booking in self._unrecorded.items():
-            booking.is_interrupted &= owner != key_of(balancer) or _search_of(balancer) == booking.search
+        for (_, owner), allocation in self._unrecorded.items():
+            allocation.is_interrupted &= owner != key_of(balancer) or _search_of(balancer) == allocation.search
 
     def _note_second_pools(self, deleted: Document) -> None:
-        """Note what was booked on an outdated copy in another pool than the deleted load balancer names.
+        """Record allocations on an outdated copy, in another pool than the deleted load balancer names.
 
-        Its deletion waits until nothing can be booked in the pool that it names. Nobody can know of the other pool.
+        Its deletion waits until nothing can be allocated in the pool that it names. No client can know the other.
         """
         status = (deleted.get("status") or {}).get("allocatedAddress") or {}
         named = {status.get("ipPool"), deleted["spec"].get("ipPool")} - {None, ""}
-        for (address, owner), booking in self._unrecorded.items():
+        for (address, owner), allocation in self._unrecorded.items():
             if (
-                booking.uid == deleted["metadata"]["uid"]
-                and booking.is_outdated
+                allocation.uid == deleted["metadata"]["uid"]
+                and allocation.is_outdated
                 and named
-                and booking.pool not in named
+                and allocation.pool not in named
             ):
                 self.forgotten.add((address, owner))
 

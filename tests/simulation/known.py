@@ -1,6 +1,6 @@
-"""Stories that once ended wrong, as short as they could be made, with what was wrong in them.
+"""Shortened stories that failed once, each with its failure.
 
-A seed is another story as soon as anything is added to those that there may be; these stay.
+A new kind of act changes the story of every seed; these stay the same.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def _create(ports: list[dict[str, Any]], annotations: Mapping[str, str] | None =
 
 
 KNOWN: Final[Mapping[str, Story]] = {
-    # A load balancer was deleted right after it was closed, and an address that was being booked meanwhile stayed so.
-    "one is refused and goes while harvester books for it": Story(
+    # A load balancer was deleted after its pool was blocked, and an allocation in progress stayed.
+    "service without a pool is deleted while harvester allocates its address": Story(
         "1696",
         pool=1,
         nodes=0,
@@ -33,8 +33,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.03, "retype", {"name": "a", "type": "ClusterIP"}),
         ),
     ),
-    # kube-vip was to ignore the Service for ever.
-    "the empty annotation is taken off one that is held while the program is away": Story(
+    # kube-vip ignored the Service forever.
+    "empty annotation is removed from a suppressed service while no controller runs": Story(
         "3379",
         pool=5,
         nodes=3,
@@ -44,8 +44,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.003, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
         ),
     ),
-    # It was not deleted, and kept its address.
-    "one is deleted and comes back with a backup of harvester under another leader": Story(
+    # The load balancer was not deleted and kept its address.
+    "deleted load balancer returns with a backup of harvester under another leader": Story(
         "1",
         pool=3,
         nodes=0,
@@ -56,8 +56,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(150.0, "restore", {"side": "harvester", "back": 180.0, "away": 5.0}),
         ),
     ),
-    # The kube-vip of the schedules withdrew an address for an event that was older than it.
-    "one is made again and changed before kube-vip has looked at it": Story(
+    # The emulated kube-vip withdrew an address because of an older event.
+    "service is recreated and changed before kube-vip handles it": Story(
         "484",
         pool=3,
         nodes=3,
@@ -70,8 +70,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.072, "change_ports", {"name": "a", "ports": TWO_PORTS}),
         ),
     ),
-    # It was adopted while its deletion waited for the Lease, which was sent beside what took it over.
-    "a backup of the guest is restored, and one is made again before the lease is renewed": Story(
+    # The load balancer was adopted while its deletion waited for the Lease, and both were sent.
+    "guest cluster is restored and a service is recreated before the lease is renewed": Story(
         "mini 1",
         pool=5,
         nodes=2,
@@ -81,8 +81,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(1.486, "create", _create(ONE_PORT, {IPAM: "pool"})),
         ),
     ),
-    # The copy asked for a load balancer under the name of the original's, time after time.
-    "a copy is made while one moves to harvester, and its status is cleared there": Story(
+    # The clone repeatedly tried to create a load balancer with the name of the original's.
+    "cluster is cloned during a switch to a vm load balancer and its status is cleared": Story(
         "c100",
         pool=5,
         nodes=0,
@@ -93,8 +93,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(5.0, "in_clone", {"verb": "clear_status", "name": "a"}),
         ),
     ),
-    # An address that kube-vip had left up with the change of the type was taken for one that it minds.
-    "the type is changed there and back, and the service goes": Story(
+    # An address that kube-vip still announced after the change of the type counted as managed by it.
+    "type is changed twice and the service is deleted": Story(
         "20305",
         pool=3,
         nodes=0,
@@ -105,8 +105,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.061, "delete", {"name": "a"}),
         ),
     ),
-    # kube-vip had noted nothing yet of the address that it was told to let go of, and was silent about the next one.
-    "one from DHCP is deleted by hand before kube-vip has its lease": Story(
+    # kube-vip had not annotated the address that it withdrew, and did not announce the next one.
+    "load balancer with dhcp is deleted before kube-vip has its lease": Story(
         "50394",
         pool=1,
         nodes=3,
@@ -119,8 +119,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.0, "delete_balancer", {"name": "a"}),
         ),
     ),
-    # kube-vip had a lease that it had shown once, nobody had recorded it, and both sides waited for the other.
-    "a lease is taken out of the status while the program is suspended": Story(
+    # The lease of kube-vip was not recorded, and kube-vip and the controller waited for each other.
+    "dhcp address is removed from the status while the controller is suspended": Story(
         "808",
         pool=3,
         nodes=0,
@@ -130,8 +130,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(19.798, "clear_status", {"name": "a"}),
         ),
     ),
-    # kube-vip was to ignore the Service before it was told to let go of its lease, which it kept, shown to nobody.
-    "a lease and the annotation are taken off and one is deleted by hand while nobody leads": Story(
+    # kube-vip was suppressed before it withdrew its lease, and kept it without a status.
+    "dhcp address, annotation and load balancer are removed while there is no leader": Story(
         "1114",
         pool=1,
         nodes=0,
@@ -143,8 +143,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.1, "delete_balancer", {"name": "a"}),
         ),
     ),
-    # It was written once more, for nothing, whenever something else called for a look at it: once minutes later.
-    "one that was made again is refused the address that another one has got": Story(
+    # Each reconcile wrote the load balancer again without an effect, once minutes later.
+    "recreated load balancer does not get the address that another one has": Story(
         "892",
         pool=2,
         nodes=3,
@@ -159,8 +159,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.334, "delete_balancer", {"name": "a"}),
         ),
     ),
-    # It was expected to make one again, whose address the copy has by then: either would lose it for the other.
-    "one is deleted by hand, and a copy is first to ask for its address": Story(
+    # The original was expected to create a load balancer with an address that the clone had.
+    "load balancer is deleted and a clone requests its address first": Story(
         "9293",
         pool=1,
         nodes=0,
@@ -171,8 +171,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(0.004, "delete_balancer", {"name": "a"}),
         ),
     ),
-    # What the watch had not told of stayed in the cache after the backup: that was taken for an older list.
-    "harvester goes back to a backup without what was just created": Story(
+    # An object that the watch had not delivered stayed in the cache after the restore.
+    "harvester is restored without a load balancer that was just created": Story(
         "52256",
         pool=3,
         nodes=1,
@@ -182,8 +182,8 @@ KNOWN: Final[Mapping[str, Story]] = {
             Act(15.781, "restore", {"side": "harvester", "back": 20.0, "away": 60.0}),
         ),
     ),
-    # The secondary kept the address, although no load balancer held it any more.
-    "the primary of a secondary is no load balancer any more in the original of a clone": Story(
+    # The secondary kept the address although no load balancer had it.
+    "primary becomes internal in a cluster with a clone": Story(
         "x1",
         pool=5,
         nodes=0,

@@ -27,14 +27,14 @@ LAG: Final = (0.005, 0.3)
 WRITE_SECONDS: Final = (0.01, 0.1)
 LEASE_SECONDS: Final = (0.1, 3.0)
 LEASES: Final = tuple(f"10.10.0.{number}" for number in range(10, 30))
-"""What the DHCP server in the nodes' network has to give."""
+"""Addresses of the DHCP server in the nodes' network."""
 ADDRESS_PATIENCE: Final = 30.0
-"""Seconds for which a Service without any address holds up all others."""
+"""Seconds for which a Service without an address blocks all others."""
 LOOK_SECONDS: Final = 1.0
 
 
 class KubeVip:
-    """What is announced in one guest cluster."""
+    """kube-vip of one guest cluster."""
 
     def __init__(self, server: MemoryServer, loop: SeededLoop, seed: str) -> None:
         self._server = server
@@ -48,7 +48,7 @@ class KubeVip:
         self._events: deque[tuple[str, str, Document]] = deque()
         self._announcer = Announcer()
         self._holding_up: str | None = None
-        """The Service without any address that all others wait for."""
+        """The Service without an address that blocks all others."""
         self._leasing = ""
         """The Service whose lease all others wait for."""
         self._dhcp_from = 0.0
@@ -56,12 +56,12 @@ class KubeVip:
         self.leases = 0
         """Leases that it has given."""
         self.changes: list[str] = []
-        """Everything that went up or down, for people."""
+        """All announcements and withdrawals, for the trace."""
         server.on_change.append(self._changed)
 
     @property
     def up(self) -> dict[str, Announced]:
-        """What is announced, by Service."""
+        """Announced addresses, by Service."""
         return self._announcer.up
 
     def announced(self) -> dict[str, list[str]]:
@@ -69,7 +69,7 @@ class KubeVip:
         return self._announcer.addresses(lambda one: not one.forgotten)
 
     def restart(self) -> None:
-        """Start anew: what was up goes down, and all is listed and looked at."""
+        """Restart: all addresses are withdrawn, and all objects are listed."""
         for key, one in self.up.items():
             self._note_withdrawn(key, one)
         self._run += 1
@@ -109,7 +109,7 @@ class KubeVip:
                 self._on_changed(document)
 
     def _look_for_address(self, run: int, key: str, until: float) -> None:
-        """Go on with what holds up all others when it has an address; what comes next is its older events."""
+        """Continue with the blocking Service when it has an address; its older events follow."""
         if run != self._run:
             return
         service = self._server.of(SERVICES).get(key)
@@ -160,11 +160,11 @@ class KubeVip:
             self._put_up(service, wished)
 
     def stop_dhcp(self, seconds: float) -> None:
-        """Let the DHCP server answer only after a while, which is shorter than kube-vip's patience."""
+        """Delay the responses of the DHCP server."""
         self._dhcp_from = self._loop.time() + seconds
 
     def _lease(self, run: int, service: Document) -> None:
-        """Take a lease: the one of before, as a rule."""
+        """Obtain a lease, usually the previous one."""
         if run != self._run:
             return
         free = [address for address in LEASES if address not in self.announced()]
@@ -187,7 +187,7 @@ class KubeVip:
         self.changes.append(f"{self._loop.time():9.3f} kube-vip withdraws {', '.join(one.addresses)} of {key}")
 
     def _write(self, key: str, one: Announced) -> None:
-        """Note the node and the lease, and write the status, each unless it is there."""
+        """Annotate node and lease, and write the status, if they differ."""
         service = self._server.of(SERVICES).get(key)
         if service is None or key not in self.up:
             return

@@ -21,11 +21,11 @@ MOMENT: Final = 1e-6
 """Seconds that one callback takes."""
 Ts = TypeVarTuple("Ts")
 BUSY_STEPS: Final = 200_000
-"""So many callbacks in a row without waiting for anything are a loop without end."""
+"""Callbacks without a wait after which a loop counts as endless."""
 
 
 class Stuck(RuntimeError):
-    """Raised when nothing will ever happen any more, or when it never ends."""
+    """Raised if no callback is left, or if a loop is endless."""
 
 
 class _Task(asyncio.Task[Any]):
@@ -64,7 +64,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         self.steps = 0
         """Callbacks so far."""
         self.signal_handlers: dict[tuple[str, int], Callable[[], object]] = {}
-        """What a signal to a process does."""
+        """The handler of each process and signal."""
         self.after_step: Callable[[], None] = lambda: None
         self.set_task_factory(self._make_task)
 
@@ -120,7 +120,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         self.steps += 1
         self._busy += 1
         if self._busy > BUSY_STEPS:
-            raise Stuck(f"the program goes round in circles at {self._now:.3f} s: {handle}")
+            raise Stuck(f"endless loop at {self._now:.3f} s: {handle}")
         handle._run()
         self.after_step()
 
@@ -131,7 +131,7 @@ class SeededLoop(asyncio.BaseEventLoop):
             heapq.heappop(timers)
         if not self._ready and not self._stopping:
             if not timers:
-                raise Stuck("everybody waits for something that nobody will ever do")
+                raise Stuck("deadlock: no callback and no timer is left")
             if timers[0] > self._now:
                 self._now = float(timers[0])
                 self._busy = 0
@@ -157,7 +157,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         return handle
 
     def _write_to_self(self) -> None:
-        """Wake nobody: there is only one thread."""
+        """Do nothing: there is only one thread."""
 
     def _process_events(self, event_list: Any) -> None:
-        """There are none."""
+        """Do nothing: there are no file descriptors."""

@@ -29,7 +29,7 @@ def key_of(name: str) -> str:
 
 
 class Machines:
-    """What happens to VMs."""
+    """Changes of VMs."""
 
     def __init__(self, guest: MemoryServer, harvester: MemoryServer, loop: SeededLoop) -> None:
         self._guest = guest

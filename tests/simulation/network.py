@@ -1,4 +1,4 @@
-"""The way between the program and an API server, and what goes wrong on it."""
+"""The network between the controller and an API server, with faults."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from harvester_ccm.errors import CCMError, Unreachable
 from tests.worlds.memory_server import Call, MemoryServer, Watch, page, refused
 
 SECONDS: Final = (0.001, 0.02)
-"""What one way usually takes."""
+"""Usual latency of one direction in seconds."""
 SLOW: Final = (0.2, 6.0)
-"""What it takes in bad weather."""
+"""Latency during the fault ``slow``."""
 GIVEN_UP: Final = 9.9
 """Seconds after which a request whose answer is lost is given up."""
 
@@ -24,10 +24,10 @@ ERRORS: Final[Mapping[str, Callable[[], CCMError]]] = {
     "503s": lambda: refused(503, "ServiceUnavailable", "apiserver is shutting down"),
     "429s": lambda: refused(429, "TooManyRequests", "please try again later"),
     "409s": lambda: refused(409, "Conflict", "the object has been modified"),
-    "403s": lambda: refused(403, "Forbidden", "the cluster role is being written anew"),
+    "403s": lambda: refused(403, "Forbidden", "the cluster role is being replaced"),
     "connections refused": lambda: Unreachable("connection refused"),
 }
-"""What requests are answered with, without being carried out."""
+"""Errors of requests that the server does not process."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Weather:
     """One of ERRORS, or ``lost answers``, ``slow``, ``late events``, ``dropped events``."""
     until: float
     share: float
-    """Of the requests that it befalls."""
+    """Share of the requests that it affects."""
     of: str = ""
     """``reads``, ``writes`` or ``lease`` for requests about the Lease; empty for all."""
     by: str = ""
-    """The process that it befalls; empty for all."""
+    """The process that it affects; empty for all."""
 
-    def befalls(self, call: Call, dice: random.Random) -> bool:
-        """Return whether it befalls a request."""
+    def affects(self, call: Call, dice: random.Random) -> bool:
+        """Return whether it affects a request."""
         if self.by not in {"", call.by} or not self._is_about(call):
             return False
         return dice.random() < self.share
@@ -57,10 +57,10 @@ class Weather:
 
 
 class Network:
-    """All that goes to one server."""
+    """All requests to one server."""
 
     def __init__(self, server: MemoryServer, now: Callable[[], float], seed: str, met: Counter[str]) -> None:
-        """``met`` counts what befell requests and events."""
+        """``met`` counts the faults of requests and events."""
         self._met = met
         self._dice = random.Random(f"{seed} network")
         self._now = now
@@ -83,19 +83,19 @@ class Network:
 
     def _fault(self, call: Call) -> CCMError | None:
         for one in self._present(*ERRORS):
-            if one.befalls(call, self._dice):
+            if one.affects(call, self._dice):
                 self._met[one.kind + (" to the Lease" if one.of == "lease" else "")] += 1
                 return ERRORS[one.kind]()
         return None
 
     def _lost(self, call: Call) -> CCMError | None:
-        if any(one.befalls(call, self._dice) for one in self._present("lost answers")):
+        if any(one.affects(call, self._dice) for one in self._present("lost answers")):
             self._met["lost answers" + (" to writes" if call.is_write else "")] += 1
             return Unreachable("connection broken")
         return None
 
     def _seconds(self, call: Call) -> float:
-        slow = any(one.befalls(call, self._dice) for one in self._present("slow"))
+        slow = any(one.affects(call, self._dice) for one in self._present("slow"))
         self._met["slow ways"] += slow
         return self._dice.uniform(*(SLOW if slow else SECONDS))
 

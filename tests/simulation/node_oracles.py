@@ -1,4 +1,4 @@
-"""What must never happen to Nodes, and what they have to be in the end."""
+"""Invariants of Nodes, and their final state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def taints(node: Document) -> set[str]:
 
 
 class NodeOracles:
-    """Watches over the Nodes of a world."""
+    """Checks the Nodes of a world."""
 
     def __init__(self, world: World, server: MemoryServer) -> None:
         """``server`` is that of the guest cluster."""
@@ -62,7 +62,7 @@ class NodeOracles:
                 self._world.wrong.append(f"{call.by} deletes Node {name}, whose VM is there")
 
     def differences(self) -> list[str]:
-        """Return what is not as it should be at rest."""
+        """Return the differences from the final state."""
         found = [] if self._are_too_many_missing() else [f"Node {name} has no VM" for name in self._missing()]
         # A write that is forbidden is tried again after ten minutes, which is no write at rest.
         mapped = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}" in self._server.of(CONFIG_MAPS)
@@ -85,7 +85,7 @@ class NodeOracles:
             zone = (instance["metadata"].get("annotations") or {}).get(ZONE)
             if (node["metadata"].get("labels") or {}).get(ZONE) != zone:
                 found.append(f"Node {name} is not labelled with zone {zone}")
-            # One of a VM that was made anew under its name stays: it cannot be changed.
+            # The provider ID of a VM that was recreated stays: it is immutable.
             if not node["spec"].get("providerID"):
                 found.append(f"Node {name} has no provider ID")
         return found

@@ -1,8 +1,7 @@
-"""What must never be, looked at after every step, and what has to be in the end."""
+"""Invariants that are checked after every step, and the final state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from devenv.announcement import ADDRESS_ANNOTATION, is_ignored, wanted_addresses
@@ -25,42 +24,40 @@ BALANCERS: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
 RENEW_DEADLINE: Final = 45.0
 """Seconds after its last renewal in which a process writes: ``--leader-elect-renew-deadline``."""
 GRACE: Final = 400.0
-"""Seconds in which the program has to let go of an address that somebody else took away."""
+"""Seconds within which the controller must withdraw an address that its load balancer lost."""
 SIGHT: Final = 0.05
-"""Seconds in which the program cannot hear of what a user does, before it sends a request."""
-UNSEEN: Final = "booked while it was deleted, which nobody could see"
-FORGOTTEN: Final = "booked by Harvester, which forgot it"
-"""How schedules are counted in which an address stays booked."""
+"""Seconds within which a user action cannot reach the controller before it sends a request."""
+UNSEEN: Final = "allocated during the deletion, visible in the pool only"
+FORGOTTEN: Final = "allocated and lost by Harvester"
+"""Names of the counters of schedules in which an address stays allocated."""
 NO_POOL: Final = ("no matched IPPool", "fail to get allocator")
-"""What Harvester says where it has looked for an address in no pool."""
+"""Messages of Harvester if no pool fits."""
 AFTER_HALT: Final = 0.01
 """Seconds after a suspension in which a write may leave that was on its way into the network before it."""
 
 
 class Oracles:
-    """Watches over a world."""
+    """Checks a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._dirty = False
         self._changes = 0
         self._unheld: dict[tuple[str, str], float] = {}
-        """Since when an address is announced for a Service although no load balancer holds it."""
+        """Since when an address is announced for a Service although no load balancer has it."""
         self._held: dict[str, float] = {}
-        """Until when each address was held by a load balancer."""
+        """Until when each address was allocated to a load balancer."""
         self._held_last: set[str] = set()
         self.noted: list[str] = []
-        """Changes of addresses, for people."""
+        """Changes of addresses, for the trace."""
         self._given: dict[str, str] = {}
         self._holder = ""
         self._written: dict[str, float] = {}
         """When each load balancer was written last."""
         self._answered: dict[str, float] = {}
-        """Load balancers that are deleted although Harvester may be booking for them, and when it last wrote them."""
+        """Load balancers whose deletion can overtake an allocation, and the time of Harvester's last write."""
         self._deposed: dict[str, float] = {}
-        """Who held the Lease before the guest was restored, and until when it may believe that it does."""
-        self.states: set[int] = set()
-        """Different states that the world was in."""
+        """Holders of the Lease before the guest cluster was restored, and until when they can count as leaders."""
         for server in world.servers.values():
             server.on_change.append(self._changed)
             server.on_sent = self._sent
@@ -112,27 +109,29 @@ class Oracles:
     # With every request.
 
     def _sent(self, call: Call) -> None:
-        """No write without the Lease, and no address is told to kube-vip that nobody holds."""
+        """No write without the Lease, and no address for kube-vip that no load balancer has."""
         if not call.is_write or call.path.startswith(LEASE) or EVENTS in call.path:
             return
         if call.at < self._deposed.get(call.by, 0.0):
             return
-        holder = self._world.guest_of(call.by).holder() or "nobody"
+        holder = self._world.guest_of(call.by).holder() or "no process"
         process = self._world.processes[call.by.partition(".")[0]]
         if not holder.endswith(f"_{call.by}") and call.at - process.resumed_at > AFTER_HALT:
             self._say(f"{call.by} sends {call.verb} {call.path} while {holder} holds the Lease")
         if "/services/" in call.path and not self._world.may_be_blind:
-            self._told(call, ((call.body.get("metadata") or {}).get("annotations") or {}).get(ADDRESS_ANNOTATION) or "")
+            self._published(
+                call, ((call.body.get("metadata") or {}).get("annotations") or {}).get(ADDRESS_ANNOTATION) or ""
+            )
 
-    def _told(self, call: Call, address: str) -> None:
+    def _published(self, call: Call, address: str) -> None:
         held_until = call.at if address in self._held_last else self._held.get(address, float("-inf"))
         up = (one for guest in self._world.guests for one in guest.kube_vip.up.values())
         leased = any(address in one.addresses for one in up)
         if address not in {"", DHCP_ADDRESS} and call.at - held_until > GRACE and not leased:
-            self._say(f"{call.by} tells kube-vip {address} in {call.path}, which no load balancer has held for long")
+            self._say(f"{call.by} publishes {address} in {call.path}, which no load balancer has")
 
     def _arrived(self, call: Call) -> None:
-        """No load balancer in use is deleted, and none of another cluster is touched."""
+        """No load balancer in use is deleted, and none of another cluster changes."""
         world = self._world
         if call.verb not in {"PUT", "DELETE"} or "/loadbalancers/" not in call.path:
             return
@@ -151,11 +150,11 @@ class Oracles:
 
     def _deleted_for(self, by: str, balancer: Document, service: Document, guest: Guest) -> None:
         address, name = served(balancer), name_of(balancer)
-        # Two that were given one address cannot be told apart by it.
-        told = balancer["spec"].get("workloadType") == "cluster" and not self._world.controllers.let_go
-        told = told and not is_ignored(service) and self._has_part(service, made_for(balancer))
-        if told and address and address in wanted_addresses(service):
-            self._say(f"{by} deletes {name} before kube-vip is told to let go of {address} of {name_of(service)}")
+        # Two load balancers with one address cannot be distinguished by it.
+        announced = balancer["spec"].get("workloadType") == "cluster" and not self._world.controllers.let_go
+        announced = announced and not is_ignored(service) and self._has_part(service, made_for(balancer))
+        if announced and address and address in wanted_addresses(service):
+            self._say(f"{by} deletes {name} before {address} is withdrawn from {name_of(service)}")
         if self._serves(balancer, service, guest):
             self._say(f"{by} deletes {name}, which {name_of(service)} asks for")
 
@@ -188,7 +187,6 @@ class Oracles:
         if not self._dirty and self._changes == len(world.kube_vip.changes):
             return
         self._dirty, self._changes = False, len(world.kube_vip.changes)
-        self.states.add(hash(self._state()))
         self._held_once()
         self._announced_is_held()
 
@@ -196,11 +194,11 @@ class Oracles:
         seen: dict[str, str] = {}
         for balancer in self._world.balancers():
             address, name = given(balancer), balancer["metadata"]["name"]
-            # Harvester gives a booking back before the load balancer goes.
+            # Harvester releases an allocation before it deletes the load balancer.
             if not address or address == DHCP_ADDRESS or balancer["metadata"].get("deletionTimestamp"):
                 continue
             if address in seen and not self._world.controllers.let_go:
-                self._say(f"{address} is held by {seen[address]} and {name}")
+                self._say(f"{address} is allocated to {seen[address]} and {name}")
             seen[address] = name
 
     def _announced_is_held(self) -> None:
@@ -216,95 +214,62 @@ class Oracles:
             del self._unheld[one]
 
     def unheld(self, seconds: float) -> list[str]:
-        """Return what has been announced for so long although nobody holds it."""
+        """Return addresses that have been announced for ``seconds`` although no load balancer has them."""
         now = self._world.loop.time()
         return [
-            f"{address} is announced for {key}, and no load balancer holds it"
+            f"{address} is announced for {key}, and no load balancer has it"
             for (address, key), since in self._unheld.items()
             if now - since >= seconds
         ]
 
-    def _state(self) -> tuple[object, ...]:
-        """Return what the world is like, without numbers that differ in any case."""
-        world = self._world
-        addresses: dict[str, int] = {}
-
-        def short(address: str) -> int:
-            return addresses.setdefault(address, len(addresses)) if address else -1
-
-        found = (one for guest in world.guests for one in guest.services())
-        services = tuple(self._of_service(one, short) for one in sorted(found, key=name_of))
-        balancers = tuple(self._of_balancer(one, short) for one in sorted(world.balancers(), key=name_of))
-        up = tuple(sorted((key, tuple(map(short, one.addresses))) for key, one in world.kube_vip.up.items()))
-        booked = tuple(sorted((short(address), owner) for address, owner in world.pools.bookings().items()))
-        running = tuple(bool(one.running) for one in world.processes.values())
-        return services, balancers, up, booked, running, world.controllers.running
-
-    @staticmethod
-    def _of_service(service: Document, short: Callable[[str], int]) -> tuple[object, ...]:
-        meta, spec = service["metadata"], service["spec"]
-        annotations = (meta.get("annotations") or {}).items()
-        said = sorted((key, short(value) if value.startswith("10.") else value) for key, value in annotations)
-        ports = tuple(port["port"] for port in spec["ports"])
-        held, leaving = tuple(meta.get("finalizers") or ()), bool(meta.get("deletionTimestamp"))
-        return meta["name"], spec["type"], leaving, tuple(said), held, tuple(map(short, shown(service))), ports
-
-    @staticmethod
-    def _of_balancer(balancer: Document, short: Callable[[str], int]) -> tuple[object, ...]:
-        meta, spec = balancer["metadata"], balancer["spec"]
-        held, leaving = bool(meta.get("finalizers")), bool(meta.get("deletionTimestamp"))
-        addresses = short(given(balancer)), short(served(balancer))
-        return meta["name"], spec.get("workloadType"), leaving, held, addresses, spec.get("ipPool")
-
-    # In the end.
+    # The final state.
 
     def differences(self) -> list[str]:
-        """Return what is not as all Services and Nodes ask for."""
+        """Return the differences from the final state of Services and Nodes."""
         world = self._world
         found = [*self.unheld(0.0), *self._nodes.differences()]
         for guest in world.guests:
             found += AtRest(world, guest).differences()
         held = {given(one): name_of(one) for one in world.balancers() if given(one)}
-        for address, owner in world.pools.bookings().items():
+        for address, owner in world.pools.allocations().items():
             lost = not world.controllers.let_go and held.get(address) != owner
-            if lost and not (self._is_forgotten(address, owner) or self._was_booked_unseen(owner)):
-                found.append(f"{address} is booked for {owner}, which does not have it")
+            if lost and not (self._is_forgotten(address, owner) or self._was_allocated_unseen(owner)):
+                found.append(f"{address} is allocated to {owner}, which does not have it")
         return found
 
     def _is_forgotten(self, address: str, owner: str) -> bool:
-        """Return whether Harvester has forgotten a booking by itself."""
+        """Return whether Harvester has lost an allocation by itself."""
         if (address, f"{CLUSTER.namespace}/{owner}") not in self._world.controllers.forgotten:
             return False
         self._world.met[FORGOTTEN] = 1
         return True
 
     def _note_deletion(self, balancer: Document, version: str | None) -> None:
-        """Note Harvester's last word on a load balancer that is deleted in the version of that word."""
+        """Record Harvester's last write of a load balancer that is deleted in this version."""
         self._answered.pop(name_of(balancer), None)
         if version == balancer["metadata"]["resourceVersion"] and self._is_asked_again(balancer):
             self._answered[name_of(balancer)] = self._written[name_of(balancer)]
 
     @staticmethod
     def _is_asked_again(balancer: Document) -> bool:
-        """Return whether Harvester has found no pool for a load balancer again, when it was asked before the deletion.
+        """Return whether Harvester has reconciled a load balancer before its deletion and found no pool.
 
-        It may be that nobody knows a pool to be closed with: then all is done that can be.
+        If no pool is known that could be blocked, the controller can do nothing else.
         """
         conditions = (balancer.get("status") or {}).get("conditions") or ()
         said = "".join(one.get("message") or "" for one in conditions if one["type"] == "Ready")
         found_none = any(words in said for words in NO_POOL) and not given(balancer)
         return found_none and bool(annotation(balancer, LB_ASKED_AGAIN))
 
-    def _was_booked_unseen(self, owner: str) -> bool:
-        """Return whether an address was booked for a load balancer between Harvester's last word on it and its end.
+    def _was_allocated_unseen(self, owner: str) -> bool:
+        """Return whether Harvester allocated an address between its last write of a load balancer and the deletion.
 
-        Harvester has said that no pool fits, and looks again whenever it likes. A pool that is opened just then is
-        booked in before the load balancer says so, and the deletion, although it names the version with that last word,
-        overtakes what would have recorded it. Only the pool shows that, which the program has no right to read; and
-        whatever it wrote before could be overtaken in the same way. An attempt that began before that last word is no
-        excuse: it had ended by then, since Harvester looks at a load balancer once at a time.
+        Harvester has reported that no pool fits, and retries at any time. If a pool fits then, the allocation is first
+        written to the pool. The deletion, although it carries the version of the last write, overtakes the write of
+        the load balancer. Only the pool shows the allocation, and the controller cannot read pools. An attempt that
+        began before the last write is no excuse: Harvester reconciles a load balancer once at a time.
         """
-        began = self._world.controllers.booked_since.get(f"{CLUSTER.namespace}/{owner}", float("-inf"))
+        began = self._world.controllers.allocated_since.get(f"{CLUSTER.namespace}/{owner}", float("-inf"))
         if began < self._answered.get(owner, float("inf")):
             return False
         self._world.met[UNSEEN] = 1

@@ -1,7 +1,6 @@
-"""Parts that some stories have beside what every story may have: faults that come seldom, and what was wrong once.
+"""Sequences of acts that some stories contain in addition: rare faults, and earlier failures.
 
-Each is a few acts that belong together, drawn by dice of their own: a story without them is what it would be if there
-were none.
+Their random numbers are separate: the other acts of a story do not depend on them.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def _lease_away(dice: random.Random, _names: Sequence[str]) -> list[Act]:
 
 
 def _suspended(dice: random.Random, _names: Sequence[str]) -> list[Act]:
-    """The leader stands still for longer than its Lease lasts, while another one is there to lead."""
+    """The leader is suspended for longer than its lease duration, with a standby."""
     return [
         Act(_pause(dice), "rival", {}),
         Act(dice.choice((0.5, 5.0)), "halt", {"seconds": dice.choice((70, 100, 130))}),
@@ -56,7 +55,7 @@ def _suspended(dice: random.Random, _names: Sequence[str]) -> list[Act]:
 
 
 def _dropped_events(dice: random.Random, _names: Sequence[str]) -> list[Act]:
-    """Some changes are never told to those who watch."""
+    """Some changes are not delivered to watches."""
     side = dice.choice(("guest", "harvester"))
     return [_weather(side, "dropped events", dice.choice((0.2, 2.0, 15.0)), dice.choice((0.2, 0.5, 1.0)))]
 
@@ -79,7 +78,7 @@ def _restore(dice: random.Random) -> Act:
 
 
 def _cloned(dice: random.Random, names: Sequence[str]) -> list[Act]:
-    """A copy of the guest comes to life beside it; its users make Services and delete some that they find."""
+    """A clone of the guest cluster starts; its users create and delete Services."""
     name = dice.choice(SERVICES)
     more = {"name": name, "ports": ports_of(dice, name), "annotations": {}}
     return [
@@ -93,11 +92,11 @@ def _cloned(dice: random.Random, names: Sequence[str]) -> list[Act]:
 
 
 def _kube_vip_restarts(dice: random.Random, _names: Sequence[str]) -> list[Act]:
-    """kube-vip starts anew."""
+    """kube-vip restarts."""
     return [Act(_pause(dice), "restart_kube_vip", {})]
 
 
-# What users do.
+# User actions.
 
 
 def _from_dhcp(dice: random.Random, names: Sequence[str]) -> list[Act]:
@@ -113,11 +112,11 @@ def _from_dhcp(dice: random.Random, names: Sequence[str]) -> list[Act]:
     ]
 
 
-# What administrators do to pools.
+# Changes of pools.
 
 
 def _pool_shrinks(dice: random.Random, names: Sequence[str]) -> list[Act]:
-    """There are fewer addresses than before."""
+    """The pool gets fewer addresses."""
     name = dice.choice(names)
     return [
         Act(_pause(dice), "resize_pool", {"by": -dice.randint(1, 3)}),
@@ -151,7 +150,7 @@ def _pool_comes_late(dice: random.Random, names: Sequence[str]) -> list[Act]:
 
 
 def _pool_is_replaced(dice: random.Random, names: Sequence[str]) -> list[Act]:
-    """When nobody has an address, the pool is deleted or gets other addresses."""
+    """When no Service has an address, the pool is deleted or gets other addresses."""
     name = names[0]
     gone = [Act(_pause(dice), "delete", {"name": one}) for one in names]
     change = Act(10.0, "move_pool", {}) if dice.random() < 0.5 else Act(10.0, "delete_pool", {"name": LAN})
@@ -163,7 +162,7 @@ def _pool_is_replaced(dice: random.Random, names: Sequence[str]) -> list[Act]:
     ]
 
 
-# What was wrong once.
+# Earlier failures.
 
 
 def _bad_pages(dice: random.Random, _names: Sequence[str]) -> list[Act]:
@@ -176,7 +175,7 @@ def _bad_pages(dice: random.Random, _names: Sequence[str]) -> list[Act]:
 
 
 def _primary_retyped(dice: random.Random, _names: Sequence[str]) -> list[Act]:
-    """The primary is no load balancer any more, and its address is taken from those who share it."""
+    """The primary becomes internal, and its load balancer is deleted."""
     return [
         Act(0.0, "create", {"name": "a", "ports": ports_of(dice, "a"), "annotations": {}}),
         Act(1.0, "create", {"name": "b", "ports": ports_of(dice, "b"), "annotations": {PRIMARY_SERVICE: "shop/a"}}),
@@ -186,7 +185,7 @@ def _primary_retyped(dice: random.Random, _names: Sequence[str]) -> list[Act]:
 
 
 def _primary_leaves(dice: random.Random, _names: Sequence[str]) -> list[Act]:
-    """The primary leaves while another one is about to share its address."""
+    """The primary becomes internal while another Service begins to share its address."""
     return [
         Act(0.0, "create", {"name": "a", "ports": ports_of(dice, "a"), "annotations": {}}),
         Act(1.0, "create", {"name": "b", "ports": ports_of(dice, "b"), "annotations": {}}),

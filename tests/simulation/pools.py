@@ -23,7 +23,7 @@ OURS: Final[Document] = {"scope": [{"project": "*", "namespace": "vms", "guestCl
 
 
 class Pools:
-    """What there is to give."""
+    """The pools."""
 
     def __init__(self, server: MemoryServer, size: int) -> None:
         """``size`` is the number of addresses of the pool that there is at first."""
@@ -38,24 +38,24 @@ class Pools:
             self._put(name, EVERYBODY if name == LAN else OURS)
 
     def delete(self, name: str) -> None:
-        """Delete a pool. Raises Refusal, CCMError when there is none."""
+        """Delete a pool. Raises Refusal, CCMError if there is no pool."""
         validate_pool_deletion(self._server.get(POOLS, name))
         self._server.delete(POOLS, name)
 
     def resize(self, by: int) -> None:
-        """Give pool ``lan`` more addresses or fewer. Raises Refusal, CCMError when there is none."""
+        """Give pool ``lan`` more addresses or fewer. Raises Refusal, CCMError if there is no pool."""
         size = max(self._size + by, 1)
         self._change({"spec": {"ranges": _ranges(self._network, size)}})
         self._size = size
 
     def move(self) -> None:
-        """Give pool ``lan`` other addresses. Raises Refusal, CCMError when there is none."""
+        """Give pool ``lan`` other addresses. Raises Refusal, CCMError if there is no pool."""
         network = MOVED if self._network != MOVED else NETWORKS[LAN]
         self._change({"spec": {"ranges": _ranges(network, self._size)}})
         self._network = network
 
     def open(self, *, to_everybody: bool) -> None:
-        """Let pool ``lan`` serve everybody, or a namespace that is not ours. Raises Refusal, CCMError."""
+        """Open pool ``lan`` for every namespace, or for another one. Raises Refusal, CCMError."""
         self._change({"spec": {"selector": EVERYBODY if to_everybody else ELSEWHERE}})
 
     def can_serve(self, balancer: Document, asked: str) -> bool:
@@ -78,15 +78,15 @@ class Pools:
         return True
 
     def is_gone(self, balancer: Document) -> bool:
-        """Return whether the pool of a load balancer's address is gone: Harvester cannot give it back, or let go of it.
+        """Return whether the pool of a load balancer's address is deleted: Harvester cannot finish its deletion.
 
-        It may be deleted when Harvester has forgotten that the address is booked.
+        A pool can be deleted if Harvester has lost the allocation.
         """
         pool = ((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ipPool")
         return bool(pool) and pool not in self._server.of(POOLS)
 
-    def bookings(self) -> dict[str, str]:
-        """Return the booked addresses, each with the name of its load balancer."""
+    def allocations(self) -> dict[str, str]:
+        """Return the allocated addresses, each with the name of its load balancer."""
         books: dict[str, str] = {}
         for pool in self._server.of(POOLS).values():
             books |= pool["status"].get("allocated") or {}

@@ -1,4 +1,4 @@
-"""One process of the program: started, killed at any await, stopped, halted, and started anew when it ends."""
+"""One process of the controller: started, killed at any await, stopped, suspended, and restarted at its end."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Client(MemoryClient):
 
 
 class Process:
-    """A place where the program runs."""
+    """A Pod of the controller."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Process:
         flags: tuple[str, ...],
         failed: Callable[[str], None],
     ) -> None:
-        """``failed`` is told of an end that there must never be."""
+        """``failed`` is called with an unexpected exception."""
         self.name = name
         self.guest = guest
         self._loop = loop
@@ -86,7 +86,7 @@ class Process:
         return f"{self.name}.{self._run}" if self._task is not None else ""
 
     def start(self) -> None:
-        """Start the program, unless it runs."""
+        """Start the controller unless it runs."""
         if self._starting is not None:
             self._starting.cancel()
             self._starting = None
@@ -146,7 +146,7 @@ class Process:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._failed(f"the program {self.name} broke: {error!r}")
+            self._failed(f"{self.name} ended with {error!r}")
         if task is self._task:
             for client in self._clients:
                 client.is_dead = True

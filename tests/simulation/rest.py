@@ -1,4 +1,4 @@
-"""What has to be in the end, in one guest cluster."""
+"""The final state of Services and load balancers of one guest cluster."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.worlds.memory_server import Document
 
 
 class AtRest:
-    """Looks whether all is as the Services of a cluster ask for."""
+    """Compares Services and load balancers of a cluster."""
 
     def __init__(self, world: World, guest: Guest) -> None:
         self._world = world
         self._guest = guest
 
     def differences(self) -> list[str]:
-        """Return what is not as the Services ask for."""
-        found = [] if self._guest.leader() else ["nobody works"]
+        """Return the differences from the final state."""
+        found = [] if self._guest.leader() else ["there is no leader"]
         by_name = {one["metadata"]["name"]: one for one in self._guest.services()}
         for service in by_name.values():
             if self._is_of_another_name(service):
@@ -90,7 +90,7 @@ class AtRest:
                 if sound and theirs and shown(service) == theirs
                 else []
             )
-        # While the primary has none it may get the address back, as long as nobody else has it.
+        # A primary without an address can get it back if no other load balancer has it.
         found = (one for one in self._guest.balancers() if primary is None or made_for(one) != name_of(primary))
         lost = shown(service) != theirs and bool(theirs or {served(one) for one in found}.intersection(shown(service)))
         if shown(service) and lost and primary is not None and wants_one(primary) and not leaving:

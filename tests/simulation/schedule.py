@@ -1,4 +1,4 @@
-"""One schedule: a story played in a world of its own, from the first step to rest and to the end of everything."""
+"""One schedule: a story in its own world, up to the final state and to the deletion of everything."""
 
 from __future__ import annotations
 
@@ -27,28 +27,27 @@ QUIET: Final = 700.0
 """Seconds for which nothing may be written then."""
 LOOK_SECONDS: Final = 5.0
 START: Final = 15.0
-"""Seconds in which the program starts before the story does."""
+"""Seconds between the start of the controller and that of the story."""
 
 
 class Wrong(Exception):
-    """Raised when an oracle speaks."""
+    """Raised if an oracle fails."""
 
 
 @dataclass
 class Result:
-    """What came of a schedule."""
+    """The result of a schedule."""
 
     story: Story
     wrong: str = ""
-    """What the first oracle said; empty when all was well."""
+    """Message of the first oracle that failed; empty if none failed."""
     digest: str = ""
     """Hash of all requests."""
-    states: set[int] = field(default_factory=set)
     met: Counter[str] = field(default_factory=Counter)
-    """What went wrong in it, and how often."""
+    """Faults, and how often they occurred."""
     steps: int = 0
     trace: list[str] = field(default_factory=list)
-    """What happened, for people."""
+    """All acts, requests and log lines."""
 
 
 class Schedule:
@@ -60,10 +59,10 @@ class Schedule:
         self._acts: list[str] = []
         self._logs: list[str] = []
 
-    def run(self, *, tell: bool = False) -> Result:
-        """Play it; ``tell`` keeps what the program logs."""
+    def run(self, *, trace: bool = False) -> Result:
+        """Run the schedule; ``trace`` keeps the log of the controller."""
         result, loop = Result(self._story), self._loop
-        with of_schedule(loop, self._story.seed), self._logging(tell=tell), _without_collector():
+        with of_schedule(loop, self._story.seed), self._logging(trace=trace), _without_collector():
             asyncio.set_event_loop(loop)
             self._world = World(loop, self._story.seed, pool=self._story.pool, nodes=self._story.nodes)
             self._oracles = Oracles(self._world)
@@ -74,9 +73,9 @@ class Schedule:
                 result.wrong = str(error)
             finally:
                 self._end()
-        result.digest, result.states, result.steps = self._world.digest(), self._oracles.states, loop.steps
+        result.digest, result.steps = self._world.digest(), loop.steps
         result.met = +(self._world.met + Counter({"leases given": self._world.kube_vip.leases}))
-        result.trace = self._trace() if tell else []
+        result.trace = self._trace() if trace else []
         return result
 
     async def _play(self) -> None:
@@ -89,16 +88,16 @@ class Schedule:
             stagehand.do(act)
         await self._pass(1.0)
         stagehand.calm()
-        self._acts.append(f"{self._loop.time():9.3f} === nothing is wrong any more")
+        self._acts.append(f"{self._loop.time():9.3f} === all faults end")
         if world.may_be_blind:
             await self._pass(RELIST_SECONDS[1] + 60.0)
-        await self._settle("what is asked for")
+        await self._settle("the final state")
         await self._quiet()
         self._acts.append(f"{self._loop.time():9.3f} === every Service is deleted")
         for guest in world.guests:
             for service in guest.services():
                 guest.delete_service(service["metadata"]["name"])
-        await self._settle("that nothing is left", empty=True)
+        await self._settle("an empty cluster", empty=True)
 
     async def _pass(self, seconds: float) -> None:
         """Let time pass."""
@@ -125,7 +124,7 @@ class Schedule:
                 left = [one for guest in self._world.guests for one in guest.services()]
                 found += [f"{one['metadata']['name']} is still there" for one in left]
         if found:
-            raise Wrong(f"{what} did not come about: {'; '.join(found)}")
+            raise Wrong(f"{what} was not reached: {'; '.join(found)}")
 
     async def _quiet(self) -> None:
         # A watch that has fallen silent is given up after a while only.
@@ -136,10 +135,10 @@ class Schedule:
         if late:
             raise Wrong(f"writes at rest: {[f'{call.verb} {call.path}' for call in late][:3]}")
         if found := self._oracles.differences():
-            raise Wrong(f"not any more as it is asked for: {'; '.join(found)}")
+            raise Wrong(f"the final state changed: {'; '.join(found)}")
 
     def _end(self) -> None:
-        """Let nothing of this world run any more."""
+        """End all processes and tasks."""
         loop, world = self._loop, self._world
         loop.after_step = lambda: None
         for process in world.processes.values():
@@ -153,12 +152,12 @@ class Schedule:
         asyncio.set_event_loop(None)
 
     def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._world.wrong.append(f"nobody has handled: {context.get('message')} {context.get('exception')!r}")
+        self._world.wrong.append(f"unhandled: {context.get('message')} {context.get('exception')!r}")
 
     @contextmanager
-    def _logging(self, *, tell: bool) -> Iterator[None]:
+    def _logging(self, *, trace: bool) -> Iterator[None]:
         before = structlog.get_config()
-        level = 10 if tell else 40
+        level = 10 if trace else 40
         wrapper = structlog.make_filtering_bound_logger(level)
         structlog.configure(wrapper_class=wrapper, processors=[self._log], cache_logger_on_first_use=False)
         try:
@@ -168,7 +167,7 @@ class Schedule:
 
     def _log(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> str:
         if event.get("exc_info") or event["event"] == "unexpected error in reconcile":
-            self._world.wrong.append(f"the program has a fault: {event} {traceback.format_exc()}")
+            self._world.wrong.append(f"exception in a reconcile: {event} {traceback.format_exc()}")
         more = " ".join(f"{key}={value}" for key, value in event.items() if key not in {"event", "exc_info"})
         if level == "debug" and "reason" not in event:
             raise structlog.DropEvent
@@ -198,7 +197,7 @@ def _at(call: Any) -> float:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Let nothing be finalised at a moment that depends on memory."""
+    """Disable the garbage collector, whose times depend on memory."""
     gc.disable()
     try:
         yield

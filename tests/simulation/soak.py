@@ -1,8 +1,8 @@
-"""Plays schedules by the thousand, and makes a short story of one that fails.
+"""Runs thousands of schedules, and shortens a story that fails.
 
-python -m tests.simulation.soak --seeds 10000        # so many, from seed 0 on
+python -m tests.simulation.soak --seeds 10000        # seeds 0 to 9999
 python -m tests.simulation.soak --minutes 30 --first 5000
-python -m tests.simulation.soak --seed 4711          # one, with all that happened
+python -m tests.simulation.soak --seed 4711          # one, with a trace
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from tests.simulation.acts import Story
@@ -21,8 +21,8 @@ from tests.simulation.schedule import Result, Schedule
 from tests.simulation.story import story_of
 
 BATCH: Final = 25
-TOLD: Final = 80
-"""Last lines of what happened that are printed."""
+TRACE_LINES: Final = 80
+"""Number of printed lines of a trace."""
 
 
 def play(seed: str) -> Result:
@@ -30,48 +30,15 @@ def play(seed: str) -> Result:
     return Schedule(story_of(seed)).run()
 
 
-@dataclass
-class Played:
-    """What came of some schedules."""
-
-    number: int = 0
-    failed: list[tuple[str, str]] = field(default_factory=list)
-    """Seeds, and what was wrong."""
-    states: set[int] = field(default_factory=set)
-    met: Counter[str] = field(default_factory=Counter)
-    """What went wrong around the program, and how often."""
-    of: Counter[str] = field(default_factory=Counter)
-    """The same, and in how many schedules."""
-    seconds: float = 0.0
-    """Of CPU."""
-
-    def add(self, more: Played) -> None:
-        """Take in what came of others."""
-        self.number += more.number
-        self.failed += more.failed
-        self.states |= more.states
-        self.met += more.met
-        self.of += more.of
-        self.seconds += more.seconds
-
-    def __str__(self) -> str:
-        lines = [f"{count:9} {what}, in {self.of[what]} schedules" for what, count in self.met.most_common()]
-        each = f"{1000 * self.seconds / max(self.number, 1):.0f} ms of CPU each"
-        return "\n".join([f"{self.number} schedules, {len(self.states)} different states, {each}", *lines])
-
-
-def play_batch(first: int, number: int = BATCH) -> Played:
-    """Play some schedules."""
-    began, played = time.process_time(), Played(number)
-    for seed in range(first, first + number):
-        result = play(str(seed))
-        played.states |= result.states
-        played.met += result.met
-        played.of.update(result.met.keys())
+def play_batch(first: int) -> tuple[list[tuple[str, str]], Counter[str]]:
+    """Run ``BATCH`` schedules; return seeds and messages of failures, and the number of schedules with each fault."""
+    failed, met = [], Counter[str]()
+    for seed in map(str, range(first, first + BATCH)):
+        result = play(seed)
+        met.update(["schedules", *result.met])
         if result.wrong:
-            played.failed.append((str(seed), result.wrong))
-    played.seconds = time.process_time() - began
-    return played
+            failed.append((seed, result.wrong))
+    return failed, met
 
 
 def shortened(story: Story, wrong: str) -> Story:
@@ -93,54 +60,57 @@ def shortened(story: Story, wrong: str) -> Story:
 
 
 def kind_of(wrong: str) -> str:
-    """Return what sort of failure it is: the words without names and numbers."""
+    """Return the kind of a failure: its words without names and numbers."""
     return " ".join(word for word in wrong.split() if word.isalpha() and len(word) > 2)[:60]
 
 
-def tell(story: Story, wrong: str) -> None:
-    """Print a story, and what happened in it."""
+def print_trace(story: Story, wrong: str) -> None:
+    """Print a story and its trace."""
     print(f"\nseed {story.seed}, {story.pool} addresses: {wrong}\n")
     for act in story.acts:
         print(f"  {act.pause:8.3f} s later  {act}")
     print()
-    for line in Schedule(story).run(tell=True).trace[-TOLD:]:
+    for line in Schedule(story).run(trace=True).trace[-TRACE_LINES:]:
         print(f"  {line[:300]}")
 
 
 def main(arguments: list[str]) -> int:
-    """Play and tell; return 1 when one failed."""
+    """Run schedules and print failures; return 1 if one failed."""
     parser = argparse.ArgumentParser(description="schedules of the whole program in memory")
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--seed", help="play only this one and tell all")
+    parser.add_argument("--seed", help="run only this one and print its trace")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--whole", action="store_true", help="do not make failing stories short")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         result = play(options.seed)
         story = result.story if options.whole or not result.wrong else shortened(result.story, result.wrong)
-        tell(story, result.wrong or "nothing is wrong")
+        print_trace(story, result.wrong or "no failure")
         return int(bool(result.wrong))
-    began, played = time.monotonic(), Played()
+    began, failed, met = time.monotonic(), [], Counter[str]()
     with ProcessPoolExecutor(options.workers) as pool:
         waiting = {
             pool.submit(play_batch, first) for first in range(options.first, options.first + options.seeds, BATCH)
         }
         for one in as_completed(waiting):
-            played.add(one.result())
+            failures, counts = one.result()
+            failed += failures
+            met += counts
             if time.monotonic() - began > 60 * options.minutes:
                 pool.shutdown(cancel_futures=True)
                 break
-    print(played)
+    for fault, count in met.most_common():
+        print(f"{count:9} {fault}")
     kinds: dict[str, tuple[str, str]] = {}
-    for seed, wrong in played.failed:
+    for seed, wrong in failed:
         kinds.setdefault(kind_of(wrong), (seed, wrong))
-    print(f"{len(played.failed)} failed, in {len(kinds)} ways")
+    print(f"{len(failed)} failed, in {len(kinds)} ways")
     for seed, wrong in kinds.values():
         story = story_of(seed)
-        tell(story if options.whole else shortened(story, wrong), wrong)
-    return int(bool(played.failed))
+        print_trace(story if options.whole else shortened(story, wrong), wrong)
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Does what a story says."""
+"""Runs the acts of a story."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation.world import World
 
 
 class Stagehand:
-    """The hands of users, administrators and misfortune; each verb of a story is a method."""
+    """Runs the acts of users and administrators, and faults; each verb of a story is a method."""
 
     def __init__(self, world: World, guest: Guest | None = None) -> None:
         """``guest`` is the cluster whose users act."""
@@ -23,7 +23,7 @@ class Stagehand:
         self._guest = guest or world.original
 
     def do(self, act: Act) -> None:
-        """Do what an act says; a user who is refused leaves it at that."""
+        """Run an act; a rejected request of a user has no effect."""
         if "name" in act.more:
             self._guest.acted[act.more["name"]] = self._world.loop.time()
         try:
@@ -34,7 +34,7 @@ class Stagehand:
             return
 
     def calm(self) -> None:
-        """End whatever is wrong."""
+        """End all faults."""
         world = self._world
         for network in world.networks.values():
             network.clear()
@@ -112,7 +112,7 @@ class Stagehand:
         self._world.machines.boot(name)
 
     def boot_without_agent(self, name: str) -> None:
-        """The same, but its guest agent says nothing yet."""
+        """Create and start a VM whose guest agent does not report."""
         self._world.machines.boot(name, reports=False)
 
     def halt_machine(self, name: str) -> None:
@@ -139,7 +139,7 @@ class Stagehand:
         """Let a Node count as not ready though its VM runs."""
         self._world.machines.say_ready(name, ready=False)
 
-    # What goes wrong.
+    # Faults.
 
     def clone(self) -> None:
         """Let a copy of the guest run beside it, once."""
@@ -156,7 +156,7 @@ class Stagehand:
         """Let time pass."""
 
     def kill(self, after_steps: int) -> None:
-        """Kill the program, at once or some callbacks later."""
+        """Kill the controller, at once or some callbacks later."""
         world, loop = self._world, self._world.loop
         process = next((one for one in world.processes.values() if one.running), None)
         if process is None:
@@ -176,12 +176,12 @@ class Stagehand:
         strike()
 
     def stop(self) -> None:
-        """Ask the program to end."""
+        """Send SIGTERM to the controllers."""
         for process in self._world.processes.values():
             self._world.met["stopped"] += process.stop()
 
     def halt(self, seconds: float) -> None:
-        """Suspend the program for a while."""
+        """Suspend the controller for a while."""
         process = next((one for one in self._world.processes.values() if one.running), None)
         if process is not None:
             process.halt()
@@ -227,7 +227,7 @@ class Stagehand:
             )
 
     def restart_kube_vip(self) -> None:
-        """Start kube-vip anew."""
+        """Restart kube-vip."""
         self._world.kube_vip.restart()
         self._world.met["kube-vip restarted"] += 1
 

@@ -1,6 +1,6 @@
-"""What happens in a schedule, as a list: what users and administrators do, and what goes wrong.
+"""The acts of a schedule, from its seed: actions of users and administrators, and faults.
 
-A story is data. It is made from a seed, and any part of it can be left out, which is how a failing one is made short.
+A story is data: any act can be left out to shorten one that fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.simulation.machines import MACHINES
 from tests.simulation.network import ERRORS
 from tests.simulation.parts import with_parts
 
-WISHES: Final[Sequence[Mapping[str, str | None]]] = (
+ANNOTATIONS: Final[Sequence[Mapping[str, str | None]]] = (
     {WORKLOAD_TYPE: "vm"},
     {WORKLOAD_TYPE: "cluster"},
     {WORKLOAD_TYPE: None},
@@ -33,7 +33,7 @@ WISHES: Final[Sequence[Mapping[str, str | None]]] = (
     {KUBE_VIP_ADDRESSES: None},
     {"cloudprovider.harvesterhci.io/ipaam": "dhcp"},
 )
-"""What users write into annotations, mistakes included; None takes one away."""
+"""Annotations that users set, including mistakes; None removes one."""
 PAUSES: Final = (0.0, 0.0, 0.05, 0.5, 5.0, 40.0)
 """Longest pauses between two acts, in seconds."""
 
@@ -50,7 +50,7 @@ def story_of(seed: str) -> Story:
         if acts[-1].verb == "weather" and dice.random() < 0.7:
             # Bad weather does harm only while something happens.
             pause = round(dice.uniform(0, min(acts[-1].more["seconds"], 0.5)), 3)
-        make = dice.choice(FAULTS) if faults and dice.random() < 0.4 else dice.choice(DEEDS)
+        make = dice.choice(FAULTS) if faults and dice.random() < 0.4 else dice.choice(USER_ACTIONS)
         if nodes and dice.random() < 0.3:
             make = dice.choice(OF_MACHINES)
         verb, more = make(dice, names)
@@ -60,7 +60,7 @@ def story_of(seed: str) -> Story:
 
 
 def _new(dice: random.Random, names: Sequence[str], name: str) -> dict[str, Any]:
-    annotations = {key: value for key, value in dice.choice(WISHES).items() if value is not None}
+    annotations = {key: value for key, value in dice.choice(ANNOTATIONS).items() if value is not None}
     if name != names[0] and dice.random() < 0.3:
         annotations[PRIMARY_SERVICE] = f"shop/{names[0]}"
     return {"ports": ports_of(dice, name), "annotations": annotations}
@@ -80,7 +80,7 @@ def _delete(dice: random.Random, names: Sequence[str]) -> Made:
 
 
 def _annotate(dice: random.Random, names: Sequence[str]) -> Made:
-    return "annotate", {"name": dice.choice(names), "annotations": dict(dice.choice(WISHES))}
+    return "annotate", {"name": dice.choice(names), "annotations": dict(dice.choice(ANNOTATIONS))}
 
 
 def _share(dice: random.Random, names: Sequence[str]) -> Made:
@@ -110,7 +110,7 @@ def _grow_pool(dice: random.Random, _names: Sequence[str]) -> Made:
     return "resize_pool", {"by": dice.randint(1, 2)}
 
 
-DEEDS: Final[Sequence[Maker]] = (
+USER_ACTIONS: Final[Sequence[Maker]] = (
     _create, _create, _create, _delete, _delete, _annotate, _annotate, _share, _retype, _change_ports, _change_ports,
     _clear, _delete_balancer, _grow_pool,
 )  # fmt: skip
@@ -129,7 +129,7 @@ def _destroy(_dice: random.Random, _names: Sequence[str]) -> Made:
 
 
 OF_MACHINES: Final[Sequence[Maker]] = (_machine, _machine, _machine, _destroy)
-"""What happens to VMs."""
+"""Changes of VMs."""
 
 
 def _side(dice: random.Random) -> str:

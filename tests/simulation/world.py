@@ -1,4 +1,4 @@
-"""Both clusters, all that acts in them, and the oracles that look at them after every step."""
+"""Both clusters and their components."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVENTS: Final = "/events"
 
 
 class World:
-    """One guest cluster, its program, and Harvester."""
+    """One guest cluster, its controllers, and Harvester."""
 
     def __init__(self, loop: SeededLoop, seed: str, *, pool: int, nodes: int = 0) -> None:
         """``pool`` is the number of addresses that there are, ``nodes`` that of the Nodes."""
@@ -44,9 +44,9 @@ class World:
         self.seed = seed
         self.dice = random.Random(f"{seed} world")
         self.wrong: list[str] = []
-        """What an oracle found; the schedule ends with the first."""
+        """Failures of oracles; the schedule ends with the first."""
         self.met: Counter[str] = Counter()
-        """What went wrong, and how often."""
+        """Faults, and how often they occurred."""
         self.guest, self.harvester = MemoryServer(uids="guest"), MemoryServer(uids="harvester")
         for server in (self.guest, self.harvester):
             server.clock = lambda: time_of_day(loop)
@@ -79,10 +79,10 @@ class World:
         for side, server in self.servers.items():
             server.on_change.append(self._noting_versions(side))
 
-    # What happens to servers.
+    # Faults of servers.
 
     def clone(self) -> None:
-        """Let a copy of the guest run beside it, under another name, with the same mark and Services of the same UIDs.
+        """Start a clone of the guest cluster under another name, with the same UIDs of cluster and Services.
 
         Its kubelets are on other machines, which have not joined it yet.
         """
@@ -130,7 +130,7 @@ class World:
 
         return note
 
-    # What there is.
+    # Objects.
 
     def balancers(self) -> list[Document]:
         """Return the load balancers of all clusters as stored."""
@@ -138,7 +138,7 @@ class World:
 
     @property
     def processes(self) -> dict[str, Process]:
-        """All places where a program runs."""
+        """All Pods of the controller."""
         return {name: one for guest in self.guests for name, one in guest.processes.items()}
 
     @property
@@ -148,20 +148,20 @@ class World:
 
     @property
     def may_be_blind(self) -> bool:
-        """Whether a watch goes on that has missed something: only the next list tells, which may be an hour away."""
+        """Whether a watch can have lost a change, which only the next list shows, up to an hour later."""
         return bool(self.met["dropped events"] or self.met["restored while the program was suspended"])
 
     def guest_of(self, run: str) -> Guest:
-        """Return the cluster that a run of the program belongs to."""
+        """Return the cluster of a run."""
         return next(one for one in self.guests if run.partition(".")[0] in one.processes)
 
     def writes(self) -> list[Call]:
-        """Return what the program has written so far, but for the Lease."""
+        """Return all writes except those of the Lease."""
         every = (call for server in self.servers.values() for call in server.calls)
         return [call for call in every if call.is_write and not call.path.startswith(LEASE)]
 
     def digest(self) -> str:
-        """Return a hash of all that was asked for."""
+        """Return a hash of all requests."""
         found = hashlib.sha256()
         for server in self.servers.values():
             for call in server.calls:
