@@ -13,19 +13,19 @@ import pytest
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.plan.service.removal import deletion_of
 from harvester_ccm.plan.service.writes import ChangeLoadBalancer, DeleteLoadBalancer, delete_load_balancer
-from tests.simulation.acts import LATE, Act, Story
+from tests.simulation.actions import LATE, Action, Scenario
 from tests.simulation.known import KNOWN, ONE_PORT
 from tests.simulation.oracles import FORGOTTEN, UNSEEN
 from tests.simulation.schedule import Schedule
 from tests.simulation.soak import play
-from tests.simulation.story import story_of
+from tests.simulation.scenario import scenario_of
 
 ROOT: Final = Path(__file__).parents[2]
 GROUPS: Final = 10
 FEW, MANY = 2, 30
 """Schedules per group."""
-CLOSED: Final = Act(0.0, "open_pool", {"to_everybody": False})
-CREATED: Final = Act(0.0, "create", {"name": "a", "ports": ONE_PORT, "annotations": {}})
+CLOSED: Final = Action(0.0, "open_pool", {"to_everybody": False})
+CREATED: Final = Action(0.0, "create", {"name": "a", "ports": ONE_PORT, "annotations": {}})
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
@@ -41,49 +41,54 @@ def test_known_schedule_ends_in_the_desired_state(name: str) -> None:
     assert Schedule(KNOWN[name]).run().wrong == ""
 
 
-def _closed_pool(seed: str, *acts: Act) -> Story:
-    return Story(seed, 1, 0, (CLOSED, CREATED, *acts))
+def _closed_pool(seed: str, *actions: Action) -> Scenario:
+    return Scenario(seed, 1, 0, (CLOSED, CREATED, *actions))
 
 
 def test_allocation_that_could_not_be_seen_may_stay() -> None:
     """Harvester allocates in a pool that is opened during a deletion that is based on its last response."""
-    opened = Act(0.05, "open_pool", {"to_everybody": True})
-    result = Schedule(_closed_pool("63723 2", Act(1.5, "delete", {"name": "a"}), opened)).run()
+    opened = Action(0.05, "open_pool", {"to_everybody": True})
+    result = Schedule(_closed_pool("63723 2", Action(1.5, "delete", {"name": "a"}), opened)).run()
     assert result.wrong == ""
     assert result.met[UNSEEN] == 1
 
 
 @pytest.mark.parametrize(
-    "acts",
+    "actions",
     [
         pytest.param(
-            (CREATED, Act(0.09, "stop_controllers", {"seconds": 1}), Act(0.1, "make_pool", {"name": LATE})),
+            (CREATED, Action(0.09, "stop_controllers", {"seconds": 1}), Action(0.1, "make_pool", {"name": LATE})),
             id="stopped before it recorded the address, and another pool fits then",
         ),
         pytest.param(
-            (CLOSED, CREATED, Act(1.5, "open_pool", {"to_everybody": True}), Act(0.65, "make_pool", {"name": LATE})),
+            (
+                CLOSED,
+                CREATED,
+                Action(1.5, "open_pool", {"to_everybody": True}),
+                Action(0.65, "make_pool", {"name": LATE}),
+            ),
             id="another pool fits on a copy from before the first allocation",
         ),
         pytest.param(
             (
                 CREATED,
-                Act(0.05, "make_pool", {"name": LATE}),
-                Act(0.08, "resize_pool", {"by": 2}),
-                Act(0.025, "delete", {"name": "a"}),
+                Action(0.05, "make_pool", {"name": LATE}),
+                Action(0.08, "resize_pool", {"by": 2}),
+                Action(0.025, "delete", {"name": "a"}),
             ),
             id="another pool fits on an old copy, and the service is deleted",
         ),
     ],
 )
-def test_address_that_harvester_forgets_may_stay_allocated(acts: tuple[Act, ...]) -> None:
-    results = (Schedule(Story(str(seed), 2, 0, acts)).run() for seed in range(100))
+def test_address_that_harvester_forgets_may_stay_allocated(actions: tuple[Action, ...]) -> None:
+    results = (Schedule(Scenario(str(seed), 2, 0, actions)).run() for seed in range(100))
     assert next(result for result in results if result.met[FORGOTTEN]).wrong == ""
 
 
 def test_allocation_that_one_more_search_shows_may_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Act(1.5, "open_pool", {"to_everybody": True})
-    story = _closed_pool("63723 1", opened, Act(0.6, "delete", {"name": "a"}))
-    result = Schedule(story).run()
+    opened = Action(1.5, "open_pool", {"to_everybody": True})
+    scenario = _closed_pool("63723 1", opened, Action(0.6, "delete", {"name": "a"}))
+    result = Schedule(scenario).run()
     assert (result.wrong, result.met[UNSEEN]) == ("", 0)
 
     def unasked(balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
@@ -92,7 +97,7 @@ def test_allocation_that_one_more_search_shows_may_not_stay(monkeypatch: pytest.
         return delete_load_balancer(balancer) if asks else write
 
     monkeypatch.setattr("harvester_ccm.plan.service.removal.deletion_of", unasked)
-    assert "is allocated to" in Schedule(story).run().wrong
+    assert "is allocated to" in Schedule(scenario).run().wrong
 
 
 def test_seed_alone_determines_a_schedule() -> None:
@@ -108,5 +113,5 @@ def test_seed_alone_determines_a_schedule() -> None:
 
 
 def test_another_seed_is_another_schedule() -> None:
-    assert story_of("1") != story_of("2")
-    assert len({Schedule(story_of("1")).run().digest, play("2").digest}) == 2
+    assert scenario_of("1") != scenario_of("2")
+    assert len({Schedule(scenario_of("1")).run().digest, play("2").digest}) == 2

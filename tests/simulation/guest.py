@@ -30,7 +30,7 @@ class Guest:
         self.kube_vip = kube_vip
         self.processes: Mapping[str, Process] = {one.name: one for one in processes}
         self._harvester = harvester
-        self.acted: dict[str, float] = {}
+        self.last_action: dict[str, float] = {}
         """Loop time of the last user action on each Service, by its name."""
 
     # User actions.

@@ -1,6 +1,6 @@
-"""Shortened stories that failed once, each with its failure.
+"""Shortened scenarios that failed once, each with its failure.
 
-A new kind of act changes the story of every seed; these stay the same.
+A new kind of action changes the scenario of every seed; these stay the same.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from harvester_ccm.names import HEALTH_CHECK_PORT, IPAM, KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, WORKLOAD_TYPE
-from tests.simulation.acts import Act, Story
+from tests.simulation.actions import Action, Scenario
 
 ONE_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 80, "protocol": "TCP", "nodePort": 30000}]
 OTHER_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 81, "protocol": "TCP", "nodePort": 30010}]
@@ -20,181 +20,181 @@ def _create(ports: list[dict[str, Any]], annotations: Mapping[str, str] | None =
     return {"name": "a", "ports": ports, "annotations": dict(annotations or {})}
 
 
-KNOWN: Final[Mapping[str, Story]] = {
+KNOWN: Final[Mapping[str, Scenario]] = {
     # A load balancer was deleted after its pool was blocked, and an allocation in progress stayed.
-    "service without a pool is deleted while harvester allocates its address": Story(
+    "service without a pool is deleted while harvester allocates its address": Scenario(
         "1696",
         pool=1,
         nodes=0,
-        acts=(
-            Act(0.0, "create", _create(ONE_PORT, {WORKLOAD_TYPE: "clutser"})),
-            Act(0.014, "stop_controllers", {"seconds": 60}),
-            Act(0.002, "resize_pool", {"by": 1}),
-            Act(0.03, "retype", {"name": "a", "type": "ClusterIP"}),
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT, {WORKLOAD_TYPE: "clutser"})),
+            Action(0.014, "stop_controllers", {"seconds": 60}),
+            Action(0.002, "resize_pool", {"by": 1}),
+            Action(0.03, "retype", {"name": "a", "type": "ClusterIP"}),
         ),
     ),
     # kube-vip ignored the Service forever.
-    "empty annotation is removed from a suppressed service while no controller runs": Story(
+    "empty annotation is removed from a suppressed service while no controller runs": Scenario(
         "3379",
         pool=5,
         nodes=3,
-        acts=(
-            Act(0.0, "create", _create(TWO_PORTS)),
-            Act(0.08, "kill", {"after_steps": 14}),
-            Act(0.003, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
+        actions=(
+            Action(0.0, "create", _create(TWO_PORTS)),
+            Action(0.08, "kill", {"after_steps": 14}),
+            Action(0.003, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
         ),
     ),
     # The load balancer was not deleted and kept its address.
-    "deleted load balancer returns with a backup of harvester under another leader": Story(
+    "deleted load balancer returns with a backup of harvester under another leader": Scenario(
         "1",
         pool=3,
         nodes=0,
-        acts=(
-            Act(0.0, "create", _create(ONE_PORT)),
-            Act(20.0, "delete", {"name": "a"}),
-            Act(20.0, "stop", {}),
-            Act(150.0, "restore", {"side": "harvester", "back": 180.0, "away": 5.0}),
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(20.0, "delete", {"name": "a"}),
+            Action(20.0, "stop", {}),
+            Action(150.0, "restore", {"side": "harvester", "back": 180.0, "away": 5.0}),
         ),
     ),
     # The emulated kube-vip withdrew an address because of an older event.
-    "service is recreated and changed before kube-vip handles it": Story(
+    "service is recreated and changed before kube-vip handles it": Scenario(
         "484",
         pool=3,
         nodes=3,
-        acts=(
-            Act(0.0, "create", _create(ONE_PORT)),
-            Act(24.238, "delete", {"name": "a"}),
-            Act(0.0, "cut_watches", {"side": "harvester", "how": "silent"}),
-            Act(3.32, "compact", {"side": "guest"}),
-            Act(0.141, "create", _create(ONE_PORT)),
-            Act(0.072, "change_ports", {"name": "a", "ports": TWO_PORTS}),
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(24.238, "delete", {"name": "a"}),
+            Action(0.0, "cut_watches", {"side": "harvester", "how": "silent"}),
+            Action(3.32, "compact", {"side": "guest"}),
+            Action(0.141, "create", _create(ONE_PORT)),
+            Action(0.072, "change_ports", {"name": "a", "ports": TWO_PORTS}),
         ),
     ),
     # The load balancer was adopted while its deletion waited for the Lease, and both were sent.
-    "guest cluster is restored and a service is recreated before the lease is renewed": Story(
+    "guest cluster is restored and a service is recreated before the lease is renewed": Scenario(
         "mini 1",
         pool=5,
         nodes=2,
-        acts=(
-            Act(0.0, "create", _create(ONE_PORT)),
-            Act(1.23, "restore", {"side": "guest", "back": 20.0, "away": 1.0}),
-            Act(1.486, "create", _create(ONE_PORT, {IPAM: "pool"})),
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(1.23, "restore", {"side": "guest", "back": 20.0, "away": 1.0}),
+            Action(1.486, "create", _create(ONE_PORT, {IPAM: "pool"})),
         ),
     ),
     # The clone repeatedly tried to create a load balancer with the name of the original's.
-    "cluster is cloned during a switch to a vm load balancer and its status is cleared": Story(
+    "cluster is cloned during a switch to a vm load balancer and its status is cleared": Scenario(
         "c100",
         pool=5,
         nodes=0,
-        acts=(
-            Act(0.0, "create", _create(ONE_PORT)),
-            Act(5.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
-            Act(0.1, "clone", {}),
-            Act(5.0, "in_clone", {"verb": "clear_status", "name": "a"}),
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(5.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
+            Action(0.1, "clone", {}),
+            Action(5.0, "in_clone", {"verb": "clear_status", "name": "a"}),
         ),
     ),
     # An address that kube-vip still announced after the change of the type counted as managed by it.
-    "type is changed twice and the service is deleted": Story(
+    "type is changed twice and the service is deleted": Scenario(
         "20305",
         pool=3,
         nodes=0,
-        acts=(
-            Act(0.0, "create", _create(ONE_PORT)),
-            Act(2.965, "retype", {"name": "a", "type": "NodePort"}),
-            Act(2.689, "retype", {"name": "a", "type": "LoadBalancer"}),
-            Act(0.061, "delete", {"name": "a"}),
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(2.965, "retype", {"name": "a", "type": "NodePort"}),
+            Action(2.689, "retype", {"name": "a", "type": "LoadBalancer"}),
+            Action(0.061, "delete", {"name": "a"}),
         ),
     ),
     # kube-vip had not annotated the address that it withdrew, and did not announce the next one.
-    "load balancer with dhcp is deleted before kube-vip has its lease": Story(
+    "load balancer with dhcp is deleted before kube-vip has its lease": Scenario(
         "50394",
         pool=1,
         nodes=3,
-        acts=(
-            Act(0.0, "create", _create(ONE_PORT)),
-            Act(0.022, "delete", {"name": "a"}),
-            Act(0.177, "create", _create(TWO_PORTS, {IPAM: "dhcp"})),
-            Act(0.273, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
-            Act(0.036, "agent_back", {"name": "w3"}),
-            Act(0.0, "delete_balancer", {"name": "a"}),
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(0.022, "delete", {"name": "a"}),
+            Action(0.177, "create", _create(TWO_PORTS, {IPAM: "dhcp"})),
+            Action(0.273, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
+            Action(0.036, "agent_back", {"name": "w3"}),
+            Action(0.0, "delete_balancer", {"name": "a"}),
         ),
     ),
     # The lease of kube-vip was not recorded, and kube-vip and the controller waited for each other.
-    "dhcp address is removed from the status while the controller is suspended": Story(
+    "dhcp address is removed from the status while the controller is suspended": Scenario(
         "808",
         pool=3,
         nodes=0,
-        acts=(
-            Act(0.233, "create", _create(ONE_PORT, {IPAM: "dhcp"})),
-            Act(0.09, "halt", {"seconds": 100}),
-            Act(19.798, "clear_status", {"name": "a"}),
+        actions=(
+            Action(0.233, "create", _create(ONE_PORT, {IPAM: "dhcp"})),
+            Action(0.09, "halt", {"seconds": 100}),
+            Action(19.798, "clear_status", {"name": "a"}),
         ),
     ),
     # kube-vip was suppressed before it withdrew its lease, and kept it without a status.
-    "dhcp address, annotation and load balancer are removed while there is no leader": Story(
+    "dhcp address, annotation and load balancer are removed while there is no leader": Scenario(
         "1114",
         pool=1,
         nodes=0,
-        acts=(
-            Act(0.0, "create", _create(ONE_PORT, {IPAM: "dhcp"})),
-            Act(30.0, "kill", {"after_steps": 0}),
-            Act(0.1, "clear_status", {"name": "a"}),
-            Act(0.0, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
-            Act(0.1, "delete_balancer", {"name": "a"}),
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT, {IPAM: "dhcp"})),
+            Action(30.0, "kill", {"after_steps": 0}),
+            Action(0.1, "clear_status", {"name": "a"}),
+            Action(0.0, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
+            Action(0.1, "delete_balancer", {"name": "a"}),
         ),
     ),
     # Each reconcile wrote the load balancer again without an effect, once minutes later.
-    "recreated load balancer does not get the address that another one has": Story(
+    "recreated load balancer does not get the address that another one has": Scenario(
         "892",
         pool=2,
         nodes=3,
-        acts=(
-            Act(0.0, "create", _create(ONE_PORT, {WORKLOAD_TYPE: "vm"})),
-            Act(8.148, "open_pool", {"to_everybody": False}),
-            Act(0.0, "create", {**_create(TWO_PORTS), "name": "c"}),
-            Act(0.027, "halt", {"seconds": 20}),
-            Act(0.0, "delete_balancer", {"name": "a"}),
-            Act(3.737, "create", {**_create(ONE_PORT), "name": "d"}),
-            Act(35.466, "open_pool", {"to_everybody": True}),
-            Act(0.334, "delete_balancer", {"name": "a"}),
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT, {WORKLOAD_TYPE: "vm"})),
+            Action(8.148, "open_pool", {"to_everybody": False}),
+            Action(0.0, "create", {**_create(TWO_PORTS), "name": "c"}),
+            Action(0.027, "halt", {"seconds": 20}),
+            Action(0.0, "delete_balancer", {"name": "a"}),
+            Action(3.737, "create", {**_create(ONE_PORT), "name": "d"}),
+            Action(35.466, "open_pool", {"to_everybody": True}),
+            Action(0.334, "delete_balancer", {"name": "a"}),
         ),
     ),
     # The original was expected to create a load balancer with an address that the clone had.
-    "load balancer is deleted and a clone requests its address first": Story(
+    "load balancer is deleted and a clone requests its address first": Scenario(
         "9293",
         pool=1,
         nodes=0,
-        acts=(
-            Act(0.0, "create", _create(TWO_PORTS, {HEALTH_CHECK_PORT: "80"})),
-            Act(38.493, "clone", {}),
-            Act(90.0, "wait", {}),
-            Act(0.004, "delete_balancer", {"name": "a"}),
+        actions=(
+            Action(0.0, "create", _create(TWO_PORTS, {HEALTH_CHECK_PORT: "80"})),
+            Action(38.493, "clone", {}),
+            Action(90.0, "wait", {}),
+            Action(0.004, "delete_balancer", {"name": "a"}),
         ),
     ),
     # An object that the watch had not delivered stayed in the cache after the restore.
-    "harvester is restored without a load balancer that was just created": Story(
+    "harvester is restored without a load balancer that was just created": Scenario(
         "52256",
         pool=3,
         nodes=1,
-        acts=(
-            Act(4.18, "cut_watches", {"side": "harvester", "how": "silent"}),
-            Act(0.0, "create", _create(ONE_PORT)),
-            Act(15.781, "restore", {"side": "harvester", "back": 20.0, "away": 60.0}),
+        actions=(
+            Action(4.18, "cut_watches", {"side": "harvester", "how": "silent"}),
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(15.781, "restore", {"side": "harvester", "back": 20.0, "away": 60.0}),
         ),
     ),
     # The secondary kept the address although no load balancer had it.
-    "primary becomes internal in a cluster with a clone": Story(
+    "primary becomes internal in a cluster with a clone": Scenario(
         "x1",
         pool=5,
         nodes=0,
-        acts=(
-            Act(0.0, "create", _create(ONE_PORT, {IPAM: "dhcp"})),
-            Act(2.4, "clone", {}),
-            Act(30.0, "wait", {}),
-            Act(15.0, "in_clone", {"verb": "clear_status", "name": "a"}),
-            Act(1.0, "create", {**_create(OTHER_PORT, {PRIMARY_SERVICE: "shop/a"}), "name": "b"}),
-            Act(20.0, "retype", {"name": "a", "type": "ClusterIP"}),
-            Act(10.0, "delete_balancer", {"name": "a"}),
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT, {IPAM: "dhcp"})),
+            Action(2.4, "clone", {}),
+            Action(30.0, "wait", {}),
+            Action(15.0, "in_clone", {"verb": "clear_status", "name": "a"}),
+            Action(1.0, "create", {**_create(OTHER_PORT, {PRIMARY_SERVICE: "shop/a"}), "name": "b"}),
+            Action(20.0, "retype", {"name": "a", "type": "ClusterIP"}),
+            Action(10.0, "delete_balancer", {"name": "a"}),
         ),
     ),
 }

@@ -31,7 +31,7 @@ ERRORS: Final[Mapping[str, Callable[[], CCMError]]] = {
 
 
 @dataclass(frozen=True)
-class Weather:
+class NetworkFault:
     """A fault that lasts for a while."""
 
     kind: str
@@ -64,7 +64,7 @@ class Network:
         self._met = met
         self._dice = random.Random(f"{seed} network")
         self._now = now
-        self.weather: list[Weather] = []
+        self.active: list[NetworkFault] = []
         server.fault = self._fault
         server.lost = self._lost
         server.delay = server.way_back = self._seconds
@@ -73,13 +73,13 @@ class Network:
 
     def clear(self) -> None:
         """End all faults."""
-        self.weather.clear()
+        self.active.clear()
 
-    def _present(self, *kinds: str) -> list[Weather]:
-        if not self.weather:
+    def _present(self, *kinds: str) -> list[NetworkFault]:
+        if not self.active:
             return []
-        self.weather = [one for one in self.weather if one.until > self._now()]
-        return [one for one in self.weather if one.kind in kinds]
+        self.active = [one for one in self.active if one.until > self._now()]
+        return [one for one in self.active if one.kind in kinds]
 
     def _fault(self, call: Call) -> CCMError | None:
         for one in self._present(*ERRORS):

@@ -145,7 +145,7 @@ class Oracles:
         if cluster_of(balancer) != guest.cluster:
             self._say(f"{call.by} of {guest.cluster} sends {call.verb} for {name_of(balancer)} of another cluster")
         for service in guest.services() if call.verb == "DELETE" else ():
-            if call.at - guest.acted.get(name_of(service), float("-inf")) >= SIGHT:
+            if call.at - guest.last_action.get(name_of(service), float("-inf")) >= SIGHT:
                 self._deleted_for(call.by, balancer, service, guest)
 
     def _deleted_for(self, by: str, balancer: Document, service: Document, guest: Guest) -> None:

@@ -11,7 +11,7 @@ from devenv.harvester.pool_admission import labelled, validate_pool, validate_po
 from devenv.harvester.pools import DuplicateAllocation, Pool, PoolProblem, choose_address, counted, select_pool
 from devenv.harvester.records import POOLS, is_deleting, with_condition
 from devenv.watch import key_of
-from tests.simulation.acts import LAN, LATE
+from tests.simulation.actions import LAN, LATE
 from tests.worlds.memory_server import Document, MemoryServer
 
 NETWORKS: Final = {LAN: "10.0.0", LATE: "10.0.1"}

@@ -1,4 +1,4 @@
-"""One schedule: a story in its own world, up to the final state and to the deletion of everything."""
+"""One schedule: a scenario in its own world, up to the final state and to the deletion of everything."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any, Final
 import structlog
 
 from harvester_ccm.kube.informer import RELIST_SECONDS, SILENCE_SECONDS
-from tests.simulation.acts import Story
+from tests.simulation.actions import Scenario
 from tests.simulation.clocks import of_schedule
 from tests.simulation.loop import SeededLoop, Stuck
 from tests.simulation.oracles import GRACE, Oracles
-from tests.simulation.stagehand import Stagehand
+from tests.simulation.runner import ActionRunner
 from tests.simulation.world import World
 
 SETTLED_WITHIN: Final = 2400.0
@@ -27,7 +27,7 @@ QUIET: Final = 700.0
 """Seconds for which nothing may be written then."""
 LOOK_SECONDS: Final = 5.0
 START: Final = 15.0
-"""Seconds between the start of the controller and that of the story."""
+"""Seconds between the start of the controller and that of the scenario."""
 
 
 class Wrong(Exception):
@@ -38,7 +38,7 @@ class Wrong(Exception):
 class Result:
     """The result of a schedule."""
 
-    story: Story
+    scenario: Scenario
     wrong: str = ""
     """Message of the first oracle that failed; empty if none failed."""
     digest: str = ""
@@ -47,24 +47,24 @@ class Result:
     """Faults, and how often they occurred."""
     steps: int = 0
     trace: list[str] = field(default_factory=list)
-    """All acts, requests and log lines."""
+    """All actions, requests and log lines."""
 
 
 class Schedule:
-    """A story, its world and its oracles."""
+    """A scenario, its world and its oracles."""
 
-    def __init__(self, story: Story) -> None:
-        self._story = story
-        self._loop = SeededLoop(story.seed)
-        self._acts: list[str] = []
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._loop = SeededLoop(scenario.seed)
+        self._actions: list[str] = []
         self._logs: list[str] = []
 
     def run(self, *, trace: bool = False) -> Result:
         """Run the schedule; ``trace`` keeps the log of the controller."""
-        result, loop = Result(self._story), self._loop
-        with of_schedule(loop, self._story.seed), self._logging(trace=trace), _without_collector():
+        result, loop = Result(self._scenario), self._loop
+        with of_schedule(loop, self._scenario.seed), self._logging(trace=trace), _without_collector():
             asyncio.set_event_loop(loop)
-            self._world = World(loop, self._story.seed, pool=self._story.pool, nodes=self._story.nodes)
+            self._world = World(loop, self._scenario.seed, pool=self._scenario.pool, nodes=self._scenario.nodes)
             self._oracles = Oracles(self._world)
             loop.set_exception_handler(self._unhandled)
             try:
@@ -79,21 +79,21 @@ class Schedule:
         return result
 
     async def _play(self) -> None:
-        world, stagehand = self._world, Stagehand(self._world)
+        world, runner = self._world, ActionRunner(self._world)
         world.processes["p"].start()
         await self._pass(START)
-        for act in self._story.acts:
-            await self._pass(act.pause)
-            self._acts.append(f"{self._loop.time():9.3f} === {act}")
-            stagehand.do(act)
+        for action in self._scenario.actions:
+            await self._pass(action.pause)
+            self._actions.append(f"{self._loop.time():9.3f} === {action}")
+            runner.do(action)
         await self._pass(1.0)
-        stagehand.calm()
-        self._acts.append(f"{self._loop.time():9.3f} === all faults end")
+        runner.calm()
+        self._actions.append(f"{self._loop.time():9.3f} === all faults end")
         if world.may_be_blind:
             await self._pass(RELIST_SECONDS[1] + 60.0)
         await self._settle("the final state")
         await self._quiet()
-        self._acts.append(f"{self._loop.time():9.3f} === every Service is deleted")
+        self._actions.append(f"{self._loop.time():9.3f} === every Service is deleted")
         for guest in world.guests:
             for service in guest.services():
                 guest.delete_service(service["metadata"]["name"])
@@ -182,7 +182,7 @@ class Schedule:
             if "/leases" not in call.path and call.verb != "WATCH" and "/events" not in call.path
         ]
         lines = [
-            *self._acts,
+            *self._actions,
             *self._logs,
             *calls,
             *(line for guest in self._world.guests for line in guest.kube_vip.changes),

@@ -1,4 +1,4 @@
-"""Runs thousands of schedules, and shortens a story that fails.
+"""Runs thousands of schedules, and shortens a scenario that fails.
 
 python -m tests.simulation.soak --seeds 10000        # seeds 0 to 9999
 python -m tests.simulation.soak --minutes 30 --first 5000
@@ -16,9 +16,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from typing import Final
 
-from tests.simulation.acts import Story
+from tests.simulation.actions import Scenario
+from tests.simulation.scenario import scenario_of
 from tests.simulation.schedule import Result, Schedule
-from tests.simulation.story import story_of
 
 BATCH: Final = 25
 TRACE_LINES: Final = 80
@@ -27,7 +27,7 @@ TRACE_LINES: Final = 80
 
 def play(seed: str) -> Result:
     """Play the schedule of a seed."""
-    return Schedule(story_of(seed)).run()
+    return Schedule(scenario_of(seed)).run()
 
 
 def play_batch(first: int) -> tuple[list[tuple[str, str]], Counter[str]]:
@@ -41,22 +41,22 @@ def play_batch(first: int) -> tuple[list[tuple[str, str]], Counter[str]]:
     return failed, met
 
 
-def shortened(story: Story, wrong: str) -> Story:
-    """Return the story without all that it fails without, in the same way."""
+def shortened(scenario: Scenario, wrong: str) -> Scenario:
+    """Return the scenario without all that it fails without, in the same way."""
     kind = kind_of(wrong)
-    size = max(len(story.acts) // 2, 1)
+    size = max(len(scenario.actions) // 2, 1)
     while True:
         found, start = False, 0
-        while start < len(story.acts):
-            shorter = replace(story, acts=story.acts[:start] + story.acts[start + size :])
+        while start < len(scenario.actions):
+            shorter = replace(scenario, actions=scenario.actions[:start] + scenario.actions[start + size :])
             if kind_of(Schedule(shorter).run().wrong) == kind:
-                story, found = shorter, True
+                scenario, found = shorter, True
             else:
                 start += size
         if size > 1:
             size //= 2
         elif not found:
-            return story
+            return scenario
 
 
 def kind_of(wrong: str) -> str:
@@ -64,13 +64,13 @@ def kind_of(wrong: str) -> str:
     return " ".join(word for word in wrong.split() if word.isalpha() and len(word) > 2)[:60]
 
 
-def print_trace(story: Story, wrong: str) -> None:
-    """Print a story and its trace."""
-    print(f"\nseed {story.seed}, {story.pool} addresses: {wrong}\n")
-    for act in story.acts:
-        print(f"  {act.pause:8.3f} s later  {act}")
+def print_trace(scenario: Scenario, wrong: str) -> None:
+    """Print a scenario and its trace."""
+    print(f"\nseed {scenario.seed}, {scenario.pool} addresses: {wrong}\n")
+    for action in scenario.actions:
+        print(f"  {action.pause:8.3f} s later  {action}")
     print()
-    for line in Schedule(story).run(trace=True).trace[-TRACE_LINES:]:
+    for line in Schedule(scenario).run(trace=True).trace[-TRACE_LINES:]:
         print(f"  {line[:300]}")
 
 
@@ -82,12 +82,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--seed", help="run only this one and print its trace")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--whole", action="store_true", help="do not make failing stories short")
+    parser.add_argument("--whole", action="store_true", help="do not make failing scenarios short")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         result = play(options.seed)
-        story = result.story if options.whole or not result.wrong else shortened(result.story, result.wrong)
-        print_trace(story, result.wrong or "no failure")
+        scenario = result.scenario if options.whole or not result.wrong else shortened(result.scenario, result.wrong)
+        print_trace(scenario, result.wrong or "no failure")
         return int(bool(result.wrong))
     began, failed, met = time.monotonic(), [], Counter[str]()
     with ProcessPoolExecutor(options.workers) as pool:
@@ -108,8 +108,8 @@ def main(arguments: list[str]) -> int:
         kinds.setdefault(kind_of(wrong), (seed, wrong))
     print(f"{len(failed)} failed, in {len(kinds)} ways")
     for seed, wrong in kinds.values():
-        story = story_of(seed)
-        print_trace(story if options.whole else shortened(story, wrong), wrong)
+        scenario = scenario_of(seed)
+        print_trace(scenario if options.whole else shortened(scenario, wrong), wrong)
     return int(bool(failed))
 
 

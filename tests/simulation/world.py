@@ -16,7 +16,7 @@ from tests.simulation.harvester import HarvesterControllers
 from tests.simulation.kubevip import KubeVip
 from tests.simulation.loop import SeededLoop
 from tests.simulation.machines import MACHINES, Machines
-from tests.simulation.network import Network, Weather
+from tests.simulation.network import Network, NetworkFault
 from tests.simulation.pools import Pools
 from tests.simulation.process import Process
 from tests.worlds.builders import CLUSTER
@@ -111,8 +111,8 @@ class World:
         if versions[-1][1] == server.version:
             return False
         server.rewind(versions[-1][1])
-        # Before all other weather: who is not there cannot say that it is busy, either.
-        self.networks[side].weather.insert(0, Weather("connections refused", now + away, 1.0))
+        # Before all other faults: who is not there cannot say that it is busy, either.
+        self.networks[side].active.insert(0, NetworkFault("connections refused", now + away, 1.0))
         self.restoring_until = now + away
         if side == "guest":
             self.kube_vip.restart()

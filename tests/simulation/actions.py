@@ -1,4 +1,4 @@
-"""The acts of a story: user actions, faults and changes of VMs."""
+"""The actions of a scenario: user actions, faults and changes of VMs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LAN, LATE = "lan", "late"
 
 
 @dataclass(frozen=True)
-class Act:
+class Action:
     """One user action or fault."""
 
     pause: float
     """Seconds after the one before it."""
     verb: str
-    """Name of the method of ``Stagehand`` that runs it."""
+    """Name of the method of ``ActionRunner`` that runs it."""
     more: Mapping[str, Any]
 
     def __str__(self) -> str:
@@ -28,15 +28,15 @@ class Act:
 
 
 @dataclass(frozen=True)
-class Story:
-    """A seed and its acts."""
+class Scenario:
+    """A seed and its actions."""
 
     seed: str
     pool: int
     """Number of addresses."""
     nodes: int
     """Number of Nodes at the start."""
-    acts: tuple[Act, ...]
+    actions: tuple[Action, ...]
 
 
 def ports_of(dice: random.Random, name: str) -> list[dict[str, Any]]:

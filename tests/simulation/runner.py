@@ -1,4 +1,4 @@
-"""Runs the acts of a story."""
+"""Runs the actions of a scenario."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Any
 
 from devenv.harvester.admission import Refusal
 from harvester_ccm.errors import CCMError, Unreachable
-from tests.simulation.acts import Act
+from tests.simulation.actions import Action
 from tests.simulation.guest import Guest
 from tests.simulation.machines import MACHINES
-from tests.simulation.network import Weather
+from tests.simulation.network import NetworkFault
 from tests.simulation.world import World
 
 
-class Stagehand:
-    """Runs the acts of users and administrators, and faults; each verb of a story is a method."""
+class ActionRunner:
+    """Runs the actions of users and administrators, and faults; each verb of a scenario is a method."""
 
     def __init__(self, world: World, guest: Guest | None = None) -> None:
-        """``guest`` is the cluster whose users act."""
+        """``guest`` is the cluster whose users action."""
         self._world = world
         self._guest = guest or world.original
 
-    def do(self, act: Act) -> None:
-        """Run an act; a rejected request of a user has no effect."""
-        if "name" in act.more:
-            self._guest.acted[act.more["name"]] = self._world.loop.time()
+    def do(self, action: Action) -> None:
+        """Run an action; a rejected request of a user has no effect."""
+        if "name" in action.more:
+            self._guest.last_action[action.more["name"]] = self._world.loop.time()
         try:
-            getattr(self, act.verb)(**act.more)
+            getattr(self, action.verb)(**action.more)
         except Refusal:
-            self._world.met[f"{act.verb} refused by the webhook"] += 1
+            self._world.met[f"{action.verb} refused by the webhook"] += 1
         except CCMError:
             return
 
@@ -150,7 +150,7 @@ class Stagehand:
     def in_clone(self, verb: str, **more: Any) -> None:
         """Let a user of the copy do something, if there is one."""
         if self._world.clone_of_guest is not None:
-            Stagehand(self._world, self._world.clone_of_guest).do(Act(0.0, verb, more))
+            ActionRunner(self._world, self._world.clone_of_guest).do(Action(0.0, verb, more))
 
     def wait(self) -> None:
         """Let time pass."""
@@ -196,10 +196,10 @@ class Stagehand:
         self._world.met["second candidate"] += not self._world.processes["q"].running
         self._world.processes["q"].start()
 
-    def weather(self, side: str, kind: str, seconds: float, share: float, of: str) -> None:
+    def network_fault(self, side: str, kind: str, seconds: float, share: float, of: str) -> None:
         """Let requests go wrong for a while."""
         until = self._world.loop.time() + seconds
-        self._world.networks[side].weather.append(Weather(kind, until, share, of))
+        self._world.networks[side].active.append(NetworkFault(kind, until, share, of))
 
     def cut_watches(self, side: str, how: str) -> None:
         """End all watches, or let them fall silent."""

@@ -1,6 +1,6 @@
-"""The acts of a schedule, from its seed: actions of users and administrators, and faults.
+"""The actions of a schedule, from its seed: actions of users and administrators, and faults.
 
-A story is data: any act can be left out to shorten one that fails.
+A scenario is data: any action can be left out to shorten one that fails.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, IPAM, KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, WORKLOAD_TYPE
-from tests.simulation.acts import LAN, LATE, SERVICES, Act, Story, ports_of
+from tests.simulation.actions import LAN, LATE, SERVICES, Action, Scenario, ports_of
+from tests.simulation.fragments import with_fragments
 from tests.simulation.machines import MACHINES
 from tests.simulation.network import ERRORS
-from tests.simulation.parts import with_parts
 
 ANNOTATIONS: Final[Sequence[Mapping[str, str | None]]] = (
     {WORKLOAD_TYPE: "vm"},
@@ -35,28 +35,28 @@ ANNOTATIONS: Final[Sequence[Mapping[str, str | None]]] = (
 )
 """Annotations that users set, including mistakes; None removes one."""
 PAUSES: Final = (0.0, 0.0, 0.05, 0.5, 5.0, 40.0)
-"""Longest pauses between two acts, in seconds."""
+"""Longest pauses between two actions, in seconds."""
 
 
-def story_of(seed: str) -> Story:
-    """Return the story of a seed."""
+def scenario_of(seed: str) -> Scenario:
+    """Return the scenario of a seed."""
     dice = random.Random(f"{seed} story")
     names = SERVICES[: dice.randint(1, len(SERVICES))]
-    acts = [Act(0.0, "create", {"name": names[0], **_new(dice, names, names[0])})]
+    actions = [Action(0.0, "create", {"name": names[0], **_new(dice, names, names[0])})]
     faults = dice.random() < 0.85
     nodes = dice.choice((0, 0, 1, 3))
     for _ in range(dice.randint(3, 22)):
         pause = round(dice.uniform(0, dice.choice(PAUSES)), 3)
-        if acts[-1].verb == "weather" and dice.random() < 0.7:
-            # Bad weather does harm only while something happens.
-            pause = round(dice.uniform(0, min(acts[-1].more["seconds"], 0.5)), 3)
+        if actions[-1].verb == "network_fault" and dice.random() < 0.7:
+            # A network fault has an effect only while other actions follow.
+            pause = round(dice.uniform(0, min(actions[-1].more["seconds"], 0.5)), 3)
         make = dice.choice(FAULTS) if faults and dice.random() < 0.4 else dice.choice(USER_ACTIONS)
         if nodes and dice.random() < 0.3:
             make = dice.choice(OF_MACHINES)
         verb, more = make(dice, names)
-        acts.append(Act(pause, verb, more))
+        actions.append(Action(pause, verb, more))
     pool = dice.choice((1, 2, 3, 5, 5))
-    return Story(seed, pool, nodes, tuple(with_parts(seed, acts, names)))
+    return Scenario(seed, pool, nodes, tuple(with_fragments(seed, actions, names)))
 
 
 def _new(dice: random.Random, names: Sequence[str], name: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _machine(dice: random.Random, _names: Sequence[str]) -> Made:
 
 
 def _destroy(_dice: random.Random, _names: Sequence[str]) -> Made:
-    # One and the same in a story: many that go at once are held back by design.
+    # One and the same in a scenario: many that go at once are held back by design.
     return "destroy", {"name": MACHINES[-1]}
 
 
@@ -152,9 +152,9 @@ def _rival(dice: random.Random, _names: Sequence[str]) -> Made:
     return "rival", {}
 
 
-def _weather(dice: random.Random, _names: Sequence[str]) -> Made:
+def _network_fault(dice: random.Random, _names: Sequence[str]) -> Made:
     kinds = ("404 pages", "404 pages", "lost answers", "lost answers", "slow", "late events", *sorted(ERRORS))
-    return "weather", {
+    return "network_fault", {
         "side": _side(dice),
         "kind": dice.choice(kinds),
         "seconds": dice.choice((0.02, 0.2, 2.0, 15.0, 90.0)),
@@ -176,6 +176,6 @@ def _controllers(dice: random.Random, _names: Sequence[str]) -> Made:
 
 
 FAULTS: Final[Sequence[Maker]] = (
-    _kill, _kill, _kill, _stop, _halt, _rival, _weather, _weather, _weather, _weather, _cut, _cut, _compact,
-    _controllers,
+    _kill, _kill, _kill, _stop, _halt, _rival, _network_fault, _network_fault, _network_fault, _network_fault,
+    _cut, _cut, _compact, _controllers,
 )  # fmt: skip
