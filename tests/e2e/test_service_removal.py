@@ -8,7 +8,7 @@ from devenv.faults import Delay
 from devenv.kubevip import Transition
 from devenv.stage import Stage, until
 from devenv.watch import Document
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, SERVICE_FINALIZER, Reason
 from tests.e2e.observing import announced, caught_up, completed, transitions, writes
 
@@ -16,7 +16,14 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
 BALANCERS = "/loadbalancers"
 FOREIGN = "example.com/backup"
-"""Finalizer of another controller."""
+CONDITION = {
+    "type": "example.com/BackedUp",
+    "status": "True",
+    "reason": "Done",
+    "message": "",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+"""Finalizer and condition of another controller."""
 
 
 async def finalizer_removed(stage: Stage, name: str) -> Service:
@@ -31,8 +38,11 @@ async def finalizer_removed(stage: Stage, name: str) -> Service:
 
 
 async def hold(stage: Stage, name: str) -> None:
-    """Add the finalizer of another controller."""
+    """Add the finalizer and the condition of another controller."""
     await stage.change_service(name, {"metadata": {"finalizers": [FOREIGN, SERVICE_FINALIZER]}})
+    conditions = (await stage.service_document(name))["status"]["conditions"]
+    status = {"status": {"conditions": [*conditions, CONDITION]}}
+    await stage.guest.merge_patch(SERVICES, name, status, namespace="default", subresource="status")
 
 
 @pytest.mark.parametrize("ipam", ["pool", "dhcp"])
@@ -50,6 +60,7 @@ async def test_service_that_becomes_internal_keeps_nothing_of_this_controller(st
     assert service.addresses == ()
     assert service.metadata.annotation(KUBE_VIP_ADDRESSES) is None
     assert service.metadata.annotation("example.com/mine") == "kept"
+    assert (await stage.service_document("web"))["status"]["conditions"] == [CONDITION]
     # kube-vip ignores a Service of this type and withdraws its address at its restart only.
     assert [one.kind for one in stage.kube_vip.transitions] == ["announce"]
     await caught_up(stage)
@@ -94,6 +105,7 @@ async def test_address_is_withdrawn_before_the_load_balancer_is_deleted(stage: S
     held = await stage.service("web")
     assert held is not None
     assert held.metadata.annotation(KUBE_VIP_ADDRESSES) == ""
+    assert CONDITION in (await stage.service_document("web"))["status"]["conditions"]
     assert len(await stage.load_balancers()) == 1
 
     service = await finalizer_removed(stage, "web")
