@@ -9,7 +9,7 @@ import pytest
 from devenv.proxy import FaultProxy
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import CONFIG_MAPS
-from tests.apiserver.follower import Follower, data_of
+from tests.apiserver.follower import Follower
 from tests.worlds.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
@@ -72,32 +72,3 @@ async def test_response_to_a_write_is_in_the_cache_and_its_event_is_not_delivere
 
         await follower.saw(("cm", None, {"a": "1"}), ("cm", {"a": "1"}, {"a": "2"}), ("other", None, None))
         assert guest_proxy.count(method="GET", watch=False) == 1
-
-
-async def test_older_response_is_ignored(follower: Follower, client: ApiClient, put_config_map: Put) -> None:
-    put_config_map("cm", a="1")
-    async with follower.synced():
-        old = follower.get("cm")
-        put_config_map("cm", a="2")
-        await wait_for(lambda: len(follower.changes) == 2)
-        assert old is not None
-
-        follower.informer.observe(old)
-
-        assert data_of(follower.get("cm")) == {"a": "2"}
-        assert len(follower.changes) == 2
-
-
-async def test_late_response_does_not_restore_a_deleted_object(
-    follower: Follower, client: ApiClient, put_config_map: Put, delete_config_map: Delete
-) -> None:
-    put_config_map("cm", a="1")
-    async with follower.synced():
-        written = await client.merge_patch(CONFIG_MAPS, "cm", {"data": {"a": "2"}}, namespace=follower.namespace)
-        delete_config_map("cm")
-        await wait_for(lambda: not len(follower.informer))
-
-        follower.informer.observe(written)
-
-        assert follower.get("cm") is None
-        assert follower.changes[-1] == ("cm", {"a": "2"}, None)

@@ -10,7 +10,6 @@ from devenv.faults import Record
 from devenv.guestnodes import GuestNodes, name_of
 from devenv.restclient import Json
 from devenv.stage import Stage, until
-from devenv.watch import documents
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
@@ -24,7 +23,6 @@ from tests.e2e.observing import caught_up, writes
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
 BALANCERS = "/loadbalancers/"
-GUEST_SERVICES = documents("", "v1", "services", kind="Service")
 HTTP = {"name": "http", "port": 8080, "protocol": "TCP", "nodePort": 31080}
 DNS = {"name": "dns", "port": 5353, "protocol": "UDP", "nodePort": 31053}
 DEFAULT_CHECK = {"successThreshold": 1, "failureThreshold": 3, "periodSeconds": 5, "timeoutSeconds": 3}

@@ -16,9 +16,9 @@ from harvester_ccm.plan.service.writes import ChangeLoadBalancer, DeleteLoadBala
 from tests.simulation.actions import LATE, Action, Scenario
 from tests.simulation.known import KNOWN, ONE_PORT
 from tests.simulation.oracles import FORGOTTEN, UNSEEN
+from tests.simulation.scenario import scenario_of
 from tests.simulation.schedule import Schedule
 from tests.simulation.soak import play
-from tests.simulation.scenario import scenario_of
 
 ROOT: Final = Path(__file__).parents[2]
 GROUPS: Final = 10

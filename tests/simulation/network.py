@@ -15,8 +15,7 @@ SECONDS: Final = (0.001, 0.02)
 """Usual latency of one direction in seconds."""
 SLOW: Final = (0.2, 6.0)
 """Latency during the fault ``slow``."""
-GIVEN_UP: Final = 9.9
-"""Seconds after which a request whose answer is lost is given up."""
+
 
 ERRORS: Final[Mapping[str, Callable[[], CCMError]]] = {
     "404 pages": page,

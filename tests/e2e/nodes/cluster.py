@@ -29,12 +29,6 @@ class Cluster:
         self.kubelets = Kubelets(stage.guest)
         self.nodes = Mirror(stage.guest, DOCUMENTS)
         self.instances = Mirror(stage.host, INSTANCES, namespace=VM_NAMESPACE)
-        self.addressed: dict[str, float] = {}
-        """When each VM was first seen with an address, in loop time."""
-        self.untainted: dict[str, float] = {}
-        """When each Node was first seen without the taint, in loop time."""
-        self.nodes.subscribe(self._node_seen)
-        self.instances.subscribe(self._instance_seen)
         self._watching = Background("cluster", [self.nodes.run, self.instances.run])
 
     async def open(self) -> None:
@@ -102,15 +96,6 @@ class Cluster:
         """Return the networks and devices in the ConfigMap, None if it does not exist."""
         found = await self.stage.guest_eyes.one(CONFIG_MAPS.path(NAD_MAPPING_NAMESPACE, NAD_MAPPING_NAME))
         return None if found is None else (found.get("data") or {}).get(NAD_MAPPING_KEY)
-
-    def _node_seen(self, _before: Document | None, after: Document | None) -> None:
-        if after is not None and not has_taint(after):
-            self.untainted.setdefault(after["metadata"]["name"], asyncio.get_running_loop().time())
-
-    def _instance_seen(self, _before: Document | None, after: Document | None) -> None:
-        nics = (after or {}).get("status", {}).get("interfaces") or ()
-        if after is not None and any(nic.get("ipAddress") for nic in nics):
-            self.addressed.setdefault(after["metadata"]["name"], asyncio.get_running_loop().time())
 
 
 def has_taint(node: Document, key: str = UNINITIALIZED_TAINT) -> bool:
