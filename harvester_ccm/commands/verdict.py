@@ -112,9 +112,7 @@ def _service_verdict(snapshot: ServiceSnapshot, plan: ServicePlan) -> Verdict:
     if snapshot.scope.leaving:
         return Verdict(State.DELETING, service.metadata.deletion_timestamp or "", tuple(reasons))
     if not (reasons or isinstance(outcome, Done) or (service.addresses and outcome.reason in _WORKING)):
-        # Harvester can only process a load balancer that exists.
-        is_early = outcome.reason == WaitReason.NOT_PROCESSED and snapshot.match.lb is None
-        waits_for = WaitReason.QUEUED if is_early else WaitReason(outcome.reason)
+        waits_for = WaitReason(outcome.reason)
         reasons = [Reason(waits_for.title().replace("_", ""), f"Waits for {waits_for.meaning}")]
     before = service.ready_condition
     since = before.last_transition_time if before is not None and before.status == "False" else ""

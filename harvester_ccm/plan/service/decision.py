@@ -199,7 +199,7 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
     # ``ignore`` is set only after kube-vip has seen the withdrawal.
     prepared = ServiceChange() if switches and vm else ServiceChange(annotations=annotations, finalizer=True)
     return Desired(
-        Wait(WaitReason.NOT_PROCESSED, CONTROLLER_PATIENCE),
+        Wait(WaitReason.QUEUED, CONTROLLER_PATIENCE),
         events=(ignored_settings(service, request, vm=vm), _recreating(service, name) if lost else _ENSURING),
         service=prepared,
         then=CreateLoadBalancer(name, body),

@@ -68,7 +68,7 @@ ROWS: dict[str, Row] = {
         {},
         ["Normal EnsuringLoadBalancer"],
         {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "finalizers": [SERVICE_FINALIZER]},
-        WaitReason.NOT_PROCESSED,
+        WaitReason.QUEUED,
     ),
     "then its load balancer is created": (
         waiting,
@@ -76,7 +76,7 @@ ROWS: dict[str, Row] = {
         {},
         ["Normal EnsuringLoadBalancer"],
         {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
-        WaitReason.NOT_PROCESSED,
+        WaitReason.QUEUED,
     ),
     "kube-vip keeps the address that the user requests": (
         service(spec={"loadBalancerIP": "10.0.0.7"}),
@@ -84,7 +84,7 @@ ROWS: dict[str, Row] = {
         {},
         ["Normal EnsuringLoadBalancer"],
         {"finalizers": [SERVICE_FINALIZER]},
-        WaitReason.NOT_PROCESSED,
+        WaitReason.QUEUED,
     ),
     "no node ports yet for a VM load balancer": (
         service(annotations=VM, ports=[{"port": 80}]),
@@ -114,7 +114,7 @@ ROWS: dict[str, Row] = {
             "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
             "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
         },
-        WaitReason.NOT_PROCESSED,
+        WaitReason.QUEUED,
     ),
     "a health check": (
         service(annotations={HEALTH_CHECK_PORT: "80", **SUPPRESSED}, ours=True),
@@ -135,7 +135,7 @@ ROWS: dict[str, Row] = {
                 "timeoutSeconds": 3,
             },
         },
-        WaitReason.NOT_PROCESSED,
+        WaitReason.QUEUED,
     ),
     "Harvester not read yet": (
         service(),
@@ -332,7 +332,7 @@ ROWS: dict[str, Row] = {
             "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
             "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
         },
-        WaitReason.NOT_PROCESSED,
+        WaitReason.QUEUED,
     ),
     "the load balancer vanished": (
         served(),
@@ -340,7 +340,7 @@ ROWS: dict[str, Row] = {
         {},
         ["Warning RecreatingLoadBalancer"],
         {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
-        WaitReason.NOT_PROCESSED,
+        WaitReason.QUEUED,
     ),
     "removal: withdrawal": (
         served(deleting=True),
