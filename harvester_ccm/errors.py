@@ -236,16 +236,16 @@ def credential_hint(cluster: str, account: str = "") -> str:
     """Return how to renew a credential; ``account`` is the ``namespace/name`` of its ServiceAccount, if known.
 
     >>> credential_hint("harvester", "default/demo")[:72]
-    'Get a new one (generate_addon.sh demo default, run against Harvester; on'
+    'Create a new token: run generate_addon.sh demo default against Harvester'
     """
     if cluster == "harvester":
         namespace, _, name = (account or "<namespace>/<account>").partition("/")
         return (
-            f"Get a new one (generate_addon.sh {name} {namespace}, run against Harvester; only where that one is "
-            "refused too, with --rotate, which ends the token of all who use it). A command takes it with "
-            "--cloud-config. The running program finds it without a restart where the old one was: in Secret "
-            "kube-system/cloud-config, in the file on the nodes, or, where Rancher brings that file, in the Secret of "
-            "Rancher's cluster that cloud-provider-config names. Addresses that are there keep working"
+            f"Create a new token: run generate_addon.sh {name} {namespace} against Harvester (with --rotate only if "
+            "the new token is rejected, too: it ends the token of all its users). Store it where the old one was: in "
+            "Secret kube-system/cloud-config, in the file on the nodes, or with Rancher in the Secret that "
+            "cloud-provider-config names. The controller reloads it; a command takes it with --cloud-config. Existing "
+            "addresses keep working"
         )
     return (
         'Get a new kubeconfig of this cluster (Rancher: "Download KubeConfig"; else /etc/rancher/rke2/rke2.yaml, '

@@ -15,7 +15,7 @@ from tests.worlds.offline import json_web_token
 
 EXPIRED = json_web_token({"sub": "system:serviceaccount:vms:demo", "exp": 1700000000})
 OWNER = "does not accept the token of ServiceAccount vms/demo in"
-REMEDY = "generate_addon.sh demo vms, run against Harvester"
+REMEDY = "generate_addon.sh demo vms against Harvester"
 HINT = "hint: harvester-ccm preflight checks both clusters and names the remedy\n"
 READERS = pytest.mark.parametrize("words", ["status", "explain svc/web -n shop", "explain node/w1"])
 
@@ -124,4 +124,4 @@ def test_cleanup_reports_the_error_of_harvester(run: Runner, outage: Outage) -> 
     assert (result.code, result.out) == (1, "")
     assert "error: Harvester: loadbalancers is forbidden, Authorization: Bearer [removed]\n" in result.err
     outage.expired("cloud-config")
-    assert "A command takes it with --cloud-config. The running program finds it" in run(*words).err
+    assert "The controller reloads it; a command takes it with --cloud-config." in run(*words).err
