@@ -16,7 +16,7 @@ from devenv.stage import until
 from harvester_ccm.names import IP_POOL, NETWORK, Reason
 
 RELOADED: Final = "credentials reloaded"
-"""The program's log message when it has read a changed file."""
+"""Log message of the controller after it has read a changed file."""
 NEWCOMER: Final = 4
 """Number of the node that joins without a guest agent."""
 EXPIRED: Final = 1_700_000_000
@@ -39,7 +39,7 @@ class Faults:
     async def cause(self, name: str) -> str:
         """Break something, after the current fault has ended; return what is affected, as ``explain`` takes it.
 
-        Returns once the program has met the fault. Raises KeyError for a name that is not in ``FAULTS``.
+        Returns once the controller has reported the fault. Raises KeyError for a name that is not in ``FAULTS``.
         """
         fault = FAULTS[name]
         await self.fix()
