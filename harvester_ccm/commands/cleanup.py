@@ -45,8 +45,8 @@ YES: Final = switch("yes", "Delete them; without it, they are only listed.")
 RETRY_SECONDS: Final = 0.5
 ALLOCATION_ATTEMPTS: Final = 20
 """Attempts to delete a load balancer while Harvester still allocates its address: ten seconds."""
-FINALIZER_ATTEMPTS: Final = 60
-"""Requests for a deleted load balancer until Harvester has removed its finalizer: half a minute."""
+REMOVAL_ATTEMPTS: Final = 60
+"""Requests until Harvester has removed a load balancer: half a minute, and one second for each of them."""
 
 
 class NotYet(CCMError):
@@ -102,7 +102,8 @@ def find_warnings(store: ClusterStore, load_balancers: Sequence[LoadBalancer]) -
 async def delete_all(client: ApiClient, load_balancers: Sequence[LoadBalancer]) -> Document:
     """Delete load balancers, wait until Harvester has removed them, and return which are deleted and which are not."""
     failed: dict[str, str] = {}
-    for step, attempts in ((_delete, ALLOCATION_ATTEMPTS), (_expect_removed, FINALIZER_ATTEMPTS)):
+    removal = REMOVAL_ATTEMPTS + round(len(load_balancers) / RETRY_SECONDS)
+    for step, attempts in ((_delete, ALLOCATION_ATTEMPTS), (_expect_removed, removal)):
         for one in load_balancers:
             if one.metadata.name in failed:
                 continue

@@ -33,7 +33,6 @@ REPLACEMENT_WRITES: Final = 10
 WITHDRAWAL_WRITES: Final = 3
 """Writes that must be left before an address is withdrawn: that one, the next announcement, and the touch after it."""
 
-
 _ANNOUNCING: Final[Mapping[str, str]] = {
     WaitReason.ENDPOINTS: "kube-vip announces the address after the next change of the endpoints of the Service",
     WaitReason.DHCP: "kube-vip requests an address from DHCP",
