@@ -14,7 +14,7 @@ import gc
 import signal
 import socket
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -229,62 +229,41 @@ class Application:
         """Run the enabled controllers."""
         async with asyncio.TaskGroup() as group:
             uid = await self._guest_identity.learn()
-            cluster = ClusterIdentity.of(self._settings, self._harvester.namespace, uid)
-            if SERVICE_CONTROLLER in self._settings.controllers:
-                self._start_services(group, cluster)
-            self._start_nodes(group)
+            for controller in self._controllers(ClusterIdentity.of(self._settings, self._harvester.namespace, uid)):
+                self._telemetry.follow_queue(controller.queue)
+                self._queues.append(controller.queue)
+                group.create_task(controller.run(), name=controller.queue.name)
 
-    def _start_nodes(self, group: asyncio.TaskGroup) -> None:
-        caches, vm_cache, settings = self._caches, self._vms, self._settings.nodes
-        writes = NodeWrites(self._guest, vm_cache.nodes, self._recorder)
-        if NODE_CONTROLLER in self._settings.controllers:
-            hostnames = GuestHostnames(self._harvester, vm_cache) if settings.asks_guests else None
-            node_controller = NodeController(
-                writes,
-                vm_cache,
-                self._addresses,
-                recorder=self._recorder,
-                settings=settings,
-                hostnames=hostnames,
+    def _controllers(self, cluster: ClusterIdentity) -> Iterator[_Controller]:
+        """Yield the enabled controllers."""
+        enabled, caches, vms, recorder = self._settings.controllers, self._caches, self._vms, self._recorder
+        services, nodes = self._settings.services, self._settings.nodes
+        writes = NodeWrites(self._guest, vms.nodes, recorder)
+        if SERVICE_CONTROLLER in enabled:
+            self.health.add("harvester-matches-cluster", lambda: caches.is_our_harvester(cluster) is not False)
+            workers = services.concurrent_syncs
+            yield ServiceController(
+                self._guest, self._harvester, caches, recorder=recorder, cluster=cluster, workers=workers
             )
-            self._start_controller(group, node_controller)
-            if settings.vmi_controller:
-                mapping = NetworkMapping(self._guest, vm_cache, caches.config_maps, recorder=self._recorder)
-                self._start_controller(group, mapping)
-        if LIFECYCLE_CONTROLLER in self._settings.controllers:
-            lifecycle = NodeLifecycleController(
-                self._guest_identity, self._harvester, writes, vm_cache, recorder=self._recorder, settings=settings
+            collector = OrphanCollector(
+                self._guest_identity,
+                self._harvester,
+                caches.services,
+                caches.load_balancers,
+                cluster=cluster,
+                settings=services,
             )
-            self._start_controller(group, lifecycle)
-
-    def _start_services(self, group: asyncio.TaskGroup, cluster: ClusterIdentity) -> None:
-        settings = self._settings.services
-        controller = ServiceController(
-            self._guest,
-            self._harvester,
-            self._caches,
-            recorder=self._recorder,
-            cluster=cluster,
-            workers=settings.concurrent_syncs,
-        )
-        collector = OrphanCollector(
-            self._guest_identity,
-            self._harvester,
-            self._caches.services,
-            self._caches.load_balancers,
-            cluster=cluster,
-            settings=settings,
-        )
-        self.health.add("harvester-matches-cluster", lambda: self._caches.is_our_harvester(cluster) is not False)
-        self._telemetry.follow_count(self._telemetry.metrics.orphans_deleted, lambda: collector.deleted)
-        self._start_controller(group, controller)
-        self._start_controller(group, collector)
-
-    def _start_controller(self, group: asyncio.TaskGroup, controller: _Controller) -> None:
-        """Measure a controller and run it."""
-        self._telemetry.follow_queue(controller.queue)
-        self._queues.append(controller.queue)
-        group.create_task(controller.run(), name=controller.queue.name)
+            self._telemetry.follow_count(self._telemetry.metrics.orphans_deleted, lambda: collector.deleted)
+            yield collector
+        if NODE_CONTROLLER in enabled:
+            hostnames = GuestHostnames(self._harvester, vms)
+            yield NodeController(writes, vms, self._addresses, recorder=recorder, settings=nodes, hostnames=hostnames)
+            if nodes.vmi_controller:
+                yield NetworkMapping(self._guest, vms, caches.config_maps, recorder=recorder)
+        if LIFECYCLE_CONTROLLER in enabled:
+            yield NodeLifecycleController(
+                self._guest_identity, self._harvester, writes, vms, recorder=recorder, settings=nodes
+            )
 
     async def _shut_down(self, *, lost: bool) -> None:
         if lost:

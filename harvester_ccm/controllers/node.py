@@ -55,9 +55,8 @@ class NodeController:
         *,
         recorder: EventRecorder,
         settings: NodeSettings,
-        hostnames: GuestHostnames | None,
+        hostnames: GuestHostnames,
     ) -> None:
-        """Without ``hostnames``, guest agents are not queried."""
         self._vms = vms
         self._nodes = vms.nodes
         self._virtual_addresses = virtual_addresses
@@ -95,7 +94,7 @@ class NodeController:
         state = self._states.of(node)
         view = self._observe(node, state)
         delays: list[float | None] = []
-        if self._hostnames is not None and needs_hostname(node, view.match):
+        if self._settings.asks_guests and needs_hostname(node, view.match):
             await self._hostnames.query()
             view = self._observe(node, state)
             if view.match.vm is None:
