@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
+from harvester_ccm.errors import CCMError, UnexpectedAnswer
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_SERVICE_NAME, SERVICE_FINALIZER
@@ -44,6 +46,35 @@ async def restarted(*names: str) -> AsyncIterator[tuple[Program, Harvester]]:
 def names_of(harvester: Harvester) -> list[str]:
     """Return the names of the Services that have a load balancer."""
     return sorted(one["metadata"]["labels"][LB_SERVICE_NAME] for one in harvester.items(LOAD_BALANCERS))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(NOT_CONVERTED, id="error"),
+        pytest.param(refused(403, "Forbidden", "cannot list"), id="no permission"),
+        pytest.param(UnexpectedAnswer("login page"), id="page of a proxy"),
+    ],
+)
+@jumping_time
+async def test_services_keep_their_addresses_while_load_balancers_cannot_be_listed(error: CCMError) -> None:
+    guest, harvester = guest_server(), Harvester()
+    program = Program(guest, harvester, "demo")
+    async with program.live():
+        program.create("web")
+        await asyncio.sleep(5)
+        before, writes = program.service("web"), harvester.writes()
+        assert program.address("web")
+        harvester.fault = lambda call: error if no_list(call) else None
+        harvester.compact()
+        harvester.break_watches(refused(410, "Expired", "too old resource version"))
+        await asyncio.sleep(600)
+    # A restarted process has no objects from an earlier list.
+    async with program.live():
+        await asyncio.sleep(600)
+    assert program.service("web") == before
+    assert harvester.writes() == writes
+    assert program.reasons() == []
 
 
 @jumping_time
