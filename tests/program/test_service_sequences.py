@@ -274,6 +274,30 @@ async def test_switch_of_the_workload_type_survives_a_crash_after_each_write(wri
     assert LB_TOUCH not in balancer["metadata"]["annotations"]
 
 
+@pytest.mark.parametrize("change", ["deleted", "ClusterIP", "VM load balancer"])
+@jumping_time
+async def test_address_is_withdrawn_before_its_load_balancer_is_deleted(change: str) -> None:
+    world = World()
+    announced: list[str | None] = []
+
+    def observe(_collection: str, kind: str, _document: Document) -> None:
+        if kind == "DELETED":
+            announced.append(world.annotations().get(KUBE_VIP_ADDRESSES))
+
+    world.create("web")
+    world.harvester.on_change.append(observe)
+    async with world.live():
+        await asyncio.sleep(10)
+        if change == "deleted":
+            world.guest.delete(SERVICES, KEY)
+        elif change == "ClusterIP":
+            world.change(spec={"type": "ClusterIP"})
+        else:
+            world.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(60)
+    assert announced == [""]
+
+
 @jumping_time
 async def test_kube_vip_withdraws_the_address_before_a_vm_load_balancer_gets_it() -> None:
     """While kube-vip ignores a Service, it does not withdraw the address."""

@@ -129,6 +129,25 @@ async def test_node_that_changed_meanwhile_is_not_deleted() -> None:
 
 
 @jumping_time
+async def test_node_recreated_while_the_delete_request_is_sent_stays() -> None:
+    scene = NodeWorld()
+
+    def recreate(call: Call) -> None:
+        if call.verb == "DELETE" and len(deletions(scene)) == 1:
+            scene.guest_server.remove(NODE, "w0")
+            scene.join("w0", ready="False")
+
+    async with scene.live():
+        vm, *_ = await joined(scene, 4)
+        scene.guest_server.fault = recreate
+        scene.destroy(vm)
+        scene.say_ready("w0", "Unknown")
+        await asyncio.sleep(1800)
+        assert "w0" in scene.names()
+        assert len(deletions(scene)) == 1
+
+
+@jumping_time
 async def test_only_404s_in_a_row_count() -> None:
     scene = NodeWorld()
     async with scene.live():
