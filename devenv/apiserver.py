@@ -147,17 +147,6 @@ class ControlPlane:
         """
         self._run("kube-apiserver", self._apiserver_flags(), ready=self._apiserver_ready)
 
-    def revive(self) -> None:
-        """Start what does not run any more: who stopped it has come to no good end.
-
-        Raises DevenvError when it does not become ready, or ``stop`` was called.
-        """
-        if "etcd" not in self.processes:
-            self._children["kube-apiserver"].stop(grace=0)
-            self._start_etcd()
-        if "kube-apiserver" not in self.processes:
-            self.start_apiserver()
-
     def apply(self, *objects: Json | Path) -> None:
         """Create or replace objects as administrator. See ``RestClient.apply``."""
         self.admin.apply(*objects)

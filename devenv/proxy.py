@@ -148,11 +148,6 @@ class FaultProxy:
         probe = Rule(Hang(), method, path, watch)
         return [record for record in self.requests if probe.matches(record)]
 
-    @property
-    def connections(self) -> int:
-        """How many clients are connected."""
-        return len(self._connections)
-
     def forget(self) -> None:
         """Empty the record of requests."""
         self.requests.clear()

@@ -1,4 +1,4 @@
-"""Real control planes for all tests: one guest and one Harvester per session, started when the first test asks."""
+"""Real control planes for all tests: one guest cluster and one Harvester per session, started on first use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_WORKERS = 4
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return the number of workers of ``-n auto``: many tests wait, but two must not use the same addresses."""
+    """Return the number of workers of ``-n auto``: one if two would use the same loopback addresses."""
     return min(2 * (os.cpu_count() or 1), MAX_WORKERS) if own_loopback_is_granted() else 1
 
 
@@ -45,14 +45,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the number of examples, and give a worker, one of several side by side, addresses of its own."""
+    """Choose the number of examples, and give each worker loopback addresses of its own."""
     hypothesis.settings.load_profile("thorough" if config.option.thorough else "quick")
     if hasattr(config, "workerinput"):
         take_own_loopback()
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process runs (Linux); a dead one that is not waited for does not."""
+    """Return whether a process runs (Linux); a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -62,13 +62,13 @@ def is_running(pid: int) -> bool:
 
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
-    """Whether a test takes its time."""
+    """Whether ``--thorough`` is given."""
     return bool(request.config.option.thorough)
 
 
 @pytest.fixture(autouse=True)
 def fresh_logging() -> Iterator[None]:
-    """Leave no log set-up of a test, whose output is closed by then, to the next one."""
+    """Reset the log configuration, whose output is closed after a test."""
     yield
     structlog.reset_defaults()
 
@@ -96,7 +96,7 @@ class Clusters(NamedTuple):
 
 @pytest.fixture(scope="session")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
-    """Both control planes, with types and rights as in real clusters."""
+    """Both control planes, with the types and permissions of real clusters."""
     both = Clusters(*start_clusters(tmp_path_factory.mktemp("clusters"), guest_additions=True))
     yield both
     started = [pid for plane in both for pid in plane.processes.values()]
@@ -119,7 +119,7 @@ def harvester(clusters: Clusters) -> ControlPlane:
 
 @pytest.fixture
 def namespace(guest: ControlPlane) -> Iterator[str]:
-    """A fresh namespace in the guest. Its Services are removed afterwards, whatever holds them."""
+    """A fresh namespace in the guest. Its Services are removed afterwards, with their finalizers."""
     name = f"test-{next(_numbers)}"
     guest.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
@@ -128,16 +128,16 @@ def namespace(guest: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture
 def vm_namespace(harvester: ControlPlane) -> Iterator[str]:
-    """A fresh namespace in Harvester, with the rights of the product. See ``fresh_vm_namespace``."""
+    """A fresh namespace in Harvester, with the permissions of the controller. See ``fresh_vm_namespace``."""
     with fresh_vm_namespace(harvester) as name:
         yield name
 
 
 @contextmanager
 def fresh_vm_namespace(harvester: ControlPlane) -> Iterator[str]:
-    """Make a namespace with the rights of the product. Afterwards remove load balancers, VMs, and what goes with them.
+    """Create a namespace with the permissions of the controller; remove its objects afterwards.
 
-    An emulator looks at all namespaces, so that what stayed would meet the tests that come later.
+    An emulator reconciles all namespaces, so that objects that stay would affect later tests.
     """
     name = f"vms-{next(_numbers)}"
     harvester.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -150,19 +150,19 @@ def fresh_vm_namespace(harvester: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def guest_kubeconfig(guest: ControlPlane) -> Path:
-    """The product's kubeconfig for the guest, with exactly the rights of the chart."""
+    """The product's kubeconfig for the guest, with exactly the permissions of the chart."""
     return guest.kubeconfig_for_service_account("kube-system", ACCOUNT, context_namespace="kube-system")
 
 
 @pytest.fixture
 def harvester_kubeconfig(harvester: ControlPlane, vm_namespace: str) -> Path:
-    """The product's cloud-config for ``vm_namespace``, with exactly the rights that Harvester grants."""
+    """The product's cloud-config for ``vm_namespace``, with exactly the permissions that Harvester grants."""
     return harvester.kubeconfig_for_service_account(vm_namespace, ACCOUNT, context_namespace=vm_namespace)
 
 
 @pytest.fixture(scope="session")
 def admin_kubeconfig(guest: ControlPlane) -> Path:
-    """A kubeconfig for the guest with all rights by token, which also works through a proxy."""
+    """A kubeconfig for the guest with all permissions and a token, which also works through a proxy."""
     path = guest.kubeconfig_for_service_account("kube-system", "test-admin", context_namespace="default")
     bind(guest, "cluster-admin", account=("kube-system", "test-admin"))
     return path

@@ -160,17 +160,6 @@ class Machines:
         interfaces = interface_lists(machine, *of_nics)
         await self._change_instance(machine, {"interfaces": interfaces, "conditions": conditions_of(agent=True)})
 
-    async def begin_migration(self, machine: Machine, target: str) -> None:
-        """Start moving the VM to another host."""
-        state = {"sourceNode": machine.host, "targetNode": target, "completed": False}
-        await self._change_instance(machine, {"migrationState": state})
-
-    async def finish_migration(self, machine: Machine, target: str, *, failed: bool = False) -> None:
-        """End the move; a failed one leaves the VM where it is. The state stays on the VMI for good."""
-        state = {"completed": True, "failed": failed}
-        host = {} if failed else {"nodeName": target}
-        await self._change_instance(machine, {"migrationState": state, **host})
-
     async def stop(self, machine: Machine) -> None:
         """Switch the VM off: the VMI goes, the VM stays."""
         status = {"created": None, "ready": None, "printableStatus": "Stopped"}

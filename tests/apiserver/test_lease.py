@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -307,63 +304,3 @@ async def test_lease_needs_get_create_and_update_only(
     assert {record.method for record in guest_proxy.requests} == {"GET", "POST", "PUT"}
     assert {record.query for record in guest_proxy.requests} == {""}
     assert {record.path.rpartition("/leases")[2] for record in guest_proxy.requests} == {"", f"/{NAME}"}
-
-
-@pytest.fixture
-async def rivals(
-    guest: ControlPlane, admin_kubeconfig: Path, namespace: str
-) -> AsyncIterator[list[tuple[Candidate, FaultProxy]]]:
-    """Two candidates, each behind a proxy of its own."""
-    async with AsyncExitStack() as stack:
-        found = []
-        for identity in ("first", "second"):
-            proxy = await stack.enter_async_context(FaultProxy(guest))
-            credentials = load_kubeconfig(proxy.kubeconfig(admin_kubeconfig))
-            client = await stack.enter_async_context(ApiClient(credentials, cluster="guest"))
-            found.append((Candidate(client, namespace, identity), proxy))
-        yield found
-
-
-async def test_two_candidates_never_lead_at_the_same_time(rivals: list[tuple[Candidate, FaultProxy]]) -> None:
-    active: set[str] = set()
-    terms: list[str] = []
-
-    async def compete(candidate: Candidate, proxy: FaultProxy) -> None:
-        while True:
-            await candidate.acquire()
-            active.add(candidate.identity)
-            assert len(active) == 1
-            terms.append(candidate.identity)
-            over = asyncio.Event()
-            # Every third term ends with requests that time out, the others with a release.
-            if len(terms) % 3 == 0:
-                proxy.inject(Hang())
-            else:
-                asyncio.get_running_loop().call_later(0.1, over.set)
-            await until_lost_or_told(candidate, over)
-            active.discard(candidate.identity)
-            await candidate.release()
-            await wait_for(partial(others, terms, candidate.identity))
-            proxy.heal()
-
-    (first, second) = rivals
-    async with running(compete(*first)), running(compete(*second)):
-        await wait_for(lambda: len(terms) >= 9, what="nine terms")
-
-    assert set(zip(terms[::2], terms[1::2], strict=False)) in ({("first", "second")}, {("second", "first")})
-
-
-def others(terms: list[str], identity: str) -> bool:
-    return terms[-1] != identity
-
-
-async def until_lost_or_told(candidate: Candidate, told: asyncio.Event) -> None:
-    holding = asyncio.ensure_future(candidate.hold())
-    waiting = asyncio.ensure_future(told.wait())
-    try:
-        await asyncio.wait([holding, waiting], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in (holding, waiting):
-            task.cancel()
-        results = await asyncio.gather(holding, waiting, return_exceptions=True)
-    assert all(r is True or isinstance(r, LeaseLost | asyncio.CancelledError) for r in results)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -47,9 +46,6 @@ async def stage(scene: Scene, tmp_path: Path, pace: Pace) -> AsyncIterator[Stage
             async with Stage(scene, tmp_path, pace=pace, kube_vip=options) as opened:
                 yield opened
         finally:
-            # A failed test can leave them stopped.
-            for plane in (scene.guest, scene.harvester):
-                await asyncio.to_thread(plane.revive)
             clear(scene)
     for run in opened.runs:
         assert "Traceback" not in run.log, run.log
