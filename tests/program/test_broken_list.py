@@ -91,7 +91,7 @@ async def test_new_service_waits_with_an_event_for_the_list() -> None:
 
 
 @jumping_time
-async def test_a_deleted_service_waits_for_the_list() -> None:
+async def test_deleted_service_waits_for_the_list() -> None:
     async with restarted("web") as (program, harvester):
         program.guest.delete(SERVICES, "shop/web")
         await asyncio.sleep(600)
@@ -105,7 +105,7 @@ async def test_a_deleted_service_waits_for_the_list() -> None:
 
 
 @jumping_time
-async def test_a_load_balancer_that_cannot_be_decoded_counts_as_present() -> None:
+async def test_load_balancer_that_cannot_be_decoded_counts_as_present() -> None:
     async with restarted("web") as (program, harvester):
         ((key, before),) = harvester.of(LOAD_BALANCERS).items()
         harvester.change(LOAD_BALANCERS, key, {"spec": {"ipam": ["pool"]}})

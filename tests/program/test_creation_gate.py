@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -85,25 +85,24 @@ def service_of(balancer: Document) -> str:
     return str(balancer["metadata"]["labels"][LB_SERVICE_NAME])
 
 
-class World:
-    """The program on such a Harvester; runs as a context manager."""
+class World(Program):
+    """The program on such a Harvester."""
+
+    harvester: SlowHarvester
 
     def __init__(self, harvester: SlowHarvester | None = None, guest: MemoryServer | None = None) -> None:
-        self.harvester = harvester or SlowHarvester()
-        self.program = Program(guest or guest_server(), self.harvester, "demo", "--concurrent-service-syncs=16")
-        self._stack = AsyncExitStack()
+        super().__init__(guest or guest_server(), harvester or SlowHarvester(), "demo", "--concurrent-service-syncs=16")
 
-    async def __aenter__(self) -> World:
-        await self._stack.enter_async_context(self.program.live())
-        await asyncio.sleep(5)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
+    @asynccontextmanager
+    async def live(self) -> AsyncIterator[None]:
+        """Run the program for the time of the block, which begins when its caches are synced."""
+        async with super().live():
+            await asyncio.sleep(5)
+            yield
 
     async def addresses(self, *names: str, within: float = 300) -> None:
         """Return once all of the Services have an address."""
-        await wait_for(lambda: all(map(self.program.address, names[::-1])), within, what=f"addresses of {names}")
+        await wait_for(lambda: all(map(self.address, names[::-1])), within, what=f"addresses of {names}")
 
     def balancers(self) -> list[str]:
         """Return the names of the Services that have a load balancer."""
@@ -116,9 +115,10 @@ def names(count: int) -> list[str]:
 
 @jumping_time
 async def test_hundred_load_balancers_are_created_one_at_a_time_in_the_order_of_the_services() -> None:
-    async with World() as world:
+    world = World()
+    async with world.live():
         began = asyncio.get_running_loop().time()
-        world.program.create(*names(100))
+        world.create(*names(100))
         await world.addresses(*names(100))
         took = asyncio.get_running_loop().time() - began
         await asyncio.sleep(5)
@@ -132,55 +132,60 @@ async def test_hundred_load_balancers_are_created_one_at_a_time_in_the_order_of_
 
 @jumping_time
 async def test_queued_service_is_suppressed_and_reported_after_a_time() -> None:
-    async with World(SlowHarvester(QUEUED_SECONDS)) as world:
+    world = World(SlowHarvester(QUEUED_SECONDS))
+    async with world.live():
         world.harvester.ignores = lambda _service: True
-        world.program.create(*names(12))
+        world.create(*names(12))
         await asyncio.sleep(QUEUED_SECONDS - 1)
-        assert CREATION_QUEUED.message not in [text for name in names(12) for text in world.program.warnings(name)]
+        assert CREATION_QUEUED.message not in [text for name in names(12) for text in world.warnings(name)]
         await asyncio.sleep(2)
         last = next(name for name in names(12) if name not in world.balancers())
-        assert world.program.warnings(last) == [CREATION_QUEUED.message]
-        assert world.program.service(last)["metadata"]["finalizers"]
-        assert world.program.condition(last)["reason"] == "CreationQueued"
+        assert world.warnings(last) == [CREATION_QUEUED.message]
+        assert world.service(last)["metadata"]["finalizers"]
+        assert world.condition(last)["reason"] == "CreationQueued"
         assert last not in world.balancers()
 
 
 @jumping_time
 @pytest.mark.guarantee("A Service does not block other Services")
 async def test_load_balancer_without_response_delays_the_others_for_a_limited_time() -> None:
-    async with World() as world:
+    world = World()
+    async with world.live():
         world.harvester.ignores = lambda service: service == "web-001"
-        world.program.create(*names(5))
+        world.create(*names(5))
         await world.addresses("web-000", "web-002", "web-003", "web-004", within=RESPONSE_SECONDS + 5)
-        assert not world.program.address("web-001")
+        assert not world.address("web-001")
 
 
 @jumping_time
 async def test_changes_of_a_load_balancer_do_not_extend_its_time() -> None:
     harvester = SlowHarvester()
     harvester.ignores = lambda service: service == "web-000"
-    async with World(with_machines(harvester), with_nodes(guest_server())) as world:
-        world.program.put(service("web-000", uid="uid-of-web-000", annotations={WORKLOAD_TYPE: "vm"}))
+    world = World(with_machines(harvester), with_nodes(guest_server()))
+    async with world.live():
+        world.put(service("web-000", uid="uid-of-web-000", annotations={WORKLOAD_TYPE: "vm"}))
         await wait_for(world.balancers, 5, what="the first load balancer")
-        world.program.create(*names(3)[1:])
+        world.create(*names(3)[1:])
         for second in range(int(RESPONSE_SECONDS) + 5):
             excluded = "true" if second % 2 else None
-            world.program.guest.change(NODES, "node-0", {"metadata": {"labels": {EXCLUDE_NODE_LABEL: excluded}}})
+            world.guest.change(NODES, "node-0", {"metadata": {"labels": {EXCLUDE_NODE_LABEL: excluded}}})
             await asyncio.sleep(1)
-        assert all(map(world.program.address, names(3)[1:])), world.balancers()
+        assert all(map(world.address, names(3)[1:])), world.balancers()
 
 
 @pytest.mark.parametrize("delay", [0.002, 1.0], ids=["at once", "after the caches are synced"])
 @jumping_time
 async def test_creation_of_a_former_process_counts(delay: float) -> None:
     harvester = SlowHarvester(8.0)
-    async with World(harvester) as world:
-        world.program.create("web-000")
+    world = World(harvester)
+    async with world.live():
+        world.create("web-000")
         await wait_for(lambda: harvester.pending, 5, what="the first load balancer")
-    guest = world.program.guest
+    guest = world.guest
     guest.delay = lambda call: delay if call.path.endswith("/namespaces/kube-system") else 0.002
-    world.program.create("web-001")
-    async with World(harvester, guest) as world:
+    world.create("web-001")
+    world = World(harvester, guest)
+    async with world.live():
         await world.addresses("web-000", "web-001", within=30)
     assert harvester.max_pending == 1
 
@@ -196,9 +201,10 @@ async def test_creation_whose_response_is_lost_counts() -> None:
         lost.append(call.path)
         return Unreachable("connection reset by peer")
 
-    async with World(harvester) as world:
+    world = World(harvester)
+    async with world.live():
         harvester.lost = lose
-        world.program.create(*names(3))
+        world.create(*names(3))
         await world.addresses(*names(3), within=60)
     assert harvester.max_pending == 1
 
@@ -209,12 +215,13 @@ async def test_creation_whose_response_is_lost_counts() -> None:
 @jumping_time
 async def test_creation_waits_for_a_deletion(seconds: float, delay: float) -> None:
     """Harvester releases the address to the same pool."""
-    async with World(SlowHarvester(deletes_in=seconds)) as world:
-        world.program.create("web-000")
+    world = World(SlowHarvester(deletes_in=seconds))
+    async with world.live():
+        world.create("web-000")
         await world.addresses("web-000")
-        world.program.guest.delete(SERVICES, "shop/web-000")
+        world.guest.delete(SERVICES, "shop/web-000")
         await asyncio.sleep(0.5)
-        world.program.create("web-001")
+        world.create("web-001")
         await asyncio.sleep(delay - 1)
         assert world.balancers() == ["web-000"]
         await world.addresses("web-001", within=3)
@@ -222,11 +229,12 @@ async def test_creation_waits_for_a_deletion(seconds: float, delay: float) -> No
 
 @jumping_time
 async def test_rejected_load_balancer_or_creation_does_not_delay_the_others() -> None:
-    async with World() as world:
+    world = World()
+    async with world.live():
         world.harvester.rejects = lambda service: service == "web-000"
         denied = refused(500, "InternalError", 'admission webhook "validator" denied the request: no')
         world.harvester.fault = lambda call: denied if call.verb == "POST" and "web-001" in str(call.body) else None
-        world.program.create(*names(5))
+        world.create(*names(5))
         await world.addresses("web-002", "web-003", "web-004", within=5)
         assert world.harvester.processed[0] == "web-000"
         world.harvester.fault = None
@@ -235,27 +243,29 @@ async def test_rejected_load_balancer_or_creation_does_not_delay_the_others() ->
 
 @jumping_time
 async def test_allocation_that_harvester_retries_delays_the_others_for_a_limited_time() -> None:
-    async with World() as world:
+    world = World()
+    async with world.live():
         world.harvester.message = RESERVING
         world.harvester.rejects = lambda service: service in names(4)[:2]
-        world.program.create(*names(4))
+        world.create(*names(4))
         await asyncio.sleep(RESPONSE_SECONDS)
-        assert not any(map(world.program.address, names(4)))
+        assert not any(map(world.address, names(4)))
         await world.addresses(*names(4)[2:], within=RESPONSE_SECONDS + 3)
 
 
 @pytest.mark.parametrize("removal", ["deletion", "type"])
 @jumping_time
 async def test_no_load_balancer_is_created_for_a_queued_service_that_is_removed(removal: str) -> None:
-    async with World() as world:
-        world.program.create(*names(20))
+    world = World()
+    async with world.live():
+        world.create(*names(20))
         await wait_for(lambda: len(world.balancers()) == 3, 60)
         queued = [name for name in names(20) if name not in world.balancers()][:5]
         for name in queued:
             if removal == "deletion":
-                world.program.guest.delete(SERVICES, f"shop/{name}")
+                world.guest.delete(SERVICES, f"shop/{name}")
             else:
-                world.program.change(name, spec={"type": "ClusterIP"})
+                world.change(name, spec={"type": "ClusterIP"})
         rest = [name for name in names(20) if name not in queued]
         await world.addresses(*rest, within=20)
         assert sorted(world.balancers()) == sorted(world.harvester.processed) == rest
@@ -263,9 +273,10 @@ async def test_no_load_balancer_is_created_for_a_queued_service_that_is_removed(
 
 @jumping_time
 async def test_services_that_wait_for_a_free_address_cause_no_writes() -> None:
-    async with World() as world:
+    world = World()
+    async with world.live():
         world.harvester.rejects = lambda _service: True
-        world.program.create(*names(5))
+        world.create(*names(5))
         await asyncio.sleep(60)
         before = len(world.harvester.writes())
         await asyncio.sleep(600)
@@ -274,26 +285,28 @@ async def test_services_that_wait_for_a_free_address_cause_no_writes() -> None:
 
 @jumping_time
 async def test_hanging_webhook_is_the_only_cause_that_waiting_services_report() -> None:
-    async with World() as world:
+    world = World()
+    async with world.live():
         hangs = refused(500, "InternalError", AWAY)
         world.harvester.fault = lambda call: hangs if call.verb == "POST" and "loadbalancers" in call.path else None
         world.harvester.delay = lambda call: 10.0 if call.verb == "POST" else 0.002
-        world.program.create(*names(3))
+        world.create(*names(3))
         await asyncio.sleep(300)
-        conditions = [world.program.service(name)["status"]["conditions"][0] for name in names(3)]
-        warnings = {text for name in names(3) for text in world.program.warnings(name)}
+        conditions = [world.service(name)["status"]["conditions"][0] for name in names(3)]
+        warnings = {text for name in names(3) for text in world.warnings(name)}
     assert {(one["reason"], one["message"]) for one in conditions} == {("HarvesterUnavailable", *warnings)}
     assert len(warnings) == 1
 
 
 @jumping_time
 async def test_failed_creations_are_retried_within_30_s_after_an_outage_one_at_a_time() -> None:
-    async with World() as world:
+    world = World()
+    async with world.live():
         away = refused(500, "InternalError", AWAY)
         world.harvester.fault = lambda call: away if call.verb == "POST" else None
         for name in names(10):
             # Each with a backoff at another time.
-            world.program.create(name)
+            world.create(name)
             await asyncio.sleep(13)
         await asyncio.sleep(200)
         failed = len(world.harvester.writes())
