@@ -120,16 +120,3 @@ async def test_condition_is_written_if_a_policy_rejects_the_finalizer() -> None:
         assert "no finalizers here" in program.condition()["message"]
         patches = [call.body for call in program.guest.calls if call.verb == "PATCH" and "/services/" in call.path]
         assert sum("status" in body for body in patches) == 1
-
-
-@jumping_time
-async def test_hundred_services_need_two_patches_each() -> None:
-    program = Program(guest_server(), Harvester(), "demo")
-    names = [f"web-{number}" for number in range(100)]
-    async with program.live():
-        program.create(*names)
-        await asyncio.sleep(60)
-        assert all(map(program.address, names))
-        assert {program.condition(name)["status"] for name in names} == {"True"}
-        assert len(program.guest.writes("/services/")) == 200
-        assert program.reasons() == []

@@ -84,25 +84,6 @@ async def test_clusters_of_one_namespace_ignore_each_other(names: tuple[str, str
 
 
 @jumping_time
-async def test_load_balancer_restored_by_a_backup_of_harvester_without_its_service_is_deleted() -> None:
-    harvester = Harvester()
-    program = Program(guest_server(), harvester, "demo")
-    await with_addresses(harvester, program, "web")
-    backed_up = harvester.version
-    async with program.live():
-        program.guest.delete(SERVICES, "shop/web")
-        await asyncio.sleep(10)
-        assert harvester.items(LOAD_BALANCERS) == []
-        harvester.fault = lambda _call: refused(503, "ServiceUnavailable", "busy")
-        harvester.rewind(backed_up)
-        await asyncio.sleep(10)
-        assert len(harvester.items(LOAD_BALANCERS)) == 1
-        harvester.fault = None
-        await asyncio.sleep(HOUR)
-        assert harvester.items(LOAD_BALANCERS) == []
-
-
-@jumping_time
 async def test_restored_snapshot_changes_nothing_of_the_running_original() -> None:
     harvester = Harvester()
     prod = Program(guest_server(), harvester, "prod")

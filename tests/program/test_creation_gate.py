@@ -126,6 +126,9 @@ async def test_hundred_load_balancers_are_created_one_at_a_time_in_the_order_of_
     # As many Services as there are workers are prepared at the same time.
     assert all(abs(names(100).index(name) - place) <= 16 for place, name in enumerate(world.harvester.processed))
     assert took < 100 * 0.45
+    assert len(world.guest.writes("/services/")) == 200, "two patches for each Service"
+    assert {world.condition(name)["status"] for name in names(100)} == {"True"}
+    assert world.reasons() == []
     verbs = [write.partition(" ")[0] for write in world.harvester.writes("loadbalancers")]
     assert (verbs.count("POST"), len(verbs)) == (100, 200)
 

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from devenv.harvester.machines import Machine
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, MACHINE_RECORD
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
 from tests.worlds.node_objects import DEFAULTS
@@ -118,21 +118,3 @@ async def test_restored_backup_of_harvester_deletes_no_node(lost: int) -> None:
         await asyncio.sleep(3600)
         assert len(scene.names()) == 6
         assert scene.told("w0").count("NodeDeletionBlocked") == 1
-
-
-@pytest.mark.parametrize("record", ["", "prod/w1"])
-@jumping_time
-async def test_namespace_with_clones_of_the_vms_changes_nothing(record: str) -> None:
-    """The cloud-config names a namespace with a clone of each VM, with the same name and firmware UUID."""
-    scene = NodeWorld()
-    initialised_by_go(scene)
-    spec = {"providerID": "harvester://in-another-namespace"}
-    annotations = {MACHINE_RECORD: record} if record else {}
-    scene.guest_server.change(NODE, "w1", {"spec": spec, "metadata": {"annotations": annotations}})
-    scene.report(W1, "10.9.9.9", "10.9.8.9")
-    async with scene.live():
-        for ready in ("True", "Unknown"):
-            scene.say_ready("w1", ready)
-            await asyncio.sleep(3600)
-    assert scene.addresses("w1") == [f"InternalIP {SECOND}", "Hostname w1"]
-    assert scene.told("w1") == ["VMIdentityMismatch"]

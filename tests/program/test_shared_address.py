@@ -51,6 +51,16 @@ async def test_one_of_two_secondaries_with_one_port_gets_the_address() -> None:
 
 
 @jumping_time
+async def test_secondary_with_a_port_of_its_primary_gets_no_address() -> None:
+    program = with_primary()
+    program.put(service("same", uid="2", annotations={PRIMARY_SERVICE: "shop/web"}, ports=[{"port": 80}]))
+    async with program.live():
+        await asyncio.sleep(60)
+        assert (program.address("same"), program.annotations("same")["kube-vip.io/loadbalancerIPs"]) == ("", "")
+        assert program.reasons() == ["same: AddressSharingRejected"]
+
+
+@jumping_time
 @pytest.mark.guarantee("An announced address is never released")
 async def test_secondary_that_appears_during_the_withdrawal_keeps_the_load_balancer() -> None:
     """It appears if a former leader sent its patch before it lost the Lease."""

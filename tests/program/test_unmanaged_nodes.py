@@ -77,20 +77,6 @@ def changed_of(scene: NodeWorld, name: str) -> Iterator[tuple[str, str]]:
             yield from ((part, field) for field in fields if field not in {"uid", "resourceVersion"})
 
 
-@pytest.mark.parametrize("kind", ["of another provider", "of no VM"])
-@jumping_time
-async def test_shutdown_taint_of_a_node_without_provider_id_of_this_provider_stays(kind: str) -> None:
-    scene = NodeWorld()
-    scene.boot(SAME_NAME, "10.9.9.9")
-    document = node_of(kind)
-    document["spec"]["taints"] = [EXTRA, SHUT_DOWN]
-    scene.guest_server.put(NODE, document)
-    async with scene.live():
-        await asyncio.sleep(600)
-    assert scene.taints("w1") == ["other", "shutdown"]
-    assert scene.node_writes() == []
-
-
 @jumping_time
 async def test_shutdown_taint_of_a_ready_node_with_provider_id_of_this_provider_is_removed() -> None:
     scene = NodeWorld()

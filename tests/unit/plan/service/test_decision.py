@@ -430,6 +430,14 @@ ROWS: dict[str, Row] = {
         None,
         WaitReason.SHARED_ADDRESS,
     ),
+    "removal: a secondary without a status": (
+        served(deleting=True),
+        (allocated(),),
+        {"own_secondaries": (service("b", ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}, labels=shared),)},
+        ["Warning DeletionPending"],
+        None,
+        WaitReason.SHARED_ADDRESS,
+    ),
     "a switch: secondaries announce the address": (
         service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
         (allocated(),),
