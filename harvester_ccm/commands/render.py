@@ -26,6 +26,7 @@ Document = dict[str, Any]
 
 UNLIMITED: Final = 100_000
 """Width without a terminal, where lines are not wrapped."""
+_ACRONYMS: Final = frozenset({"id", "ip", "ipam", "uid", "vm"})
 KEY_WIDTH: Final = 16
 """Minimum width of the keys of a document, with the colon."""
 _STYLES: Final = {
@@ -95,7 +96,7 @@ def harmless(value: Any) -> Any:
 def describe(document: Mapping[str, Any], indent: int = 0) -> Iterator[RenderableType]:
     """Yield the lines of a document, without empty values. A list of flat mappings is a table."""
     for key, value in document.items():
-        title = Text(f"{_words(key).capitalize() if key.isalpha() else key}:", "bold")
+        title = Text(f"{_words(key) if key.isalpha() else key}:", "bold")
         if value in (None, "", [], {}):
             continue
         blocks = value if isinstance(value, list) else [value]
@@ -112,8 +113,10 @@ def describe(document: Mapping[str, Any], indent: int = 0) -> Iterator[Renderabl
 
 
 def _words(key: str) -> str:
-    """Return a key in camel case as words."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key)
+    """Return the words of a key in camel case: ``Provider ID`` for ``providerId``."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key).lower().split()
+    text = " ".join(one.upper() if one in _ACRONYMS else one for one in words)
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def table(rows: Sequence[Mapping[str, Any]], indent: int = 0, below: Sequence[str] = ()) -> Iterator[RenderableType]:

@@ -39,7 +39,7 @@ from harvester_ccm.plan.service.kube_vip import (
 )
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of, searches_elsewhere
 from harvester_ccm.plan.service.messages import NO_DHCP_ANSWER, UNAVAILABLE_PATIENCE, harvester_unavailable
-from harvester_ccm.plan.service.network_device import NO_DEVICE, Device, device_for
+from harvester_ccm.plan.service.network_device import Device, device_for
 from harvester_ccm.plan.service.removal import deletion_of
 from harvester_ccm.plan.service.request import Request, normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -70,7 +70,7 @@ def plan_cluster(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desi
     if not address:
         return _plan_pending(snapshot, load_balancer)
     network = network_of(load_balancer, snapshot.request.network)
-    device = NO_DEVICE
+    device = Device()
     if network:
         device = device_for(
             network,

@@ -22,10 +22,6 @@ class Device(Struct, frozen=True):
     """Whether the address is not announced until the device is known."""
 
 
-NO_DEVICE: Final = Device()
-"""No network is requested."""
-
-
 def device_for(
     network: str,
     devices: Mapping[str, str] | None,

@@ -27,7 +27,7 @@ Requested:        any matching IP pool, announced by kube-vip
 Load balancer:
   Name:           {NAME}
   Workload type:  cluster
-  Ipam:           pool
+  IPAM:           pool
   Pool:           dmz
   Ready:          False: fail to get allocator dmz
   Owner:          its owner annotation is this cluster's UID
@@ -37,9 +37,9 @@ NODE = """\
 Node:             w1
 Initialized:      False
 Ready:            True
-Vm:
+VM:
   Name:           vms/w1
-  Uid:            uid-of-vm-w1
+  UID:            uid-of-vm-w1
   Found by:       name
   Status:         Running
   Power:          on
