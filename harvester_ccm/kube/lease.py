@@ -47,19 +47,6 @@ class LeaseTimes(Struct, frozen=True):
     retry_period: float = 2.0
 
 
-class _Observed(Struct):
-    """The Lease as of the last response."""
-
-    document: dict[str, object]
-    lease: Lease
-    since: float
-    """Loop time since which it has had this ``spec``."""
-
-    @property
-    def spec(self) -> LeaseSpec:
-        return self.lease.spec
-
-
 class LeaderElector:
     """One candidate for one Lease."""
 
@@ -72,9 +59,13 @@ class LeaderElector:
         self._namespace = namespace
         self._name = name
         self._times = times
-        self._observed: _Observed | None = None
+        self._document: dict[str, object] | None = None
+        self._lease = Lease()
+        """The Lease as of the last response; empty if none exists or it was never read."""
+        self._since = 0.0
+        """Loop time since which it has had this ``spec``."""
         self._unanswered = False
-        """Whether a write was sent whose response was not received: ``_observed`` can be older than the Lease."""
+        """Whether a write was sent whose response was not received: the Lease can be newer than the last response."""
         self._failing_since: float | None = None
         self.renewed_at = float("-inf")
         """Loop time of the last successful renewal."""
@@ -85,7 +76,7 @@ class LeaderElector:
     @property
     def holder(self) -> str:
         """Identity of the holder as of the last response; empty if none exists or it was never read."""
-        return (self._observed.spec.holder_identity or "") if self._observed else ""
+        return self._lease.spec.holder_identity or ""
 
     @property
     def leading(self) -> bool:
@@ -137,10 +128,10 @@ class LeaderElector:
                 log.warning("lease not released", error=str(error))
 
     async def _give_up(self) -> None:
-        if self._observed is None or not self.leading:
+        if not self.leading:
             return
         now = _now()
-        transitions = self._observed.spec.lease_transitions or 0
+        transitions = self._lease.spec.lease_transitions or 0
         await self._write(
             {
                 "holderIdentity": "",
@@ -155,8 +146,7 @@ class LeaderElector:
 
     def _stopped(self) -> None:
         log.info("stopped leading", identity=self.identity)
-        if self._observed is not None:
-            self.on_change("stopped leading", self._observed.lease)
+        self.on_change("stopped leading", self._lease)
 
     async def _attempt(self) -> bool:
         """Take or renew the Lease if possible; return whether this process holds it now. Logs errors."""
@@ -194,7 +184,7 @@ class LeaderElector:
         if exists and not self.leading and not self._is_expired():
             return False
         renews, now = exists and self.leading, _now()
-        present = self._observed.spec if exists and self._observed else LeaseSpec()
+        present = self._lease.spec if exists else LeaseSpec()
         # Counted from before the request: other replicas count from when they see the write, which is later.
         started = loop_time()
         self._unanswered = True
@@ -216,10 +206,8 @@ class LeaderElector:
         return True
 
     def _is_expired(self) -> bool:
-        if self._observed is None or not self.holder:
-            return True
-        duration = self._observed.spec.lease_duration_seconds or self._times.lease_duration
-        return loop_time() >= self._observed.since + duration
+        duration = self._lease.spec.lease_duration_seconds or self._times.lease_duration
+        return not self.holder or loop_time() >= self._since + duration
 
     async def _read(self) -> None:
         document = await self._client.get(_DOCUMENTS, self._name, namespace=self._namespace)
@@ -227,8 +215,8 @@ class LeaderElector:
 
     async def _write(self, spec: dict[str, object], *, exists: bool = True) -> Lease:
         """Replace the Lease, or create it if it does not exist."""
-        if exists and self._observed is not None:
-            body = {**self._observed.document, "spec": spec}
+        if exists and self._document is not None:
+            body = {**self._document, "spec": spec}
             document = await self._client.replace(_DOCUMENTS, self._name, body, namespace=self._namespace)
         else:
             metadata = {"name": self._name, "namespace": self._namespace}
@@ -238,13 +226,10 @@ class LeaderElector:
 
     def _observe(self, document: dict[str, object] | None) -> Lease:
         """Record a response; None if nothing is known about the Lease any more."""
-        before, lease = self._observed, Lease()
-        self._observed = None
-        if document is not None:
-            lease = msgspec.convert(document, Lease, strict=False)
-            unchanged = before is not None and before.spec == lease.spec
-            self._observed = _Observed(document, lease, before.since if before and unchanged else loop_time())
-        self._unanswered = False
+        lease = Lease() if document is None else msgspec.convert(document, Lease, strict=False)
+        if document is None or self._document is None or lease.spec != self._lease.spec:
+            self._since = loop_time()
+        self._document, self._lease, self._unanswered = document, lease, False
         if not self.leading:
             self._fence.deadline = -math.inf
         return lease
