@@ -308,7 +308,7 @@ async def test_untrusted_certificate_is_an_error_with_its_reason(
     assert isinstance(caught.value, CertificateNotValid) == ("expired" in message)
 
 
-async def test_server_without_tls_and_proxy_that_refuses(client: ApiClient) -> None:
+async def test_server_without_tls_and_refusing_proxy_are_errors(client: ApiClient) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")

@@ -85,9 +85,7 @@ async def test_fields_of_an_event(recorder: EventRecorder, web: Service, stored:
     assert event["firstTimestamp"] == event["lastTimestamp"]
 
 
-async def test_equal_event_is_written_once_and_another_one_too(
-    recorder: EventRecorder, web: Service, stored: Stored
-) -> None:
+async def test_repeated_event_is_written_once(recorder: EventRecorder, web: Service, stored: Stored) -> None:
     async with running(recorder.run()):
         for message in ("no pool", "no pool", "no address", "no pool"):
             warn(recorder, web, message)
@@ -106,7 +104,7 @@ async def test_event_of_a_cluster_scoped_object_is_in_the_default_namespace(
     assert [e["involvedObject"]["kind"] for e in events if e["involvedObject"].get("name") == namespace] == ["Node"]
 
 
-async def test_object_has_a_budget(recorder: EventRecorder, web: Service, stored: Stored) -> None:
+async def test_events_of_an_object_are_limited(recorder: EventRecorder, web: Service, stored: Stored) -> None:
     for number in range(BURST + 5):
         warn(recorder, web, f"message {number}")
     await recorder.flush()

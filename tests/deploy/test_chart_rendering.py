@@ -387,7 +387,7 @@ def test_questions_keep_their_variables_and_defaults() -> None:
     assert {"cloudConfigPath", "cloudConfig.secretName", "cloudConfig.secretKey", "extraArgs"} <= variables
 
 
-def test_chart_is_what_rancher_looks_for() -> None:
+def test_chart_has_the_annotations_of_rancher() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["name"] == "harvester-cloud-provider"
     major, minor, patch = map(int, chart["version"].split("."))
@@ -404,7 +404,7 @@ def test_chart_is_what_rancher_looks_for() -> None:
     assert f"| {oldest[1]} and later; only stable APIs are used |" in page
 
 
-def test_chart_has_what_catalogues_show() -> None:
+def test_chart_has_the_fields_of_catalogs() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["kubeVersion"] == chart["annotations"]["catalog.cattle.io/kube-version"]
     repository = chart["home"]

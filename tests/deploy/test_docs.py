@@ -196,7 +196,7 @@ def test_event_reasons_exist(page: Path) -> None:
     assert named - known == set()
 
 
-def test_the_table_of_state_is_complete() -> None:
+def test_table_of_state_is_complete() -> None:
     """Every attribute of a controller or of ``kube`` that is assigned after ``__init__`` is in the table."""
     page = (DOCS / "contributing" / "development.md").read_text()
     rows = re.findall(r"^\| `([\w/]+\.py)` `(\w+)`[^|]*\| (`[^|]*`) \| (\d+) \|$", page, re.MULTILINE)

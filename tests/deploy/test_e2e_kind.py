@@ -18,7 +18,7 @@ pytestmark = pytest.mark.apiserver
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_step_but_the_containers(guest: ControlPlane, harvester: ControlPlane, tmp_path: Path) -> None:
+def test_e2e_kind_script_without_containers(guest: ControlPlane, harvester: ControlPlane, tmp_path: Path) -> None:
     given, tools, scratch = tmp_path / "given", tmp_path / "tools", tmp_path / "scratch"
     for directory in (given, tools, scratch):
         directory.mkdir()

@@ -113,7 +113,7 @@ def test_alerts_cover_services_credentials_lease_and_harvester() -> None:
     }
 
 
-def test_the_chart_makes_objects_of_them() -> None:
+def test_chart_renders_rules_and_dashboard() -> None:
     switches = ["metrics.prometheusRule.enabled=true", "metrics.dashboard.enabled=true"]
     values = Path(__file__).parent / "values" / "default.yaml"
     objects = [one for one in yaml.safe_load_all(render_chart(values=[values], settings=switches)) if one]
@@ -144,7 +144,7 @@ def test_health_checks_in_expressions_exist() -> None:
     assert all(f'self.add("{name}",' in source for name in named)
 
 
-def test_panels_have_a_place_of_their_own() -> None:
+def test_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
@@ -161,7 +161,7 @@ def test_panels_have_a_place_of_their_own() -> None:
     assert len({panel["title"] for panel in PANELS}) == len(PANELS)
 
 
-def test_the_dashboard_asks_the_chosen_source_and_job() -> None:
+def test_dashboard_uses_the_selected_source_and_job() -> None:
     names = [variable["name"] for variable in DASHBOARD["templating"]["list"]]
     assert names == ["datasource", "job"]
     assert "id" not in DASHBOARD
@@ -172,7 +172,7 @@ def test_the_dashboard_asks_the_chosen_source_and_job() -> None:
         assert set(re.findall(r"\$(?!__)(\w+)", json.dumps(panel["targets"]))) <= set(names)
 
 
-def test_every_metric_of_our_own_is_on_the_dashboard_or_alerted_on() -> None:
+def test_every_metric_is_on_the_dashboard_or_alerted_on() -> None:
     used = {name for expression in EXPRESSIONS.values() for name, _ in used_metrics(expression)}
     shown = {re.sub(r"_(bucket|count|sum)$", "", name) for name in used}
     ours = {metric.name for metric in described_metrics() if metric.name.startswith("harvester_ccm_")}

@@ -46,14 +46,14 @@ def test_source_archive_is_enough_to_build(package: tuple[Path, Path]) -> None:
     assert not {name for name in names if name.startswith(("tests", "devenv"))}
 
 
-def test_a_checkout_is_enough_to_install(tmp_path: Path) -> None:
+def test_checkout_can_be_installed(tmp_path: Path) -> None:
     """As the image and make setup do, without what is made for the package."""
     copy_sources(tmp_path / "checkout")
     wheel = run_backend("build_wheel", tmp_path / "checkout", tmp_path)
     assert "harvester_ccm/cli.py" in zipfile.ZipFile(tmp_path / wheel).namelist()
 
 
-def test_an_index_would_take_it(package: tuple[Path, Path]) -> None:
+def test_metadata_is_accepted_by_an_index(package: tuple[Path, Path]) -> None:
     metadata = metadata_of(package[1])
     assert (metadata.name, str(metadata.version)) == ("harvester-ccm", __version__)
     assert metadata.description_content_type == "text/markdown"
@@ -74,7 +74,7 @@ def test_installed_programs_run(package: tuple[Path, Path], tmp_path: Path) -> N
     assert [made for made in MADE if not (tmp_path / made).is_file()] == []
 
 
-def test_man_page_names_every_flag_and_keeps_to_its_form() -> None:
+def test_man_page_contains_every_flag() -> None:
     page = man_page()
     plain = page.replace("\\-", "-")
     shown = [flag for flag in FLAGS if flag.group is not Group.ACCEPTED]

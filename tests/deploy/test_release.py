@@ -106,13 +106,13 @@ def checkout(tmp_path: Path) -> Path:
     ("tag", "says"),
     [(TAG, ""), ("v99.0.0", f"tag v99.0.0, program {TAG}, chart {TAG}"), (f"{TAG}-rc1", "program")],
 )
-def test_only_the_version_that_the_files_have_is_released(checkout: Path, tag: str, says: str) -> None:
+def test_release_has_the_version_of_its_files(checkout: Path, tag: str, says: str) -> None:
     done = run(script("The tag, the program and the chart have one version"), {"GITHUB_REF_NAME": tag}, checkout)
     assert bool(done.returncode) == bool(says)
     assert says in done.stdout
 
 
-def test_a_release_has_its_section_in_the_changelog(checkout: Path) -> None:
+def test_release_has_a_section_in_the_changelog(checkout: Path) -> None:
     (checkout / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n")
     done = run(script("The tag, the program and the chart have one version"), {"GITHUB_REF_NAME": TAG}, checkout)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, f"CHANGELOG.md has no section {__version__}")
@@ -168,7 +168,7 @@ def chart_version() -> str:
 
 
 @pytest.mark.parametrize("name", ["release", "test"])
-def test_helm_is_the_one_that_the_chart_is_tested_with(name: str) -> None:
+def test_workflows_use_the_tested_helm(name: str) -> None:
     """By default, the action installs the newest version."""
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())["jobs"].values()
     steps = [step for one in jobs for step in one.get("steps", ()) if "setup-helm" in step.get("uses", "")]

@@ -38,7 +38,7 @@ def test_actions_are_named_by_commit_and_say_their_version(path: Path) -> None:
     assert [one for one in used if not one.startswith("./") and not PINNED.fullmatch(one)] == []
 
 
-def test_an_action_has_one_version() -> None:
+def test_every_action_has_one_version() -> None:
     used = {one for path in WORKFLOWS for one in re.findall(r"uses: ([^.].*)", path.read_text())}
     names = [one.partition("@")[0] for one in used]
     assert sorted(names) == sorted(set(names))
@@ -59,7 +59,7 @@ def test_scripts_contain_no_expression(path: Path) -> None:
     assert [step["run"] for _, step in steps(path) if "${{" in step.get("run", "")] == []
 
 
-def test_kind_is_the_one_that_the_pages_name() -> None:
+def test_workflow_uses_the_documented_kind() -> None:
     used = [
         step["with"] for _, step in steps(ROOT / ".github/workflows/test.yml") if "kind-action" in step.get("uses", "")
     ]
@@ -92,7 +92,7 @@ def test_renovate_updates_every_kind_of_pin() -> None:
     assert set(settings["enabledManagers"]) == {"github-actions", "dockerfile", "pip_requirements"}
 
 
-def test_a_release_is_scanned_before_and_signed_with_all_that_it_has() -> None:
+def test_release_is_scanned_and_signed() -> None:
     path = ROOT / ".github" / "workflows" / "release.yml"
     jobs = workflow(path)["jobs"]
     assert "audit" in jobs["image"]["needs"]

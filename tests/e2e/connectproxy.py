@@ -1,4 +1,4 @@
-"""A web proxy that opens tunnels (HTTP CONNECT) to loopback, whatever the name of the host asked for."""
+"""A web proxy that opens tunnels (HTTP CONNECT) to loopback, for every host name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PIECE: Final = 64 * 1024
 
 
 class ConnectProxy:
-    """One listening address. Use as an async context manager; ``login`` is ``user:password``, asked of everybody."""
+    """One listening address. Use as an async context manager; ``login`` is the required ``user:password``."""
 
     def __init__(self, *, login: str | None = None) -> None:
         self._expected = f"Basic {base64.b64encode(login.encode()).decode()}" if login else None
@@ -22,7 +22,7 @@ class ConnectProxy:
         self._server: asyncio.Server | None = None
         self._tunnels: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.asked: list[str] = []
-        """The ``host:port`` of every tunnel that was opened."""
+        """The ``host:port`` of every opened tunnel."""
 
     @property
     def url(self) -> str:

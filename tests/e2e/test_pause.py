@@ -27,7 +27,7 @@ NAMES: Final = [f"web-{number}" for number in range(8)]
 
 
 @pytest.mark.guarantee("No write is sent without the Lease")
-async def test_leader_that_was_halted_writes_nothing_more(stage: Stage) -> None:
+async def test_suspended_leader_sends_no_write_after_its_lease_expired(stage: Stage) -> None:
     halted = stage.run(flags=SHORT, proxied=True)
     await stage.logged(halted, "became leader")
     await stage.create_service("before")

@@ -43,7 +43,7 @@ async def has_address(stage: Stage, address: str, *names: str, namespace: str = 
     await until(same, within=60, what=f"{address} on {', '.join(names)}")
 
 
-async def test_tcp_and_udp_of_one_number_share_an_address(stage: Stage) -> None:
+async def test_tcp_and_udp_services_with_one_port_share_an_address(stage: Stage) -> None:
     await create(stage, "dns-udp", 53, protocol="UDP")
     await create(stage, "dns-tcp", 53, of="default/dns-udp")
     await stage.served("dns-udp", "dns-tcp")
@@ -69,7 +69,7 @@ async def test_tcp_and_udp_of_one_number_share_an_address(stage: Stage) -> None:
     await stage.nothing_left()
 
 
-async def test_of_ten_with_the_same_port_exactly_one_wins(stage: Stage) -> None:
+async def test_one_of_ten_services_with_one_port_shares_the_address(stage: Stage) -> None:
     await create(stage, "main", 80)
     await stage.served("main")
     stage.guest_proxy.forget()
