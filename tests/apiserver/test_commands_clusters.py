@@ -277,7 +277,10 @@ async def test_cleanup_deletes_a_load_balancer_that_harvester_gave_no_address(
     assert field.stored("demo-a") is None
 
 
-async def test_cleanup_of_a_cluster_with_vms_needs_its_uid(field: Field, joined: Callable[..., Machine]) -> None:
+async def test_cleanup_of_a_cluster_with_vms_needs_its_uid(
+    field: Field, joined: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harvester_ccm.commands.cleanup.REMOVAL_ATTEMPTS", 0)
     field.balancer("demo-a", service="a", owner="previous")
     joined(f"{field.vm_namespace}-alive", "10.0.0.9")
     rejected = await field.run("cleanup", "--cluster=demo", "--yes")
@@ -285,7 +288,8 @@ async def test_cleanup_of_a_cluster_with_vms_needs_its_uid(field: Field, joined:
     assert "Nothing is deleted without --cluster-uid, because of the warnings" in rejected.out
     assert "Warnings:         VMs of a cluster of this name exist" in rejected.out
     assert field.writes() == []
-    await field.run("cleanup", "--cluster=demo", "--cluster-uid=previous", "--yes")
+    deleted = await field.run("cleanup", "--cluster=demo", "--cluster-uid=previous", "--yes")
+    assert "Harvester has not removed its finalizer" in deleted.out
     assert [method for method, _ in field.writes()] == ["DELETE"]
 
 
