@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.audit import AuditLog
+from devenv.apiserver import SERVICE_ACCOUNT
 from devenv.background import Background
 from devenv.ccm import CcmProcess
-from devenv.eyes import addresses_in
-from devenv.harvester.machines import Machine, Machines
+from devenv.guestnodes import GuestNodes
 from devenv.harvester.records import LOAD_BALANCERS, SERVICES
-from devenv.kubelets import DOCUMENTS, Kubelet, node_document
 from devenv.process import ChildProcess
-from devenv.stage import SERVICE_ACCOUNT, VM_NAMESPACE, Scene, until
-from devenv.watch import Document, Mirror, labels_of
+from devenv.stage import VM_NAMESPACE, Scene, until
+from devenv.watch import Document, Mirror, addresses_in, labels_of
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
 from harvester_ccm.names import LB_SERVICE_NAME
@@ -30,7 +29,6 @@ from harvester_ccm.names import LB_SERVICE_NAME
 CLUSTER: Final = "bench"
 NAMESPACE: Final = "default"
 MIB: Final = 2**20
-NODES: Final = 3
 CONNECTIONS: Final = 10
 """Concurrent requests of the load."""
 IDLE_SECONDS: Final = 1.0
@@ -158,17 +156,6 @@ class Environment:
             for _ in range(at_once):
                 group.create_task(work())
 
-    async def create_nodes(self) -> None:
-        """Create running VMs with their initialized Nodes."""
-        machines = Machines(self.harvester)
-        for number in range(1, NODES + 1):
-            machine, address = Machine(f"bench-node-{number}", cluster=CLUSTER), f"198.19.0.{number}"
-            stored = await machines.create(machine, address)
-            node = node_document(Kubelet(machine.name, system_uuid=machine.system_uuid))
-            node["spec"] = {"providerID": f"harvester://{stored['metadata']['uid']}"}
-            node["status"]["addresses"].append({"type": "InternalIP", "address": address})
-            await self.guest.create(DOCUMENTS, node)
-
     def _record_time(self, _before: Document | None, after: Document | None) -> None:
         if after is not None and addresses_in(after):
             self.ready_at.setdefault(after["metadata"]["name"], now())
@@ -205,8 +192,9 @@ async def open_environment(scene: Scene, directory: Path) -> AsyncIterator[Envir
             watches = Background("watches", [mirror.run for mirror in mirrors])
             await watches.start([mirror.wait_synced for mirror in mirrors], within=PATIENCE)
             try:
-                await environment.create_nodes()
-                yield environment
+                async with GuestNodes(guest, host, cluster=CLUSTER) as nodes:
+                    await nodes.add(1, 2, 3)
+                    yield environment
             finally:
                 environment.kill()
                 await watches.stop()

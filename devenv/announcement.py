@@ -1,4 +1,4 @@
-"""What kube-vip reads from a Service and its EndpointSlices, and what it writes. Pure."""
+"""Fields of a Service and its EndpointSlices that kube-vip reads and writes. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ HOST_ANNOTATION: Final = "kube-vip.io/vipHost"
 HARDWARE_ANNOTATION: Final = "kube-vip.io/hwaddr"
 REQUESTED_ANNOTATION: Final = "kube-vip.io/requestedIP"
 EMPTY_SLICE_ANNOTATION: Final = "kube-vip.io/allow-reconcile-without-endpoints"
-DEVICE_ANNOTATION: Final = "kube-vip.io/serviceInterface"
 ELECTION_ANNOTATION: Final = "kube-vip.io/forcePerServiceElection"
-DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - kube-vip's word for "ask a DHCP server"
+DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - requests an address by DHCP
 SERVICE_NAME_LABEL: Final = "kubernetes.io/service-name"
 
 
@@ -26,12 +25,12 @@ def is_load_balancer(service: Document) -> bool:
 
 
 def is_ignored(service: Document) -> bool:
-    """Whether the Service asks to be left alone; only this spelling counts."""
+    """Whether kube-vip ignores the Service; only this spelling counts."""
     return annotations_of(service).get(IGNORE_ANNOTATION) == "true"
 
 
 def wanted_addresses(service: Document) -> tuple[str, ...]:
-    """Return what a Service wants announced: its annotation, else its status, else its specification."""
+    """Return the addresses of a Service to announce: its annotation, else its status, else its specification."""
     annotation = annotations_of(service).get(ADDRESS_ANNOTATION)
     if annotation is not None:
         return tuple(part.strip() for part in annotation.split(",") if part.strip())
@@ -42,7 +41,7 @@ def wanted_addresses(service: Document) -> tuple[str, ...]:
 
 
 def lacks_address(service: Document) -> bool:
-    """Whether kube-vip waits for an address of this Service, and all others with it. A parked one does not count."""
+    """Whether kube-vip waits for an address of this Service, which delays all others, unless it has an annotation."""
     return (
         is_load_balancer(service)
         and annotations_of(service).get(ADDRESS_ANNOTATION) is None
@@ -52,10 +51,10 @@ def lacks_address(service: Document) -> bool:
 
 
 def must_withdraw(service: Document, annotation: str | None, known: tuple[tuple[str, ...], tuple[str, ...]]) -> bool:
-    """Return whether a change takes the announcement away.
+    """Return whether a change withdraws the announcement.
 
-    ``annotation`` is the one the Service was announced with, ``known`` the addresses it asked for then and those that
-    it got. A cleared status does not count.
+    ``annotation`` is the one at the time of the announcement, ``known`` the requested addresses at that time and those
+    that were assigned. A cleared status does not withdraw.
     """
     current = annotations_of(service).get(ADDRESS_ANNOTATION)
     if current == annotation:
@@ -65,7 +64,7 @@ def must_withdraw(service: Document, annotation: str | None, known: tuple[tuple[
 
 
 def has_endpoints(service: Document, slices: Iterable[Document]) -> bool:
-    """Return whether a slice of the Service holds an endpoint; the Service may say that an empty slice will do."""
+    """Return whether a slice of the Service has an endpoint; by annotation, an empty slice is sufficient."""
     empty_will_do = annotations_of(service).get(EMPTY_SLICE_ANNOTATION) == "true"
     place = (service["metadata"]["namespace"], service["metadata"]["name"])
     return any(
@@ -84,7 +83,7 @@ def ingress_of(service: Document, addresses: tuple[str, ...]) -> list[Document]:
 
 
 def ingress_due(service: Document, addresses: tuple[str, ...]) -> list[Document] | None:
-    """Return the ingress that kube-vip writes; None when it is there, or the Service is of another type."""
+    """Return the ingress that kube-vip writes; None if the status has it, or the Service has another type."""
     wanted = ingress_of(service, addresses)
     ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     present = [{name: value for name, value in entry.items() if name != "ipMode"} for entry in ingress]
@@ -92,12 +91,12 @@ def ingress_due(service: Document, addresses: tuple[str, ...]) -> list[Document]
 
 
 def marks_of(key: str, node: str, addresses: tuple[str, ...], *, leased: bool) -> dict[str, str]:
-    """Return the annotations of a Service that is announced on this node; a lease is asked for again by them."""
+    """Return the annotations of a Service that is announced on this node; they request the same DHCP lease again."""
     lease = {HARDWARE_ANNOTATION: hardware_address(key), REQUESTED_ANNOTATION: addresses[0]} if leased else {}
     return {HOST_ANNOTATION: node, **lease}
 
 
 def hardware_address(key: str) -> str:
-    """Return the MAC address of the interface that asks for the Service's lease."""
+    """Return the MAC address of the interface that requests the Service's lease."""
     digest = hashlib.sha256(key.encode()).digest()[:5]
     return "02:" + ":".join(f"{byte:02x}" for byte in digest)

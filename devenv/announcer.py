@@ -1,6 +1,6 @@
-"""What kube-vip announces and what an event comes to, step by step, without a clock or a server.
+"""The state of kube-vip and its reaction to each event, without clock and I/O.
 
-Runners give it events and carry out what it says: ``devenv.kubevip`` on a real API server, the schedules in memory.
+``devenv.kubevip`` runs it on a real API server, the simulation in memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from enum import Enum, auto
 
 from devenv.announcement import (
     ADDRESS_ANNOTATION,
-    DEVICE_ANNOTATION,
     ELECTION_ANNOTATION,
     is_ignored,
     is_load_balancer,
@@ -30,41 +29,39 @@ class Announced:
     addresses: tuple[str, ...]
     annotation: str | None
     uid: str
-    """Of the Service: kube-vip knows them by it, and not by their names."""
-    device: str = ""
-    """Device in the node; empty for the default one. It is read once."""
+    """Of the Service: kube-vip identifies Services by UID, not by name."""
     forgotten: bool = False
-    """Whether the Service is of another type by now, and so not looked at any more."""
+    """Whether kube-vip ignores the Service, because its type changed."""
 
 
 class Step(Enum):
-    """What an event comes to."""
+    """The reaction to an event."""
 
     LEAVE = auto()
     """Nothing."""
     WAIT = auto()
-    """It has no address: whatever is up for it, what counts is how it is when it has one."""
+    """Wait for an address: the state of the Service at that time counts."""
     ANNOUNCE = auto()
-    """It is to be announced, if it has an address and endpoints."""
+    """Announce it, if it has an address and endpoints."""
     WITHDRAW = auto()
-    """Its addresses go down."""
+    """Withdraw its addresses."""
     KEEP = auto()
-    """It stays as it is announced."""
+    """Keep the announcement."""
 
 
 class Announcer:
-    """The Services that are announced. It forgets to withdraw and fails to announce what the real one does."""
+    """The announced Services, with the same missing withdrawals and announcements as in the real kube-vip."""
 
     def __init__(self) -> None:
         self.up: dict[str, Announced] = {}
-        """What is announced, by Service."""
+        """Announcements by Service."""
         self.left_behind: list[tuple[str, Announced]] = []
-        """What stays up for Services that are gone."""
+        """Announcements of deleted Services that are never withdrawn."""
         self._silent: dict[str, bool] = {}
-        """UIDs of Services that were withdrawn, and whether an address has been seen on them since."""
+        """UIDs of withdrawn Services, and whether they have had an address since."""
 
     def addresses(self, counts: Callable[[Announced], bool]) -> dict[str, list[str]]:
-        """Return the addresses that are up, and the Services that they are up for."""
+        """Return the announced addresses, each with its Services."""
         found: dict[str, list[str]] = {}
         for key, one in (*self.up.items(), *self.left_behind):
             for address in one.addresses if counts(one) else ():
@@ -72,25 +69,25 @@ class Announcer:
         return found
 
     def delete(self, service: Document) -> Announced | None:
-        """Take in that a Service is gone; return what goes down with it."""
+        """Handle the deletion of a Service; return the announcement to withdraw."""
         key = key_of(service)
         self._silent.pop(_uid(service), None)
         if self._is_another(service):
             return None
         if is_ignored(service) or not is_load_balancer(service):
-            # Neither is looked at any more: what is up for it stays up for ever.
+            # kube-vip ignores both, so that the announcement is never withdrawn.
             if key in self.up:
                 self.left_behind.append((key, self.up.pop(key)))
             return None
         return self.up.pop(key, None)
 
     def _is_another(self, service: Document) -> bool:
-        """Return whether another Service of the name is announced: while it waits it looks ahead, by the name."""
+        """Return whether another Service of the name is announced: while kube-vip waits, it reads newer ones."""
         one = self.up.get(key_of(service))
         return one is not None and one.uid != _uid(service)
 
     def change(self, service: Document) -> Step:
-        """Take in a change of a Service."""
+        """Handle a change of a Service."""
         if is_ignored(service) or self._is_another(service):
             return Step.LEAVE
         one = self.up.get(key_of(service))
@@ -101,7 +98,7 @@ class Announcer:
         return Step.WAIT if lacks_address(service) else self.follow(service)
 
     def follow(self, service: Document) -> Step:
-        """Take in a Service that has an address, or that is parked."""
+        """Handle a Service that has an address or an empty annotation."""
         if self._is_another(service):
             return Step.LEAVE
         one = self.up.get(key_of(service))
@@ -115,9 +112,9 @@ class Announcer:
         return Step.KEEP
 
     def is_heard(self, service: Document) -> bool:
-        """Take note of the address of a Service that is not announced; return whether that is to be announced now.
+        """Handle the address of a Service that is not announced; return whether to announce it now.
 
-        One that was withdrawn waits for a change of its endpoints.
+        A withdrawn Service waits for a change of its endpoints.
         """
         uid = _uid(service)
         if uid not in self._silent:
@@ -126,9 +123,9 @@ class Announcer:
         return False
 
     def change_endpoints(self, key: str, service: Document | None, *, has_endpoints: bool) -> Step:
-        """Take in a change of a Service's endpoints; ``service`` is None for one that there is not."""
+        """Handle a change of a Service's endpoints; ``service`` is None if it does not exist."""
         if service is None or not self._silent.get(_uid(service), True):
-            # It has not looked at the Service since, and finds nothing to announce.
+            # kube-vip has not read the Service since, and finds no address.
             return Step.LEAVE
         self._silent.pop(_uid(service), None)
         if is_ignored(service):
@@ -139,19 +136,18 @@ class Announcer:
 
     @staticmethod
     def wished(service: Document, *, has_endpoints: bool) -> tuple[str, ...]:
-        """Return the addresses that a Service is to be announced with; empty when it is not to be."""
+        """Return the addresses to announce for a Service; can be empty."""
         elects = annotations_of(service).get(ELECTION_ANNOTATION) == "true"
         return wanted_addresses(service) if is_load_balancer(service) and not elects and has_endpoints else ()
 
     def announce(self, service: Document, addresses: tuple[str, ...]) -> Announced:
-        """Take note that a Service is announced with these addresses."""
+        """Record that a Service is announced with these addresses."""
         annotations = annotations_of(service)
         one = self.up[key_of(service)] = Announced(
             wanted_addresses(service),
             addresses,
             annotations.get(ADDRESS_ANNOTATION),
             _uid(service),
-            annotations.get(DEVICE_ANNOTATION, ""),
         )
         return one
 

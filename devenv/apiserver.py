@@ -1,10 +1,10 @@
 """Real control planes: etcd and kube-apiserver, optionally kube-controller-manager, on loopback.
 
-A control plane has its own certificate authority, its own ports and its own directory, so many may run at
-once. RBAC decides, anonymous requests are refused, and the administrator has a token, and a client
-certificate, in ``system:masters``. There is no kubelet and no scheduler: Nodes and Pods are only records.
+A control plane has its own certificate authority, ports and directory, so several can run at the same time. RBAC is
+enabled, anonymous requests are rejected, and the administrator has a token and a client certificate in
+``system:masters``. There is no kubelet and no scheduler: Nodes and Pods are only objects.
 
-etcd listens without TLS on 127.0.0.1, does not sync to disk and is thrown away with its directory.
+etcd listens without TLS on 127.0.0.1, does not sync to disk and is deleted with its directory.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from devenv.serverflags import (
     etcd_flags,
 )
 
-__all__ = ["ControlPlane", "DevenvError", "Endpoint", "RefusedError", "start_clusters"]
-
+SERVICE_ACCOUNT = "harvester-cloud-provider"
 READY_SECONDS = 180.0
-"""Longer than a start takes beside twenty busy processes: with nothing else to do it takes three."""
+"""Longer than a start next to twenty busy processes; on an idle machine it takes three seconds."""
 _POLL_SECONDS = 0.05
 _MANIFESTS = Path(__file__).parent
 
@@ -41,11 +40,10 @@ _MANIFESTS = Path(__file__).parent
 class ControlPlane:
     """One Kubernetes control plane. Use it as a context manager, or call ``stop``.
 
-    Attributes: ``name``; ``directory`` (logs, keys, kubeconfigs, data); ``url`` and ``ca_file`` of the API
-    server; ``serving`` (its key pair, valid for 127.0.0.1: a proxy in front of it may use it too);
-    ``admin`` (a client with all rights) and ``admin_kubeconfig``, both with a token;
-    ``certificate_kubeconfig`` (the same user with a client certificate, which the server verifies again for every
-    request, and which cannot go through a proxy); ``audit_log`` (one JSON event per line, only with ``audit``).
+    Attributes: ``name``; ``directory`` (logs, keys, kubeconfigs, data); ``url`` and ``ca_file`` of the API server;
+    ``serving`` (its key pair for 127.0.0.1, also for proxies); ``admin`` (a client with all permissions),
+    ``admin_token`` and ``admin_kubeconfig``; ``certificate_kubeconfig`` (the same user with a client certificate, which
+    does not work through a proxy); ``audit_log`` (one JSON event per line, only with ``audit``).
     """
 
     def __init__(
@@ -55,16 +53,14 @@ class ControlPlane:
         *,
         audit: bool = False,
         controller_manager: bool = False,
-        extra_args: Sequence[str] = (),
     ) -> None:
-        """Prepare programs, keys and ports; nothing runs before ``launch``."""
+        """Prepare binaries, keys and ports. ``launch`` starts the servers."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.name = name
         self.directory = directory
         self.audit_log = directory / "audit.log"
         self._data = directory / "etcd"
         self._audit = audit
-        self._extra_args = tuple(extra_args)
         programs = ["etcd", "kube-apiserver", *(["kube-controller-manager"] if controller_manager else [])]
         self._binaries = require(*programs)
         self._identities = Identities.create(name, directory / "pki")
@@ -80,31 +76,23 @@ class ControlPlane:
         self.certificate_kubeconfig = write_certificate_kubeconfig(
             directory / "certificate.kubeconfig", self.endpoint, client=self._identities.admin
         )
-        self.admin = RestClient.from_kubeconfig(self.admin_kubeconfig)
+        self.admin = RestClient(self.admin_kubeconfig)
+        self.admin_token = self._identities.admin_token
 
     @classmethod
-    def start(
-        cls,
-        name: str,
-        directory: Path,
-        *,
-        audit: bool = False,
-        controller_manager: bool = False,
-        extra_args: Sequence[str] = (),
-    ) -> Self:
-        """Start a control plane and return when its API server is ready.
+    def start(cls, name: str, directory: Path, *, audit: bool = False, controller_manager: bool = False) -> Self:
+        """Start a control plane and return once its API server is ready.
 
-        ``name`` is for people and logs. ``extra_args`` are flags of kube-apiserver and win over ours.
-        Raises DevenvError, with the end of the server's log, when a server does not become ready.
+        ``name`` appears in messages. Raises DevenvError, with the end of its log, if a server does not become ready.
         """
-        plane = cls(name, directory, audit=audit, controller_manager=controller_manager, extra_args=extra_args)
+        plane = cls(name, directory, audit=audit, controller_manager=controller_manager)
         plane.launch()
         return plane
 
     def launch(self) -> None:
-        """Start the servers one after the other, each when the one below it is ready.
+        """Start the servers one after the other.
 
-        Raises DevenvError when one does not become ready or ``stop`` was called meanwhile; then none is left.
+        Raises DevenvError if one does not become ready or ``stop`` is called meanwhile; then all are stopped.
         """
         try:
             self._start_etcd()
@@ -122,14 +110,14 @@ class ControlPlane:
 
     @property
     def processes(self) -> dict[str, int]:
-        """Process IDs of what runs, by program name."""
+        """Process IDs of the running servers, by name."""
         return {name: child.pid for name, child in self._children.items() if child.exit_code() is None}
 
     def stop(self) -> None:
-        """Stop everything, for good, and give the ports back. Files stay. May be called again.
+        """Stop all servers and release the ports. Files stay. Can be called again.
 
-        Servers are killed rather than asked: nobody starts them on this data again, and a kube-apiserver would
-        take seconds to take leave of its watchers.
+        Servers are killed, because their data is not used again, and a graceful shutdown of kube-apiserver takes
+        seconds.
         """
         self._stopped.set()
         stop_together(list(self._children.values()), grace=0)
@@ -137,13 +125,13 @@ class ControlPlane:
             port.release()
 
     def stop_apiserver(self) -> None:
-        """Stop only the API server: connections are refused, its port and data stay."""
+        """Stop the API server: connections are refused, its port and data stay."""
         self._children["kube-apiserver"].stop()
 
     def start_apiserver(self) -> None:
-        """Start the API server again, on the same port and data, and return when it is ready.
+        """Start the API server again, on the same port and data, and return once it is ready.
 
-        Raises DevenvError when it does not become ready.
+        Raises DevenvError if it does not become ready.
         """
         self._run("kube-apiserver", self._apiserver_flags(), ready=self._apiserver_ready)
 
@@ -161,16 +149,18 @@ class ControlPlane:
         server: str | None = None,
         expiration_seconds: int = 86400,
     ) -> Path:
-        """Write a kubeconfig with a fresh token of a service account and return its path.
+        """Write a kubeconfig with a new token of a service account and return its path.
 
-        The account and its namespace are created if absent. ``server`` puts another address (of a proxy)
-        into the file. ``path`` defaults to ``<namespace>-<name>.kubeconfig`` in the plane's directory.
+        The account and its namespace are created if absent. ``server`` is another address, such as of a proxy.
+        ``path`` defaults to ``<namespace>-<name>.kubeconfig`` in the directory of the control plane.
         """
-        self._ensure("/api/v1/namespaces", {"metadata": {"name": namespace}})
-        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-        self._ensure(accounts, {"metadata": {"name": name}})
-        order = {"spec": {"expirationSeconds": expiration_seconds}}
-        token = self.admin.request("POST", f"{accounts}/{name}/token", body=order)["status"]["token"]
+        self.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}},
+        )
+        request = {"spec": {"expirationSeconds": expiration_seconds}}
+        path_of_token = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        token = self.admin.request("POST", path_of_token, body=request)["status"]["token"]
         return write_token_kubeconfig(
             path or self.directory / f"{namespace}-{name}.kubeconfig",
             Endpoint(server or self.url, self.ca_file),
@@ -189,13 +179,6 @@ class ControlPlane:
     ) -> None:
         self.stop()
 
-    def _ensure(self, collection: str, manifest: Json) -> None:
-        try:
-            self.admin.request("POST", collection, body=manifest)
-        except RefusedError as refusal:
-            if refusal.status != http.client.CONFLICT:
-                raise
-
     def _run(self, program: str, flags: Sequence[str], *, ready: Callable[[], bool]) -> None:
         child = ChildProcess.start(
             program, [self._binaries[program], *flags], log_file=self.directory / f"{program}.log"
@@ -207,7 +190,7 @@ class ControlPlane:
         while not ready():
             code = child.exit_code()
             if code is not None or time.monotonic() > deadline:
-                state = f"not ready after {READY_SECONDS:g} s" if code is None else f"ended with code {code}"
+                state = f"not ready after {READY_SECONDS:g} s" if code is None else f"exited with code {code}"
                 child.stop()
                 raise DevenvError(
                     f"{program} of {self.name!r} {state}; the end of {child.log_file}:\n{child.log_tail()}"
@@ -231,7 +214,7 @@ class ControlPlane:
         self._run("etcd", flags, ready=healthy)
 
     def _apiserver_ready(self) -> bool:
-        """Ready, and the namespaces that every cluster has are there: they follow a moment later."""
+        """Return whether the server is ready and the default namespaces exist, which are created later."""
         try:
             self.admin.request("GET", "/readyz")
             namespaces = self.admin.request("GET", "/api/v1/namespaces")["items"]
@@ -242,11 +225,11 @@ class ControlPlane:
     def _apiserver_flags(self) -> list[str]:
         flags = apiserver_flags(self._identities, port=self._port.number, etcd_port=self._etcd_port.number)
         if "kube-controller-manager" not in self._binaries:
-            # Nobody makes the default service account of a namespace, without which no Pod would be accepted.
+            # Without the default service account of its namespace, a Pod would be rejected.
             flags.append("--disable-admission-plugins=ServiceAccount")
         if self._audit:
             flags += audit_flags(self.directory, self.audit_log)
-        return [*flags, *self._extra_args]
+        return flags
 
     def _start_controller_manager(self) -> None:
         kubeconfig = write_certificate_kubeconfig(
@@ -264,14 +247,13 @@ def start_clusters(
     guest_additions: bool = False,
     harvester_controller_manager: bool = False,
     vm_namespace: str = "default",
-    service_account: str = "harvester-cloud-provider",
 ) -> tuple[ControlPlane, ControlPlane]:
-    """Start a guest and a Harvester cluster at the same time, with the rights and types of the real ones.
+    """Start a guest and a Harvester cluster at the same time, with the permissions and types of real ones.
 
-    The guest gets service account ``kube-system/harvester-cloud-provider`` with the published ClusterRole
-    and, with ``guest_additions``, what this project's chart grants on top. Harvester gets the CRDs, its
-    ClusterRole for cloud providers, and a binding for ``service_account`` in ``vm_namespace`` only. Raises
-    DevenvError when one does not start; then none is left running.
+    The guest cluster has the service account ``kube-system/harvester-cloud-provider`` with the published ClusterRole
+    and, with ``guest_additions``, the additional permissions of this project's chart. Harvester has the CRDs, its
+    ClusterRole for cloud providers, and a binding for its service account in ``vm_namespace`` only. Raises DevenvError
+    if one does not start; then both are stopped.
     """
     guest = ControlPlane("guest", directory / "guest", audit=audit)
     harvester = ControlPlane(
@@ -284,14 +266,14 @@ def start_clusters(
 
     def start_harvester() -> None:
         harvester.launch()
-        _prepare_harvester(harvester, namespace=vm_namespace, service_account=service_account)
+        _prepare_harvester(harvester, namespace=vm_namespace)
 
     pool = ThreadPoolExecutor(2, thread_name_prefix="devenv-start")
     try:
         for result in [pool.submit(start_guest), pool.submit(start_harvester)]:
             result.result()
     except BaseException:
-        # Also ends the other thread, whose server is gone.
+        # Also ends the other thread, whose server is stopped.
         guest.stop()
         harvester.stop()
         raise
@@ -306,7 +288,7 @@ def _prepare_guest(plane: ControlPlane, *, additions: bool) -> None:
         plane.apply(_MANIFESTS / "rbac" / "guest-additions.yaml")
 
 
-def _prepare_harvester(plane: ControlPlane, *, namespace: str, service_account: str) -> None:
+def _prepare_harvester(plane: ControlPlane, *, namespace: str) -> None:
     plane.apply(*sorted((_MANIFESTS / "crds").glob("*.yaml")))
     plane.apply(_MANIFESTS / "rbac" / "harvester-cloud-provider.yaml")
     plane.apply(
@@ -314,17 +296,17 @@ def _prepare_harvester(plane: ControlPlane, *, namespace: str, service_account: 
         {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
-            "metadata": {"name": service_account, "namespace": namespace},
+            "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace},
         },
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
-            "metadata": {"name": f"{namespace}-{service_account}", "namespace": namespace},
+            "metadata": {"name": f"{namespace}-{SERVICE_ACCOUNT}", "namespace": namespace},
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io",
                 "kind": "ClusterRole",
                 "name": "harvesterhci.io:cloudprovider",
             },
-            "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": namespace}],
+            "subjects": [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}],
         },
     )

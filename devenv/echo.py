@@ -1,4 +1,4 @@
-"""Small servers on announced addresses that answer with the name of the Service, or of the node, that was reached."""
+"""Small HTTP servers on announced addresses and node ports that respond with the name of the Service or of the node."""
 
 from __future__ import annotations
 
@@ -8,33 +8,44 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from devenv.listeners import Listeners, Reply
+import structlog
 
 REQUEST_SECONDS: Final = 5.0
-"""Time for which a connection can stay without a request."""
+"""Timeout of a connection without a request."""
+
+log = structlog.get_logger(__name__)
 
 
 class EchoServers:
-    """TCP ports answer any HTTP request, UDP ports any datagram. Addresses that are not on loopback are ignored."""
+    """TCP ports respond to any HTTP request. UDP ports, and addresses that are not on loopback, are ignored."""
 
     def __init__(self) -> None:
-        self._listeners = Listeners()
+        self._servers: dict[tuple[str, int], asyncio.Server] = {}
 
     async def open(self, name: str, address: str, ports: Iterable[tuple[str, int]]) -> None:
-        """Answer with ``name`` on the (protocol, port) pairs; those that are open stay as they are."""
-        if ipaddress.ip_address(address).is_loopback:
-            body = f"{name}\n".encode()
-            for protocol, port in ports:
-                await self._listeners.listen((address, protocol, port), partial(_http, body), partial(_datagram, body))
+        """Respond with ``name`` on the (protocol, port) pairs. A port of another process is logged."""
+        body = f"{name}\n".encode()
+        for protocol, port in ports:
+            is_open = (address, port) in self._servers
+            if is_open or protocol != "TCP" or not ipaddress.ip_address(address).is_loopback:
+                continue
+            try:
+                server = await asyncio.start_server(
+                    partial(_respond, body), address, port, reuse_address=True, start_serving=False
+                )
+                # Stored before the next await, so that a cancellation there closes it.
+                self._servers[address, port] = server
+                await server.start_serving()
+            except OSError as error:
+                log.warning("cannot listen", address=address, port=port, error=str(error))
 
     def close(self, address: str | None = None) -> None:
-        """Stop answering on the address, or on all."""
-        for place in self._listeners.places:
-            if address in (None, place[0]):
-                self._listeners.close(place)
+        """Stop listening on the address, or on all."""
+        for place in [place for place in self._servers if address in (None, place[0])]:
+            self._servers.pop(place).close()
 
 
-async def _http(body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _respond(body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         async with asyncio.timeout(REQUEST_SECONDS):
             await reader.readuntil(b"\r\n\r\n")
@@ -47,7 +58,3 @@ async def _http(body: bytes, reader: asyncio.StreamReader, writer: asyncio.Strea
         return
     finally:
         writer.close()
-
-
-async def _datagram(body: bytes, _data: bytes, reply: Reply) -> None:
-    reply(body)

@@ -1,17 +1,16 @@
-"""Faults that a proxy can inject into the talk with an API server, and the rules that say where. Pure."""
+"""Faults that a proxy injects into requests to an API server, and the rules that select the requests. Pure."""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Final
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer in the server's place with a Status object, or with ``body`` when it is given."""
+    """Respond with a Status object instead of the server, or with ``body``."""
 
     status: int
     message: str = "injected"
@@ -24,36 +23,36 @@ class Answer:
 
 @dataclass(frozen=True)
 class Delay:
-    """Pass the request on after so many seconds."""
+    """Forward the request after this number of seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Hang:
-    """Take the request and never answer."""
+    """Accept the request and never respond."""
 
 
 @dataclass(frozen=True)
 class Drop:
-    """Close the connection; the server never sees the request."""
+    """Close the connection; the server does not get the request."""
 
 
 @dataclass(frozen=True)
 class Lose:
-    """Let the server do what was asked, then close the connection without an answer."""
+    """Forward the request, then close the connection without a response."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Break the connection after so many bytes of the answer's body."""
+    """Close the connection after this number of bytes of the response body."""
 
     after: int = 1
 
 
 @dataclass(frozen=True)
 class Silence:
-    """Let a watch begin and pass none of its events on."""
+    """Forward a watch and drop all of its events."""
 
 
 Fault = Answer | Delay | Hang | Drop | Lose | Cut | Silence
@@ -61,7 +60,7 @@ Fault = Answer | Delay | Hang | Drop | Lose | Cut | Silence
 
 @dataclass
 class Record:
-    """One request that came to the proxy."""
+    """One request to the proxy."""
 
     method: str
     path: str
@@ -69,33 +68,31 @@ class Record:
     at: float
     """Event loop time of its arrival."""
     status: int = 0
-    """Status of the answer; 0 while there is none, and for ever when the connection broke."""
+    """Status of the response; 0 before the response, and if the connection broke."""
     seconds: float = 0.0
-    """Time until the head of the answer was passed on."""
+    """Time until the head of the response was forwarded."""
 
     @property
     def watch(self) -> bool:
-        """Whether a watch was asked for."""
+        """Whether the request is a watch."""
         return re.search(r"(^|&)watch=(1|true)(&|$)", self.query) is not None
 
 
 @dataclass
 class Rule:
-    """Which requests a fault hits. ``path`` is a regular expression that is searched in the path."""
+    """The requests that get a fault. ``path`` is a regular expression that is searched in the path."""
 
     fault: Fault
     method: str | None = None
     path: str = ""
     watch: bool | None = None
-    skip: int = 0
-    """So many matching requests pass first."""
     times: int | None = None
-    """So many are hit then; None means all."""
+    """Maximum number of requests; None means all."""
     hits: int = field(default=0, init=False)
-    """How many were hit."""
+    """Number of requests that got the fault."""
 
     def matches(self, record: Record) -> bool:
-        """Tell whether the rule is about this request, whatever its counters say."""
+        """Return whether the rule selects this request, regardless of its counters."""
         return (
             self.method in {None, record.method}
             and self.watch in {None, record.watch}
@@ -103,18 +100,15 @@ class Rule:
         )
 
     def hit(self, record: Record) -> bool:
-        """Tell whether the fault is to be injected here, and count."""
+        """Return whether the request gets the fault, and count it."""
         if not self.matches(record) or (self.times is not None and self.hits >= self.times):
-            return False
-        if self.skip > 0:
-            self.skip -= 1
             return False
         self.hits += 1
         return True
 
 
 EXPIRED: Final = Answer(410, "too old resource version: 1 (2)", "Expired")
-"""What a server says of a version that it no longer has."""
+"""Response to a version that the server no longer has."""
 
 
 def status_body(answer: Answer) -> bytes:
@@ -133,21 +127,6 @@ def status_body(answer: Answer) -> bytes:
     return json.dumps(status).encode()
 
 
-def response_bytes(answer: Answer) -> bytes:
-    """Return the whole HTTP response."""
-    body = answer.body if answer.body is not None else status_body(answer)
-    phrase = HTTPStatus(answer.status).phrase
-    retry = f"Retry-After: {answer.retry_after}\r\n" if answer.retry_after is not None else ""
-    head = (
-        f"HTTP/1.1 {answer.status} {phrase}\r\n"
-        f"Content-Type: {answer.content_type}\r\n"
-        f"Content-Length: {len(body)}\r\n"
-        f"{retry}\r\n"
-    )
-    return head.encode() + body
-
-
 def error_event(answer: Answer) -> bytes:
-    """Return the chunk of a watch stream that carries the answer as an ERROR event."""
-    line = b'{"type":"ERROR","object":' + status_body(answer) + b"}\n"
-    return b"%x\r\n%b\r\n" % (len(line), line)
+    """Return the line of a watch that carries the answer as an ERROR event."""
+    return b'{"type":"ERROR","object":' + status_body(answer) + b"}\n"

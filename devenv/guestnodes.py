@@ -1,27 +1,23 @@
-"""Nodes of the guest cluster whose VMs run in Harvester, with small servers behind their node ports.
+"""Nodes of the guest cluster with their VMs in Harvester, and small servers on their node ports.
 
-Node ``n`` is the VM ``node-<n>`` with address 192.0.2.<n>, which is played on 127.0.2.<n> (see
-``devenv.harvester.routes``). What listens there on a node port answers with the name of the node. It has no kubelet:
-a Node is a record.
+Node ``n`` is the VM ``node-<n>`` with the address 192.0.2.<n>, whose server listens on 127.0.2.<n> (see
+``devenv.harvester.routes``) and responds with the name of the node. There is no kubelet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from devenv.echo import EchoServers
 from devenv.harvester.machines import Machine, Machines
 from devenv.harvester.routes import loopback_of
-from devenv.watch import Document, documents
+from devenv.kubelets import DOCUMENTS, Kubelet, node_document
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import Service
-
-NODES: Final = documents("", "v1", "nodes", kind="Node", namespaced=False)
-POD_NETWORK: Final = ""
 
 
 def name_of(number: int) -> str:
@@ -30,23 +26,18 @@ def name_of(number: int) -> str:
 
 
 def address_of(number: int) -> str:
-    """Return the address that Harvester knows of a node's VM."""
+    """Return the address of a node's VM."""
     return f"192.0.2.{number}"
 
 
 class GuestNodes:
-    """The nodes of one guest cluster. Use as an async context manager; at its end nodes, VMs and servers are gone."""
+    """The nodes of one guest cluster. Use as an async context manager, which deletes nodes, VMs and servers."""
 
     def __init__(
-        self,
-        guest: ApiClient,
-        harvester: ApiClient,
-        *,
-        cluster: str = "demo",
-        networks: tuple[str, ...] = (POD_NETWORK,),
+        self, guest: ApiClient, harvester: ApiClient, *, cluster: str = "demo", networks: tuple[str, ...] = ("",)
     ) -> None:
-        """``networks``: one NIC of every VM for each, ``namespace/name`` or the pod network."""
-        self.machines = Machines(harvester)
+        """``networks``: one NIC of every VM for each, ``namespace/name``; empty for the pod network."""
+        self._machines = Machines(harvester)
         self._guest = guest
         self._cluster = cluster
         self._networks = networks
@@ -63,54 +54,48 @@ class GuestNodes:
         for number in self._numbers:
             await self.remove(number)
             with suppress(NotFound):
-                await self.machines.delete(self.machine(number))
+                await self._machines.delete(self._machine(number))
 
-    def machine(self, number: int) -> Machine:
-        """Return the VM of a node."""
-        return Machine(name_of(number), cluster=self._cluster, networks=self._networks)
+    def _machine(self, number: int) -> Machine:
+        zone = f"rack-{number}"
+        return Machine(name_of(number), cluster=self._cluster, networks=self._networks, zone=zone, region="home")
+
+    async def join(self, number: int, *, agent: bool = True) -> None:
+        """Start a VM and register its Node with the taint. Without an ``agent`` in the VM its address is unknown."""
+        machine = self._machine(number)
+        self._numbers[number] = None
+        await self._machines.create(machine, *([address_of(number)] if agent else []))
+        await self._guest.create(DOCUMENTS, node_document(Kubelet(machine.name, system_uuid=machine.system_uuid)))
+
+    async def leave(self, number: int) -> None:
+        """Delete a Node and its VM. Raises NotFound."""
+        await self.remove(number)
+        await self._machines.delete(self._machine(number))
 
     async def add(self, *numbers: int) -> None:
-        """Make a running VM and a Node for each number."""
+        """Create a running VM and an initialized Node for each number."""
         for number in numbers:
+            machine = self._machine(number)
             self._numbers[number] = None
-            vm = await self.machines.create(self.machine(number), address_of(number))
-            await self._guest.create(NODES, _node(number, vm["metadata"]["uid"]))
+            stored = await self._machines.create(machine, address_of(number))
+            node = node_document(Kubelet(machine.name, system_uuid=machine.system_uuid))
+            node["spec"] = {"providerID": f"harvester://{stored['metadata']['uid']}"}
+            node["status"]["addresses"].append({"type": "InternalIP", "address": address_of(number)})
+            await self._guest.create(DOCUMENTS, node)
 
     async def change(self, number: int, patch: Mapping[str, object]) -> None:
-        """Change a Node by a JSON merge patch. Raises NotFound."""
-        await self._guest.merge_patch(NODES, name_of(number), patch)
+        """Send a JSON merge patch of a Node. Raises NotFound."""
+        await self._guest.merge_patch(DOCUMENTS, name_of(number), patch)
 
     async def remove(self, number: int) -> None:
-        """Delete a Node; its VM stays. One that is gone is fine."""
+        """Delete a Node, if it exists; its VM stays."""
         with suppress(NotFound):
-            await self._guest.delete(NODES, name_of(number))
+            await self._guest.delete(DOCUMENTS, name_of(number))
 
-    async def listen(self, service: Service, *numbers: int) -> None:
-        """Let nodes, by default all, answer on every node port of a Service, as kube-proxy does."""
-        for number in numbers or self._numbers:
-            await self._servers.open(name_of(number), _place(number), _node_ports(service))
-
-    def fail(self, *numbers: int) -> None:
-        """Let nodes answer on no port any more."""
-        for number in numbers:
-            self._servers.close(_place(number))
-
-
-def _place(number: int) -> str:
-    place = loopback_of(address_of(number))
-    assert place is not None
-    return place
-
-
-def _node_ports(service: Service) -> Iterable[tuple[str, int]]:
-    return [(port.protocol, port.node_port) for port in service.spec.ports if port.node_port]
-
-
-def _node(number: int, vm_uid: str) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name_of(number)},
-        "spec": {"providerID": f"harvester://{vm_uid}"},
-        "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]},
-    }
+    async def listen(self, service: Service) -> None:
+        """Listen on every node port of a Service on all nodes, as kube-proxy does."""
+        ports = [(port.protocol, port.node_port) for port in service.spec.ports if port.node_port]
+        for number in self._numbers:
+            place = loopback_of(address_of(number))
+            assert place is not None
+            await self._servers.open(name_of(number), place, ports)

@@ -1,4 +1,4 @@
-"""Helm, for tests of the chart and for the manifests made from it."""
+"""Helm, for tests of the chart and for the manifests that are generated from it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ RELEASE = "harvester-cloud-provider"
 """Name of the chart's release, fixed by RKE2 and Rancher."""
 NAMESPACE = "kube-system"
 KUBERNETES = ("--kube-version", "v1.35.4")
-"""What a Helm that asks no cluster takes it for; one built without its makefile takes it for 1.20."""
+"""The version that Helm assumes without a cluster; the default of one built without its makefile is 1.20."""
 
 _RUN_SECONDS = 120.0
 
 
 def run_helm(*arguments: str | Path, kubeconfig: Path | None = None) -> str:
-    """Run Helm and return what it printed. Without ``kubeconfig`` no cluster is asked.
+    """Run Helm and return its output. Without ``kubeconfig`` it connects to no cluster.
 
-    Raises DevenvError with what it printed on stderr when it fails.
+    Raises DevenvError with its error output if it fails.
     """
     with tempfile.TemporaryDirectory(prefix="harvester-ccm-helm-") as home:
         homes = {f"HELM_{kind}_HOME": f"{home}/{kind.lower()}" for kind in ("CACHE", "CONFIG", "DATA")}
@@ -44,11 +44,9 @@ def run_helm(*arguments: str | Path, kubeconfig: Path | None = None) -> str:
 
 
 def render_chart(*, values: Sequence[Path] = (), settings: Sequence[str] = (), hooks: bool = True) -> str:
-    """The objects of the chart as YAML documents, with the files of values and then ``key=value`` settings.
+    """Return the objects of the chart as YAML documents, with the files of values and then ``key=value`` settings.
 
-    ``hooks`` says whether those of ``helm test`` are among them.
-
-    Raises DevenvError with Helm's message when the chart cannot be rendered.
+    ``hooks``: with those of ``helm test``. Raises DevenvError with Helm's message if the chart cannot be rendered.
     """
     arguments: list[str | Path] = ["template", RELEASE, CHART, "--namespace", NAMESPACE, *KUBERNETES]
     if not hooks:

@@ -1,4 +1,4 @@
-"""Writes kubeconfig files of the shapes that the development environment hands out."""
+"""Kubeconfig files of the development environment."""
 
 from __future__ import annotations
 
@@ -14,36 +14,32 @@ from devenv.pki import KeyPair
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where an API server is reached, and the authority that signed its certificate."""
+    """The address of an API server, and the authority that signed its certificate."""
 
     url: str
     ca_file: Path
 
 
 def write_certificate_kubeconfig(path: Path, endpoint: Endpoint, *, client: KeyPair) -> Path:
-    """A kubeconfig that authenticates by client certificate. Certificate and key are embedded."""
-    return _write(
-        path,
-        endpoint,
-        user={
-            "client-certificate-data": _embedded(client.certificate),
-            "client-key-data": _embedded(client.key),
-        },
-        namespace="default",
-    )
+    """Write a kubeconfig with an embedded client certificate and return its path."""
+    user = {
+        "client-certificate-data": _embedded(client.certificate),
+        "client-key-data": _embedded(client.key),
+    }
+    return _write(path, endpoint, user=user, namespace="default")
 
 
 def write_token_kubeconfig(path: Path, endpoint: Endpoint, *, token: str, namespace: str) -> Path:
-    """A kubeconfig that authenticates by bearer token.
+    """Write a kubeconfig with a bearer token and return its path.
 
-    Cluster, user and context are all called ``default``, and the context carries a namespace: so does the
-    file that Harvester makes for the nodes of a guest cluster.
+    Cluster, user and context are all named ``default``, and the context has a namespace, as in the file that Harvester
+    creates for the nodes of a guest cluster.
     """
     return _write(path, endpoint, user={"token": token}, namespace=namespace)
 
 
 def merge_kubeconfigs(path: Path, files: Mapping[str, Path]) -> Path:
-    """One kubeconfig with a context for each of the files, which this module wrote; the first is the current one."""
+    """Write a kubeconfig with a context for each of the files of this module; the first is the current one."""
     document: dict[str, object] = {"apiVersion": "v1", "kind": "Config", "current-context": next(iter(files))}
     merged: dict[str, list[dict[str, object]]] = {"clusters": [], "users": [], "contexts": []}
     for name, file in files.items():
@@ -68,7 +64,7 @@ def _write(path: Path, endpoint: Endpoint, *, user: dict[str, str], namespace: s
         "current-context": "default",
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A rewritten file keeps its mode, a new one is private from the start.
+    # An existing file keeps its mode, a new one is private.
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     return path

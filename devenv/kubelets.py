@@ -1,6 +1,6 @@
-"""What kubelets do with their Node objects: register them with the uninitialized taint, report readiness.
+"""Node objects like those of kubelets: registered with the uninitialized taint, with a Ready condition.
 
-Nothing runs on these Nodes. They are records in a real API server, for tests and the demo of the node half.
+Nothing runs on these Nodes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ UNINITIALIZED: Final[Document] = {
 
 @dataclass(frozen=True)
 class Kubelet:
-    """What a kubelet says about itself."""
+    """The settings of a kubelet."""
 
     name: str
     system_uuid: str = ""
-    """Of the machine's firmware."""
+    """Of the VM's firmware."""
     node_ip: str = ""
-    """``--node-ip``; becomes the annotation that the cloud provider respects."""
+    """``--node-ip``, which becomes an annotation."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def node_document(kubelet: Kubelet, *, ready: str = "True") -> Document:
-    """Return the Node as a kubelet registers it. ``ready`` is ``True``, ``False`` or ``Unknown``."""
+    """Return the Node that a kubelet registers. ``ready`` is ``True``, ``False`` or ``Unknown``."""
     provided = {"alpha.kubernetes.io/provided-node-ip": kubelet.node_ip} if kubelet.node_ip else {}
     addresses = [{"type": "Hostname", "address": kubelet.name}]
     return {
@@ -60,7 +60,7 @@ _NODE_INFO: Final[Document] = dict.fromkeys(
      "machineID", "operatingSystem", "osImage"),
     "",
 )  # fmt: skip
-"""Required fields that say nothing here."""
+"""Required fields."""
 
 
 def conditions_of(ready: str) -> list[Document]:
@@ -69,7 +69,7 @@ def conditions_of(ready: str) -> list[Document]:
 
 
 class Kubelets:
-    """The kubelets of one guest cluster. Every method but ``register`` raises NotFound for a Node that is not there."""
+    """The kubelets of one guest cluster. Methods except ``register`` raise NotFound if the Node does not exist."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -85,5 +85,5 @@ class Kubelets:
         )
 
     async def remove(self, name: str) -> None:
-        """Delete the Node, as somebody with kubectl."""
+        """Delete the Node."""
         await self._client.delete(NODES, name)

@@ -1,19 +1,20 @@
-"""kube-vip in the guest cluster, emulated on a real API server, with its traps.
+"""kube-vip in the guest cluster, emulated on a real API server, with its defects.
 
-It acts on Services of type LoadBalancer that have an address, writes ``kube-vip.io/vipHost`` and then the status, and
-keeps in ``announced`` which address is up for which Service. Events are handled one after another, so one Service
-without an address holds up all others, as on the real one; while it waits for that address it looks ahead, and meets
-the older events of the Service afterwards. An address that the real one forgets to withdraw, or fails to announce after
-a change, is forgotten here too.
+It handles Services of type LoadBalancer that have an address, writes ``kube-vip.io/vipHost`` and then the status;
+``announced`` contains the addresses of each Service. Like the real one, it handles one event after the other, so a
+Service without an address delays all others. While it waits for that address, it reads newer states of the Service, and
+handles the older events later. Addresses that the real one does not withdraw, or does not announce after a change, are
+not withdrawn or announced here either.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Final, Literal, Self
 
@@ -23,12 +24,11 @@ from devenv.announcement import (
     DHCP_ADDRESS,
     REQUESTED_ANNOTATION,
     SERVICE_NAME_LABEL,
-    has_endpoints,
     ingress_due,
     lacks_address,
     marks_of,
 )
-from devenv.announcer import Announced, Announcer, Step
+from devenv.announcer import Announcer, Step
 from devenv.background import Background
 from devenv.echo import EchoServers
 from devenv.watch import Document, Mirror, annotations_of, documents, key_of, labels_of
@@ -36,7 +36,7 @@ from harvester_ccm.errors import ApiError, Conflict, NotFound, Unreachable
 from harvester_ccm.kube.client import ApiClient
 
 SHARED_GAP: Final = 2.0
-"""Seconds for which an address is down after one of the Services that share it was deleted."""
+"""Seconds for which a shared address is not announced after the deletion of one of its Services."""
 START_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 0.2
@@ -49,45 +49,30 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class KubeVipOptions:
-    """How the emulated kube-vip is set up."""
+    """Settings of the emulated kube-vip."""
 
     node: str = "devenv-node"
     """Name of the node that it runs on."""
     dhcp_range: tuple[str, str] | None = None
-    """First and last address that the DHCP server leases; None means that nobody answers."""
-    require_endpoints: bool = False
-    """Whether a Service is announced only while its EndpointSlices hold an endpoint, as on the real one."""
+    """First and last address of the DHCP server; None means that no DHCP server responds."""
     serve: bool = False
-    """Whether announced loopback addresses answer with the Service's key on every port of the Service."""
+    """Whether announced loopback addresses respond to HTTP with the Service's key on its TCP ports."""
     address_patience: float = 30.0
-    """Seconds for which a Service without any address holds up all others."""
+    """Seconds for which a Service without an address delays all others."""
     dhcp_patience: float = 130.0
-    """Seconds for which a lease that nobody gives holds up all others."""
+    """Seconds for which a DHCP server that does not respond delays all others."""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """An address that went up or down."""
+    """An address that was announced or withdrawn."""
 
     kind: Literal["announce", "withdraw"]
     address: str
     service: str
 
 
-@dataclass(frozen=True)
-class _ServiceChange:
-    before: Document | None
-    after: Document | None
-
-
-@dataclass(frozen=True)
-class _SliceChange:
-    service: str
-
-
-@dataclass(frozen=True)
-class _Restore:
-    address: str
+Event = Callable[[], Awaitable[None]]
 
 
 class KubeVip:
@@ -99,35 +84,22 @@ class KubeVip:
         self._announcer = Announcer()
         self._down: set[str] = set()
         self._timers: set[asyncio.TimerHandle] = set()
-        self._events: asyncio.Queue[_ServiceChange | _SliceChange | _Restore] = asyncio.Queue()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._services = Mirror(client, SERVICES)
         self._slices = Mirror(client, SLICES)
-        self._services.subscribe(lambda before, after: self._events.put_nowait(_ServiceChange(before, after)))
+        self._services.subscribe(self._on_service)
         self._slices.subscribe(self._on_slice)
         self._echo = EchoServers()
         self._background = Background("kube-vip", [self._services.run, self._slices.run, self._handle_events])
         self.waiting_for: str | None = None
-        """The Service that holds up all others at the moment: it has no address or waits for a lease."""
+        """The Service that currently delays all others: it has no address or waits for a lease."""
         self.transitions: list[Transition] = []
-        """Everything that went up or down, in order."""
+        """All announcements and withdrawals, in order."""
 
     @property
     def announced(self) -> dict[str, set[str]]:
-        """The addresses that are up, and the keys of the Services they are up for."""
-        return self._up(lambda one: True)
-
-    @property
-    def minded(self) -> dict[str, set[str]]:
-        """The same without what stays up only because kube-vip does not look at Services of other types."""
-        return self._up(lambda one: not one.forgotten)
-
-    def device_of(self, key: str) -> str | None:
-        """Return the device on which a Service is announced: empty for the default one, None when it is not."""
-        one = self._announcer.up.get(key)
-        return None if one is None else one.device
-
-    def _up(self, counts: Callable[[Announced], bool]) -> dict[str, set[str]]:
-        found = self._announcer.addresses(counts).items()
+        """The announced addresses, each with the keys of its Services."""
+        found = self._announcer.addresses(lambda _one: True).items()
         return {address: set(keys) for address, keys in found if address not in self._down}
 
     async def __aenter__(self) -> Self:
@@ -145,22 +117,17 @@ class KubeVip:
                 timer.cancel()
             self._echo.close()
 
-    async def renew(self, key: str, address: str) -> None:
-        """Let the DHCP server hand out another address on renewal: the old one stays up beside it.
-
-        Raises KeyError when the Service is not announced.
-        """
-        one = self._announcer.up[key]
-        one.addresses = (*one.addresses, address)
-        self._note("announce", address, key)
-        await self._annotate(key, {REQUESTED_ANNOTATION: address})
-        await self._write_status(key, (address,))
+    def _on_service(self, before: Document | None, after: Document | None) -> None:
+        if after is not None:
+            self._events.put_nowait(partial(self._on_changed, after))
+        elif before is not None:
+            self._events.put_nowait(partial(self._on_deleted, before))
 
     def _on_slice(self, before: Document | None, after: Document | None) -> None:
         for document in (before, after):
             name = labels_of(document).get(SERVICE_NAME_LABEL) if document else None
             if document and name:
-                self._events.put_nowait(_SliceChange(f"{document['metadata']['namespace']}/{name}"))
+                self._events.put_nowait(partial(self._on_endpoints, f"{document['metadata']['namespace']}/{name}"))
                 return
 
     async def _handle_events(self) -> None:
@@ -168,7 +135,7 @@ class KubeVip:
             event = await self._events.get()
             while True:
                 try:
-                    await self._handle(event)
+                    await event()
                 except Unreachable:
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
@@ -176,30 +143,22 @@ class KubeVip:
                     log.warning("event given up", error=str(error))
                 break
 
-    async def _handle(self, event: _ServiceChange | _SliceChange | _Restore) -> None:
-        match event:
-            case _ServiceChange(before=before, after=None):
-                if before is not None:
-                    self._on_deleted(before)
-            case _ServiceChange(after=after):
-                if after is not None:
-                    await self._on_changed(after)
-            case _SliceChange(service=key):
-                await self._on_endpoints(key)
-            case _Restore(address=address):
-                self._down.discard(address)
-                for key in self.announced.get(address, ()):
-                    self._note("announce", address, key)
-                    await self._serve(key, address)
-
-    def _on_deleted(self, service: Document) -> None:
+    async def _on_deleted(self, service: Document) -> None:
         key = key_of(service)
         one = self._announcer.delete(service)
         for address in one.addresses if one else ():
             self._note("withdraw", address, key)
             if address in self.announced:
                 self._down.add(address)
-                self._later(SHARED_GAP, _Restore(address))
+                loop = asyncio.get_running_loop()
+                restore = partial(self._restore, address)
+                self._timers.add(loop.call_later(SHARED_GAP, self._events.put_nowait, restore))
+
+    async def _restore(self, address: str) -> None:
+        self._down.discard(address)
+        for key in self.announced.get(address, ()):
+            self._note("announce", address, key)
+            await self._serve(key, address)
 
     async def _on_changed(self, service: Document) -> None:
         step = self._announcer.change(service)
@@ -221,15 +180,14 @@ class KubeVip:
 
     async def _on_endpoints(self, key: str) -> None:
         service = self._services.get(key)
-        has_endpoints = service is not None and self._has_endpoints(service)
-        match self._announcer.change_endpoints(key, service, has_endpoints=has_endpoints):
+        match self._announcer.change_endpoints(key, service, has_endpoints=True):
             case Step.ANNOUNCE if service is not None:
                 await self._announce_if_wanted(service)
             case Step.WITHDRAW:
                 self._withdraw(key)
 
     async def _with_address(self, service: Document) -> Document | None:
-        """Return a Service once it has an address or is parked; None when patience is at an end."""
+        """Return a Service once it has an address or an empty annotation; None after the timeout."""
         key = self.waiting_for = key_of(service)
         current: Document | None = service
         with suppress(TimeoutError):
@@ -241,7 +199,7 @@ class KubeVip:
         return None if current is None or lacks_address(current) else current
 
     async def _announce_if_wanted(self, service: Document) -> None:
-        key, wished = key_of(service), self._announcer.wished(service, has_endpoints=self._has_endpoints(service))
+        key, wished = key_of(service), self._announcer.wished(service, has_endpoints=True)
         if not wished:
             return
         addresses = wished
@@ -257,11 +215,8 @@ class KubeVip:
         await self._annotate(key, marks_of(key, self._options.node, addresses, leased=addresses != wished))
         await self._write_status(key, addresses)
 
-    def _has_endpoints(self, service: Document) -> bool:
-        return not self._options.require_endpoints or has_endpoints(service, self._slices.all())
-
     async def _lease(self, service: Document) -> str | None:
-        """Return the address that the DHCP server gives; None, after a long while, when it gives none."""
+        """Return an address of the DHCP server; None, after the timeout, if it does not respond."""
         span = self._options.dhcp_range
         if span is not None:
             first, last = (int(ipaddress.ip_address(end)) for end in span)
@@ -297,10 +252,6 @@ class KubeVip:
         if self._options.serve and service is not None:
             ports = [(port.get("protocol", "TCP"), port["port"]) for port in service["spec"].get("ports") or ()]
             await self._echo.open(key, address, ports)
-
-    def _later(self, seconds: float, event: _Restore) -> None:
-        loop = asyncio.get_running_loop()
-        self._timers.add(loop.call_later(seconds, self._events.put_nowait, event))
 
     async def _annotate(self, key: str, marks: dict[str, str]) -> None:
         service = self._services.get(key)

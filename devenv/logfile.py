@@ -1,4 +1,4 @@
-"""Where the emulators' own logs go when people, or a test's report, should not have to read them."""
+"""Logs of the emulators in a file instead of the output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import structlog
 
 @contextmanager
 def logs_to(file: Path, *, level: int = logging.INFO) -> Iterator[None]:
-    """Append what this process logs from ``level`` on to a file while the block runs; then log as before."""
+    """Append the log of this process from ``level`` on to a file during the block."""
     before = structlog.get_config()
     with file.open("a", buffering=1) as stream:
         structlog.configure(

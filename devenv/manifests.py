@@ -1,14 +1,10 @@
-"""Static manifests for clusters without Helm, made from the chart.
+"""Generate static manifests for clusters without Helm from the chart.
 
-``python -m devenv.manifests`` writes ``deploy/manifests/<profile>.yaml`` for every file of values in
-``deploy/manifests/values``; with ``--check`` it writes nothing and fails when one is out of date.
+``python -m devenv.manifests`` writes ``deploy/manifests/<profile>.yaml`` for each file in ``deploy/manifests/values``.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -75,24 +71,11 @@ def _dump(document: dict[str, Any]) -> str:
     return text
 
 
-def _outdated() -> list[Path]:
-    files = {MANIFESTS / f"{profile}.yaml": profile for profile in profiles()}
-    return [file for file, name in files.items() if not file.exists() or file.read_text() != render_manifest(name)]
-
-
-def main() -> int:
-    """Entry point of ``python -m devenv.manifests``. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m devenv.manifests", description="Make the static manifests.")
-    parser.add_argument("--check", action="store_true", help="write nothing, fail when one is out of date")
-    check: bool = parser.parse_args().check
-    for file in _outdated():
-        if check:
-            print(f"{file} is out of date: run python -m devenv.manifests", file=sys.stderr)
-            return 1
-        file.write_text(render_manifest(file.stem))
-        print(f"wrote {file}")
-    return 0
+def main() -> None:
+    """Entry point of ``python -m devenv.manifests``."""
+    for profile in profiles():
+        (MANIFESTS / f"{profile}.yaml").write_text(render_manifest(profile))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,7 +1,7 @@
-"""The Python package: source archive and wheel, with what is made from the tables of the program: man page, completion.
+"""The Python package: source archive and wheel, with a generated man page and shell completion.
 
-``python -m devenv.package DIRECTORY`` builds both, the wheel from what is in the archive, and checks what they say of
-themselves. Nothing is written into the checkout, and nothing is downloaded.
+``python -m devenv.package DIRECTORY`` builds the archive, and the wheel from the archive, and verifies their metadata.
+It writes no file into the checkout and downloads nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EPOCH: Final = "1767225600"
 
 
 def man_page() -> str:
-    """Return the man page of the program and its commands in troff."""
+    """Return the man page of ``harvester-ccm`` and its commands in troff."""
     lines = [
         f'.TH HARVESTER-CCM 1 "" "harvester-ccm {__version__}"',
         ".SH NAME",
@@ -88,7 +88,7 @@ def _text(text: str) -> str:
 
 
 def build(directory: Path) -> tuple[Path, Path]:
-    """Build source archive and wheel into ``directory`` and return them. Raises DevenvError when that fails."""
+    """Build source archive and wheel into ``directory`` and return them. Raises DevenvError."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="harvester-ccm-package-") as scratch:
         checkout, unpacked = Path(scratch) / "checkout", Path(scratch) / "unpacked"
@@ -104,7 +104,7 @@ def build(directory: Path) -> tuple[Path, Path]:
 
 
 def copy_sources(checkout: Path) -> None:
-    """Copy what the package is made of to a new directory."""
+    """Copy the sources of the package to a new directory."""
     checkout.mkdir()
     for name in SOURCES:
         source = ROOT / name
@@ -115,7 +115,7 @@ def copy_sources(checkout: Path) -> None:
 
 
 def run_backend(hook: str, source: Path, directory: Path) -> str:
-    """Call a hook of the build backend in ``source``, as installers do, and return the name of what it made."""
+    """Call a hook of the build backend in ``source``, as installers do, and return the name of the created file."""
     order = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", order, hook, directory.resolve()],
@@ -131,7 +131,7 @@ def run_backend(hook: str, source: Path, directory: Path) -> str:
 
 
 def metadata_of(wheel: Path) -> Metadata:
-    """Return what a wheel says of itself. Raises packaging's errors when an index would refuse it."""
+    """Return the metadata of a wheel. Raises an error of ``packaging`` if an index would reject it."""
     with zipfile.ZipFile(wheel) as files:
         (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
         return Metadata.from_email(files.read(name), validate=True)

@@ -1,4 +1,4 @@
-"""A certificate authority for one control plane, valid for a few days and kept in its run directory.
+"""A certificate authority for one control plane, valid for a month, in its directory.
 
 Keys are ECDSA P-256, which take no noticeable time to make. Every key file is readable by its owner only.
 """

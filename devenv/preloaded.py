@@ -1,8 +1,8 @@
-"""Runs of the program as forks of a process that has loaded it already (Unix).
+"""Controllers as forks of a process that has loaded their modules (Unix).
 
-An interpreter needs half a second of processor time to load the program. With this, 42 tests on API servers take 26
-instead of 42 s of processor time. ``multiprocessing`` starts the process that forks; a run is a process of its own all
-the same, with its own arguments, environment, log and process group. The command line in ``/proc`` is not its own.
+An interpreter needs half a second of CPU time to load the controller. With forks, 42 tests on API servers take 26
+instead of 42 s of CPU time. ``multiprocessing`` starts the process that forks; a controller is a separate process with
+its own arguments, environment, log and process group. Only its command line in ``/proc`` is that of the forking one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _context.set_forkserver_preload([f"{PROGRAM}.cli", f"{PROGRAM}.app", __name__])
 
 
 class _Run:
-    """The process of a run, with the interface of ``subprocess.Popen``."""
+    """The process of a controller, with the interface of ``subprocess.Popen``."""
 
     def __init__(self, process: ForkServerProcess) -> None:
         self._process = process
@@ -48,7 +48,7 @@ class _Run:
 
 
 def start(arguments: Sequence[str], *, log_file: Path, times: Mapping[str, float]) -> ChildProcess:
-    """Start the program with its output appended to ``log_file``. ``times`` as of ``replace_times``."""
+    """Start the controller with its output appended to ``log_file``. ``times`` as in ``replace_times``."""
     order = (list(arguments), dict(os.environ), str(log_file), dict(times))
     process = _context.Process(target=_become, args=order, daemon=True)
     process.start()
@@ -56,13 +56,13 @@ def start(arguments: Sequence[str], *, log_file: Path, times: Mapping[str, float
 
 
 def _become(arguments: list[str], environment: dict[str, str], log_file: str, times: dict[str, float]) -> None:
-    """Run the program in this process, to its end."""
+    """Run the controller in this process."""
     os.environ.clear()
     os.environ.update(environment)
     os.setpgid(0, 0)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # What is loaded stays: without this, the garbage collector takes a third of a start.
+    # Loaded modules stay: without this, the garbage collector takes a third of a start.
     gc.freeze()
     log = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for stream in (1, 2):
@@ -73,10 +73,10 @@ def _become(arguments: list[str], environment: dict[str, str], log_file: str, ti
 
 
 def replace_times(times: Mapping[str, float]) -> None:
-    """Replace constants of the program that a test would only wait for, by name.
+    """Replace constants of the controller, by module and name, so that tests need not wait for them.
 
-    A name is that of a module and its constant, such as ``plan.service.orphans.ORPHAN_GRACE``; values are in seconds.
-    Raises KeyError for an unknown one. What a module derived from a constant when it was loaded is not changed.
+    A name is for example ``plan.service.orphans.ORPHAN_GRACE``; values are in seconds. Raises KeyError for an unknown
+    one. Values that a module derived from a constant when it was loaded are not changed.
     """
     for name, seconds in times.items():
         home, _, constant = f"{PROGRAM}.{name}".rpartition(".")

@@ -1,12 +1,12 @@
-"""Child processes that never outlive their parent, ports that stay ours, and directories to run in.
+"""Child processes that never outlive their parent, reserved ports, and temporary directories.
 
 Guarantees:
 
-- A child is killed by the kernel when this process ends in whatever way, SIGKILL included (Linux). Elsewhere
-  it is stopped by ``stop``, by the interpreter's exit handlers and by context managers only.
-- A child leads its own process group, so Ctrl-C in a terminal reaches only this process, which then stops its
+- On Linux, the kernel kills a child when this process ends for any reason, also by SIGKILL. Elsewhere only ``stop``,
+  the interpreter's exit handlers and context managers stop it.
+- A child has its own process group, so Ctrl-C in a terminal is sent only to this process, which then stops its
   children in order.
-- What a child prints goes to its log file.
+- The output of a child is in its log file.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, Self
 
 GRACE_SECONDS = 1.5
-"""How long a child may take to end by itself before it is killed. All of a cluster stops within 3 s."""
+"""Time for a child to exit after SIGTERM before it is killed. A cluster stops within 3 s."""
 REAP_SECONDS = 60.0
-"""Longest wait for the end of a killed program: a large one is not gone at once on a busy machine."""
+"""Timeout for the end of a killed process: a large one takes time on a busy machine."""
 
-# The kernel forgets the death signal in a fork but keeps it over exec, so a short Python program sets it for
-# itself and then becomes the real one. Doing that in the forked child instead (preexec_fn) can deadlock in a
-# program with threads.
+# A fork clears the death signal, an exec keeps it. So a short Python script sets it and then executes the command.
+# Setting it in the forked child (preexec_fn) can deadlock in a process with threads.
 _GUARD = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -46,11 +45,11 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class DevenvError(RuntimeError):
-    """Raised when the development environment cannot do what was asked. The message says what to do."""
+    """Raised if a step of the development environment fails. The message states what to do."""
 
 
 class RunningProcess(Protocol):
-    """What is known of a process that somebody started; as of ``subprocess.Popen``."""
+    """The part of the interface of ``subprocess.Popen`` that is used here."""
 
     @property
     def pid(self) -> int: ...
@@ -60,38 +59,15 @@ class RunningProcess(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
-class _Family:
-    """The children of this process: who starts them, and which are left at exit.
-
-    The kernel sends the death signal when the *thread* that forked ends, not the process. So all children are started
-    by one thread that lives as long as this process; a worker thread of a pool can end before.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.children: list[ChildProcess] = []
-        self._spawner: ThreadPoolExecutor | None = None
-
-    def start(self, order: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        """Return the process that ``order`` starts. Raises what it raises."""
-        with self.lock:
-            if self._spawner is None:
-                self._spawner = ThreadPoolExecutor(1, thread_name_prefix="devenv-spawner")
-        return self._spawner.submit(order).result()
-
-    def stop_all(self) -> None:
-        """Stop the children that are left."""
-        with self.lock:
-            children = list(self.children)
-        stop_together(children)
-
-
-_family = _Family()
-atexit.register(_family.stop_all)
+_lock = threading.Lock()
+_children: list[ChildProcess] = []
+# The kernel sends the death signal at the end of the *thread* that forked. So one thread that lives as long as this
+# process starts all children; a worker thread of a pool can end before.
+_spawner = ThreadPoolExecutor(1, thread_name_prefix="devenv-spawner")
 
 
 class ChildProcess:
-    """One running program and its log file."""
+    """One process and its log file."""
 
     def __init__(self, name: str, process: RunningProcess, *, log_file: Path) -> None:
         self.name = name
@@ -108,9 +84,9 @@ class ChildProcess:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Self:
-        """Start ``command`` (first the absolute path of a program) with its output appended to ``log_file``.
+        """Start ``command`` (first an absolute path) with its output appended to ``log_file``.
 
-        ``env`` replaces the environment when given. Raises DevenvError when the program cannot be started.
+        ``env`` replaces the environment. Raises DevenvError if the command cannot be started.
         """
         argv = [str(part) for part in command]
         if not os.access(argv[0], os.X_OK):
@@ -131,17 +107,17 @@ class ChildProcess:
                 )
 
         try:
-            popen = _family.start(order)
+            popen = _spawner.submit(order).result()
         except OSError as error:
             raise DevenvError(f"cannot start {name} ({argv[0]}): {error}") from error
         return cls.adopt(name, popen, log_file=log_file)
 
     @classmethod
     def adopt(cls, name: str, process: RunningProcess, *, log_file: Path) -> Self:
-        """Take a process that leads its own process group as a child: it is stopped with the others."""
+        """Add a process with its own process group to the children that are stopped at exit."""
         child = cls(name, process, log_file=log_file)
-        with _family.lock:
-            _family.children.append(child)
+        with _lock:
+            _children.append(child)
         return child
 
     @property
@@ -150,11 +126,11 @@ class ChildProcess:
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """The exit code, or None while it runs."""
+        """Return the exit code, or None while it runs."""
         return self._process.poll()
 
     def wait(self, seconds: float) -> bool:
-        """Tell whether it ended within ``seconds``."""
+        """Return whether it exits within ``seconds``."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -162,22 +138,22 @@ class ChildProcess:
         return True
 
     def stop(self, grace: float = GRACE_SECONDS) -> None:
-        """Ask it to end, kill its process group after ``grace`` seconds, and wait until it is gone."""
+        """Send SIGTERM, kill its process group after ``grace`` seconds, and wait for its end."""
         stop_together([self], grace)
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines of its log, for error messages."""
+        """Return the last lines of its log, for error messages."""
         return log_tail(self.log_file, lines)
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Send a signal to its process group. Nothing happens when it has ended."""
+        """Send a signal to its process group, if it runs."""
         if self.exit_code() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
 
 def stop_together(children: Sequence[ChildProcess], grace: float = GRACE_SECONDS) -> None:
-    """Stop several children at once: one grace period for all of them. Children that have ended are fine."""
+    """Stop several children with one grace period. Some can have exited."""
     try:
         for child in children:
             child.signal_group(signal.SIGTERM)
@@ -185,17 +161,24 @@ def stop_together(children: Sequence[ChildProcess], grace: float = GRACE_SECONDS
         for child in children:
             child.wait(max(0.0, deadline - time.monotonic()))
     finally:
-        # Also when a second Ctrl-C cuts the grace period short.
+        # Also if a second Ctrl-C interrupts the grace period.
         for child in children:
             child.signal_group(signal.SIGKILL)
         for child in children:
             child.wait(REAP_SECONDS)
-        with _family.lock:
-            _family.children = [child for child in _family.children if child not in children]
+        with _lock:
+            _children[:] = [child for child in _children if child not in children]
+
+
+@atexit.register
+def _stop_all() -> None:
+    with _lock:
+        children = list(_children)
+    stop_together(children)
 
 
 def log_tail(log_file: Path, lines: int = 20) -> str:
-    """The last ``lines`` lines of a log file, or a note that there is none."""
+    """Return the last ``lines`` lines of a log file, or a text instead of them."""
     try:
         text = log_file.read_text(errors="replace")
     except FileNotFoundError:
@@ -204,22 +187,16 @@ def log_tail(log_file: Path, lines: int = 20) -> str:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time that a process has used, user and system, in steps of 10 ms (Linux)."""
+    """Return the CPU time of a process, user and system, with a resolution of 10 ms (Linux)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process (Linux)."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 class ReservedPort:
-    """A free TCP port on 127.0.0.1 that nobody else can take until ``release``.
+    """A free TCP port on 127.0.0.1 that is reserved until ``release``.
 
-    The socket is bound but never listens: connections are refused until a server binds the same port, which
-    it can only with SO_REUSEPORT set and as the same user. So a server can be stopped and started on its
-    port at will.
+    The socket is bound but does not listen: connections are refused until a server binds the same port, which
+    requires SO_REUSEPORT and the same user. So a server can be stopped and started again on its port.
     """
 
     def __init__(self) -> None:
@@ -229,15 +206,15 @@ class ReservedPort:
         self.number: int = self._socket.getsockname()[1]
 
     def release(self) -> None:
-        """Give the port back. May be called again."""
+        """Release the port. Can be called again."""
         self._socket.close()
 
 
 @contextlib.contextmanager
 def run_directory(purpose: str, *, keep: bool = False) -> Iterator[Path]:
-    """A private temporary directory, removed at the end unless the block raised or ``keep`` is set.
+    """Yield a private temporary directory that is removed at the end, unless the block raises or ``keep`` is set.
 
-    When it stays, its path is printed to stderr.
+    If it is kept, its path is printed to stderr.
     """
     directory = Path(tempfile.mkdtemp(prefix=f"harvester-ccm-{purpose}-"))
     failed = True

@@ -72,7 +72,7 @@ def is_tainted(node: Json) -> bool:
 
 
 def lasting(node: Json) -> Json:
-    """Return what updates of a kubelet must not change."""
+    """Return the fields that updates of a kubelet must not change."""
     metadata = {key: node["metadata"].get(key) for key in ("uid", "labels", "annotations")}
     return {**metadata, "spec": node["spec"], "addresses": node["status"]["addresses"]}
 

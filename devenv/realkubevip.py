@@ -84,12 +84,6 @@ class Cluster:
         """Change an annotation of a Service."""
         await self.stage.change_service(name, {"metadata": {"annotations": {key: value}}})
 
-    async def delete(self, *names: str) -> None:
-        """Delete Services and return once they are deleted."""
-        for name in names:
-            await self.stage.delete_service(name)
-        await self.stage.gone(*names)
-
     async def announces(self, *names: str) -> set[str]:
         """Return the addresses of the Services once all are on the node and stay there. Raises TimeoutError."""
 
@@ -121,13 +115,6 @@ async def _steady(condition: Callable[[], bool], otherwise: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def many_at_once(cluster: Cluster) -> None:
-    """Ten Services at once"""
-    names = [f"many-{number}" for number in range(10)]
-    await cluster.create(*names)
-    await cluster.announces(*names)
-
-
 async def late_addresses(cluster: Cluster) -> None:
     """Six Services at once, whose addresses come while kube-vip waits for the first"""
     names = [f"late-{number}" for number in range(6)]
@@ -153,7 +140,9 @@ async def shared_address(cluster: Cluster) -> None:
     await cluster.create("primary")
     await cluster.create("after", port=82, annotations={PRIMARY_SERVICE: "default/primary"})
     addresses = await cluster.announces("before", "primary", "after")
-    await cluster.delete("before", "after", "primary")
+    for name in ("before", "after", "primary"):
+        await cluster.stage.delete_service(name)
+        await cluster.stage.gone(name)
     await cluster.withdraws(*addresses)
 
 
@@ -185,15 +174,6 @@ async def overwritten_address(cluster: Cluster) -> None:
     await cluster.withdraws(OTHER)
 
 
-async def deleted(cluster: Cluster) -> None:
-    """Five Services that are deleted"""
-    names = [f"deleted-{number}" for number in range(5)]
-    await cluster.create(*names)
-    addresses = await cluster.announces(*names)
-    await cluster.delete(*names)
-    await cluster.withdraws(*addresses)
-
-
 async def other_type(cluster: Cluster) -> None:
     """A Service that is no longer of type LoadBalancer: kube-vip keeps the address, and an Event reports it"""
     await cluster.create("internal")
@@ -205,8 +185,7 @@ async def other_type(cluster: Cluster) -> None:
 
 
 CASES: Final[tuple[Callable[[Cluster], Awaitable[None]], ...]] = (
-    many_at_once, late_addresses, late_endpoints, shared_address, switched_type, overwritten_address, deleted,
-    other_type,
+    late_addresses, late_endpoints, shared_address, switched_type, overwritten_address, other_type,
 )  # fmt: skip
 
 

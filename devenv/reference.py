@@ -85,7 +85,7 @@ def _flag_row(flag: Flag) -> str:
 
 
 class DescribedMetric(NamedTuple):
-    """What a scrape and the reference page show of a metric."""
+    """The fields of a metric on the reference page."""
 
     name: str
     type: str
@@ -146,7 +146,7 @@ def _rbac_row(title: str, permissions: list[Permission], settings: Settings) -> 
 
 
 def write_pages() -> None:
-    """Write all pages where they belong."""
+    """Write all pages."""
     pages = {"flags.md": flags_page(), "metrics.md": metrics_page(), "rbac.md": rbac_page()}
     for name, page in pages.items():
         (DIRECTORY / name).write_text(page, encoding="utf-8")

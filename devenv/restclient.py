@@ -1,40 +1,39 @@
-"""A small synchronous client of the Kubernetes REST API, for set-up and checks in tests and in the demo.
+"""A synchronous client of the Kubernetes REST API for tests and the demo, based on the official Python client.
 
-It can be used from any thread. It is no part of the product, whose own client is the thing under test.
+It can be used in any thread. Tests verify with it what the controller, which has its own client, has written. Models of
+the official client are not used: JSON documents contain all fields.
 """
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
-import ssl
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import urllib3
 import yaml
+from kubernetes import config
 
 from devenv.process import DevenvError
 
 Json = dict[str, Any]
-"""A Kubernetes object or list as it is on the wire."""
+"""A Kubernetes object or list in JSON."""
 
 REQUEST_SECONDS = 30.0
 CRD_SECONDS = 30.0
 _POLL_SECONDS = 0.05
-_CONFLICT_TRIES = 5
-RETRIES = urllib3.Retry(1, redirect=False, allowed_methods=["GET"], respect_retry_after_header=False)
-"""A GET that meets a connection which the server has closed since is sent again."""
+MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+"""Server-side apply; JSON is valid YAML."""
 
 
 class RefusedError(DevenvError):
-    """Raised when the server answered with an error status.
+    """Raised if the response has an error status.
 
-    ``status`` is the HTTP status, ``answer`` the Status object (empty when the body was none).
+    ``status`` is the HTTP status, ``answer`` the Status object (empty if the body has none).
     """
 
     def __init__(self, request: str, status: int, answer: Json) -> None:
@@ -44,58 +43,39 @@ class RefusedError(DevenvError):
 
 
 _NAMESPACE = "{namespace}"
-"""Where the namespace stands in the path of a kind's objects."""
+"""Placeholder for the namespace in the path of a kind's objects."""
 
 
 class RestClient:
-    """Requests as one identity to one API server."""
+    """Requests with the credentials of one kubeconfig."""
 
-    def __init__(self, url: str, context: ssl.SSLContext, *, token: str | None = None) -> None:
-        """``context`` carries the authority and, where it is the identity, the client certificate."""
-        self.url = url
-        self._pool = urllib3.PoolManager(ssl_context=context, timeout=REQUEST_SECONDS)
-        self.token = token
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    def __init__(self, kubeconfig: Path) -> None:
+        self._client: Any = config.new_client_from_config(str(kubeconfig), persist_config=False)
+        self.url = str(self._client.configuration.host)
         self._places: dict[tuple[str, str], str] = {}
 
-    @classmethod
-    def from_kubeconfig(cls, path: Path) -> Self:
-        """The identity of a kubeconfig written by ``devenv.kubeconfig`` (embedded data, one context)."""
-        document: Json = yaml.safe_load(path.read_text())
-        cluster: Json = document["clusters"][0]["cluster"]
-        user: Json = document["users"][0]["user"]
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        context = ssl.create_default_context(cadata=authority)
-        if "client-key-data" in user:
-            # The ssl module loads a client key from a file only.
-            with tempfile.NamedTemporaryFile(suffix=".pem") as pem:
-                pem.write(base64.b64decode(user["client-certificate-data"]))
-                pem.write(base64.b64decode(user["client-key-data"]))
-                pem.flush()
-                context.load_cert_chain(pem.name)
-        return cls(cluster["server"], context, token=user.get("token"))
+    def request(self, method: str, path: str, *, body: Json | None = None, patch: str = MERGE) -> Json:
+        """Send one request and return the decoded response, ``{"text": …}`` if it is not a JSON object.
 
-    def request(self, method: str, path: str, *, body: Json | None = None, accept: str = "application/json") -> Json:
-        """Send one request and return the decoded answer, ``{"text": …}`` if it is no JSON.
-
-        A PATCH is a JSON merge patch. Raises RefusedError on an error status, OSError when there is no
-        answer.
+        ``patch`` is the content type of a PATCH. Raises RefusedError on an error status, OSError without a response.
         """
-        headers = {**self._headers, "Accept": accept}
+        headers = {"Accept": "application/json"}
         if body is not None:
-            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        content = None if body is None else json.dumps(body)
+            headers["Content-Type"] = patch if method == "PATCH" else "application/json"
+        request = self._client.param_serialize(
+            method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
+        )
         try:
-            response = self._pool.request(method, self.url + path, body=content, headers=headers, retries=RETRIES)
+            response = self._client.call_api(*request, _request_timeout=REQUEST_SECONDS)
+            answer = _decoded(response.read())
         except urllib3.exceptions.HTTPError as error:
             raise ConnectionError(f"{method} {path}: {error}") from error
-        answer = _decoded(response.data)
         if response.status >= http.client.BAD_REQUEST:
             raise RefusedError(f"{method} {path}", response.status, answer)
         return answer
 
     def get_or_none(self, path: str) -> Json | None:
-        """The object at ``path``, or None when the server answers 404."""
+        """Return the object at ``path``, or None if the status is 404."""
         try:
             return self.request("GET", path)
         except RefusedError as refusal:
@@ -104,42 +84,23 @@ class RestClient:
             raise
 
     def apply(self, *objects: Json | Path) -> None:
-        """Create or replace objects, in order; a path is a file with YAML or JSON documents.
+        """Apply objects on the server, in order; a path is a file with YAML or JSON documents.
 
-        A CustomResourceDefinition is waited for until its resources can be used. Where a resource has a
-        status subresource, the status is left alone, as with every write to the main resource. Raises
-        RefusedError when the server refuses one, DevenvError when its kind is unknown or a CRD is not
-        established in time.
+        Returns once the resources of a CustomResourceDefinition can be used. Does not write the status of a resource
+        with a status subresource. Raises RefusedError if the server rejects one, DevenvError if its kind is unknown
+        or a CRD is not established in time.
         """
         for manifest in _manifests(objects):
-            self._create_or_replace(manifest)
+            name, namespace = manifest["metadata"]["name"], manifest["metadata"].get("namespace")
+            collection = self.collection_path(manifest["apiVersion"], manifest["kind"], namespace=namespace)
+            self.request("PATCH", f"{collection}/{name}?fieldManager=devenv&force=true", body=manifest, patch=APPLY)
             if manifest["kind"] == "CustomResourceDefinition":
                 self._await_crd(manifest)
 
-    def _create_or_replace(self, manifest: Json) -> None:
-        collection = self.collection_path(
-            manifest["apiVersion"], manifest["kind"], namespace=manifest["metadata"].get("namespace")
-        )
-        path = f"{collection}/{manifest['metadata']['name']}"
-        for attempt in range(_CONFLICT_TRIES):
-            present = self.get_or_none(path)
-            try:
-                if present is None:
-                    self.request("POST", collection, body=manifest)
-                else:
-                    version = {"resourceVersion": present["metadata"]["resourceVersion"]}
-                    replacement = manifest | {"metadata": manifest["metadata"] | version}
-                    self.request("PUT", path, body=replacement)
-            except RefusedError as refusal:
-                if refusal.status != http.client.CONFLICT or attempt == _CONFLICT_TRIES - 1:
-                    raise
-            else:
-                return
-
     def collection_path(self, api_version: str, kind: str, *, namespace: str | None = None) -> str:
-        """The path of a kind's objects, found by discovery once; ``default`` is used where a namespace is needed.
+        """Return the path of a kind's objects, by discovery; the namespace is ``default`` if none is given.
 
-        Raises DevenvError when the server does not know the kind.
+        Raises DevenvError if the server does not have the kind.
         """
         place = self._places.get((api_version, kind)) or self._discover(api_version, kind, namespace=_NAMESPACE)
         if place is None:
@@ -164,7 +125,7 @@ class RestClient:
             conditions = self.request("GET", path).get("status", {}).get("conditions") or ()
             if not any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
                 return False
-            # Discovery and the resource itself follow the condition, each a little later.
+            # Discovery and the resource itself follow the condition, each after a delay.
             return all(
                 self._discover(version, names["kind"], namespace="default") is not None
                 and self.get_or_none(f"/apis/{version}/{names['plural']}?limit=1") is not None

@@ -1,4 +1,4 @@
-"""The command lines of the servers of a control plane. Pure, but for the small files that flags point at."""
+"""The command lines of the servers of a control plane, and the files that they name."""
 
 from __future__ import annotations
 
@@ -22,27 +22,7 @@ _CONTROLLERS = (
     "serviceaccount-controller",
     "serviceaccount-token-controller",
 )
-"""What tests need. Without a kubelet the node controllers would mark every Node as lost."""
-
-_UNCACHED = {
-    "": "endpoints limitranges persistentvolumeclaims persistentvolumes pods podtemplates replicationcontrollers"
-    " resourcequotas secrets",
-    ".admissionregistration.k8s.io": "validatingadmissionpolicies validatingadmissionpolicybindings",
-    ".apps": "controllerrevisions daemonsets deployments replicasets statefulsets",
-    ".autoscaling": "horizontalpodautoscalers",
-    ".batch": "cronjobs jobs",
-    ".certificates.k8s.io": "certificatesigningrequests",
-    ".flowcontrol.apiserver.k8s.io": "flowschemas prioritylevelconfigurations",
-    ".networking.k8s.io": "ingressclasses ingresses ipaddresses networkpolicies servicecidrs",
-    ".node.k8s.io": "runtimeclasses",
-    ".policy": "poddisruptionbudgets",
-    ".resource.k8s.io": "deviceclasses resourceclaims resourceclaimtemplates resourceslices",
-    ".scheduling.k8s.io": "priorityclasses",
-    ".storage.k8s.io": "csidrivers csinodes csistoragecapacities storageclasses volumeattachments"
-    " volumeattributesclasses",
-}
-"""Resources by group that neither the program nor an emulator follows: a server that keeps a copy of each is busy with
-that at rest, half as much again."""
+"""Required by tests. Without kubelets, the node controllers would set every Node to Unknown."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +33,15 @@ class Identities:
     serving: KeyPair
     admin: KeyPair
     admin_token: str
-    """Of the same user as the certificate, which a server verifies again for every request."""
+    """Of the same user as the certificate."""
     controllers: KeyPair
     token_key: Path
     token_file: Path
-    """Where kube-apiserver finds the token."""
+    """File of the token for kube-apiserver."""
 
     @classmethod
     def create(cls, name: str, directory: Path) -> Self:
-        """Make all of them new, as files in ``directory``."""
+        """Create all of them as files in ``directory``."""
         authority = Authority(f"{name} development authority", directory)
         token, token_file = secrets.token_hex(16), directory / "tokens.csv"
         token_file.touch(mode=0o600)
@@ -96,8 +76,7 @@ def etcd_flags(data: Path, *, port: int, peer_port: int) -> list[str]:
 
 
 def apiserver_flags(identities: Identities, *, port: int, etcd_port: int) -> list[str]:
-    """Flags of a kube-apiserver on loopback: RBAC, no anonymous requests, tokens signed by our own key."""
-    uncached = [f"{name}{group}#0" for group, names in _UNCACHED.items() for name in names.split()]
+    """Flags of a kube-apiserver on loopback: RBAC, no anonymous requests, tokens signed by the own key."""
     return [
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
@@ -115,15 +94,14 @@ def apiserver_flags(identities: Identities, *, port: int, etcd_port: int) -> lis
         f"--service-account-key-file={identities.token_key}",
         f"--service-account-signing-key-file={identities.token_key}",
         f"--service-cluster-ip-range={SERVICE_NETWORK}",
-        # Endpoints on loopback addresses are refused, and nothing in here uses the kubernetes Service.
+        # Endpoints on loopback addresses are rejected, and the kubernetes Service is not used.
         "--endpoint-reconciler-type=none",
-        f"--watch-cache-sizes={','.join(uncached)}",
         "--profiling=false",
     ]
 
 
 def audit_flags(directory: Path, audit_log: Path) -> list[str]:
-    """Flags that make kube-apiserver log who did what to which object: one JSON event per answer."""
+    """Flags of an audit log: one JSON event per response."""
     policy = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -136,7 +114,7 @@ def audit_flags(directory: Path, audit_log: Path) -> list[str]:
 
 
 def controller_manager_flags(identities: Identities, kubeconfig: Path) -> list[str]:
-    """Flags of a kube-controller-manager with only the controllers that make tests behave like a cluster."""
+    """Flags of a kube-controller-manager with only the controllers that tests need."""
     return [
         f"--kubeconfig={kubeconfig}",
         f"--controllers={','.join(_CONTROLLERS)}",

@@ -1,9 +1,8 @@
-"""Copies of an API server's objects as plain JSON documents, kept by list and watch.
+"""Copies of an API server's objects as JSON documents, updated by list and watch.
 
-For the emulators: they rewrite whole objects and must not lose a field, so they work on documents rather than on typed
-views. Every event reaches every
-subscriber in the server's order. A lost watch is taken up again with a new list; what changed meanwhile is delivered as
-the difference.
+The emulators write whole objects and must not lose a field, so they use documents instead of typed views. Every
+subscriber gets every event in the order of the server. After an interrupted watch, the objects are listed again, and
+the difference is delivered.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.meta import Resource, decoder
 
 Document: TypeAlias = dict[str, Any]
-"""A JSON object of an API server; its shape is the server's matter."""
+"""A JSON object of an API server."""
 
 Subscriber = Callable[[Document | None, Document | None], None]
-"""Called with (before, after): before is None for a new object, after is None for one that is gone."""
+"""Called with (before, after): before is None for a new object, after is None for a deleted one."""
 
 SILENCE: Final = 150.0
-"""Seconds without a line after which a watch is given up; servers send a bookmark about every minute."""
+"""Timeout of a watch without a line, in seconds; servers send a bookmark about every minute."""
 WATCH_SECONDS: Final = 600
-"""After which a server ends a watch."""
+"""Timeout of a watch at the server."""
 RETRY_SECONDS: Final = 0.2
 
 log = structlog.get_logger(__name__)
@@ -47,17 +46,23 @@ def key_of(document: Document) -> str:
 
 
 def annotations_of(document: Document) -> dict[str, str]:
-    """Return the annotations; empty when there are none. Not to be changed."""
+    """Return the annotations, which must not be changed; empty if the object has none."""
     return document["metadata"].get("annotations") or {}
 
 
 def labels_of(document: Document) -> dict[str, str]:
-    """Return the labels; empty when there are none. Not to be changed."""
+    """Return the labels, which must not be changed; empty if the object has none."""
     return document["metadata"].get("labels") or {}
 
 
+def addresses_in(service: Document) -> tuple[str, ...]:
+    """Return the addresses in the status of a Service."""
+    ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress") or ()
+    return tuple(entry["ip"] for entry in ingress if entry.get("ip"))
+
+
 class Mirror:
-    """A live copy of one collection. Documents in it belong to the copy: copy before changing."""
+    """A live copy of one collection. Copy its documents before changing them."""
 
     def __init__(self, client: ApiClient, resource: Resource[Document], *, namespace: str | None = None) -> None:
         """``namespace`` None means all namespaces."""
@@ -79,23 +84,17 @@ class Mirror:
         return [o for o in found if namespace is None or o["metadata"].get("namespace") == namespace]
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Have every change delivered to ``subscriber``, which must neither block nor raise."""
+        """Deliver every change to ``subscriber``, which must neither block nor raise."""
         self._subscribers.append(subscriber)
 
     def note(self, document: Document) -> None:
-        """Take the answer to an own write into the copy, unless the watch is already further. Subscribers see it."""
+        """Store the response to an own write, unless the watch has a newer version. Subscribers get it."""
         if _version(document) > self._seen:
             self._put(document)
 
     async def wait_synced(self) -> None:
-        """Return when the first list is in."""
+        """Return after the first list."""
         await self._synced.wait()
-
-    def forget(self) -> None:
-        """Know nothing any more, as a process that starts anew; subscribers are not told. Not while ``run`` runs."""
-        self._objects.clear()
-        self._synced.clear()
-        self._seen = 0
 
     async def run(self) -> None:
         """Follow the collection until cancelled."""
@@ -123,16 +122,11 @@ class Mirror:
                     self._put(event.object)
 
     def _replace_all(self, items: Sequence[Document], version: str) -> None:
-        """Take in a list: of a server that was restored from a backup, what is newer than it says is of a lost past."""
-        listed = int(version or 0)
-        rewound, self._seen = listed < self._seen, listed
-        names = {key_of(item) for item in items}
+        """Replace the copy by a list."""
+        self._seen = max(self._seen, int(version or 0))
         for item in items:
-            before = self._objects.get(key_of(item))
-            if before is not None and before != item and (rewound or _version(before) <= listed):
-                self._store(item)
-            else:
-                self._put(item)
+            self._put(item)
+        names = {key_of(item) for item in items}
         for key in [key for key in self._objects if key not in names]:
             self._remove(key)
 

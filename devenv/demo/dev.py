@@ -20,12 +20,24 @@ from typing import Final, NoReturn
 from devenv.binaries import require
 from devenv.ccm import DEFAULT_FLAGS
 from devenv.demo.faults import FAULTS, Faults
-from devenv.demo.play import DHCP_RANGE, NODES, POOL, PORT, SECONDS, Guest, Play, Text, open_stage
-from devenv.demo.requests import ask
+from devenv.demo.play import (
+    DHCP_RANGE,
+    NETWORKS,
+    NODES,
+    POOL,
+    PORT,
+    SECONDS,
+    Play,
+    Text,
+    initialized,
+    listen,
+    open_stage,
+)
 from devenv.guestnodes import GuestNodes, name_of
+from devenv.harvester.records import is_ready
 from devenv.kubeconfig import merge_kubeconfigs
 from devenv.process import ReservedPort
-from devenv.stage import VM_NAMESPACE, Scene
+from devenv.stage import VM_NAMESPACE, Scene, until
 from harvester_ccm.names import (
     HEALTH_CHECK_FAILURE_THRESHOLD,
     HEALTH_CHECK_PERIOD,
@@ -63,20 +75,26 @@ async def keep(text: Text, scene: Scene, directory: Path, fault: str | None) -> 
     port = ReservedPort()
     port.release()
     flags = {"secure-port": str(port.number)}
-    async with open_stage(scene, directory) as stage, GuestNodes(stage.guest, stage.host) as backends:
+    async with (
+        open_stage(scene, directory) as stage,
+        GuestNodes(stage.guest, stage.host, networks=NETWORKS) as nodes,
+    ):
         text.headline("Starting harvester-ccm, three nodes and two Services")
-        play = Play(text, stage, Guest(stage, backends), stage.run(flags=flags))
+        play = Play(text, stage, nodes, stage.run(flags=flags))
         await stage.logged(play.run, "became leader")
-        await asyncio.gather(*map(play.guest.join, NODES))
-        await play.guest.initialized()
+        await asyncio.gather(*map(nodes.join, NODES))
+        await initialized(stage)
         await stage.create_service(WEB, ports=[{"name": "http", "port": PORT}])
         await stage.create_service(PORTAL, ports=[{"name": "http", "port": PORTAL_PORT}], annotations=CHECK)
-        await play.guest.answer()
-        web, portal = await stage.served(WEB, PORTAL, within=SECONDS)
-        # Until its backends have passed their checks, connections to a VM load balancer are not answered.
-        await ask("TCP", portal.addresses[0], PORTAL_PORT)
+        await listen(stage, nodes)
+        web, _ = await stage.served(WEB, PORTAL, within=SECONDS)
+
+        async def checked() -> bool:
+            return all(map(is_ready, stage.harvester.balancers.all()))
+
+        await until(checked, within=SECONDS, what="healthy backends of the VM load balancer")
         text.headline("Ready for manual work")
-        text.show(_help(play, port.number, web.addresses[0], portal.addresses[0]))
+        text.show(_help(play, port.number, web.addresses[0]))
         faults, words = Faults(play), [fault] if fault else []
         while True:
             for word in words:
@@ -87,7 +105,7 @@ async def keep(text: Text, scene: Scene, directory: Path, fault: str | None) -> 
                 play.run = stage.run(flags=flags)
                 _write_pid(play)
                 text.headline(f"harvester-ccm exited with code {code} and was restarted; log: {play.run.log_file}")
-            await play.guest.answer()
+            await listen(stage, nodes)
             await asyncio.sleep(POLL_SECONDS)
             words = _typed()
 
@@ -117,7 +135,7 @@ def _typed() -> list[str]:
         return []
 
 
-def _help(play: Play, port: int, web: str, portal: str) -> str:
+def _help(play: Play, port: int, web: str) -> str:
     scene, directory = play.stage.scene, play.stage.directory
     meanings = {**{name: fault.meaning for name, fault in FAULTS.items()}, FIX: "end the fault"}
     faults = "\n".join(f"  {name:15}{meaning}" for name, meaning in meanings.items())
@@ -129,12 +147,12 @@ In another terminal, first:
 In that shell, kubectl and harvester-ccm use these clusters. For example:
 
   harvester-ccm status
-  harvester-ccm explain svc/{WEB}
+  harvester-ccm explain svc/{WEB}       # kube-vip announces it
+  harvester-ccm explain svc/{PORTAL}    # a VM load balancer: Harvester announces it
   harvester-ccm explain node/{name_of(1)}
   kubectl get nodes,services
   kubectl --context={HARVESTER} get loadbalancers,ippools,virtualmachines
-  curl http://{web}:{PORT}/       # {WEB}: kube-vip announces it
-  curl http://{portal}:{PORTAL_PORT}/        # {PORTAL}: Harvester balances over the nodes
+  curl http://{web}:{PORT}/
   curl -sk -H "Authorization: Bearer $TOKEN" https://127.0.0.1:{port}/metrics | grep ^harvester_ccm
   kubectl create service loadbalancer mine --tcp={PORT}
   kubectl events --for service/mine
@@ -182,7 +200,7 @@ def _write_env(scene: Scene, directory: Path) -> Path:
     )
     command.chmod(0o700)
     files = {GUEST: scene.guest.admin_kubeconfig, HARVESTER: scene.harvester.admin_kubeconfig}
-    exports = {"KUBECONFIG": merge_kubeconfigs(directory / "kubeconfig", files), "TOKEN": scene.guest.admin.token}
+    exports = {"KUBECONFIG": merge_kubeconfigs(directory / "kubeconfig", files), "TOKEN": scene.guest.admin_token}
     env = directory / "env"
     env.touch(0o600)
     lines = [f"export {name}={shlex.quote(str(value))}" for name, value in exports.items()]

@@ -1,4 +1,4 @@
-"""What the demo and ``make dev`` share: the IP pool, the nodes of the guest cluster, and output as text."""
+"""Shared by the demo and ``make dev``: the IP pool, the nodes of the guest cluster, and output as text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from devenv.ccm import CcmProcess
-from devenv.guestnodes import GuestNodes, address_of, name_of
-from devenv.harvester.machines import Machine
+from devenv.guestnodes import GuestNodes
 from devenv.harvester.queue import FAST
-from devenv.kubelets import Kubelet, Kubelets
 from devenv.kubevip import KubeVipOptions
 from devenv.process import DevenvError
 from devenv.stage import Scene, Stage, until
@@ -26,7 +24,8 @@ DHCP_RANGE: Final = ("127.78.0.10", "127.78.0.99")
 PORT: Final = 18080
 """Of Services that respond to HTTP requests."""
 NODES: Final = (1, 2, 3)
-"""Numbers of the nodes."""
+NETWORKS: Final = ("default/vlan1",)
+"""Numbers of the nodes, and networks of their VMs."""
 SECONDS: Final = 60.0
 """Timeout of each wait."""
 
@@ -54,42 +53,20 @@ async def open_stage(scene: Scene, directory: Path) -> AsyncIterator[Stage]:
         yield stage
 
 
-class Guest:
-    """The nodes of the guest cluster: VMs, kubelets, and servers on the node ports."""
+async def initialized(stage: Stage) -> None:
+    """Return once no Node has the taint of new Nodes. Raises TimeoutError."""
 
-    def __init__(self, stage: Stage, backends: GuestNodes) -> None:
-        self._stage = stage
-        self._kubelets = Kubelets(stage.guest)
-        self._backends = backends
+    async def untainted() -> bool:
+        nodes = (await stage.nodes()).values()
+        return not any(taint.key == UNINITIALIZED_TAINT for node in nodes for taint in node.spec.taints)
 
-    async def join(self, number: int, *, agent: bool = True) -> None:
-        """Start a VM and register its Node. Without an ``agent`` in the VM its address is unknown."""
-        machine = _machine_of(number)
-        await self._backends.machines.create(machine, *([address_of(number)] if agent else []))
-        await self._kubelets.register(Kubelet(machine.name, system_uuid=machine.system_uuid))
-
-    async def leave(self, number: int) -> None:
-        """Delete a Node and its VM. Raises NotFound."""
-        await self._kubelets.remove(name_of(number))
-        await self._backends.machines.delete(_machine_of(number))
-
-    async def initialized(self) -> None:
-        """Return once no Node has the taint. Raises TimeoutError."""
-
-        async def untainted() -> bool:
-            nodes = (await self._stage.nodes()).values()
-            return not any(taint.key == UNINITIALIZED_TAINT for node in nodes for taint in node.spec.taints)
-
-        await until(untainted, within=SECONDS, what="nodes without the taint")
-
-    async def answer(self) -> None:
-        """Respond on the node ports of all current Services, as kube-proxy does."""
-        for service in await self._stage.services(None):
-            await self._backends.listen(service, *NODES)
+    await until(untainted, within=SECONDS, what="initialized Nodes")
 
 
-def _machine_of(number: int) -> Machine:
-    return Machine(name_of(number), zone=f"rack-{number}", region="home")
+async def listen(stage: Stage, nodes: GuestNodes) -> None:
+    """Listen on the node ports of all current Services."""
+    for service in await stage.services(None):
+        await nodes.listen(service)
 
 
 class Text:
@@ -110,10 +87,10 @@ class Text:
 
 @dataclass
 class Play:
-    """What ``make dev`` keeps running."""
+    """The running environment of ``make dev``."""
 
     text: Text
     stage: Stage
-    guest: Guest
+    guest: GuestNodes
     run: CcmProcess
     """The controller."""

@@ -9,27 +9,15 @@ from __future__ import annotations
 import io
 import re
 from html import escape
-from itertools import accumulate
 from typing import Final
 
 from rich.console import Console, RenderableType
-from rich.terminal_theme import TerminalTheme
 
+FRAME_SECONDS: Final = 1.5
+"""Time between two frames."""
 SIZE: Final = (100, 28)
 """Columns and lines of the terminal."""
-BACKGROUND, BORDER = "#11151c", "#8a94a4"
-THEME: Final = TerminalTheme(
-    (17, 21, 28),
-    (208, 214, 222),
-    [
-        (40, 46, 56), (224, 108, 117), (80, 200, 120), (229, 192, 94),
-        (97, 160, 239), (198, 120, 221), (86, 182, 194), (208, 214, 222),
-    ],
-    [
-        (138, 148, 164), (240, 130, 138), (110, 220, 145), (240, 208, 120),
-        (130, 180, 245), (215, 150, 235), (110, 200, 212), (255, 255, 255),
-    ],
-)  # fmt: skip
+BACKGROUND, BORDER = "#292929", "#8a94a4"
 FONTS: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
 MARGIN: Final = 12
 """Around the text, in units of the picture."""
@@ -44,19 +32,18 @@ class Recording:
 
     def __init__(self) -> None:
         self._bodies: list[str] = []
-        self._seconds: list[float] = []
         self._classes: dict[str, str] = {}
         """Style rules and the names of their classes, shared by all frames."""
         self._width = self._height = 0.0
 
-    def add(self, picture: RenderableType, seconds: float) -> None:
-        """Add a frame that is shown for this time."""
+    def add(self, picture: RenderableType) -> None:
+        """Add a frame."""
         console = Console(
             file=io.StringIO(), record=True, width=SIZE[0], height=SIZE[1], force_terminal=True,
             color_system="truecolor", legacy_windows=False, _environ={},
         )  # fmt: skip
         console.print(picture, end="")
-        exported = console.export_svg(theme=THEME, code_format=_FORMAT, unique_id=f"f{len(self._bodies)}", title="")
+        exported = console.export_svg(code_format=_FORMAT, unique_id=f"f{len(self._bodies)}", title="")
         styles, backgrounds, matrix, width, height = exported.split("\0")
         body = _SURPLUS.sub("", backgrounds + matrix).replace("&#160;", " ")
         for own, rule in _RULE.findall(styles):
@@ -64,21 +51,15 @@ class Recording:
             body = body.replace(f'class="{own}"', f'class="{shared}"')
         self._width, self._height = float(width) + 2 * MARGIN, float(height) + 2 * MARGIN
         self._bodies.append(body)
-        self._seconds.append(seconds)
 
     def svg(self, title: str) -> str:
         """Return the animation. ``title`` is its alternative text."""
-        width, height, total = self._width, self._height, sum(self._seconds)
+        width, height, number = self._width, self._height, len(self._bodies)
         strip = "\n".join(
             f'<g transform="translate({MARGIN} {index * height + MARGIN:g})">{body}</g>'
             for index, body in enumerate(self._bodies)
         )
         styles = "\n".join(f".{name} {{ {rule} }}" for rule, name in self._classes.items())
-        starts = accumulate(self._seconds[:-1], initial=0.0)
-        stops = " ".join(
-            f"{100 * start / total:.2f}% {{ transform: translateY({-index * height:g}px); }}"
-            for index, start in enumerate(starts)
-        )
         return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" xml:space="preserve"
  role="img" aria-label="{escape(title)}">
@@ -86,11 +67,11 @@ class Recording:
 <style>
 text {{ font: 20px {FONTS}; white-space: pre; }}
 {styles}
-.strip {{ transform: translateY({-(len(self._bodies) - 1) * height:g}px); }}
+.strip {{ transform: translateY({-(number - 1) * height:g}px); }}
 @media (prefers-reduced-motion: no-preference) {{
-.strip {{ animation: play {total:g}s step-end infinite; }}
+.strip {{ animation: play {number * FRAME_SECONDS:g}s steps({number}) infinite; }}
 }}
-@keyframes play {{ {stops} }}
+@keyframes play {{ from {{ transform: none; }} to {{ transform: translateY({-number * height:g}px); }} }}
 </style>
 <rect x="0.5" y="0.5" width="{width - 1:g}" height="{height - 1:g}" rx="10" fill="{BACKGROUND}" stroke="{BORDER}"/>
 <svg width="{width:g}" height="{height:g}"><g class="strip">

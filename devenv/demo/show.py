@@ -1,7 +1,7 @@
 """The demo: both clusters side by side while Services get addresses, wait, and keep them when the leader is killed.
 
 An act causes something, waits until it is observed, and pauses for the reader. The output is a terminal, a recording,
-in which a pause is one frame, or text without pauses and without the picture of the clusters.
+or text without pauses and without the picture of the clusters.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -25,13 +25,12 @@ from devenv.announcement import DHCP_ADDRESS
 from devenv.background import Background, Job
 from devenv.ccm import DEFAULT_FLAGS, CcmProcess
 from devenv.demo.play import PORT, Text, expect, open_stage
-from devenv.demo.recording import SIZE, Recording
+from devenv.demo.recording import FRAME_SECONDS, SIZE, Recording
 from devenv.demo.requests import ask, ask_once
-from devenv.eyes import addresses_in
 from devenv.harvester.records import LOAD_BALANCERS, POOLS, SERVICES
 from devenv.stage import Scene, Stage
-from devenv.watch import Document, Mirror, labels_of
-from harvester_ccm.names import IPAM, LB_SERVICE_NAME, LOAD_BALANCER_READY, Reason
+from devenv.watch import Document, Mirror, addresses_in
+from harvester_ccm.names import IPAM, LOAD_BALANCER_READY, Reason
 
 TITLE: Final = "harvester-ccm: Services get addresses, the leader is killed, and everything is deleted"
 SMALLEST: Final = (80, 24)
@@ -42,8 +41,6 @@ READING: Final = 3.0
 SECONDS: Final = 120.0
 """Timeout of each wait."""
 POLL_SECONDS: Final = 0.02
-FRAME_SECONDS: Final = 0.3
-"""Duration of a frame in a recording that was taken while something happened."""
 FIRST: Final = {"web": "", "shop": "", "dns": "", "wiki": "dhcp"}
 """Services of the first act, with their IPAM; empty for an IP pool."""
 TYPO, WRONG, RIGHT = "store", "dchp", "dhcp"
@@ -55,7 +52,7 @@ GO_SECONDS: Final = 103
 """The Go provider's recorded time for this number; docs/contributing/benchmarks.md has its source."""
 BAR: Final = 50
 WARM_UP: Final = 50
-"""Answered requests before the leader is killed."""
+"""Requests before the leader is killed."""
 REQUEST_SECONDS: Final = 30.0
 
 
@@ -79,7 +76,7 @@ async def perform(scene: Scene, directory: Path, recording: Path | None) -> None
 
 async def play(show: Show) -> list[str]:
     """Show all acts and return the measured times, one sentence each."""
-    await show.open()
+    await show.background.start([mirror.wait_synced for mirror in show.mirrors], within=SECONDS)
     try:
         for act in (serve, mistake, crowd, crash, leave):
             await act(show)
@@ -87,7 +84,7 @@ async def play(show: Show) -> list[str]:
         show.foot("Measured in this run", *(Line.assemble(("● ", "green"), line) for line in show.summary))
         await show.pause(2 * READING)
     finally:
-        await show.close()
+        await show.background.stop()
     return show.summary
 
 
@@ -113,26 +110,19 @@ class Show:
         """Seconds from the creation of each Service, by name, to its first address."""
         self._title = self._caption = self._foot_title = ""
         self._foot: Sequence[Line | str] = ()
-        refresh: list[Job] = [self._refresh] if isinstance(output, Live) else []
-        self._background = Background("show", [*(mirror.run for mirror in self._mirrors), *refresh])
-        self.close = self._background.stop
-
-    @property
-    def _mirrors(self) -> tuple[Mirror, ...]:
-        return (self.services, self.balancers, self.pools)
-
-    async def open(self) -> None:
-        """Start the watches and the refresh of the picture."""
-        await self._background.start([mirror.wait_synced for mirror in self._mirrors], within=SECONDS)
+        self.mirrors = (self.services, self.balancers, self.pools)
+        refresh: list[Job] = [] if isinstance(output, Text) else [self._refresh]
+        self.background = Background("show", [*(mirror.run for mirror in self.mirrors), *refresh])
+        """The watches and the refresh of the picture."""
 
     @property
     def now(self) -> float:
         """Seconds since the start."""
         return self._loop.time() - self._began
 
-    def begin(self, title: str, caption: str, legend: str = "") -> None:
-        """Begin an act. ``legend`` explains the picture."""
-        self._title, self._caption, self._foot_title, self._foot = title, f"{caption}\n{legend}".rstrip(), "", ()
+    def begin(self, title: str, caption: str) -> None:
+        """Begin an act."""
+        self._title, self._caption, self._foot_title, self._foot = title, caption, "", ()
         if isinstance(self._output, Text):
             self._output.headline(title)
             self._output.show(caption)
@@ -145,23 +135,14 @@ class Show:
 
     async def pause(self, seconds: float) -> None:
         """Leave time to read."""
-        if isinstance(self._output, Recording):
-            self._output.add(self.picture(SIZE), seconds)
-        elif isinstance(self._output, Live):
+        if not isinstance(self._output, Text):
             await asyncio.sleep(seconds)
 
-    async def until(self, condition: Callable[[], object], what: str, *, frames: float = 0.0) -> None:
-        """Return once the condition holds. Raises TimeoutError that names ``what``.
-
-        A recording gets frames meanwhile, the first two after ``frames`` seconds, later ones less often; none if 0.
-        """
-        due, end = self.now, self.now + SECONDS
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        """Return once the condition holds. Raises UnexpectedError that names ``what``."""
+        end = self.now + SECONDS
         while not condition():
-            if self.now > end:
-                raise TimeoutError(f"not within {SECONDS:g} s: {what}")
-            if frames and isinstance(self._output, Recording) and self.now >= due:
-                self._output.add(self.picture(SIZE), FRAME_SECONDS)
-                due, frames = self.now + frames, 1.5 * frames
+            expect(self.now < end, f"not within {SECONDS:g} s: {what}")
             await asyncio.sleep(POLL_SECONDS)
 
     async def create(self, name: str, annotations: Mapping[str, str] | None = None) -> None:
@@ -174,8 +155,8 @@ class Show:
         return next(iter(addresses_in(self.services.get(f"default/{name}") or {})), "")
 
     def load_balancers(self) -> list[Document]:
-        """Return the Services of type LoadBalancer, newest first."""
-        return [one for one in reversed(self.services.all()) if one["spec"].get("type") == "LoadBalancer"]
+        """Return the Services of type LoadBalancer."""
+        return [one for one in self.services.all() if one["spec"].get("type") == "LoadBalancer"]
 
     def allocated(self) -> int:
         """Return the number of allocated addresses in all pools."""
@@ -187,25 +168,28 @@ class Show:
             self.seconds.setdefault(name, self.now - self.created.get(name, self.now))
 
     async def _refresh(self) -> None:
-        assert isinstance(self._output, Live)
         while True:
             began = self._loop.time()
-            console = self._output.console
-            self._output.update(self.picture((console.width, console.height)), refresh=True)
-            # Drawing must not slow down the controllers.
-            await asyncio.sleep(max(0.1, 5 * (self._loop.time() - began)))
+            if isinstance(self._output, Live):
+                size = self._output.console.size
+                self._output.update(self.picture((size.width, size.height)), refresh=True)
+                # Drawing must not slow down the controllers.
+                await asyncio.sleep(max(0.1, 5 * (self._loop.time() - began)))
+            elif isinstance(self._output, Recording):
+                self._output.add(self.picture(SIZE))
+                await asyncio.sleep(max(0.0, began + FRAME_SECONDS - self._loop.time()))
 
     def picture(self, size: tuple[int, int]) -> RenderableType:
         """Return the current picture for a terminal of these columns and lines."""
-        services, balancers = self.load_balancers(), list(reversed(self.balancers.all()))
+        services, balancers = self.load_balancers(), self.balancers.all()
         ready = sum(bool(addresses_in(one)) for one in services)
-        columns = (size[0] // 2 - 4) // 2 * 2
-        guest = _column(services, lambda one: one["metadata"]["name"], self._service_row, columns)
-        harvester = _column(balancers, lambda one: labels_of(one).get(LB_SERVICE_NAME, ""), _balancer_row, columns)
+        dots = (size[0] // 2 - 4) // 2
+        guest = _column(services, self._service_row, dots)
+        harvester = _column(balancers, _balancer_row, dots)
         body = Layout()
         body.split_row(
-            Layout(_panel(f"Guest: {ready} of {len(services)} Services have an address", *guest)),
-            Layout(_panel(f"Harvester: {len(balancers)} LBs, {self.allocated()} addresses", *harvester)),
+            Layout(_panel(f"Guest: {ready} of {len(services)} Services have an address", guest)),
+            Layout(_panel(f"Harvester: {len(balancers)} LBs, {self.allocated()} addresses", harvester)),
         )
         screen = Layout()
         title = f"{self._title} [bright_black]{self.now:.1f} s"
@@ -240,24 +224,20 @@ def _panel(title: str, *lines: RenderableType, style: str = "bright_black") -> P
 
 
 def _column(
-    documents: Sequence[Document],
-    service_of: Callable[[Document], str],
-    row: Callable[[Document], Sequence[RenderableType]],
-    columns: int,
-) -> Iterator[RenderableType]:
-    """Yield the crowd as dots, and below it the others, one row each."""
-    dots = [_dot(one) for one in documents if service_of(one).startswith(CROWD)]
-    for first in range(0, len(dots), columns // 2):
-        line = Line()
-        # Dots of one color are one piece, which keeps the recording small.
-        for (dot, color), alike in groupby(dots[first : first + columns // 2]):
-            line.append(f"{dot} " * len(list(alike)), color)
-        yield line
-    table = Table.grid(padding=(0, 1))
-    for one in documents:
-        if not service_of(one).startswith(CROWD):
+    documents: Sequence[Document], row: Callable[[Document], Sequence[RenderableType]], dots: int
+) -> RenderableType:
+    """Return the crowd as dots, and below it the others, newest first, one row each."""
+    crowd = [one for one in documents if CROWD in one["metadata"]["name"]]
+    lines, table = Line(), Table.grid(padding=(0, 1))
+    # Dots of one color are one piece, which keeps the recording small.
+    for first in range(0, len(crowd), dots):
+        for (dot, color), alike in groupby(map(_dot, crowd[first : first + dots])):
+            lines.append(f"{dot} " * len(list(alike)), color)
+        lines.append("\n")
+    for one in reversed(documents):
+        if one not in crowd:
             table.add_row(*row(one))
-    yield table
+    return Group(lines, table)
 
 
 def _dot(document: Document) -> tuple[str, str]:
@@ -300,17 +280,17 @@ async def serve(show: Show) -> None:
     """Create Services, wait for their addresses, and send a request to each."""
     show.begin(
         "Services get their addresses",
-        "Three Services with an address from an IP pool of Harvester, one by DHCP.",
+        "Three Services with an address from an IP pool of Harvester, one by DHCP.\n"
         "○ created   ◐ waits, with the reason   ● has its address, after this time",
     )
     await show.pause(READING)
     for name, ipam in FIRST.items():
         await show.create(name, {IPAM: ipam} if ipam else None)
-    await show.until(lambda: all(map(show.address, FIRST)), "addresses", frames=0.1)
+    await show.until(lambda: all(map(show.address, FIRST)), "addresses")
     answers = []
     for name in FIRST:
         address = show.address(name)
-        answer = await ask("TCP", address, PORT)
+        answer = await ask(address, PORT)
         expect(answer == f"default/{name}", f"{address} responded {answer!r}")
         answers.append(command(f"curl http://{address}:{PORT}/", f"    {answer}"))
     show.foot("Requests to the addresses", *answers)
@@ -359,7 +339,7 @@ async def crowd(show: Show) -> None:
     """Create many Services at once and measure the time."""
     show.begin(
         f"{CROWD_SIZE} Services at once",
-        "Harvester and kube-vip are emulated in this process: make bench measures without them.",
+        "Harvester and kube-vip are emulated in this process: make bench measures without them.\n"
         "Each dot is a Service on the left, its load balancer on the right.",
     )
     names = [f"{CROWD}{number:03}" for number in range(CROWD_SIZE)]
@@ -369,7 +349,7 @@ async def crowd(show: Show) -> None:
         show.foot("Stopwatch", *_bars(show.now - began), changing=True)
         return all(name in show.seconds for name in names)
 
-    await asyncio.gather(*map(show.create, names), show.until(all_ready, f"{CROWD_SIZE} addresses", frames=1.0))
+    await asyncio.gather(*map(show.create, names), show.until(all_ready, f"{CROWD_SIZE} addresses"))
     # Each has the time of its own watch event.
     seconds = max(show.seconds[name] + show.created[name] for name in names) - began
     show.foot("Stopwatch", *_bars(seconds))
@@ -379,11 +359,10 @@ async def crowd(show: Show) -> None:
 
 def _bars(seconds: float) -> list[Line]:
     """Return the time next to that of the Go provider."""
-    length = max(round(BAR * seconds / GO_SECONDS), 1)
+    bars = (("harvester-ccm", seconds, "green"), ("Go provider, recorded", GO_SECONDS, "bright_black"))
     return [
-        Line.assemble(f"{'harvester-ccm':15}", ("█" * length, "green"), f" {seconds:.2f} s"),
-        Line.assemble(f"{'Go provider':15}", ("█" * BAR, "bright_black"), f" {GO_SECONDS} s"),
-        Line("a recorded number: see docs/contributing/benchmarks.md", "bright_black"),
+        Line.assemble(f"{name:22}", ("█" * max(round(BAR * one / GO_SECONDS), 1), color), f" {one:.1f} s")
+        for name, one, color in bars
     ]
 
 
@@ -393,31 +372,28 @@ class Traffic:
     def __init__(self, address: str) -> None:
         self.line = command(f"while true; do curl http://{address}:{PORT}/; done")
         self._address = address
-        self.sent = self.answered = 0
-        self._longest = 0.0
+        self.sent, self.answered_at = 0, [asyncio.get_running_loop().time()]
 
     async def run(self) -> None:
         """Send requests until cancelled."""
-        loop = asyncio.get_running_loop()
-        last = loop.time()
         while True:
-            answer = await ask_once("TCP", self._address, PORT, within=REQUEST_SECONDS)
+            answer = await ask_once(self._address, PORT, within=REQUEST_SECONDS)
             self.sent += 1
             if answer is not None:
-                now = loop.time()
-                self.answered, self._longest, last = self.answered + 1, max(self._longest, now - last), now
+                self.answered_at.append(asyncio.get_running_loop().time())
             await asyncio.sleep(POLL_SECONDS)
 
     def __str__(self) -> str:
-        longest = f"longest pause between two responses {self._longest * 1000:.0f} ms"
-        return f"{self.answered:,} of {self.sent:,} requests answered, {longest}"
+        longest = max((after - before for before, after in pairwise(self.answered_at)), default=0.0)
+        answered = f"{len(self.answered_at) - 1:,} of {self.sent:,} requests answered"
+        return f"{answered}, longest pause between two responses {longest * 1000:.0f} ms"
 
 
 async def crash(show: Show) -> None:
     """Kill the leader while requests are sent to an address, and wait for the standby to lead."""
     show.begin(
         "The leader is killed",
-        "kill -9: it cannot release its Lease, which must expire before the standby leads.",
+        "kill -9: it cannot release its Lease, which must expire before the standby leads.\n"
         "Addresses stay announced, and requests to them are answered.",
     )
     standby = show.start()
@@ -426,30 +402,30 @@ async def crash(show: Show) -> None:
     requests = Background("traffic", [traffic.run])
     await requests.start([], within=SECONDS)
 
-    async def until(condition: Callable[[], object], state: str, frames: float) -> None:
+    async def until(condition: Callable[[], object], state: str) -> None:
         def holds() -> object:
             show.foot("Requests meanwhile", traffic.line, str(traffic), "", state, changing=True)
             return condition()
 
-        await show.until(holds, state, frames=frames)
+        await show.until(holds, state)
 
     try:
-        await until(lambda: traffic.answered >= WARM_UP, "The standby waits for the Lease.", 0.0)
+        await until(lambda: traffic.sent >= WARM_UP, "The standby waits for the Lease.")
         await show.pause(READING)
         killed = show.now
         await asyncio.to_thread(show.leader.kill)
         await show.create(LATE)
         state = f"The leader is killed; there is none. Service {LATE} is created and must wait."
-        await until(lambda: "became leader" in standby.log, state, 3.0)
+        await until(lambda: "became leader" in standby.log, state)
         led = took(show.now - killed)
-        await until(lambda: show.address(LATE), f"The standby leads after {led}. Service {LATE} waits.", 1.0)
+        await until(lambda: show.address(LATE), f"The standby leads after {led}. Service {LATE} waits.")
         created = took(show.now - killed)
         state = f"The standby leads after {led}. Service {LATE} has its address."
         show.foot("Requests meanwhile", traffic.line, str(traffic), "", state)
         await show.pause(READING)
     finally:
         await requests.stop()
-    expect(traffic.answered == traffic.sent, str(traffic))
+    expect(len(traffic.answered_at) == traffic.sent + 1, str(traffic))
     show.leader = standby
     show.summary.append(f"Leader killed: the standby led after {led}, a new Service had its address after {created}")
     show.summary.append(f"Meanwhile {traffic}")
@@ -465,7 +441,7 @@ async def leave(show: Show) -> None:
         return not (show.load_balancers() or show.balancers.all() or show.allocated())
 
     deletions = map(show.stage.delete_service, names)
-    await asyncio.gather(*deletions, show.until(is_empty, "the deletion of everything", frames=1.0))
+    await asyncio.gather(*deletions, show.until(is_empty, "the deletion of everything"))
     counts = await show.stage.harvester.counts()
     rest = f"{counts.balancers} load balancers, {counts.booked} addresses left"
     expect(counts.balancers == counts.booked == 0, rest)

@@ -1,7 +1,7 @@
-"""What Harvester's webhook changes and refuses on LoadBalancers. Pure.
+"""Mutations and rejections of LoadBalancers by Harvester's webhook. Pure.
 
-Every function works on documents and raises ``Refusal`` with the real webhook's text. The mutator runs first; where
-it was skipped, the validator meets what the mutator would have filled in.
+Functions take documents and raise ``Refusal`` with the text of the real webhook. The mutator runs first; if it was
+skipped, the validator gets the object without its defaults.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NODE_DRIVER: Final = "docker-machine-driver-harvester"
 REMOVAL_ANNOTATION: Final = "harvesterhci.io/removeAllPersistentVolumeClaims"
 PROJECT_ANNOTATION: Final = "field.cattle.io/projectId"
 DEFAULT_CLUSTER: Final = "kubernetes"
-"""Cluster name of providers that were given none: it says nothing about a cluster's removal."""
+"""Default cluster name of providers, which does not identify a cluster."""
 
 DEFAULT_THRESHOLDS: Final[Mapping[str, int]] = {
     "successThreshold": 2,
@@ -36,12 +36,12 @@ DEFAULT_THRESHOLDS: Final[Mapping[str, int]] = {
 
 
 class Refusal(Exception):
-    """Raised when an object is refused; the text goes to the client after the webhook's name."""
+    """Raised if an object is rejected; the client gets the text after the webhook's name."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the rules look up beside the object itself."""
+    """Other objects that the rules read."""
 
     namespace: Document | None = None
     instances: Sequence[Document] = ()
@@ -56,7 +56,7 @@ def is_cluster(balancer: Document) -> bool:
 
 
 def mutate(balancer: Document, around: Surroundings) -> Document:
-    """Return the load balancer as the mutator leaves it. Raises Refusal."""
+    """Return the load balancer after the mutator. Raises Refusal."""
     changed = copy.deepcopy(balancer)
     spec = changed.setdefault("spec", {})
     check = spec.get("healthCheck")
@@ -91,10 +91,10 @@ def _project(name: str, namespace: Document | None) -> str:
 
 
 def find_network(annotations: Mapping[str, str], instances: Sequence[Document]) -> str:
-    """Return the network of a cluster load balancer; empty when nothing names one.
+    """Return the network of a cluster load balancer; empty if there is no source for it.
 
-    What the client asked for wins, then the management network, then the first network of a VM of the cluster,
-    known by its label or, on older node drivers, by the beginning of its name.
+    The sources are the client's annotation, the management network, and the first network of a VM of the cluster,
+    identified by its label or, with older node drivers, by the prefix of its name.
     """
     for key in (NETWORK, MANAGEMENT_NETWORK):
         if annotations.get(key):
@@ -121,7 +121,7 @@ def _first_network(instances: Sequence[Document]) -> str:
 
 
 def validate_create(balancer: Document, around: Surroundings) -> None:
-    """Raise Refusal when a new load balancer is not accepted."""
+    """Raise Refusal if a new load balancer is invalid."""
     prefix = f"create loadbalancer {_key(balancer)} failed"
     _check_parts(balancer, prefix)
     machine = _removed_machine(balancer, around.machines)
@@ -133,7 +133,7 @@ def validate_create(balancer: Document, around: Surroundings) -> None:
 
 
 def validate_update(balancer: Document, before: Document) -> None:
-    """Raise Refusal when a change is not accepted."""
+    """Raise Refusal if a change is invalid."""
     prefix = f"update loadbalancer {_key(balancer)} failed"
     _check_parts(balancer, prefix)
     for key, name, default in (("ipam", "IPAM", "pool"), ("workloadType", "WorkloadType", "vm")):
@@ -159,7 +159,7 @@ def _check_parts(balancer: Document, prefix: str) -> None:
 
 
 def listener_problem(listeners: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return what is wrong with the listeners, or None."""
+    """Return the problem of the listeners, or None."""
     if not listeners:
         return "the loadbalancer needs to have at least one listener"
     names: set[str] = set()
@@ -192,7 +192,7 @@ def _port_problem(which: str, number: int) -> str | None:
 
 
 def health_check_problem(check: Mapping[str, Any], listeners: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return what is wrong with the health check, or None; port 0 means that there is none."""
+    """Return the problem of the health check, or None; port 0 means no health check."""
     port = check.get("port") or 0
     if port == 0:
         return None
@@ -208,7 +208,7 @@ def health_check_problem(check: Mapping[str, Any], listeners: Sequence[Mapping[s
 
 
 def _removed_machine(balancer: Document, machines: Sequence[Document]) -> str | None:
-    """Return the VM that shows that the load balancer's cluster is being removed, or None."""
+    """Return a VM whose annotation states that its cluster is being removed, or None."""
     cluster = labels_of(balancer).get(CLUSTER_LABEL)
     if not is_cluster(balancer) or not cluster or cluster == DEFAULT_CLUSTER:
         return None

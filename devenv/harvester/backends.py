@@ -1,7 +1,7 @@
-"""The controller's part of a VM load balancer: Service, EndpointSlice, probes, and what the status says of them.
+"""The controller's part of a VM load balancer: Service, EndpointSlice, probes, and their state in its status.
 
-Nothing here watches the Service or the EndpointSlice: one that disappears behind the controller's back is made again
-only when something touches the load balancer, as on the real one.
+The Service and the EndpointSlice are not watched: if another client deletes one, it is created again only after a
+change of the load balancer, like in the real controller.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -32,40 +31,32 @@ from devenv.harvester.endpoints import (
 from devenv.harvester.probes import Check, Probes
 from devenv.harvester.problems import Problem, Then
 from devenv.harvester.records import Records, is_deleting
-from devenv.harvester.routes import Routes
 from devenv.watch import Document, Mirror, key_of
 from harvester_ccm.errors import ApiError, CCMError
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Collections:
-    """What VM load balancers are made of."""
-
-    balancers: Mirror
-    instances: Mirror
-    services: Records
-    slices: Records
-
-
 class Backends:
-    """Serves VM load balancers."""
+    """Reconciles VM load balancers."""
 
-    def __init__(self, collections: Collections, routes: Routes) -> None:
-        self._all = collections
+    def __init__(self, balancers: Mirror, instances: Mirror, services: Records, slices: Records) -> None:
+        self._balancers = balancers
+        self._instances = instances
+        self._services = services
+        self._slices = slices
         self._callbacks: list[Callable[[str], None]] = []
-        self._probes = Probes(routes, self._on_verdict)
+        self._probes = Probes(self._on_verdict)
         self._verdicts = asyncio.Lock()
         self._order: dict[str, int] = {}
-        collections.instances.subscribe(self._on_instance)
+        instances.subscribe(self._on_instance)
 
     def on_wake(self, callback: Callable[[str], None]) -> None:
-        """Have ``callback`` called with the key of a load balancer that has to be looked at again."""
+        """Call ``callback`` with the key of each load balancer that must be reconciled again."""
         self._callbacks.append(callback)
 
     async def run(self) -> None:
-        """Let probes run until cancelled."""
+        """Run probes until cancelled."""
         await self._probes.run()
 
     def forget(self, key: str) -> None:
@@ -74,10 +65,10 @@ class Backends:
         self._order.pop(key, None)
 
     async def blank(self, balancer: Document) -> None:
-        """Take the address away from the Service. Raises Problem."""
-        service = self._all.services.get(key_of(balancer))
+        """Remove the address from the Service. Raises Problem."""
+        service = self._services.get(key_of(balancer))
         if service is not None:
-            await self._write("update service", self._all.services.put(updated_service(service, balancer, "")))
+            await self._write("update service", self._services.put(updated_service(service, balancer, "")))
 
     async def ensure(self, balancer: Document, status: Document) -> None:
         """Bring Service, endpoints and probes up to date and fill in ``status``. Raises Problem."""
@@ -106,26 +97,26 @@ class Backends:
             raise Problem(f"{text} total:{len(endpoints)}, healthy:0", Then.EVENT)
 
     async def _ensure_service(self, key: str, balancer: Document, address: str) -> Document:
-        service = self._all.services.get(key)
+        service = self._services.get(key)
         if service is None:
-            created = self._all.services.create(generated_service(balancer, address))
+            created = self._services.create(generated_service(balancer, address))
             return await self._write("create service", created)
-        return await self._write("update service", self._all.services.put(updated_service(service, balancer, address)))
+        return await self._write("update service", self._services.put(updated_service(service, balancer, address)))
 
     async def _ensure_slice(self, key: str, balancer: Document, backends: list[tuple[Document, str]]) -> list[Document]:
-        """Return the real endpoints, which are written when they changed."""
-        stored = self._all.slices.get(key)
+        """Return the real endpoints, which are written if they changed."""
+        stored = self._slices.get(key)
         known = [e for e in (stored or {}).get("endpoints") or () if not is_dummy(e)]
         checked = Check.of(balancer["spec"]) is not None
         endpoints = endpoints_of(backends, known, checked=checked)
         complete = with_dummy(endpoints, balancer)
         if stored is None:
-            created = self._all.slices.create(generated_slice(balancer, complete))
+            created = self._slices.create(generated_slice(balancer, complete))
             await self._write("create endpointslice", created)
             return endpoints
         wanted = {**stored, "ports": slice_ports(balancer), "endpoints": complete}
         if wanted != stored:
-            await self._write("update endpointslice", self._all.slices.put(wanted))
+            await self._write("update endpointslice", self._slices.put(wanted))
         return endpoints
 
     async def _write(self, what: str, call: Any) -> Document:
@@ -140,11 +131,11 @@ class Backends:
         problem = selector_problem(selector)
         if problem:
             raise Problem(f"fail to new selector, error: {problem}")
-        instances = self._all.instances.all(balancer["metadata"]["namespace"])
+        instances = self._instances.all(balancer["metadata"]["namespace"])
         found = sorted((i for i in instances if matches(selector, i) and not is_deleting(i)), key=key_of)
         round_number = self._order.get(key, 0)
         if round_number:
-            # The real controller keeps backends in a map: after each change of a VMI they come in another order.
+            # The real controller stores backends in a map: after each change of a VMI their order is another one.
             random.Random(f"{key} {round_number}").shuffle(found)
         return found
 
@@ -153,17 +144,17 @@ class Backends:
             callback(key)
 
     def _on_instance(self, before: Document | None, after: Document | None) -> None:
-        """Wake the load balancers whose selector matches what the VMI is labelled now."""
+        """Enqueue the load balancers whose selector matches the current labels of the VMI."""
         instance = after or before
         if instance is None:
             return
-        for balancer in self._all.balancers.all(instance["metadata"]["namespace"]):
+        for balancer in self._balancers.all(instance["metadata"]["namespace"]):
             if balancer["spec"].get("workloadType") == "cluster":
                 continue
             selector = balancer["spec"].get("backendServerSelector") or {}
             problem = selector_problem(selector)
             if problem:
-                # The real controller gives up here: load balancers after this one do not learn of the change.
+                # The real controller stops here: load balancers after this one are not enqueued.
                 log.warning("fail to parse selector", balancer=key_of(balancer), error=problem)
                 return
             if matches(selector, instance):
@@ -173,16 +164,16 @@ class Backends:
 
     async def _on_verdict(self, key: str, address: str, healthy: bool) -> None:
         async with self._verdicts:
-            stored = self._all.slices.get(key)
+            stored = self._slices.get(key)
             if stored is None:
                 return
             endpoints = [judged(entry, address, healthy=healthy) for entry in stored.get("endpoints") or ()]
             if endpoints == stored.get("endpoints"):
                 return
             try:
-                await self._all.slices.put({**stored, "endpoints": endpoints})
+                await self._slices.put({**stored, "endpoints": endpoints})
             except CCMError as error:
-                # Said again one threshold later.
+                # Repeated one threshold later.
                 log.warning("health not written", balancer=key, address=address, error=str(error))
                 return
         self._wake(key)

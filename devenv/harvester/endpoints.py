@@ -12,7 +12,7 @@ from devenv.watch import Document, labels_of
 SERVICE_LABEL: Final = "loadbalancer.harvesterhci.io/servicelb"
 SLICE_SERVICE_LABEL: Final = "kubernetes.io/service-name"
 DUMMY_ADDRESS: Final = "10.52.0.255"
-"""Keeps a load balancer without backends from falling through to the host; nobody has it."""
+"""Keeps a load balancer without backends from falling through to the host; no VM has it."""
 DUMMY_UID: Final = "dummy347-546a-4642-9da6-5608endpoint"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -173,6 +173,6 @@ def judged(endpoint: Document, address: str, *, healthy: bool) -> Document:
 
 
 def external_address(service: Document) -> str:
-    """Return the first address in a Service's status; empty while there is none."""
+    """Return the first address in a Service's status; empty without one."""
     ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or [{}]
     return ingress[0].get("ip") or ""

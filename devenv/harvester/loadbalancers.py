@@ -1,8 +1,8 @@
-"""The load-balancer controller: addresses, conditions and the finalizer of LoadBalancer objects.
+"""The load balancer controller: addresses, conditions and the finalizer of LoadBalancer objects.
 
-One attempt writes in the order of the real controller: the pool's booking, then the load balancer's status, then, in
-a write of its own, the finalizer. A load balancer that is deleted before it has the finalizer keeps its address booked
-for ever, as on the real one.
+One reconcile writes in the order of the real controller: the allocation in the pool, the status of the load balancer,
+and then the finalizer in a separate write. If a load balancer is deleted before it has the finalizer, its address stays
+allocated permanently, like in the real one.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ from devenv.watch import Document, annotations_of, key_of
 from harvester_ccm.errors import ApiError, CCMError, NotFound
 
 FINALIZER: Final = "wrangler.cattle.io/harvester-lb-controller"
-DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - Harvester's word for "the DHCP server decides"
+DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - requests an address by DHCP
 
 log = structlog.get_logger(__name__)
 
 
 class DataPath(Protocol):
-    """What serves the traffic of VM load balancers."""
+    """The endpoints and probes of VM load balancers."""
 
     async def ensure(self, balancer: Document, status: Document) -> None:
-        """Bring Service, endpoints and probes up to date and fill in ``status``. Raises Problem."""
+        """Reconcile Service, endpoints and probes, and set their state in ``status``. Raises Problem."""
 
     async def blank(self, balancer: Document) -> None:
-        """Take the address away from the Service. Raises Problem."""
+        """Remove the address from the Service. Raises Problem."""
 
     def forget(self, key: str) -> None:
-        """Stop what runs for a load balancer."""
+        """Stop the probes of a load balancer."""
 
 
 def now_text() -> str:
-    """Return the time as conditions show it."""
+    """Return the current time in the format of conditions."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def requirement_of(balancer: Document) -> Requirement:
-    """Return what a load balancer asks of its pool: the annotations that client and webhook left on it."""
+    """Return the requirements for the pool, from the annotations of client and webhook."""
     annotations = annotations_of(balancer)
     prefix = "loadbalancer.harvesterhci.io"
     return Requirement(
@@ -75,12 +75,12 @@ def requirement_of(balancer: Document) -> Requirement:
 
 
 def is_cluster_type(balancer: Document) -> bool:
-    """Whether Harvester only gives the address; an absent type means ``vm``."""
+    """Whether Harvester only allocates the address; an absent type means ``vm``."""
     return bool(balancer["spec"].get("workloadType") == "cluster")
 
 
 class LoadBalancerController:
-    """Brings load balancers up to date, one key at a time."""
+    """Reconciles load balancers."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class LoadBalancerController:
         self._now = now
 
     async def reconcile(self, key: str) -> float | None:
-        """Bring one load balancer up to date. Raises Retry for a back-off."""
+        """Reconcile one load balancer. Raises Retry for a backoff."""
         balancer = self._balancers.get(key)
         if balancer is None:
             self._data_path.forget(key)
@@ -114,7 +114,7 @@ class LoadBalancerController:
                 balancer = await self._balancers.put({**balancer, "status": status})
         except CCMError as error:
             failure = error
-        # The finalizer is another handler's, which goes on with what this one has left, also after an error.
+        # Another handler adds the finalizer, with the result of this one and also after an error.
         owned = with_finalizer(balancer, FINALIZER)
         if owned is not balancer:
             await self._balancers.put(owned)
@@ -129,7 +129,7 @@ class LoadBalancerController:
     async def _serve(self, balancer: Document, status: Document) -> Problem | None:
         try:
             if await self._give_back_other_pool(balancer, status):
-                # The address of the new pool comes with the next round, which this round's write starts.
+                # The next reconcile, which this write triggers, allocates from the new pool.
                 return None
             await self._allocate(balancer, status)
             if not is_cluster_type(balancer):
@@ -139,7 +139,7 @@ class LoadBalancerController:
         return None
 
     async def _give_back_other_pool(self, balancer: Document, status: Document) -> bool:
-        """Return whether the address was given back because the specification names another pool."""
+        """Return whether the address was released because the specification names another pool."""
         wished = balancer["spec"].get("ipPool")
         current = status["allocatedAddress"].get("ipPool")
         if not wished or not current or wished == current:
@@ -195,7 +195,7 @@ class LoadBalancerController:
         return allocated_address(pool, address)
 
     async def _release_duplicate(self, document: Document, owner: str) -> None:
-        """Give back what the pool books for the owner already: seldom, by a stale copy, what its status has by now."""
+        """Release the existing allocation of the owner: with a stale copy, it is rarely the one in its status."""
         try:
             await self._pools.put(given_back(document, owner))
         except CCMError as error:
@@ -222,7 +222,7 @@ class LoadBalancerController:
             try:
                 await self._release(key, allocated)
             except Problem as problem:
-                # The object shows nothing of it: only the controller's log does.
+                # Only the log of the controller contains it, not the object.
                 log.debug("load balancer cannot be released", key=key, error=problem.message)
                 raise Retry(problem.message) from problem
         self._data_path.forget(key)

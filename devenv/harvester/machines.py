@@ -1,6 +1,6 @@
-"""Virtual machines as Rancher's node driver makes them and KubeVirt runs them: records to drive node tests with.
+"""VirtualMachine objects like those of Rancher's node driver and KubeVirt, for tests of Nodes.
 
-Nothing boots. A test says what happens: a VM starts, its guest agent reports addresses, it migrates, stops or goes.
+No VM is started. A test causes each change: start, addresses of the guest agent, stop, deletion.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from devenv.harvester.admission import CREATOR_LABEL, GUEST_CLUSTER_LABEL, NODE_DRIVER, REMOVAL_ANNOTATION
+from devenv.harvester.admission import CREATOR_LABEL, GUEST_CLUSTER_LABEL, NODE_DRIVER
 from devenv.harvester.records import INSTANCES, MACHINES
 from devenv.watch import Document
 from harvester_ccm.errors import NotFound
@@ -25,7 +25,7 @@ REGION: Final = "topology.kubernetes.io/region"
 
 @dataclass(frozen=True)
 class Machine:
-    """A VM that is to be a node of a guest cluster."""
+    """A VM for a node of a guest cluster."""
 
     name: str
     namespace: str = "default"
@@ -39,11 +39,11 @@ class Machine:
     """More labels, on the VM and on its template."""
 
     uuid_from_name: bool = False
-    """Whether the firmware UUID is made from the name, as in KubeVirt before 1.4: every VM of the name has it."""
+    """Whether the firmware UUID is derived from the name, as in KubeVirt before 1.4."""
 
     @property
     def system_uuid(self) -> str:
-        """The firmware UUID, which the kubelet reads as the node's system UUID."""
+        """The firmware UUID, which is the system UUID of the Node."""
         if self.uuid_from_name:
             return str(uuid.uuid5(UUIDS_OF_NAMES, self.name))
         digest = hashlib.md5(f"{self.namespace}/{self.name}".encode(), usedforsecurity=False).hexdigest()
@@ -61,7 +61,7 @@ class Machine:
 
 
 def machine_document(machine: Machine) -> Document:
-    """Return the VM, switched on and not yet started."""
+    """Return the VM before its start."""
     return {
         "apiVersion": MACHINES.api_version,
         "kind": MACHINES.kind,
@@ -75,7 +75,7 @@ def machine_document(machine: Machine) -> Document:
 
 
 def instance_document(machine: Machine, *addresses: str) -> Document:
-    """Return the running VMI. ``addresses`` are reported by the guest agent, one per NIC; none means no agent."""
+    """Return the running VMI. ``addresses`` are those of the guest agent, one per NIC; none means no agent."""
     zone = {ZONE: machine.zone} if machine.zone else {}
     region = {REGION: machine.region} if machine.region else {}
     return {
@@ -98,7 +98,7 @@ def instance_document(machine: Machine, *addresses: str) -> Document:
 
 
 def interfaces_of(machine: Machine, *addresses: str) -> list[Document]:
-    """Return ``status.interfaces``: every NIC, with the addresses that the agent reports."""
+    """Return ``status.interfaces``: every NIC, with the addresses of the guest agent."""
     found: list[Document] = []
     for index in range(len(machine.networks)):
         nic: Document = {
@@ -131,7 +131,7 @@ def conditions_of(*, agent: bool) -> list[Document]:
 
 
 class Machines:
-    """What happens to VMs of one Harvester. Every method raises NotFound for a VM that is not there."""
+    """Changes of the VMs of one Harvester. Every method raises NotFound if the VM does not exist."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -143,35 +143,31 @@ class Machines:
         return stored
 
     async def start(self, machine: Machine, *addresses: str) -> None:
-        """Make the VMI and mark the VM as running."""
+        """Create the VMI and set the status of the VM to running."""
         await self._client.create(INSTANCES, instance_document(machine, *addresses), namespace=machine.namespace)
         status = {"created": True, "ready": True, "printableStatus": "Running"}
         await self._change_machine(machine, {"spec": {"runStrategy": "RerunOnFailure"}, "status": status})
 
     async def report(self, machine: Machine, *addresses: str) -> None:
-        """Let the guest agent report other addresses; none means that the agent is gone."""
+        """Change the addresses of the guest agent; none means that the agent is disconnected."""
         await self._change_instance(
             machine,
             {"interfaces": interfaces_of(machine, *addresses), "conditions": conditions_of(agent=bool(addresses))},
         )
 
     async def report_lists(self, machine: Machine, *of_nics: Sequence[str]) -> None:
-        """Let the guest agent report several addresses for each NIC."""
+        """Change the addresses of the guest agent, several for each NIC."""
         interfaces = interface_lists(machine, *of_nics)
         await self._change_instance(machine, {"interfaces": interfaces, "conditions": conditions_of(agent=True)})
 
     async def stop(self, machine: Machine) -> None:
-        """Switch the VM off: the VMI goes, the VM stays."""
+        """Stop the VM: the VMI is deleted, the VM stays."""
         status = {"created": None, "ready": None, "printableStatus": "Stopped"}
         await self._change_machine(machine, {"spec": {"runStrategy": "Halted"}, "status": status})
         await self._client.delete(INSTANCES, machine.name, namespace=machine.namespace)
 
-    async def announce_removal(self, machine: Machine) -> None:
-        """Mark the VM as one whose whole guest cluster is being removed."""
-        await self._change_machine(machine, {"metadata": {"annotations": {REMOVAL_ANNOTATION: "true"}}})
-
     async def delete(self, machine: Machine) -> None:
-        """Delete VMI, if there is one, and VM."""
+        """Delete the VMI, if it exists, and the VM."""
         for resource in (INSTANCES, MACHINES):
             try:
                 await self._client.delete(resource, machine.name, namespace=machine.namespace)

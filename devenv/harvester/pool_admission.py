@@ -1,4 +1,4 @@
-"""What Harvester's webhook changes and refuses on IPPools. Pure."""
+"""Mutations and rejections of IPPools by Harvester's webhook. Pure."""
 
 from __future__ import annotations
 
@@ -19,57 +19,33 @@ from devenv.harvester.pools import (
     read_range,
     read_scopes,
 )
-from devenv.watch import Document, key_of, labels_of
+from devenv.watch import Document, key_of
 
-VLAN_LABEL: Final = "loadbalancer.harvesterhci.io/vid"
-NETWORK_VLAN_LABEL: Final = "network.harvesterhci.io/vlan-id"
 _NETWORK: Final = re.compile(r"[^/]+/[^/]+")
 
 
 def mutate_pool(pool: Document, networks: Sequence[Document], *, create: bool) -> Document:
-    """Return the pool with the labels that the webhook keeps on it. ``networks`` are all known NADs.
+    """Return the pool with the label of the webhook. ``networks`` are all NADs.
 
-    Raises Refusal when the pool names a network that there is not, whatever else is written: nothing can be booked in
-    such a pool any more, or given back.
+    Raises Refusal if the network of the pool does not exist, for every write: such a pool cannot allocate or release
+    addresses.
     """
-    try:
-        vlan = _vlan((pool["spec"].get("selector") or {}).get("network") or "", networks)
-    except RangeProblem as problem:
-        raise _refusal(pool, problem, create=create) from problem
-    return labelled(pool, vlan)
+    name = (pool["spec"].get("selector") or {}).get("network") or ""
+    if name and not _NETWORK.fullmatch(name):
+        raise _refusal(pool, RangeProblem(f"invalid network {name}"), create=create)
+    if name and all(key_of(network) != name for network in networks):
+        missing = f'network-attachment-definitions.k8s.cni.cncf.io "{name.partition("/")[2]}" not found'
+        raise _refusal(pool, RangeProblem(missing), create=create)
+    return labelled(pool)
 
 
-def labelled(pool: Document, vlan: str = "0") -> Document:
-    """Return the pool with its labels."""
+def labelled(pool: Document) -> Document:
+    """Return the pool with its label."""
     changed = copy.deepcopy(pool)
-    selector = changed["spec"].get("selector") or {}
-    scopes = read_scopes(selector)
+    scopes = read_scopes(changed["spec"].get("selector") or {})
     labels = changed["metadata"].setdefault("labels", {})
     labels[GLOBAL_LABEL] = "true" if len(scopes) == 1 and scopes[0].everybody else "false"
-    labels[VLAN_LABEL] = vlan
     return changed
-
-
-def _vlan(name: str, networks: Sequence[Document]) -> str:
-    if not name:
-        return "0"
-    if not _NETWORK.fullmatch(name):
-        raise RangeProblem(f"invalid network {name}")
-    network = next((n for n in networks if key_of(n) == name), None)
-    if network is None:
-        missing = name.partition("/")[2]
-        raise RangeProblem(f'network-attachment-definitions.k8s.cni.cncf.io "{missing}" not found')
-    label = labels_of(network).get(NETWORK_VLAN_LABEL)
-    if label is not None:
-        if not re.fullmatch(r"[+-]?\d+", label):
-            raise RangeProblem(f"invalid vlan {label}")
-        return str(int(label))
-    try:
-        return str(json.loads(network["spec"]["config"]).get("vlan", 0))
-    except KeyError:
-        raise RangeProblem("unexpected end of JSON input") from None
-    except ValueError as error:
-        raise RangeProblem(str(error)) from error
 
 
 def _refusal(pool: Document, problem: RangeProblem, *, create: bool) -> Refusal:
@@ -77,7 +53,7 @@ def _refusal(pool: Document, problem: RangeProblem, *, create: bool) -> Refusal:
 
 
 def validate_pool(pool: Document, others: Sequence[Document], *, create: bool) -> None:
-    """Raise Refusal when a pool is not accepted beside the others."""
+    """Raise Refusal if a pool is invalid or conflicts with the others."""
     try:
         _check_ranges(pool, others)
         _check_selector(pool, others)
@@ -86,7 +62,7 @@ def validate_pool(pool: Document, others: Sequence[Document], *, create: bool) -
 
 
 def validate_pool_deletion(pool: Document) -> None:
-    """Raise Refusal while the pool has addresses booked."""
+    """Raise Refusal if the pool has allocated addresses."""
     if (pool.get("status") or {}).get("allocated"):
         raise Refusal("can't delete pool before releasing all the allocated IP")
 
@@ -117,7 +93,7 @@ def _overlap(one: AddressRange, two: AddressRange) -> bool:
 
 
 def _text(entry: dict[str, str]) -> str:
-    """Return a range as Go prints the structure."""
+    """Return a range in Go's format of the structure."""
     return "{" + " ".join(entry.get(k) or "" for k in ("subnet", "rangeStart", "rangeEnd", "gateway")) + "}"
 
 

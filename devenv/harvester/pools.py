@@ -1,7 +1,7 @@
-"""Address pools: which pool serves a load balancer, and which address it gives. Pure.
+"""Selection of the pool and the address of a load balancer. Pure.
 
-Rules of the real allocator: pools are chosen by exact scopes first, then a pool for everybody, then by scopes with
-gaps; a name that had an address gets it again while nobody else took it; otherwise addresses go round.
+Rules of the real allocator: it selects pools with matching scopes first, then the global pool, then pools whose scopes
+have empty fields. A name that had an address gets it again if it is free; otherwise, addresses are allocated in order.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ ANY: Final = "*"
 
 
 class PoolProblem(Exception):
-    """Raised when a pool cannot give an address; the text is the real allocator's."""
+    """Raised if a pool cannot allocate an address; the text is that of the real allocator."""
 
 
 class DuplicateAllocation(PoolProblem):
-    """Raised when the pool already books an address for the same name: a record that was lost before."""
+    """Raised if the pool already has an allocation for the same name."""
 
     def __init__(self, address: str, owner: str) -> None:
         super().__init__(f"{address} has been allocated to {owner}, duplicate allocation is not allowed")
 
 
 class RangeProblem(ValueError):
-    """Raised when a range of a pool cannot be used; the text is the real webhook's."""
+    """Raised if a range of a pool is invalid; the text is that of the real webhook."""
 
 
 @dataclass(frozen=True)
 class AddressRange:
-    """Addresses from ``first`` to ``last``; the gateway is never given out."""
+    """Addresses from ``first`` to ``last``; the gateway is never allocated."""
 
     first: Address
     last: Address
@@ -46,7 +46,7 @@ class AddressRange:
 
     @property
     def size(self) -> int:
-        """How many addresses can be given out."""
+        """The number of addresses that can be allocated."""
         inside = self.gateway is not None and self.gateway in self
         return int(self.last) - int(self.first) + 1 - int(inside)
 
@@ -67,13 +67,13 @@ class Scope:
 
     @property
     def everybody(self) -> bool:
-        """Whether the tuple names nobody in particular."""
+        """Whether the tuple matches everything."""
         return self.project == self.namespace == self.guest_cluster == ANY
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """What a load balancer asks of a pool; printed as in the real controller's messages."""
+    """Requirements of a load balancer; printed as in the messages of the real controller."""
 
     network: str = ""
     project: str = ""
@@ -100,7 +100,7 @@ class Pool:
 
     @classmethod
     def of(cls, document: Document) -> Pool:
-        """Read a pool. Raises RangeProblem when a range cannot be used."""
+        """Read a pool. Raises RangeProblem if a range is invalid."""
         spec, status = document["spec"], document.get("status") or {}
         selector = spec.get("selector") or {}
         return cls(
@@ -117,16 +117,16 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """How many addresses the pool has in all."""
+        """The number of addresses of the pool."""
         return sum(entry.size for entry in self.ranges)
 
     def range_of(self, address: str) -> AddressRange | None:
-        """Return the range that holds the address."""
+        """Return the range that contains the address."""
         parsed = ipaddress.ip_address(address)
         return next((entry for entry in self.ranges if parsed in entry), None)
 
     def text(self) -> str:
-        """Return the ranges as messages show them."""
+        """Return the ranges in the format of messages."""
         return ",".join(str(entry) for entry in self.ranges)
 
 
@@ -139,7 +139,7 @@ def read_scopes(selector: Mapping[str, Any]) -> tuple[Scope, ...]:
 
 
 def read_range(entry: Mapping[str, str]) -> AddressRange:
-    """Return the range with its defaults filled in. Raises RangeProblem."""
+    """Return the range with its defaults. Raises RangeProblem."""
     subnet = entry.get("subnet") or ""
     if not re.fullmatch(r".+/\d+", subnet):
         raise RangeProblem(f"invalid CIDR address: {subnet}, a valid example is 192.168.1.0/24")
@@ -178,10 +178,10 @@ def _bound(network: ipaddress.IPv4Network | ipaddress.IPv6Network, text: str | N
 
 
 def select_pool(pools: Sequence[Pool], requirement: Requirement, *, loose: bool) -> Pool | None:
-    """Return the pool for a load balancer that names none, or None.
+    """Return the pool for a load balancer that names no pool, or None.
 
-    ``loose`` allows the second pass, which only cluster load balancers get. Among matching pools of equal priority
-    the last one wins; callers give them in any order.
+    ``loose`` allows the second pass, only for cluster load balancers. Of matching pools with equal priority the last
+    one is selected; their order is arbitrary.
     """
     found = _best(pools, requirement, gaps=False)
     if found is None:
@@ -215,9 +215,9 @@ def _fits(scope: Scope, requirement: Requirement, *, gaps: bool) -> bool:
 
 
 def choose_address(pool: Pool, owner: str) -> str:
-    """Return the address that ``owner`` (``namespace/name``) gets next.
+    """Return the next address of ``owner`` (``namespace/name``).
 
-    Raises PoolProblem when there is none, DuplicateAllocation when the pool books one for the owner already.
+    Raises PoolProblem if no address is free, DuplicateAllocation if the owner already has an allocation.
     """
     allocated = pool.allocated or {}
     remembered = next((ip for ip, name in (pool.history or {}).items() if name == owner), None)
@@ -245,7 +245,7 @@ def _check_remembered(pool: Pool, address: str, owner: str) -> None:
 
 
 def _round(pool: Pool) -> Iterator[Address]:
-    """Yield every address once, from the one after the last booked address on."""
+    """Yield every address once, beginning after the last allocated address."""
     start = pool.range_of(pool.last) if pool.last else None
     if start is None:
         for entry in pool.ranges:
@@ -265,14 +265,14 @@ def _span(first: Address, last: Address) -> Iterator[Address]:
 
 
 def allocated_address(pool: Pool, address: str) -> Document:
-    """Return ``status.allocatedAddress`` of a load balancer that got the address."""
+    """Return ``status.allocatedAddress`` of a load balancer with the address."""
     entry = pool.range_of(address)
     gateway = str(entry.gateway) if entry and entry.gateway is not None else "<nil>"
     return {"ipPool": pool.name, "ip": address, "mask": entry.mask if entry else "", "gateway": gateway}
 
 
 def booked(document: Document, address: str, owner: str) -> Document:
-    """Return the pool's document with the address booked for the owner."""
+    """Return the pool's document with the address allocated to the owner."""
     status = document.get("status") or {}
     history = {ip: name for ip, name in (status.get("allocatedHistory") or {}).items() if ip != address}
     changed = _with_books(document, {**(status.get("allocated") or {}), address: owner}, history)
@@ -281,10 +281,7 @@ def booked(document: Document, address: str, owner: str) -> Document:
 
 
 def given_back(document: Document, owner: str) -> Document:
-    """Return the pool's document with the owner's booking moved to the history, whatever address it is of.
-
-    Unchanged when there is none.
-    """
+    """Return the pool's document with the allocation of the owner moved to the history; unchanged without one."""
     status = document.get("status") or {}
     allocated = dict(status.get("allocated") or {})
     address = next((ip for ip, name in allocated.items() if name == owner), None)
@@ -295,7 +292,7 @@ def given_back(document: Document, owner: str) -> Document:
 
 
 def counted(document: Document) -> Document:
-    """Return the pool's document with counts that fit its ranges, and without history outside of them."""
+    """Return the pool's document with the counts of its ranges, and without history outside of them."""
     pool = Pool.of(document)
     history = {ip: name for ip, name in (pool.history or {}).items() if pool.range_of(ip) is not None}
     return _with_books(document, pool.allocated or {}, history)

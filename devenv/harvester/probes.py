@@ -1,4 +1,4 @@
-"""Health checks of VM load balancers: real TCP connections, counted as Harvester counts them."""
+"""Health checks of VM load balancers: real TCP connections, counted like in Harvester."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from devenv.harvester.routes import Routes
+from devenv.harvester.routes import loopback_of
 
 ABORT: Final = struct.pack("ii", 1, 0)
-"""Linger option that makes a close reset the connection: the probe leaves nothing to read behind."""
+"""Linger option that makes a close reset the connection, so that the server has nothing to read."""
 FALLBACKS: Final[Mapping[str, int]] = {
     "successThreshold": 1,
     "failureThreshold": 3,
     "periodSeconds": 5,
     "timeoutSeconds": 3,
 }
-"""What the controller uses where the mutator was skipped."""
+"""Defaults of the controller if the mutator was skipped."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Check:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Check | None:
-        """Return the check of a load balancer's specification, or None when it has none."""
+        """Return the check of a load balancer's specification, or None if it has none."""
         source = spec.get("healthCheck") or {}
         if not source.get("port"):
             return None
@@ -44,7 +44,7 @@ class Check:
 
 @dataclass
 class Tally:
-    """Counts results in a row; a verdict starts the count anew, so it is repeated one threshold later."""
+    """Counts consecutive results; each verdict restarts the count, so it is repeated one threshold later."""
 
     success: int
     failure: int
@@ -52,7 +52,7 @@ class Tally:
     _bad: int = field(default=0, init=False)
 
     def count(self, *, good: bool) -> bool | None:
-        """Take one result; return a verdict when its threshold is reached, else None."""
+        """Count one result; return whether the backend is healthy if a threshold is reached, else None."""
         if good:
             self._good, self._bad = self._good + 1, 0
         else:
@@ -67,26 +67,25 @@ class Tally:
 
 
 Report = Callable[[str, str, bool], Awaitable[None]]
-"""Called with (load balancer, address, healthy) at every verdict."""
+"""Called with (load balancer, address, healthy) each time a threshold is reached."""
 
 
 class Probes:
     """The workers of all load balancers: one per backend."""
 
-    def __init__(self, routes: Routes, report: Report) -> None:
-        self._routes = routes
+    def __init__(self, report: Report) -> None:
         self._report = report
         self._workers: dict[tuple[str, str], tuple[Check, asyncio.Task[None]]] = {}
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Let workers run until cancelled. Must be running before the first ``want``."""
+        """Run workers until cancelled. Must be running before the first ``want``."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             await asyncio.Event().wait()
 
     def want(self, key: str, check: Check | None, addresses: frozenset[str]) -> None:
-        """Have exactly these backends of a load balancer probed; a changed check starts the workers anew."""
+        """Probe exactly these backends of a load balancer; a changed check restarts the workers."""
         for place in [place for place in self._workers if place[0] == key]:
             known, task = self._workers[place]
             if place[1] not in addresses or known != check:
@@ -97,11 +96,11 @@ class Probes:
         assert self._group is not None, "probes are not running"
         for address in addresses:
             if (key, address) not in self._workers:
-                work = self._probe_for_ever(key, address, check)
+                work = self._probe(key, address, check)
                 task = self._group.create_task(work, name=f"probe-{key}-{address}")
                 self._workers[key, address] = (check, task)
 
-    async def _probe_for_ever(self, key: str, address: str, check: Check) -> None:
+    async def _probe(self, key: str, address: str, check: Check) -> None:
         tally = Tally(check.success, check.failure)
         loop = asyncio.get_running_loop()
         tick = loop.time()
@@ -114,7 +113,7 @@ class Probes:
                 await self._report(key, address, verdict)
 
     async def _connects(self, address: str, check: Check) -> bool:
-        target = self._routes.find(address)
+        target = loopback_of(address)
         if target is None:
             await asyncio.sleep(check.timeout)
             return False
@@ -125,7 +124,7 @@ class Probes:
             async with asyncio.timeout(check.timeout):
                 await asyncio.get_running_loop().sock_connect(probe, (target, check.port))
         except (OSError, OverflowError, TimeoutError):
-            # The second is what a port above 65535 raises.
+            # A port above 65535 raises OverflowError.
             return False
         else:
             return True

@@ -1,4 +1,4 @@
-"""Why a load balancer is not served, and what its controller does next."""
+"""Reasons for a load balancer without an address, and the next step of its controller."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from enum import Enum
 
 
 class Then(Enum):
-    """What follows a failed attempt."""
+    """The next step after a failed reconcile."""
 
-    BACK_OFF = "try again after a growing pause"
-    SECOND = "try again after one second"
-    EVENT = "wait for something to change"
+    BACK_OFF = "retry with backoff"
+    SECOND = "retry after one second"
+    EVENT = "wait for a change"
 
 
 class Problem(Exception):
-    """Raised when a load balancer cannot be served; the text is the message of its Ready condition."""
+    """Raised if a load balancer cannot be reconciled; the text is the message of its Ready condition."""
 
     def __init__(self, message: str, then: Then = Then.BACK_OFF) -> None:
         super().__init__(message)

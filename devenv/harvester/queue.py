@@ -1,11 +1,10 @@
 """A work queue with client-go's rules, and its token bucket.
 
-One worker per key at a time; a key added while it is being worked on is worked on once more afterwards. A failed key
-comes back after 5 ms, doubling up to 30 s, and after 2 minutes from the 31st failure on; adding a key makes it due at
-once. These are the times that clients of the real controller meet.
+One worker per key at a time; a key that is added during its reconcile is reconciled again afterwards. A failed key is
+retried after 5 ms, doubling up to 30 s, and after 2 minutes from the 31st failure on; adding a key makes it due
+immediately. These are the times of the real controller.
 
-An error that nobody expected is a failure of its key as well: the others are worked on, and who ends the queue hears
-of it.
+An unexpected error is a failure of its key too. It is raised when the queue stops.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ FIRST_RETRY: Final = 0.005
 LONGEST_RETRY: Final = 30.0
 LATE_RETRY: Final = 120.0
 LATE_FROM: Final = 31
-"""Number of the failure from which ``LATE_RETRY`` counts."""
+"""Number of the failure from which on ``LATE_RETRY`` applies."""
 
 log = structlog.get_logger(__name__)
 
 
 class Retry(Exception):
-    """Raised by a reconcile to be called again after the back-off."""
+    """Raised by a reconcile to be retried with backoff."""
 
 
 def retry_seconds(failures: int) -> float:
-    """Return the pause after the n-th failure in a row, in seconds.
+    """Return the backoff after the n-th consecutive failure, in seconds.
 
     >>> [retry_seconds(n) for n in (1, 2, 14, 31)]
     [0.005, 0.01, 30.0, 120.0]
@@ -44,11 +43,11 @@ def retry_seconds(failures: int) -> float:
 
 
 Reconcile = Callable[[str], Awaitable[float | None]]
-"""Brings one key up to date; returns seconds until it wants to be called again, or None."""
+"""Reconciles one key; returns the seconds until its next call, or None."""
 
 
 class WorkQueue:
-    """Keys that wait for a worker."""
+    """Queued keys and their workers."""
 
     def __init__(self, name: str, reconcile: Reconcile, *, workers: int) -> None:
         self._name = name
@@ -60,7 +59,7 @@ class WorkQueue:
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._unexpected: dict[str, Exception] = {}
-        """The first error that nobody expected, of each key."""
+        """The first unexpected error of each key."""
 
     def add(self, key: str) -> None:
         """Make the key due now."""
@@ -74,16 +73,16 @@ class WorkQueue:
             self._due.put_nowait(key)
 
     def failures(self, key: str) -> int:
-        """Return how often in a row the key failed."""
+        """Return the number of consecutive failures of the key."""
         return self._failures.get(key, 0)
 
     @property
     def idle(self) -> bool:
-        """Whether no key is due or being worked on; keys that wait for a timer do not count."""
+        """Whether no key is due or reconciled; keys with a timer do not count."""
         return not self._dirty and not self._busy
 
     async def run(self) -> None:
-        """Work until cancelled; what waited then is forgotten. Raises what nobody expected, by then."""
+        """Reconcile until cancelled; then drop queued keys. Raises the unexpected errors."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._workers):
@@ -121,7 +120,7 @@ class WorkQueue:
             log.debug("reconcile failed", queue=self._name, key=key, error=str(error))
             return retry_seconds(self._failures[key])
         except Exception as error:
-            # A fault of the emulator, or an object such as it has not met yet.
+            # An error of the emulator, or an unexpected object.
             self._failures[key] = self._failures.get(key, 0) + 1
             if key not in self._unexpected:
                 log.exception("unexpected error in reconcile", queue=self._name, key=key)
@@ -133,39 +132,39 @@ class WorkQueue:
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a controller works, and how well it knows what it has just written."""
+    """The write rate of a controller, and whether its caches are stale after a write."""
 
     qps: float | None
-    """Writes per second, for load balancers and pools together; None: as many as the API server takes."""
+    """Writes per second, for load balancers and pools together; None means unlimited."""
     burst: int = 10
-    """So many at once after a pause."""
+    """Writes without delay after a pause."""
     lags: bool = True
-    """Whether its copies of objects follow their watches alone, also for what it has written itself."""
+    """Whether its caches are updated only by watches, also after its own writes."""
 
 
 STOCK: Final = Pace(qps=5.0)
 """Harvester as it is installed: client-go's limits, and informers."""
 FAST: Final = Pace(qps=None, lags=False)
-"""No Harvester is like that: for tests and measurements in which only the program counts."""
+"""Unlike any Harvester: for tests and measurements of the controller alone."""
 
 
 def slowed(qps: float) -> Pace:
-    """Return the pace of a Harvester with so many writes a second; its burst is smaller where it is slower."""
+    """Return the pace of a Harvester with this rate, and a proportional burst."""
     assert STOCK.qps is not None
     return Pace(qps, min(STOCK.burst, max(1, int(qps * STOCK.burst / STOCK.qps))))
 
 
 class TokenBucket:
-    """Lets ``qps`` calls per second pass after a first ``burst``; no limit when ``qps`` is None."""
+    """Allows ``qps`` calls per second after a first ``burst``; unlimited if ``qps`` is None."""
 
     def __init__(self, qps: float | None, burst: int) -> None:
         self._qps = qps
         self._burst = burst
         self._next = float("-inf")
-        """Time at which a bucket that gave away every token so far would be empty by one burst."""
+        """Time of the next token if the bucket had no burst."""
 
     async def take(self) -> None:
-        """Wait for the caller's turn; turns are given in the order of the calls."""
+        """Wait for a token. Tokens are assigned in the order of the calls."""
         if self._qps is None:
             return
         now = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Objects that a controller both follows and writes: a mirror with rate-limited writes."""
+"""Objects that a controller watches and writes: a mirror with rate-limited writes."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ READY: Final = "Ready"
 
 
 class Records(Mirror):
-    """A collection of all namespaces, and the right to change it. Writes wait for the bucket."""
+    """A collection of all namespaces. Writes wait for the token bucket."""
 
     def __init__(
         self, client: ApiClient, resource: Resource[Document], *, bucket: TokenBucket, lags: bool = False
     ) -> None:
-        """``lags``: what was written is known when the watch tells of it, as in a controller with informers."""
+        """``lags``: own writes are visible only after their watch event, as in a controller with informers."""
         super().__init__(client, resource)
         self._bucket = bucket
         self._lags = lags
 
     async def put(self, document: Document) -> Document:
-        """Write a whole object back. Raises Conflict when it is not the stored version, NotFound when it is gone."""
+        """Replace a whole object. Raises Conflict if it is not the stored version, NotFound if it is deleted."""
         metadata = document["metadata"]
         await self._bucket.take()
         answer = await self.client.replace(
             self.resource, metadata["name"], document, namespace=metadata.get("namespace")
         )
         if not self._lags and not metadata.get("deletionTimestamp"):
-            # The answer to the write that drops the last finalizer shows an object that is already gone.
+            # The response to the write that removes the last finalizer contains an object that is already deleted.
             self.note(answer)
         return answer
 
@@ -52,7 +52,7 @@ class Records(Mirror):
         return answer
 
     async def delete(self, document: Document) -> None:
-        """Delete this very object. Raises NotFound or Conflict when it is not there any more."""
+        """Delete the object with this UID. Raises NotFound or Conflict if it does not exist."""
         metadata = document["metadata"]
         await self._bucket.take()
         await self.client.delete(
@@ -61,7 +61,7 @@ class Records(Mirror):
 
 
 def with_finalizer(document: Document, name: str) -> Document:
-    """Return the document with the finalizer; the same document when it has it."""
+    """Return the document with the finalizer; the same document if it has it."""
     metadata = document["metadata"]
     finalizers = metadata.get("finalizers") or []
     if name in finalizers:
@@ -70,7 +70,7 @@ def with_finalizer(document: Document, name: str) -> Document:
 
 
 def without_finalizer(document: Document, name: str) -> Document:
-    """Return the document without the finalizer; the same document when it has none."""
+    """Return the document without the finalizer; the same document if it does not have it."""
     metadata = document["metadata"]
     finalizers = metadata.get("finalizers") or []
     if name not in finalizers:
@@ -79,7 +79,7 @@ def without_finalizer(document: Document, name: str) -> Document:
 
 
 def is_deleting(document: Document) -> bool:
-    """Whether deletion was asked for."""
+    """Whether the object has a deletion timestamp."""
     return bool(document["metadata"].get("deletionTimestamp"))
 
 

@@ -1,16 +1,19 @@
-"""Harvester's admission webhook: an HTTPS server that the API server calls, with the real names and answers.
+"""Harvester's admission webhook: an HTTPS server that the API server calls, with the real names and messages.
 
-A refusal reaches the client as HTTP 500 ``InternalError`` with the text ``admission webhook "…" denied the request:
-Internal error occurred: …``. While the server is stopped and still registered, writes fail as they do when the real
-webhook is down; the mutator is then skipped.
+A client gets a rejection as HTTP 500 ``InternalError`` with the text ``admission webhook "…" denied the request:
+Internal error occurred: …``. While the server is stopped and still registered, writes fail as if the real webhook were
+down; the mutator is skipped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import ssl
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -18,10 +21,11 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from devenv.background import closed
 from devenv.harvester.admission import Refusal, Surroundings, mutate, validate_create, validate_update
 from devenv.harvester.pool_admission import mutate_pool, validate_pool, validate_pool_deletion
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, NAMESPACES, POOLS
-from devenv.harvester.tlsserver import TlsServer
+from devenv.pki import Authority
 from devenv.watch import Document, Mirror, annotations_of, documents, key_of
 from harvester_ccm.errors import AdmissionDenied, AlreadyExists, NotFound
 from harvester_ccm.kube.client import ApiClient
@@ -51,32 +55,31 @@ log = structlog.get_logger(__name__)
 
 
 class Webhook:
-    """The webhook of one API server. Use as an async context manager: it registers and unregisters itself."""
+    """The webhook of one API server. Use as an async context manager, which registers and unregisters it."""
 
     def __init__(self, client: ApiClient) -> None:
-        """What its rules look up is in mirrors: an answer can be older than what was written a moment ago."""
+        """Its rules read mirrors, which can be older than the last write."""
         self._client = client
         self.instances = Mirror(client, INSTANCES)
         self.machines = Mirror(client, MACHINES)
         self.pools = Mirror(client, POOLS)
         self.networks = Mirror(client, NETWORKS)
         self.namespaces = Mirror(client, NAMESPACES)
-        routes = [
-            web.post(VALIDATION_PATH, self._answer_validation),
-            web.post(MUTATION_PATH, self._answer_mutation),
-        ]
-        self._server = TlsServer("127.0.0.1", routes)
+        self._tls, self._authority = _serving_certificate()
+        self._http: web.Server | None = None
+        self._server: asyncio.Server | None = None
+        self._port = 0
 
     @property
     def mirrors(self) -> tuple[Mirror, ...]:
-        """The collections that the rules look things up in; the owner runs them."""
+        """The collections that the rules read; the owner runs them."""
         return (self.instances, self.machines, self.pools, self.networks, self.namespaces)
 
     async def __aenter__(self) -> Self:
         await self.start()
         try:
-            await self._register(VALIDATING, self._validating())
-            await self._register(MUTATING, self._mutating())
+            await self._register(VALIDATING, VALIDATOR, VALIDATION_PATH, "Fail")
+            await self._register(MUTATING, MUTATOR, MUTATION_PATH, "Ignore")
             await self._await_effect(registered=True)
         except BaseException:
             await self.stop()
@@ -95,14 +98,23 @@ class Webhook:
             await self.stop()
 
     async def start(self) -> None:
-        """Listen; after ``stop``, on the same port again."""
-        await self._server.start()
+        """Listen, after ``stop`` on the same port again."""
+        self._http = web.Server(self._respond, access_log=None)
+        self._server = await asyncio.get_running_loop().create_server(
+            self._http, "127.0.0.1", self._port, ssl=self._tls, reuse_address=True, reuse_port=True
+        )
+        self._port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Stop listening and stay registered: from now on validation fails and mutation is skipped."""
-        await self._server.stop()
+        """Stop listening and stay registered: validation fails and mutation is skipped."""
+        if self._http is not None and self._server is not None:
+            self._server.close()
+            await self._http.shutdown(1.0)
+            await closed(self._server)
+            self._http = self._server = None
 
-    async def _register(self, resource: Resource[Document], document: Document) -> None:
+    async def _register(self, resource: Resource[Document], name: str, path: str, policy: str) -> None:
+        document = self._configuration(resource.kind, name, path, policy)
         try:
             await self._client.create(resource, document)
         except AlreadyExists:
@@ -110,24 +122,20 @@ class Webhook:
             await self._client.create(resource, document)
 
     async def _await_effect(self, *, registered: bool) -> None:
-        """Return when the API server follows the change: it learns of configurations some time later."""
+        """Return once the API server uses the changed configurations, which takes some time."""
         async with asyncio.timeout(EFFECT_SECONDS):
-            while await self._seen_by_server() != (registered, registered):  # noqa: ASYNC110 - remote state
+            while await self._effects() != {registered}:  # noqa: ASYNC110 - remote state
                 await asyncio.sleep(POLL_SECONDS)
 
-    async def _seen_by_server(self) -> tuple[bool, bool]:
-        """Return whether a trial that is never stored is refused, and whether one is changed."""
-        return await self._is_refused(), await self._is_changed()
-
-    async def _is_refused(self) -> bool:
+    async def _effects(self) -> set[bool]:
+        """Return whether a dry run is rejected, and whether one is changed."""
         try:
             await self._try(workload_type="vm")
         except AdmissionDenied:
-            return True
-        return False
-
-    async def _is_changed(self) -> bool:
-        return bool(annotations_of(await self._try(workload_type="cluster")))
+            is_rejected = True
+        else:
+            is_rejected = False
+        return {is_rejected, bool(annotations_of(await self._try(workload_type="cluster")))}
 
     async def _try(self, *, workload_type: str) -> Document:
         trial = {
@@ -140,38 +148,25 @@ class Webhook:
         answer = await self._client.request("POST", path, params={"dryRun": "All"}, body=trial)
         return LOAD_BALANCERS.decode(answer)
 
-    def _validating(self) -> Document:
-        rules = [
-            _rule("loadbalancers", "Namespaced", "CREATE", "UPDATE"),
-            _rule("ippools", "Cluster", "CREATE", "UPDATE", "DELETE"),
-        ]
-        hook = self._hook(VALIDATOR, VALIDATION_PATH, rules) | {"failurePolicy": "Fail"}
-        return _configuration("ValidatingWebhookConfiguration", hook)
-
-    def _mutating(self) -> Document:
-        rules = [
-            _rule("loadbalancers", "Namespaced", "CREATE", "UPDATE"),
-            _rule("ippools", "Cluster", "CREATE", "UPDATE"),
-        ]
-        hook = self._hook(MUTATOR, MUTATION_PATH, rules) | {"failurePolicy": "Ignore"}
-        return _configuration("MutatingWebhookConfiguration", hook)
-
-    def _hook(self, name: str, path: str, rules: list[Document]) -> Document:
-        return {
+    def _configuration(self, kind: str, name: str, path: str, policy: str) -> Document:
+        pool_operations = ["CREATE", "UPDATE", *(["DELETE"] if policy == "Fail" else [])]
+        hook = {
             "name": name,
-            "clientConfig": {"url": f"https://127.0.0.1:{self._server.port}{path}", "caBundle": self._server.authority},
-            "rules": rules,
+            "clientConfig": {"url": f"https://127.0.0.1:{self._port}{path}", "caBundle": self._authority},
+            "rules": [
+                _rule("loadbalancers", "Namespaced", ["CREATE", "UPDATE"]),
+                _rule("ippools", "Cluster", pool_operations),
+            ],
+            "failurePolicy": policy,
             "matchPolicy": "Equivalent",
             "sideEffects": "None",
             "timeoutSeconds": 10,
             "admissionReviewVersions": ["v1"],
         }
+        return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": CONFIGURATION}, "webhooks": [hook]}
 
-    async def _answer_validation(self, request: web.Request) -> web.Response:
-        return await _review(request, self._validate)
-
-    async def _answer_mutation(self, request: web.Request) -> web.Response:
-        return await _review(request, self._mutate)
+    async def _respond(self, request: web.BaseRequest) -> web.Response:
+        return await _review(request, self._validate if request.path == VALIDATION_PATH else self._mutate)
 
     async def _validate(self, order: Document) -> None:
         new, old = order.get("object"), order.get("oldObject")
@@ -205,8 +200,8 @@ class Webhook:
 Rule = Callable[[Document], Any]
 
 
-async def _review(request: web.Request, rule: Rule) -> web.Response:
-    """Return the AdmissionReview that answers the one in the request."""
+async def _review(request: web.BaseRequest, rule: Rule) -> web.Response:
+    """Return the AdmissionReview with the response to the one in the request."""
     order = msgspec.json.decode(await request.read(), type=Document)["request"]
     answer: Document = {"uid": order["uid"], "allowed": True}
     try:
@@ -229,7 +224,7 @@ async def _review(request: web.Request, rule: Rule) -> web.Response:
 
 
 def _patch(before: Document, after: Document) -> list[Document]:
-    """Return the JSON patch for the parts that a mutator touches."""
+    """Return the JSON patch for the fields that a mutator changes."""
     steps = []
     for path in (("metadata", "annotations"), ("metadata", "labels"), ("spec", "healthCheck")):
         old, new = before.get(path[0], {}).get(path[1]), after.get(path[0], {}).get(path[1])
@@ -238,20 +233,21 @@ def _patch(before: Document, after: Document) -> list[Document]:
     return steps
 
 
-def _rule(plural: str, scope: str, *operations: str) -> Document:
+def _serving_certificate() -> tuple[ssl.SSLContext, str]:
+    """Return the TLS context of the server, and its authority in base64."""
+    with tempfile.TemporaryDirectory(prefix="harvester-") as directory:
+        authority = Authority("webhook", Path(directory))
+        pair = authority.issue_server("serving", ("127.0.0.1",))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pair.certificate, pair.key)
+        return context, base64.b64encode(authority.ca_file.read_bytes()).decode()
+
+
+def _rule(plural: str, scope: str, operations: list[str]) -> Document:
     return {
         "apiGroups": ["loadbalancer.harvesterhci.io"],
         "apiVersions": ["v1beta1"],
         "resources": [plural],
         "scope": scope,
-        "operations": list(operations),
-    }
-
-
-def _configuration(kind: str, hook: Document) -> Document:
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": kind,
-        "metadata": {"name": CONFIGURATION},
-        "webhooks": [hook],
+        "operations": operations,
     }

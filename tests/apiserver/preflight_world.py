@@ -63,7 +63,7 @@ class PreflightWorld:
             "subjects": [{"kind": "ServiceAccount", "name": LIMITED, "namespace": _home(cluster)}],
         }
         self.planes[cluster].apply(role, binding)
-        client = RestClient.from_kubeconfig(self.limited[cluster])
+        client = RestClient(self.limited[cluster])
         wait_until(partial(_has_rules, client, cluster, rules), seconds=30, what=f"permissions in {cluster}")
 
     def leave(self) -> None:

@@ -213,7 +213,7 @@ def attributes(asked: str) -> Json:
 
 def test_permissions_are_exactly_those_that_the_controller_needs(release: ControlPlane) -> None:
     install(release, CHART, OURS, NAMED)
-    account = RestClient.from_kubeconfig(
+    account = RestClient(
         release.kubeconfig_for_service_account(NAMESPACE, "harvester-cloud-provider", context_namespace=NAMESPACE)
     )
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

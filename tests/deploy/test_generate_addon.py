@@ -211,7 +211,7 @@ def sections(output: str) -> tuple[Json, Json]:
 def client_of(config: Mapping[str, object], directory: Path) -> RestClient:
     file = directory / "kubeconfig"
     file.write_text(yaml.safe_dump(dict(config)))
-    return RestClient.from_kubeconfig(file)
+    return RestClient(file)
 
 
 def status_of(client: RestClient, namespace: str) -> int:

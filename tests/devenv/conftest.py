@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from devenv.apiserver import ControlPlane
-from devenv.harvester import DataPath, HarvesterEmulator
+from devenv.harvester import HarvesterEmulator
 from devenv.harvester.queue import FAST
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
@@ -29,8 +29,8 @@ async def guest_admin(guest: ControlPlane) -> AsyncIterator[ApiClient]:
 
 @pytest.fixture
 async def emulator(vm_namespace: str, harvester_admin: ApiClient) -> AsyncIterator[HarvesterEmulator]:
-    """Harvester's controllers with webhook, as fast as they go; generated objects are collected after 0.3 s."""
-    assert vm_namespace, "made before the emulator, so that it is cleared after the emulator has ended"
-    data_path = DataPath(dhcp_range=("127.78.0.10", "127.78.0.20"), collection_delay=0.3)
-    async with HarvesterEmulator(harvester_admin, pace=FAST, data_path=data_path) as running:
+    """Harvester's controllers and webhook without rate limits; generated objects are collected after 0.3 s."""
+    assert vm_namespace, "created before the emulator, so that it is cleared after the emulator has stopped"
+    dhcp_range = ("127.78.0.10", "127.78.0.20")
+    async with HarvesterEmulator(harvester_admin, pace=FAST, dhcp_range=dhcp_range, collection_seconds=0.3) as running:
         yield running

@@ -46,18 +46,18 @@ def service(
     *,
     name: str = "web",
     status: str | None = None,
-    wished: str | None = None,
+    requested: str | None = None,
     kind: str = "LoadBalancer",
 ) -> Document:
-    """Return a Service with a TCP and a UDP port; ``status`` and ``wished`` are addresses."""
+    """Return a Service with a TCP and a UDP port; ``status`` and ``requested`` are addresses."""
     document: Document = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name, "namespace": "shop", "annotations": dict(annotations or {})},
         "spec": {"type": kind, "ports": list(PORTS)},
     }
-    if wished is not None:
-        document["spec"]["loadBalancerIP"] = wished
+    if requested is not None:
+        document["spec"]["loadBalancerIP"] = requested
     if status is not None:
         document["status"] = {"loadBalancer": {"ingress": [{"ip": status}]}}
     return document
@@ -76,7 +76,7 @@ def endpoint_slice(*addresses: str, name: str = "web-1", of: str = "web") -> Doc
 
 
 class Journal:
-    """Everything a watch showed of one collection, oldest first; None is a deletion."""
+    """The states of an object, oldest first; None is a deletion."""
 
     def __init__(self) -> None:
         self.entries: list[Document | None] = []
@@ -87,17 +87,17 @@ class Journal:
         return self.entries[-1] if self.entries else None
 
     def status(self) -> Document:
-        """The newest status; empty before there is one."""
+        """Return the newest status, which can be empty."""
         return (self.last or {}).get("status") or {}
 
     def message(self) -> str | None:
-        """Message of the Ready condition; empty text when Ready, None before there is one."""
+        """Return the message of the Ready condition; empty if Ready, None without a condition."""
         for condition in self.status().get("conditions") or ():
             return "" if condition["status"] == "True" else str(condition["message"])
         return None
 
     def steps(self) -> list[str]:
-        """What each event changed: the words of a watch's golden sequence."""
+        """Return the kind of change of each event."""
         found = []
         before: Document | None = None
         for entry in self.entries:
@@ -122,7 +122,7 @@ def _step(before: Document | None, after: Document | None) -> str:
 async def watching(
     client: ApiClient, name: str, namespace: str, *, resource: Resource[Document] = LOAD_BALANCERS
 ) -> AsyncIterator[Journal]:
-    """Follow the object ``name`` from now on."""
+    """Watch the object ``name``."""
     journal = Journal()
     mirror = Mirror(client, resource, namespace=namespace)
 
@@ -141,27 +141,10 @@ async def watching(
 
 
 @asynccontextmanager
-async def backend(address: str, port: int, *, text: str) -> AsyncIterator[None]:
-    """A TCP server that answers ``text`` and closes."""
-
-    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(text.encode())
-        writer.close()
-
-    server = await asyncio.start_server(answer, address, port, reuse_address=True)
+async def backend(address: str, port: int) -> AsyncIterator[None]:
+    """Accept and close TCP connections."""
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), address, port, reuse_address=True)
     try:
         yield
     finally:
         server.close()
-
-
-async def ask(address: str, port: int, *, within: float = 3.0) -> str | None:
-    """Return what a TCP server says; None when it says nothing within the time."""
-    reader, writer = await asyncio.open_connection(address, port)
-    try:
-        async with asyncio.timeout(within):
-            return (await reader.read()).decode()
-    except TimeoutError:
-        return None
-    finally:
-        writer.close()

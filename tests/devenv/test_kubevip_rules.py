@@ -1,4 +1,4 @@
-"""What kube-vip reads from a Service and its slices, case by case."""
+"""Fields of a Service and its EndpointSlices that kube-vip reads."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ IGNORE = "kube-vip.io/ignore"
     [
         (service({ADDRESS: A}), (A,)),
         (service({ADDRESS: f"{A}, {B}"}), (A, B)),
-        (service({ADDRESS: A}, status=B, wished=B), (A,)),
-        (service(status=A, wished=B), (A,)),
-        (service(wished=A), (A,)),
-        (service({ADDRESS: ""}, status=A, wished=B), ()),
+        (service({ADDRESS: A}, status=B, requested=B), (A,)),
+        (service(status=A, requested=B), (A,)),
+        (service(requested=A), (A,)),
+        (service({ADDRESS: ""}, status=A, requested=B), ()),
         (service(), ()),
     ],
 )
@@ -81,7 +81,7 @@ def met(document: Document, uid: str) -> Document:
     return {**document, "metadata": {**document["metadata"], "uid": uid}}
 
 
-def test_an_older_event_without_any_address_waits_and_withdraws_nothing() -> None:
+def test_older_event_without_address_waits_and_withdraws_nothing() -> None:
     announcer = Announcer()
     announcer.announce(met(service({ADDRESS: A}, status=A), "one"), (A,))
     assert announcer.change(met(service(), "one")) is Step.WAIT
@@ -89,10 +89,10 @@ def test_an_older_event_without_any_address_waits_and_withdraws_nothing() -> Non
     assert announcer.follow(met(service({ADDRESS: ""}, status=A), "one")) is Step.WITHDRAW
 
 
-def test_the_end_of_a_service_is_not_that_of_one_that_was_made_again() -> None:
+def test_deletion_does_not_affect_a_recreated_service() -> None:
     announcer = Announcer()
     later = met(service({ADDRESS: A}, status=A), "later")
-    # While it waited for the first one it found the later one under its name.
+    # While it waits for the first one, it reads the later one of the same name.
     assert announcer.change(met(service(), "first")) is Step.WAIT
     assert announcer.follow(later) is Step.ANNOUNCE
     announcer.announce(later, (A,))

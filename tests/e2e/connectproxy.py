@@ -8,8 +8,6 @@ import contextlib
 from types import TracebackType
 from typing import Final, Self
 
-from devenv.httpframes import read_head
-
 _PIECE: Final = 64 * 1024
 
 
@@ -57,11 +55,10 @@ class ConnectProxy:
             writer.transport.abort()
 
     async def _tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await read_head(reader)
-        if head is None:
-            return
-        method, target, _ = head.start.split(" ", 2)
-        if method != "CONNECT" or self._expected not in (None, head.headers.get("proxy-authorization")):
+        start, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        method, target, _ = start.split(" ", 2)
+        if method != "CONNECT" or self._expected not in (None, headers.get("proxy-authorization")):
             writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
             await writer.drain()
             return

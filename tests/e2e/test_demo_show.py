@@ -43,6 +43,7 @@ def test_interrupted_show_leaves_nothing_and_restores_the_terminal(tmp_path: Pat
 async def test_recording_has_all_acts(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer Services in the crowd and a shorter Lease than in ``make recording``."""
     monkeypatch.setattr(show, "CROWD_SIZE", 10)
+    monkeypatch.setattr(show, "READING", 2.0)
     recording = Recording()
     with logs_to(tmp_path / "emulators.log"):
         try:

@@ -22,14 +22,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from devenv.apiserver import SERVICE_ACCOUNT
 from devenv.ccm import CcmProcess
 from devenv.demo.faults import NEWCOMER, expire_token
-from devenv.demo.play import NODES, Guest
+from devenv.demo.play import NETWORKS, NODES, initialized, listen
 from devenv.guestnodes import GuestNodes, name_of
 from devenv.harvester import FAST
 from devenv.harvester.records import POOLS
 from devenv.harvester.webhook import CONFIGURATION, MUTATING, VALIDATING
-from devenv.stage import SERVICE_ACCOUNT, Stage, until
+from devenv.stage import Stage, until
 from harvester_ccm.cli import main
 from harvester_ccm.commands import clusters
 from harvester_ccm.errors import AdmissionDenied
@@ -80,7 +81,7 @@ SERVICES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 class Hour:
     """A cluster with two Services that work, and the lines that were found."""
 
-    def __init__(self, stage: Stage, guest: Guest, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, stage: Stage, guest: GuestNodes, capsys: pytest.CaptureFixture[str]) -> None:
         self.stage = stage
         self.guest = guest
         self.lines: dict[str, str] = {}
@@ -141,22 +142,18 @@ async def test_every_fault_of_the_first_hour_has_its_line(
     await stage.harvester.create_pool("lan", "127.77.0.0/24")
     await stage.harvester.create_pool("tiny", "127.76.0.8/30", selector={"scope": []})
     port = await set_webhook_timeout(stage, 1)
-    async with GuestNodes(stage.guest, stage.host) as nodes:
-        hour = Hour(stage, Guest(stage, nodes), capsys)
-        try:
-            first = await hour.start()
-            await asyncio.gather(*map(hour.guest.join, NODES))
-            await hour.guest.initialized()
-            await services(hour)
-            await load_balancers(hour)
-            await webhook(hour, port)
-            await controllers_of_harvester(hour, monkeypatch)
-            await credentials(hour)
-            first.terminate()
-            await replicas(hour)
-        finally:
-            for number in NODES:
-                await hour.guest.leave(number)
+    async with GuestNodes(stage.guest, stage.host, networks=NETWORKS) as nodes:
+        hour = Hour(stage, nodes, capsys)
+        first = await hour.start()
+        await asyncio.gather(*map(nodes.join, NODES))
+        await initialized(stage)
+        await services(hour)
+        await load_balancers(hour)
+        await webhook(hour, port)
+        await controllers_of_harvester(hour, monkeypatch)
+        await credentials(hour)
+        first.terminate()
+        await replicas(hour)
 
     text = "".join(f"{fault}\n    {normalized(line)}\n" for fault, line in hour.lines.items())
     if os.environ.get("HARVESTER_CCM_RENEW_SNAPSHOTS"):
@@ -187,7 +184,7 @@ async def services(hour: Hour) -> None:
     await stage.create_service("web", ports=[PORT])
     await stage.create_service("portal", ports=[PORT], annotations={HEALTH_CHECK_PORT: "http"})
     await stage.create_service("full", ports=[PORT], annotations={IP_POOL: "tiny"})
-    await hour.guest.answer()
+    await listen(stage, hour.guest)
     await stage.served("web", "portal", "full")
     names = {fault: f"s{number}" for number, fault in enumerate(SERVICES)}
     for fault, (_, options) in SERVICES.items():

@@ -168,13 +168,13 @@ def held(identity: str, *, transitions: int) -> Document:
 
 async def balancers(stage: Stage) -> dict[str, Document]:
     """Return the load balancers by UID."""
-    found = await stage.host_eyes.all(BALANCERS.path(VM_NAMESPACE))
+    found = await stage.host_objects(BALANCERS.path(VM_NAMESPACE))
     return {one["metadata"]["uid"]: one for one in found}
 
 
 async def services(stage: Stage) -> dict[str, Document]:
     """Return the Services by name."""
-    found = await stage.guest_eyes.all(SERVICE_DOCUMENTS.path("default"))
+    found = await stage.guest_objects(SERVICE_DOCUMENTS.path("default"))
     return {one["metadata"]["name"]: one for one in found if one["metadata"]["name"] in NAMES}
 
 

@@ -94,7 +94,7 @@ class Cluster:
 
     async def mapping(self) -> str | None:
         """Return the networks and devices in the ConfigMap, None if it does not exist."""
-        found = await self.stage.guest_eyes.one(CONFIG_MAPS.path(NAD_MAPPING_NAMESPACE, NAD_MAPPING_NAME))
+        found = await self.stage.guest_object(CONFIG_MAPS.path(NAD_MAPPING_NAMESPACE, NAD_MAPPING_NAME))
         return None if found is None else (found.get("data") or {}).get(NAD_MAPPING_KEY)
 
 
