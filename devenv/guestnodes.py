@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from devenv.echo import EchoServers
@@ -47,9 +46,7 @@ class GuestNodes:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._servers.close()
         for number in self._numbers:
             await self.remove(number)

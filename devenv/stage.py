@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 import msgspec
@@ -169,10 +168,8 @@ class Stage:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.__aexit__(kind, value, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
 
     def run(  # noqa: PLR0913 - one row of a process table
         self,

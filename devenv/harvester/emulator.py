@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 from devenv.background import Background
@@ -105,12 +104,10 @@ class HarvesterEmulator:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             if self.webhook is not None:
-                await self.webhook.__aexit__(kind, value, trace)
+                await self.webhook.__aexit__()
         finally:
             try:
                 await self._background.stop()

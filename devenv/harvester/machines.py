@@ -150,15 +150,8 @@ class Machines:
 
     async def report(self, machine: Machine, *addresses: str) -> None:
         """Change the addresses of the guest agent; none means that the agent is disconnected."""
-        await self._change_instance(
-            machine,
-            {"interfaces": interfaces_of(machine, *addresses), "conditions": conditions_of(agent=bool(addresses))},
-        )
-
-    async def report_lists(self, machine: Machine, *of_nics: Sequence[str]) -> None:
-        """Change the addresses of the guest agent, several for each NIC."""
-        interfaces = interface_lists(machine, *of_nics)
-        await self._change_instance(machine, {"interfaces": interfaces, "conditions": conditions_of(agent=True)})
+        status = {"interfaces": interfaces_of(machine, *addresses), "conditions": conditions_of(agent=bool(addresses))}
+        await self._client.merge_patch(INSTANCES, machine.name, {"status": status}, namespace=machine.namespace)
 
     async def stop(self, machine: Machine) -> None:
         """Stop the VM: the VMI is deleted, the VM stays."""
@@ -177,10 +170,6 @@ class Machines:
 
     async def _change_machine(self, machine: Machine, change: Document) -> None:
         await self._client.merge_patch(MACHINES, machine.name, change, namespace=machine.namespace)
-
-    async def _change_instance(self, machine: Machine, status: Document) -> None:
-        change = {"status": status}
-        await self._client.merge_patch(INSTANCES, machine.name, change, namespace=machine.namespace)
 
 
 def _instance_spec(machine: Machine) -> Document:

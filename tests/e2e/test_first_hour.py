@@ -34,12 +34,14 @@ from devenv.stage import Stage, until
 from harvester_ccm.cli import main
 from harvester_ccm.commands import clusters
 from harvester_ccm.errors import AdmissionDenied
+from harvester_ccm.model.core import CONFIG_MAPS
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IP_POOL,
     IPAM,
     LB_SERVICE_NAME,
+    NAD_MAPPING_NAME,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
@@ -130,6 +132,11 @@ class Hour:
 
         await until(matches, within=60, what=f"only {starts} in status")
 
+    async def has_mapping(self) -> bool:
+        """Return whether the ConfigMap has the devices of the network."""
+        found = await self.stage.guest_object(CONFIG_MAPS.path("kube-system", NAD_MAPPING_NAME))
+        return "vlan1" in str((found or {}).get("data"))
+
     async def delete_load_balancer(self, service: str) -> None:
         """Delete the load balancer of a Service in Harvester."""
         found = [one for one in await self.stage.load_balancers() if one.metadata.label(LB_SERVICE_NAME) == service]
@@ -147,6 +154,7 @@ async def test_every_fault_of_the_first_hour_has_its_line(
         first = await hour.start()
         await asyncio.gather(*map(nodes.join, NODES))
         await initialized(stage)
+        await until(hour.has_mapping, within=60, what="the mapping of networks")
         await services(hour)
         await load_balancers(hour)
         await webhook(hour, port)
