@@ -85,11 +85,9 @@ class AtRest:
         sound = primary is not None and wants_one(primary) and not annotation(primary, PRIMARY_SERVICE)
         sound = sound and not leaving
         if own:
-            return (
-                [f"{name} shares {shown(service)} and has a load balancer"]
-                if sound and theirs and shown(service) == theirs
-                else []
-            )
+            # Harvester may have allocated the address of the primary twice.
+            shares = sound and theirs and shown(service) == theirs and served(own[0]) not in theirs
+            return [f"{name} shares {shown(service)} and has a load balancer"] if shares else []
         # A primary without an address can get it back if no other load balancer has it.
         found = (one for one in self._guest.balancers() if primary is None or made_for(one) != name_of(primary))
         lost = shown(service) != theirs and bool(theirs or {served(one) for one in found}.intersection(shown(service)))
