@@ -95,7 +95,7 @@ class World(Program):
 
     @asynccontextmanager
     async def live(self) -> AsyncIterator[None]:
-        """Run the program for the time of the block, which begins when its caches are synced."""
+        """Run the controller for the time of the block, which begins when its caches are synced."""
         async with super().live():
             await asyncio.sleep(5)
             yield

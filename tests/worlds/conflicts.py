@@ -71,7 +71,7 @@ class ConflictWorld(Program):
 
     @asynccontextmanager
     async def at_rest(self) -> AsyncIterator[None]:
-        """Run the program for the time of the block, which begins when nothing changes any more."""
+        """Run the controller for the time of the block, which begins when nothing changes any more."""
         async with self.live():
             await asyncio.sleep(5 * MINUTE)
             yield
