@@ -41,36 +41,31 @@ def main() -> int:
     try:
         with run_directory("benchmarks") as directory:
             print(f"{_machine()}\n\n{HEADING}", flush=True)
-            asyncio.run(_print(directory, options.services, options.nodes))
+            asyncio.run(_measure(directory, options.services, options.nodes))
     except (CCMError, DevenvError, TimeoutError, RuntimeError) as error:
         print(f"benchmarks could not run: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _print(directory: Path, service_count: int | None, node_count: int | None) -> None:
+async def _measure(directory: Path, service_count: int | None, node_count: int | None) -> None:
+    is_default = not (service_count or node_count)
     scene = await asyncio.to_thread(Scene.start, directory, audit=True)
     try:
-        async for row in _measure(scene, directory, service_count, node_count):
-            print(row.line(), flush=True)
+        async with open_environment(scene, directory) as environment:
+            if is_default:
+                await _print(services.measure(environment))
+            if is_default or service_count:
+                await _print(services.measure_rate(environment, service_count or RATE_SERVICES))
+            if is_default or node_count:
+                await _print(nodes.measure(environment, node_count or NODES))
     finally:
         scene.stop()
 
 
-async def _measure(
-    scene: Scene, directory: Path, service_count: int | None, node_count: int | None
-) -> AsyncIterator[Row]:
-    is_default = not (service_count or node_count)
-    async with open_environment(scene, directory) as environment:
-        if is_default:
-            async for row in services.measure(environment):
-                yield row
-        if is_default or service_count:
-            async for row in services.measure_rate(environment, service_count or RATE_SERVICES):
-                yield row
-        if is_default or node_count:
-            async for row in nodes.measure(environment, node_count or NODES):
-                yield row
+async def _print(rows: AsyncIterator[Row]) -> None:
+    async for row in rows:
+        print(row.line(), flush=True)
 
 
 def _machine() -> str:

@@ -7,23 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-
-class _User(msgspec.Struct, frozen=True):
-    username: str = ""
-
-
-class _Reference(msgspec.Struct, frozen=True):
-    resource: str = ""
-
-
-class _Entry(msgspec.Struct, frozen=True, rename="camel"):
-    stage: str = ""
-    verb: str = ""
-    user: _User = _User()
-    object_ref: _Reference | None = None
-
-
-_decode = msgspec.json.Decoder(_Entry).decode
+from devenv.watch import Document
 
 
 class AuditLog:
@@ -41,12 +25,12 @@ class AuditLog:
         """Return the number of requests that were logged after ``position``."""
         return sum(self._counts(entry) for entry in self._entries(position))
 
-    def _entries(self, position: int) -> Iterator[_Entry]:
+    def _entries(self, position: int) -> Iterator[Document]:
         with self._path.open("rb") as stream:
             stream.seek(position)
-            yield from (_decode(line) for line in stream if line.endswith(b"\n"))
+            yield from (msgspec.json.decode(line) for line in stream if line.endswith(b"\n"))
 
-    def _counts(self, entry: _Entry) -> bool:
-        is_lease = entry.object_ref is not None and entry.object_ref.resource == "leases"
-        is_complete = entry.stage == "ResponseComplete" and entry.verb != "watch"
-        return entry.user.username == self._user and is_complete and not is_lease
+    def _counts(self, entry: Document) -> bool:
+        is_lease = entry.get("objectRef", {}).get("resource") == "leases"
+        is_complete = entry["stage"] == "ResponseComplete" and entry["verb"] != "watch"
+        return entry["user"].get("username") == self._user and is_complete and not is_lease

@@ -13,8 +13,6 @@ IGNORE_ANNOTATION: Final = "kube-vip.io/ignore"
 HOST_ANNOTATION: Final = "kube-vip.io/vipHost"
 HARDWARE_ANNOTATION: Final = "kube-vip.io/hwaddr"
 REQUESTED_ANNOTATION: Final = "kube-vip.io/requestedIP"
-EMPTY_SLICE_ANNOTATION: Final = "kube-vip.io/allow-reconcile-without-endpoints"
-ELECTION_ANNOTATION: Final = "kube-vip.io/forcePerServiceElection"
 DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - requests an address by DHCP
 SERVICE_NAME_LABEL: Final = "kubernetes.io/service-name"
 
@@ -64,11 +62,10 @@ def must_withdraw(service: Document, annotation: str | None, known: tuple[tuple[
 
 
 def has_endpoints(service: Document, slices: Iterable[Document]) -> bool:
-    """Return whether a slice of the Service has an endpoint; by annotation, an empty slice is sufficient."""
-    empty_will_do = annotations_of(service).get(EMPTY_SLICE_ANNOTATION) == "true"
+    """Return whether a slice of the Service has an endpoint."""
     place = (service["metadata"]["namespace"], service["metadata"]["name"])
     return any(
-        entry.get("endpoints") or empty_will_do
+        entry.get("endpoints")
         for entry in slices
         if (entry["metadata"]["namespace"], labels_of(entry).get(SERVICE_NAME_LABEL)) == place
     )

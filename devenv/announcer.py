@@ -11,7 +11,6 @@ from enum import Enum, auto
 
 from devenv.announcement import (
     ADDRESS_ANNOTATION,
-    ELECTION_ANNOTATION,
     is_ignored,
     is_load_balancer,
     lacks_address,
@@ -137,8 +136,7 @@ class Announcer:
     @staticmethod
     def wished(service: Document, *, has_endpoints: bool) -> tuple[str, ...]:
         """Return the addresses to announce for a Service; can be empty."""
-        elects = annotations_of(service).get(ELECTION_ANNOTATION) == "true"
-        return wanted_addresses(service) if is_load_balancer(service) and not elects and has_endpoints else ()
+        return wanted_addresses(service) if is_load_balancer(service) and has_endpoints else ()
 
     def announce(self, service: Document, addresses: tuple[str, ...]) -> Announced:
         """Record that a Service is announced with these addresses."""

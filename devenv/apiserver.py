@@ -34,6 +34,7 @@ READY_SECONDS = 180.0
 """Longer than a start next to twenty busy processes; on an idle machine it takes three seconds."""
 _POLL_SECONDS = 0.05
 _MANIFESTS = Path(__file__).parent
+_RBAC = _MANIFESTS / "rbac"
 
 
 class ControlPlane:
@@ -145,13 +146,12 @@ class ControlPlane:
         *,
         context_namespace: str,
         path: Path | None = None,
-        server: str | None = None,
         expiration_seconds: int = 86400,
     ) -> Path:
         """Write a kubeconfig with a new token of a service account and return its path.
 
-        The account and its namespace are created if absent. ``server`` is another address, such as of a proxy.
-        ``path`` defaults to ``<namespace>-<name>.kubeconfig`` in the directory of the control plane.
+        The account and its namespace are created if absent. The default of ``path`` is
+        ``<namespace>-<name>.kubeconfig`` in the directory of the control plane.
         """
         self.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
@@ -162,7 +162,7 @@ class ControlPlane:
         token = self.admin.request("POST", path_of_token, body=request)["status"]["token"]
         return write_token_kubeconfig(
             path or self.directory / f"{namespace}-{name}.kubeconfig",
-            Endpoint(server or self.url, self.ca_file),
+            self.endpoint,
             token=token,
             namespace=context_namespace,
         )
@@ -239,28 +239,27 @@ def start_clusters(
     *,
     audit: bool = False,
     guest_additions: bool = False,
-    harvester_controller_manager: bool = False,
-    vm_namespace: str = "default",
+    controller_manager: bool = False,
 ) -> tuple[ControlPlane, ControlPlane]:
     """Start a guest and a Harvester cluster at the same time, with the permissions and types of real ones.
 
     The guest cluster has the service account ``kube-system/harvester-cloud-provider`` with the published ClusterRole
     and, with ``guest_additions``, the additional permissions of this project's chart. Harvester has the CRDs, its
-    ClusterRole for cloud providers, and a binding for its service account in ``vm_namespace`` only. Raises DevenvError
-    if one does not start; then both are stopped.
+    ClusterRole for cloud providers, and a binding for its service account in the namespace ``default`` only. Raises
+    DevenvError if one does not start; then both are stopped.
     """
     guest = ControlPlane("guest", directory / "guest", audit=audit)
-    harvester = ControlPlane(
-        "harvester", directory / "harvester", audit=audit, controller_manager=harvester_controller_manager
-    )
+    harvester = ControlPlane("harvester", directory / "harvester", audit=audit, controller_manager=controller_manager)
 
     def start_guest() -> None:
         guest.launch()
-        _prepare_guest(guest, additions=guest_additions)
+        guest.apply(_RBAC / "guest-cloud-provider.yaml")
+        if guest_additions:
+            guest.apply(_RBAC / "guest-additions.yaml")
 
     def start_harvester() -> None:
         harvester.launch()
-        _prepare_harvester(harvester, namespace=vm_namespace)
+        harvester.apply(*sorted((_MANIFESTS / "crds").glob("*.yaml")), *sorted(_RBAC.glob("harvester-*.yaml")))
 
     pool = ThreadPoolExecutor(2, thread_name_prefix="devenv-start")
     try:
@@ -274,33 +273,3 @@ def start_clusters(
     finally:
         pool.shutdown()
     return guest, harvester
-
-
-def _prepare_guest(plane: ControlPlane, *, additions: bool) -> None:
-    plane.apply(_MANIFESTS / "rbac" / "guest-cloud-provider.yaml")
-    if additions:
-        plane.apply(_MANIFESTS / "rbac" / "guest-additions.yaml")
-
-
-def _prepare_harvester(plane: ControlPlane, *, namespace: str) -> None:
-    plane.apply(*sorted((_MANIFESTS / "crds").glob("*.yaml")))
-    plane.apply(_MANIFESTS / "rbac" / "harvester-cloud-provider.yaml")
-    plane.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace},
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": f"{namespace}-{SERVICE_ACCOUNT}", "namespace": namespace},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "harvesterhci.io:cloudprovider",
-            },
-            "subjects": [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}],
-        },
-    )

@@ -39,7 +39,6 @@ class CcmProcess:
         kubeconfig: Path,
         flags: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
-        name: str = "ccm",
         fork: bool = False,
         times: Mapping[str, float] | None = None,
     ) -> CcmProcess:
@@ -49,13 +48,13 @@ class CcmProcess:
         """
         files = {"cloud-config": str(cloud_config), "kubeconfig": str(kubeconfig)}
         words = [f"--{key}={value}" for key, value in {**files, **DEFAULT_FLAGS, **(flags or {})}.items()]
-        log_file = directory / f"{name}-{next(_numbers)}.log"
+        log_file = directory / f"ccm-{next(_numbers)}.log"
         if fork:
             return cls(preloaded.start([*words, *arguments], log_file=log_file, times=times or {}), log_file)
         assert not times, "only a fork has other times"
         command = [sys.executable, "-m", preloaded.PROGRAM, *words, *arguments]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        return cls(ChildProcess.start(name, command, log_file=log_file, env=environment), log_file)
+        return cls(ChildProcess.start(preloaded.PROGRAM, command, log_file=log_file, env=environment), log_file)
 
     @property
     def pid(self) -> int:

@@ -177,7 +177,7 @@ def _credentials(guest: ControlPlane, harvester: ControlPlane, user: int) -> lis
     directory = guest.directory / f"user-{user}"
     directory.mkdir()
     files = []
-    for name, plane, namespace in (("cloud-config", harvester, "vms"), ("guest", guest, "kube-system")):
+    for name, plane, namespace in (("cloud-config", harvester, "default"), ("guest", guest, "kube-system")):
         file = plane.kubeconfig_for_service_account(
             namespace, EXECUTABLES[0], context_namespace=namespace, path=directory / name
         )
@@ -197,7 +197,7 @@ def main() -> int:
             for executable in EXECUTABLES:
                 version = call(*image.command(_new_name(), [executable, "--version"], UNPRIVILEGED, ()))
                 print(f"{executable} --version: {version}", flush=True)
-            guest, harvester = start_clusters(directory, guest_additions=True, vm_namespace="vms")
+            guest, harvester = start_clusters(directory, guest_additions=True)
             with guest, harvester:
                 for user in (0, UNPRIVILEGED):
                     result = run_once(image, guest, _credentials(guest, harvester, user), user)

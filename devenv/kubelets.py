@@ -5,8 +5,7 @@ Nothing runs on these Nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from devenv.watch import Document, documents
@@ -31,7 +30,6 @@ class Kubelet:
     """Of the VM's firmware."""
     node_ip: str = ""
     """``--node-ip``, which becomes an annotation."""
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def node_document(kubelet: Kubelet, *, ready: str = "True") -> Document:
@@ -43,7 +41,7 @@ def node_document(kubelet: Kubelet, *, ready: str = "True") -> Document:
         "kind": "Node",
         "metadata": {
             "name": kubelet.name,
-            "labels": {"kubernetes.io/hostname": kubelet.name, **kubelet.labels},
+            "labels": {"kubernetes.io/hostname": kubelet.name},
             "annotations": provided,
         },
         "spec": {"taints": [UNINITIALIZED]},

@@ -30,18 +30,17 @@ from devenv.announcement import (
 from devenv.announcer import Announcer, Step
 from devenv.background import Background
 from devenv.echo import EchoServers
-from devenv.watch import Document, Mirror, annotations_of, documents, key_of, labels_of
+from devenv.harvester.records import SERVICES, SLICES
+from devenv.watch import Document, Mirror, annotations_of, key_of, labels_of
 from harvester_ccm.errors import ApiError, Conflict, NotFound, Unreachable
 from harvester_ccm.kube.client import ApiClient
 
 SHARED_GAP: Final = 2.0
 """Seconds for which a shared address is not announced after the deletion of one of its Services."""
 START_SECONDS: Final = 30.0
+NODE: Final = "devenv-node"
 POLL_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 0.2
-
-SERVICES: Final = documents("", "v1", "services", kind="Service")
-SLICES: Final = documents("discovery.k8s.io", "v1", "endpointslices", kind="EndpointSlice")
 
 log = structlog.get_logger(__name__)
 
@@ -50,8 +49,6 @@ log = structlog.get_logger(__name__)
 class KubeVipOptions:
     """Settings of the emulated kube-vip."""
 
-    node: str = "devenv-node"
-    """Name of the node that it runs on."""
     dhcp_range: tuple[str, str] | None = None
     """First and last address of the DHCP server; None means that no DHCP server responds."""
     serve: bool = False
@@ -209,7 +206,7 @@ class KubeVip:
         for address in addresses:
             self._note("announce", address, key)
             await self._serve(key, address)
-        await self._annotate(key, marks_of(key, self._options.node, addresses, leased=addresses != wished))
+        await self._annotate(key, marks_of(key, NODE, addresses, leased=addresses != wished))
         await self._write_status(key, addresses)
 
     async def _lease(self, service: Document) -> str | None:

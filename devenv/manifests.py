@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import yaml
 
 from devenv.helm import CHART, render_chart
@@ -63,12 +61,7 @@ def render_manifest(profile: str) -> str:
         f"sed 's#{CLUSTER_NAME}#my-cluster#; s#{IMAGE}#IMAGE#' {profile}.yaml | kubectl apply -f -",
     ]
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
-    return comment + "".join(f"---\n{_dump(document)}" for document in objects)
-
-
-def _dump(document: dict[str, Any]) -> str:
-    text: str = yaml.safe_dump(document, sort_keys=False, width=120)
-    return text
+    return comment + "".join(f"---\n{yaml.safe_dump(document, sort_keys=False, width=120)}" for document in objects)
 
 
 def main() -> None:

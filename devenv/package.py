@@ -1,4 +1,4 @@
-"""The Python package: source archive and wheel, with a generated man page and shell completion.
+"""The Python package: source archive and wheel, with generated shell completion.
 
 ``python -m devenv.package DIRECTORY`` builds the archive, and the wheel from the archive, and verifies their metadata.
 It writes no file into the checkout and downloads nothing.
@@ -14,22 +14,17 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from packaging.metadata import Metadata
 
 from devenv.process import DevenvError
-from harvester_ccm import __version__
-from harvester_ccm.commands import COMMANDS
 from harvester_ccm.commands.completion import SHELLS, script
-from harvester_ccm.flags import FLAGS, Flag, Group
-from harvester_ccm.flags.parser import REFERENCE
 
 ROOT: Final = Path(__file__).parents[1]
 SOURCES: Final = ("pyproject.toml", "README.md", "LICENSE", "harvester_ccm")
-MAN_PAGE: Final = Path("man") / "harvester-ccm.1"
 COMPLETION: Final[Mapping[str, Path]] = {
     "bash": Path("completion") / "harvester-ccm",
     "zsh": Path("completion") / "_harvester-ccm",
@@ -40,62 +35,15 @@ EPOCH: Final = "1767225600"
 """Time of the files in both, so that the same sources make the same archives."""
 
 
-def man_page() -> str:
-    """Return the man page of ``harvester-ccm`` and its commands in troff."""
-    lines = [
-        f'.TH HARVESTER-CCM 1 "" "harvester-ccm {__version__}"',
-        ".SH NAME",
-        "harvester-ccm \\- cloud controller manager for clusters whose nodes are Harvester virtual machines",
-        ".SH SYNOPSIS",
-        ".B harvester-ccm",
-        "[\\fIcommand\\fR] [\\fIflags\\fR]",
-        ".SH DESCRIPTION",
-        "Without a command it serves a cluster until SIGTERM. Commands look at the same clusters with the same flags;",
-        ".B harvester-ccm",
-        "\\fIcommand\\fR \\-\\-help",
-        "shows what each takes.",
-        ".SH COMMANDS",
-        *(line for command in COMMANDS for line in _entry(command.name, command.summary)),
-    ]
-    for group in Group:
-        if group is not Group.ACCEPTED:
-            lines += [f".SH {_text(str(group)).upper()}", *_flags(group)]
-    lines += [f".SH {_text(str(Group.ACCEPTED)).upper()}", f"Other flags of the Go provider: {_text(REFERENCE)}."]
-    codes = "0 after a run that was asked to stop, 255 when the cloud-config cannot be used, 1 for everything else."
-    lines += [".SH EXIT STATUS", codes, "Commands: 0 when all is well, 1 for something to see to, 2 for a wrong call."]
-    return "\n".join(lines) + "\n"
-
-
-def _flags(group: Group) -> Iterator[str]:
-    for flag in FLAGS:
-        if flag.group is group:
-            yield from _entry(_title(flag), flag.meaning)
-
-
-def _title(flag: Flag) -> str:
-    shorthand = f"-{flag.shorthand}, " if flag.shorthand else ""
-    return f"{shorthand}--{flag.name}" + ("" if flag.kind.is_switch else f"={flag.kind.name}")
-
-
-def _entry(title: str, meaning: str) -> Iterator[str]:
-    yield from (".TP", f"\\fB{_text(title)}\\fR", _text(meaning))
-
-
-def _text(text: str) -> str:
-    """Return text as troff takes it literally; no line may begin with a dot or an apostrophe."""
-    literal = text.replace("\\", "\\e").replace("-", "\\-")
-    return f"\\&{literal}" if literal[:1] in (".", "'") else literal
-
-
 def build(directory: Path) -> tuple[Path, Path]:
     """Build source archive and wheel into ``directory`` and return them. Raises DevenvError."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="harvester-ccm-package-") as scratch:
         checkout, unpacked = Path(scratch) / "checkout", Path(scratch) / "unpacked"
         copy_sources(checkout)
-        for file, text in {MAN_PAGE: man_page(), **{COMPLETION[shell]: script(shell) for shell in SHELLS}}.items():
-            (checkout / file).parent.mkdir(exist_ok=True)
-            (checkout / file).write_text(text)
+        (checkout / "completion").mkdir()
+        for shell in SHELLS:
+            (checkout / COMPLETION[shell]).write_text(script(shell))
         archive = directory / run_backend("build_sdist", checkout, directory)
         with tarfile.open(archive) as files:
             files.extractall(unpacked, filter="data")

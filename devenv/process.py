@@ -143,7 +143,8 @@ class ChildProcess:
 
     def log_tail(self, lines: int = 20) -> str:
         """Return the last lines of its log, for error messages."""
-        return log_tail(self.log_file, lines)
+        text = self.log_file.read_text(errors="replace")
+        return "\n".join(text.splitlines()[-lines:]) or "(log is empty)"
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to its process group, if it runs."""
@@ -177,15 +178,6 @@ def _stop_all() -> None:
     stop_together(children)
 
 
-def log_tail(log_file: Path, lines: int = 20) -> str:
-    """Return the last ``lines`` lines of a log file, or a text instead of them."""
-    try:
-        text = log_file.read_text(errors="replace")
-    except FileNotFoundError:
-        return "(no log)"
-    return "\n".join(text.splitlines()[-lines:]) or "(log is empty)"
-
-
 def cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process, user and system, with a resolution of 10 ms (Linux)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -211,10 +203,10 @@ class ReservedPort:
 
 
 @contextlib.contextmanager
-def run_directory(purpose: str, *, keep: bool = False) -> Iterator[Path]:
-    """Yield a private temporary directory that is removed at the end, unless the block raises or ``keep`` is set.
+def run_directory(purpose: str) -> Iterator[Path]:
+    """Yield a private temporary directory that is removed at the end.
 
-    If it is kept, its path is printed to stderr.
+    If the block raises, it is kept and its path is printed to stderr.
     """
     directory = Path(tempfile.mkdtemp(prefix=f"harvester-ccm-{purpose}-"))
     failed = True
@@ -222,7 +214,7 @@ def run_directory(purpose: str, *, keep: bool = False) -> Iterator[Path]:
         yield directory
         failed = False
     finally:
-        if failed or keep:
+        if failed:
             print(f"logs and data are kept in {directory}", file=sys.stderr)
         else:
             shutil.rmtree(directory, ignore_errors=True)

@@ -7,7 +7,6 @@ and responses through unchanged: bearer tokens work, client certificates do not.
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -159,42 +158,29 @@ class FaultProxy:
         """Remove all recorded requests."""
         self.requests.clear()
 
-    def watches(self, path: str = "") -> int:
+    def watches(self) -> int:
         """Return the number of watches in progress."""
-        return len(self._watching(path))
+        return len(self._watches)
 
-    def end_watches(self, path: str = "") -> int:
-        """End watches in progress as a server does at their time limit; return their number."""
-        return self._each_watch(path, lambda watch: watch.end(b""))
+    def end_watches(self) -> None:
+        """End all watches as a server does at their time limit."""
+        for watch in self._watches:
+            watch.end(b"")
 
-    def expire_watches(self, path: str = "") -> int:
-        """Send ``410 Gone`` to watches in progress, as a server that lost their version; return their number."""
-        return self._each_watch(path, lambda watch: watch.end(error_event(EXPIRED)))
+    def expire_watches(self) -> None:
+        """Send ``410 Gone`` to all watches, as a server that lost their version."""
+        for watch in self._watches:
+            watch.end(error_event(EXPIRED))
 
-    def cut_watches(self, path: str = "") -> int:
-        """Close the connections of watches in progress in the middle of the response; return their number."""
-
-        def cut(watch: _Watch) -> None:
+    def cut_watches(self) -> None:
+        """Close the connections of all watches in the middle of the response."""
+        for watch in self._watches:
             _abort(watch.request)
 
-        return self._each_watch(path, cut)
-
-    def silence_watches(self, path: str = "") -> int:
-        """Drop all further events of watches in progress, without closing them; return their number."""
-
-        def silence(watch: _Watch) -> None:
+    def silence_watches(self) -> None:
+        """Drop all further events of the current watches, without closing them."""
+        for watch in self._watches:
             watch.silent = True
-
-        return self._each_watch(path, silence)
-
-    def _each_watch(self, path: str, action: Callable[[_Watch], None]) -> int:
-        found = self._watching(path)
-        for watch in found:
-            action(watch)
-        return len(found)
-
-    def _watching(self, path: str) -> list[_Watch]:
-        return [watch for watch in self._watches if re.search(path, watch.record.path)]
 
     def _fault_for(self, record: Record) -> Fault | None:
         """Record a request and return its fault."""

@@ -20,10 +20,11 @@ from typing import Final
 from devenv.announcement import ADDRESS_ANNOTATION
 from devenv.binaries import KUBE_VIP, require
 from devenv.harvester.queue import FAST
+from devenv.harvester.records import SLICES
+from devenv.kubelets import DOCUMENTS
 from devenv.logfile import logs_to
 from devenv.process import ChildProcess, run_directory
 from devenv.stage import Scene, Stage, until
-from devenv.watch import documents
 from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, PRIMARY_SERVICE, WORKLOAD_TYPE, Reason
 
 NODE: Final = "node-1"
@@ -53,9 +54,6 @@ LATE_SECONDS: Final = 1.0
 STEADY_SECONDS: Final = 4.0
 """For which addresses are watched once they are correct, because kube-vip handles older events later."""
 
-_SLICES: Final = documents("discovery.k8s.io", "v1", "endpointslices", kind="EndpointSlice")
-_NODES: Final = documents("", "v1", "nodes", kind="Node")
-
 
 class Cluster:
     """A stage with the real kube-vip."""
@@ -77,7 +75,7 @@ class Cluster:
         ports = [{"name": "main", "port": 80, "protocol": "TCP"}]
         body = {"metadata": meta, "addressType": "IPv4", "ports": ports, "endpoints": [endpoint]}
         await self.stage.guest.create(
-            _SLICES, {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **body}, namespace="default"
+            SLICES, {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **body}, namespace="default"
         )
 
     async def annotate(self, name: str, key: str, value: str) -> None:
@@ -97,15 +95,16 @@ class Cluster:
 
     async def withdraws(self, *addresses: str) -> None:
         """Return once the addresses are not on the node and stay away. Raises TimeoutError."""
+        await self.removed(*addresses)
+        await _steady(lambda: addresses_on_node().isdisjoint(addresses), f"{', '.join(addresses)} are announced again")
 
-        def are_absent() -> bool:
-            return addresses_on_node().isdisjoint(addresses)
+    async def removed(self, *addresses: str) -> None:
+        """Return once the addresses are not on the node. Raises TimeoutError."""
 
         async def absent() -> bool:
-            return are_absent()
+            return addresses_on_node().isdisjoint(addresses)
 
         await until(absent, within=UP_SECONDS, what=f"removal of {', '.join(addresses)}")
-        await _steady(are_absent, f"{', '.join(addresses)} are announced again")
 
 
 async def _steady(condition: Callable[[], bool], otherwise: str) -> None:
@@ -165,11 +164,7 @@ async def overwritten_address(cluster: Cluster) -> None:
     await cluster.create("over")
     addresses = await cluster.announces("over")
     await cluster.annotate("over", ADDRESS_ANNOTATION, OTHER)
-
-    async def removed() -> bool:
-        return addresses_on_node().isdisjoint(addresses)
-
-    await until(removed, within=UP_SECONDS, what=f"removal of {', '.join(addresses)}")
+    await cluster.removed(*addresses)
     await cluster.announces("over")
     await cluster.withdraws(OTHER)
 
@@ -210,7 +205,7 @@ async def _open_cluster(directory: Path) -> AsyncIterator[Cluster]:
         async with Stage(scene, directory, pace=FAST, kube_vip=_kube_vip(scene, directory)) as stage:
             address = {"type": "InternalIP", "address": NODE_ADDRESS}
             node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": {"addresses": [address]}}
-            await stage.guest.create(_NODES, node)
+            await stage.guest.create(DOCUMENTS, node)
             await stage.harvester.create_pool("lan", POOL)
             await stage.logged(stage.run(), "service controller started")
             yield Cluster(stage)

@@ -93,10 +93,7 @@ class Scene:
         ``controller_manager``: run one in Harvester, which writes tokens into Secrets.
         """
         clusters = start_clusters(
-            directory,
-            guest_additions=guest_additions,
-            audit=audit,
-            harvester_controller_manager=controller_manager,
+            directory, guest_additions=guest_additions, audit=audit, controller_manager=controller_manager
         )
         return cls.on(*clusters)
 

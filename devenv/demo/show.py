@@ -48,9 +48,6 @@ LATE: Final = "late"
 """The Service that is created while there is no leader."""
 CROWD: Final = "crowd-"
 CROWD_SIZE: Final = 100
-GO_SECONDS: Final = 103
-"""The Go provider's recorded time for this number; docs/contributing/benchmarks.md has its source."""
-BAR: Final = 50
 WARM_UP: Final = 50
 """Requests before the leader is killed."""
 REQUEST_SECONDS: Final = 30.0
@@ -346,24 +343,15 @@ async def crowd(show: Show) -> None:
     began = show.now
 
     def all_ready() -> bool:
-        show.foot("Stopwatch", *_bars(show.now - began), changing=True)
+        show.foot("Stopwatch", took(show.now - began), changing=True)
         return all(name in show.seconds for name in names)
 
     await asyncio.gather(*map(show.create, names), show.until(all_ready, f"{CROWD_SIZE} addresses"))
     # Each has the time of its own watch event.
     seconds = max(show.seconds[name] + show.created[name] for name in names) - began
-    show.foot("Stopwatch", *_bars(seconds))
-    show.summary.append(f"{CROWD_SIZE} addresses after {took(seconds)}; recorded of the Go provider: {GO_SECONDS} s")
+    show.foot("Stopwatch", took(seconds))
+    show.summary.append(f"{CROWD_SIZE} addresses after {took(seconds)}")
     await show.pause(READING)
-
-
-def _bars(seconds: float) -> list[Line]:
-    """Return the time next to that of the Go provider."""
-    bars = (("harvester-ccm", seconds, "green"), ("Go provider, recorded", GO_SECONDS, "bright_black"))
-    return [
-        Line.assemble(f"{name:22}", ("█" * max(round(BAR * one / GO_SECONDS), 1), color), f" {one:.1f} s")
-        for name, one, color in bars
-    ]
 
 
 class Traffic:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from devenv.harvester.endpoints import backend_port_of
-from devenv.watch import Document, annotations_of, labels_of
+from devenv.watch import Document, annotations_of, key_of, labels_of
 
 PREFIX: Final = "loadbalancer.harvesterhci.io"
 NETWORK: Final = f"{PREFIX}/network"
@@ -122,7 +122,7 @@ def _first_network(instances: Sequence[Document]) -> str:
 
 def validate_create(balancer: Document, around: Surroundings) -> None:
     """Raise Refusal if a new load balancer is invalid."""
-    prefix = f"create loadbalancer {_key(balancer)} failed"
+    prefix = f"create loadbalancer {key_of(balancer)} failed"
     _check_parts(balancer, prefix)
     machine = _removed_machine(balancer, around.machines)
     if machine:
@@ -134,16 +134,12 @@ def validate_create(balancer: Document, around: Surroundings) -> None:
 
 def validate_update(balancer: Document, before: Document) -> None:
     """Raise Refusal if a change is invalid."""
-    prefix = f"update loadbalancer {_key(balancer)} failed"
+    prefix = f"update loadbalancer {key_of(balancer)} failed"
     _check_parts(balancer, prefix)
     for key, name, default in (("ipam", "IPAM", "pool"), ("workloadType", "WorkloadType", "vm")):
         old, new = before["spec"].get(key) or "", balancer["spec"].get(key) or ""
         if (old or default) != (new or default):
             raise Refusal(f"{prefix}: can't change the {name} from {old} to {new}")
-
-
-def _key(balancer: Document) -> str:
-    return f"{balancer['metadata']['namespace']}/{balancer['metadata']['name']}"
 
 
 def _check_parts(balancer: Document, prefix: str) -> None:
@@ -219,5 +215,5 @@ def _removed_machine(balancer: Document, machines: Sequence[Document]) -> str | 
             and labels.get(GUEST_CLUSTER_LABEL) == cluster
             and annotations_of(machine).get(REMOVAL_ANNOTATION) == "true"
         ):
-            return _key(machine)
+            return key_of(machine)
     return None

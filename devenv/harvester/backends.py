@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from devenv.harvester.admission import is_cluster
 from devenv.harvester.endpoints import (
     endpoints_of,
     external_address,
@@ -149,7 +150,7 @@ class Backends:
         if instance is None:
             return
         for balancer in self._balancers.all(instance["metadata"]["namespace"]):
-            if balancer["spec"].get("workloadType") == "cluster":
+            if is_cluster(balancer):
                 continue
             selector = balancer["spec"].get("backendServerSelector") or {}
             problem = selector_problem(selector)

@@ -88,7 +88,7 @@ class HarvesterEmulator:
         self._queue = WorkQueue("loadbalancers", balancers.reconcile, workers=WORKERS)
         self.balancers.subscribe(enqueue(self._queue))
         self._backends.on_wake(self._queue.add)
-        pools = WorkQueue("ippools", PoolController(self.pools, self.balancers).reconcile, workers=WORKERS)
+        pools = WorkQueue("ippools", PoolController(self.pools).reconcile, workers=WORKERS)
         self.pools.subscribe(enqueue(pools))
         jobs = [mirror.run for mirror in self._mirrors]
         jobs += [self._backends.run, self.host_vip.run, collector.run, pools.run, self._queue.run]
@@ -150,7 +150,10 @@ class HarvesterEmulator:
                 return None
             return known if POOL_FINALIZER in known["metadata"].get("finalizers", ()) else None
 
-        return await _known(usable)
+        async with asyncio.timeout(EFFECT_SECONDS):
+            while (found := usable()) is None:  # noqa: ASYNC110 - a mirror has no event per object
+                await asyncio.sleep(POLL_SECONDS)
+        return found
 
     async def counts(self, namespace: str | None = None) -> Counts:
         """Return the numbers of load balancers and of allocated addresses, by a live list.
@@ -172,14 +175,6 @@ class HarvesterEmulator:
             with suppress(NotFound):
                 await self._client.merge_patch(POOLS, name, {"metadata": {"finalizers": None}})
                 await self._client.delete(POOLS, name)
-
-
-async def _known(look: Callable[[], Document | None]) -> Document:
-    """Return the first result of ``look`` that is not None. Raises TimeoutError."""
-    async with asyncio.timeout(EFFECT_SECONDS):
-        while (found := look()) is None:  # noqa: ASYNC110 - a mirror has no event per object
-            await asyncio.sleep(POLL_SECONDS)
-    return found
 
 
 def enqueue(queue: WorkQueue) -> Callable[[Document | None, Document | None], None]:

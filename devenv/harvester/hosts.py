@@ -8,12 +8,12 @@ from typing import Final
 
 import structlog
 
+from devenv.announcement import DHCP_ADDRESS
 from devenv.harvester.endpoints import SERVICE_LABEL, external_address
 from devenv.harvester.records import SERVICES, Records
 from devenv.watch import Document, Mirror, key_of, labels_of
 from harvester_ccm.errors import CCMError, Conflict, NotFound
 
-DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - requests an address by DHCP
 ANNOUNCE_SECONDS: Final = 0.05
 """Delay until a Service gets its address."""
 RETRY_SECONDS: Final = 0.2
@@ -43,7 +43,7 @@ class HostVip:
             try:
                 await self._announce(key, address)
             except NotFound:
-                self._withdraw(key)
+                self._addresses.pop(key, None)
             except CCMError as error:
                 log.debug("service not served yet", service=key, error=str(error))
                 self._later(key, RETRY_SECONDS)
@@ -84,13 +84,10 @@ class HostVip:
         if after is not None:
             self._later(key_of(document), ANNOUNCE_SECONDS)
         else:
-            self._withdraw(key_of(document))
+            self._addresses.pop(key_of(document), None)
 
     def _later(self, key: str, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds, self._due.put_nowait, key)
-
-    def _withdraw(self, key: str) -> None:
-        self._addresses.pop(key, None)
 
 
 def _is_address(text: str) -> bool:

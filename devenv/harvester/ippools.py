@@ -25,9 +25,8 @@ log = structlog.get_logger(__name__)
 class PoolController:
     """Reconciles pools."""
 
-    def __init__(self, pools: Records, balancers: Records, *, now: Callable[[], str] = now_text) -> None:
+    def __init__(self, pools: Records, *, now: Callable[[], str] = now_text) -> None:
         self._pools = pools
-        self._balancers = balancers
         self._now = now
 
     async def reconcile(self, key: str) -> float | None:

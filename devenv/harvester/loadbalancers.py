@@ -13,6 +13,8 @@ from typing import Final, Protocol
 
 import structlog
 
+from devenv.announcement import DHCP_ADDRESS
+from devenv.harvester.admission import is_cluster
 from devenv.harvester.pools import (
     DuplicateAllocation,
     Pool,
@@ -39,7 +41,6 @@ from devenv.watch import Document, annotations_of, key_of
 from harvester_ccm.errors import ApiError, CCMError, NotFound
 
 FINALIZER: Final = "wrangler.cattle.io/harvester-lb-controller"
-DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - requests an address by DHCP
 
 log = structlog.get_logger(__name__)
 
@@ -72,11 +73,6 @@ def requirement_of(balancer: Document) -> Requirement:
         namespace=annotations.get(f"{prefix}/namespace") or balancer["metadata"]["namespace"],
         cluster=annotations.get(f"{prefix}/cluster", ""),
     )
-
-
-def is_cluster_type(balancer: Document) -> bool:
-    """Whether Harvester only allocates the address; an absent type means ``vm``."""
-    return bool(balancer["spec"].get("workloadType") == "cluster")
 
 
 class LoadBalancerController:
@@ -132,7 +128,7 @@ class LoadBalancerController:
                 # The next reconcile, which this write triggers, allocates from the new pool.
                 return None
             await self._allocate(balancer, status)
-            if not is_cluster_type(balancer):
+            if not is_cluster(balancer):
                 await self._data_path.ensure(balancer, status)
         except Problem as problem:
             return problem
@@ -146,7 +142,7 @@ class LoadBalancerController:
             return False
         await self._release(key_of(balancer), status["allocatedAddress"])
         status["allocatedAddress"] = {}
-        if not is_cluster_type(balancer):
+        if not is_cluster(balancer):
             await self._data_path.blank(balancer)
         return True
 
@@ -165,7 +161,7 @@ class LoadBalancerController:
             except RangeProblem as problem:
                 log.warning("pool unusable", pool=key_of(document), error=str(problem))
         requirement = requirement_of(balancer)
-        pool = select_pool(candidates, requirement, loose=is_cluster_type(balancer))
+        pool = select_pool(candidates, requirement, loose=is_cluster(balancer))
         if pool is None:
             raise Problem(f"no matched IPPool with requirement {requirement}", Then.SECOND)
         return pool.name

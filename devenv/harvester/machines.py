@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from devenv.harvester.admission import CREATOR_LABEL, GUEST_CLUSTER_LABEL, NODE_DRIVER
@@ -35,9 +35,6 @@ class Machine:
     host: str = "harvester-1"
     zone: str = ""
     region: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """More labels, on the VM and on its template."""
-
     uuid_from_name: bool = False
     """Whether the firmware UUID is derived from the name, as in KubeVirt before 1.4."""
 
@@ -56,7 +53,6 @@ class Machine:
             CREATOR_LABEL: NODE_DRIVER,
             GUEST_CLUSTER_LABEL: self.cluster,
             VM_NAME_LABEL: self.name,
-            **self.labels,
         }
 
 

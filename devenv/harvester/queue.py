@@ -148,12 +148,6 @@ FAST: Final = Pace(qps=None, lags=False)
 """Unlike any Harvester: for tests and measurements of the controller alone."""
 
 
-def slowed(qps: float) -> Pace:
-    """Return the pace of a Harvester with this rate, and a proportional burst."""
-    assert STOCK.qps is not None
-    return Pace(qps, min(STOCK.burst, max(1, int(qps * STOCK.burst / STOCK.qps))))
-
-
 class TokenBucket:
     """Allows ``qps`` calls per second after a first ``burst``; unlimited if ``qps`` is None."""
 

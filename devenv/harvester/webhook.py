@@ -11,10 +11,9 @@ import asyncio
 import base64
 import ssl
 import tempfile
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import msgspec
 import structlog
@@ -163,9 +162,25 @@ class Webhook:
         return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": CONFIGURATION}, "webhooks": [hook]}
 
     async def _respond(self, request: web.BaseRequest) -> web.Response:
-        return await _review(request, self._validate if request.path == VALIDATION_PATH else self._mutate)
+        """Return the AdmissionReview with the response to the one in the request."""
+        order = msgspec.json.decode(await request.read(), type=Document)["request"]
+        answer: Document = {"uid": order["uid"], "allowed": True}
+        try:
+            if request.path == VALIDATION_PATH:
+                self._validate(order)
+            else:
+                changed = self._mutate(order)
+                answer["patchType"] = "JSONPatch"
+                answer["patch"] = base64.b64encode(msgspec.json.encode(_patch(order["object"], changed))).decode()
+        except Refusal as refusal:
+            message = f"Internal error occurred: {refusal}"
+            status = {"status": "Failure", "code": 500, "reason": "InternalError", "message": message}
+            answer |= {"allowed": False, "status": status}
+            log.debug("admission refused", text=str(refusal))
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
+        return web.Response(body=msgspec.json.encode(review), content_type="application/json")
 
-    async def _validate(self, order: Document) -> None:
+    def _validate(self, order: Document) -> None:
         new, old = order.get("object"), order.get("oldObject")
         if order["resource"]["resource"] == "ippools":
             if new is None:
@@ -180,10 +195,10 @@ class Webhook:
         else:
             validate_update(new, old)
 
-    async def _mutate(self, order: Document) -> Document | None:
-        new = order["object"]
+    def _mutate(self, order: Document) -> Document:
+        new: Document = order["object"]
         if new["metadata"].get("deletionTimestamp"):
-            return None
+            return new
         if order["resource"]["resource"] == "ippools":
             return mutate_pool(new, self.networks.all(), create=order.get("oldObject") is None)
         named = {**new, "metadata": {**new["metadata"], "namespace": order["namespace"]}}
@@ -192,32 +207,6 @@ class Webhook:
     def _surroundings(self, namespace: str) -> Surroundings:
         found = self.namespaces.get(namespace)
         return Surroundings(found, self.instances.all(namespace), self.machines.all(namespace))
-
-
-Rule = Callable[[Document], Any]
-
-
-async def _review(request: web.BaseRequest, rule: Rule) -> web.Response:
-    """Return the AdmissionReview with the response to the one in the request."""
-    order = msgspec.json.decode(await request.read(), type=Document)["request"]
-    answer: Document = {"uid": order["uid"], "allowed": True}
-    try:
-        changed = await rule(order)
-    except Refusal as refusal:
-        answer["allowed"] = False
-        answer["status"] = {
-            "status": "Failure",
-            "code": 500,
-            "reason": "InternalError",
-            "message": f"Internal error occurred: {refusal}",
-        }
-        log.debug("admission refused", text=str(refusal))
-    else:
-        if changed is not None:
-            answer["patchType"] = "JSONPatch"
-            answer["patch"] = base64.b64encode(msgspec.json.encode(_patch(order["object"], changed))).decode()
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
-    return web.Response(body=msgspec.json.encode(review), content_type="application/json")
 
 
 def _patch(before: Document, after: Document) -> list[Document]:

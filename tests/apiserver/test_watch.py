@@ -92,7 +92,7 @@ async def test_watch_ends_when_the_server_ends_it(client: ApiClient, guest_proxy
     watching = Watching(client, namespace)
     async with running(watching.run()) as task:
         await watching.started()
-        assert guest_proxy.end_watches() == 1
+        guest_proxy.end_watches()
         await asyncio.wait_for(task, 30)
 
 

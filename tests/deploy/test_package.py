@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from devenv.package import COMPLETION, MAN_PAGE, build, copy_sources, man_page, metadata_of, run_backend
+from devenv.package import COMPLETION, build, copy_sources, metadata_of, run_backend
 from harvester_ccm import __version__
-from harvester_ccm.flags import FLAGS, Group
 
 ROOT = Path(__file__).parents[2]
 MADE = (
-    "share/man/man1/harvester-ccm.1",
     "share/bash-completion/completions/harvester-ccm",
     "share/zsh/site-functions/_harvester-ccm",
     "share/fish/vendor_completions.d/harvester-ccm.fish",
@@ -42,7 +40,7 @@ def test_source_archive_is_enough_to_build(package: tuple[Path, Path]) -> None:
     """The wheel was made from it, so what is in the wheel is in it; beside that it has what a packager needs."""
     with tarfile.open(package[0]) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
-    assert {"LICENSE", "README.md", "pyproject.toml", *map(str, (MAN_PAGE, *COMPLETION.values()))} <= names
+    assert {"LICENSE", "README.md", "pyproject.toml", *map(str, COMPLETION.values())} <= names
     assert not {name for name in names if name.startswith(("tests", "devenv"))}
 
 
@@ -72,12 +70,3 @@ def test_installed_programs_run(package: tuple[Path, Path], tmp_path: Path) -> N
         done = subprocess.run(order, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.stdout.split()[-1] == __version__
     assert [made for made in MADE if not (tmp_path / made).is_file()] == []
-
-
-def test_man_page_contains_every_flag() -> None:
-    page = man_page()
-    plain = page.replace("\\-", "-")
-    shown = [flag for flag in FLAGS if flag.group is not Group.ACCEPTED]
-    assert [flag.name for flag in shown if f"--{flag.name}" not in plain] == []
-    commands = {line.split()[0] for line in page.splitlines() if line.startswith(".")}
-    assert commands == {".TH", ".SH", ".TP", ".B"}

@@ -8,7 +8,8 @@ import pytest
 
 from devenv.announcement import ingress_of
 from devenv.demo.requests import ask
-from devenv.kubevip import SERVICES, SLICES, KubeVip, KubeVipOptions
+from devenv.harvester.records import SERVICES, SLICES
+from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import endpoint_slice, service, watching

@@ -53,22 +53,17 @@ def test_changes_that_withdraw(announced_with: str | None, now: Document, expect
     assert must_withdraw(now, announced_with, ((A,), (A,))) is expected
 
 
-EMPTY_WILL_DO = {"kube-vip.io/allow-reconcile-without-endpoints": "true"}
-
-
 @pytest.mark.parametrize(
-    ("annotations", "slices", "expected"),
+    ("slices", "expected"),
     [
-        ({}, [], False),
-        ({}, [endpoint_slice()], False),
-        ({}, [endpoint_slice("192.0.2.1")], True),
-        ({}, [endpoint_slice("192.0.2.1", of="other")], False),
-        (EMPTY_WILL_DO, [], False),
-        (EMPTY_WILL_DO, [endpoint_slice()], True),
+        ([], False),
+        ([endpoint_slice()], False),
+        ([endpoint_slice("192.0.2.1")], True),
+        ([endpoint_slice("192.0.2.1", of="other")], False),
     ],
 )
-def test_endpoints(annotations: dict[str, str], slices: list[Document], expected: bool) -> None:
-    assert has_endpoints(service(annotations), slices) is expected
+def test_endpoints(slices: list[Document], expected: bool) -> None:
+    assert has_endpoints(service(), slices) is expected
 
 
 def test_status_has_every_port_in_order() -> None:

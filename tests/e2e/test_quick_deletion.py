@@ -9,7 +9,7 @@ import pytest
 
 from devenv.ccm import CcmProcess
 from devenv.faults import Delay
-from devenv.harvester.queue import FAST, slowed
+from devenv.harvester.queue import FAST, Pace
 from devenv.stage import Stage, until
 from harvester_ccm.names import LB_SERVICE_NAME
 from tests.e2e.observing import FAST_ORPHANS, caught_up, writes
@@ -92,6 +92,6 @@ async def test_services_deleted_within_half_a_second_leave_nothing(stage: Stage)
     await live_and_leave(stage, (0.0, 0.005, 0.05, 0.5), 10, at_once=10)
 
 
-@pytest.mark.parametrize("pace", [slowed(20.0)], ids=["slower"])
+@pytest.mark.parametrize("pace", [Pace(qps=20.0)], ids=["slower"])
 async def test_services_deleted_before_harvester_reconciles_them_leave_nothing(stage: Stage) -> None:
     await live_and_leave(stage, (0.0, 0.05, 0.1, 0.2, 0.5), 3, at_once=2, created=True)

@@ -176,7 +176,7 @@ class HarvesterControllers:
         lb_rules = LoadBalancerController(balancers, pools, _NoBackends(), now=now)
         self._queues = {
             name_of(LOAD_BALANCERS): _Queue(lb_rules.reconcile),
-            name_of(POOLS): _Queue(PoolController(pools, balancers, now=now).reconcile),
+            name_of(POOLS): _Queue(PoolController(pools, now=now).reconcile),
         }
         server.on_change.append(self._changed)
 

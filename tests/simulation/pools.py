@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from devenv.harvester.admission import is_cluster
 from devenv.harvester.emulator import EVERYBODY
 from devenv.harvester.ippools import FINALIZER
-from devenv.harvester.loadbalancers import is_cluster_type, requirement_of
+from devenv.harvester.loadbalancers import requirement_of
 from devenv.harvester.pool_admission import labelled, validate_pool, validate_pool_deletion
 from devenv.harvester.pools import DuplicateAllocation, Pool, PoolProblem, choose_address, counted, select_pool
 from devenv.harvester.records import POOLS, is_deleting, with_condition
@@ -65,7 +66,7 @@ class Pools:
         documents = [one for one in self._server.of(POOLS).values() if not is_deleting(one)]
         pools = {key_of(one): Pool.of(one) for one in documents}
         named = asked or balancer["spec"].get("ipPool") or ""
-        found = select_pool(list(pools.values()), requirement_of(balancer), loose=is_cluster_type(balancer))
+        found = select_pool(list(pools.values()), requirement_of(balancer), loose=is_cluster(balancer))
         pool = pools.get(named) if named else found
         if pool is None:
             return False
