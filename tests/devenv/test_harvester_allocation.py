@@ -63,19 +63,6 @@ async def test_golden_sequence_of_a_pool(
     }
 
 
-async def test_golden_sequence_of_dhcp(
-    emulator: HarvesterEmulator, harvester_admin: ApiClient, vm_namespace: str
-) -> None:
-    assert emulator.webhook is not None
-    async with watching(harvester_admin, "web", vm_namespace) as journal:
-        document = balancer("web", vm_namespace, ipam="dhcp", ipPool="ignored")
-        await harvester_admin.create(LOAD_BALANCERS, document, namespace=vm_namespace)
-        await wait_for(lambda: len(journal.entries) == 3, what="status and finalizer")
-        assert journal.steps() == ["ADDED", "status", "finalizers"]
-        assert journal.status()["allocatedAddress"] == {"ip": "0.0.0.0"}
-        assert journal.message() == ""
-
-
 async def test_without_a_pool_it_retries_every_second(
     emulator: HarvesterEmulator, harvester_admin: ApiClient, vm_namespace: str
 ) -> None:
@@ -157,20 +144,6 @@ async def test_finalizer_of_the_client_does_not_prevent_the_leak(harvester_admin
         assert (await emulator.counts(vm_namespace)).booked == 1
 
 
-async def test_absent_ipam_allocates_and_never_releases(
-    emulator: HarvesterEmulator, harvester_admin: ApiClient, vm_namespace: str
-) -> None:
-    await emulator.create_pool("lan", LAN)
-    document = balancer("web", vm_namespace)
-    del document["spec"]["ipam"]
-    await harvester_admin.create(LOAD_BALANCERS, document, namespace=vm_namespace)
-    await wait_for(lambda: _served(emulator, vm_namespace), what="address and finalizer")
-    await harvester_admin.delete(LOAD_BALANCERS, "web", namespace=vm_namespace)
-    await wait_for(lambda: not emulator.balancers.all(vm_namespace), what="deletion")
-    counts = await emulator.counts(vm_namespace)
-    assert (counts.balancers, counts.booked) == (0, 1)
-
-
 async def test_change_of_pool_moves_the_address(
     emulator: HarvesterEmulator, harvester_admin: ApiClient, vm_namespace: str
 ) -> None:
@@ -187,12 +160,3 @@ async def test_change_of_pool_moves_the_address(
         assert [c["status"] for e in blank for c in e["status"]["conditions"]] == ["True"]
         assert not books(emulator, "lan")
         assert books(emulator, "wan") == {"127.77.1.2": f"{vm_namespace}/web"}
-
-
-def _served(emulator: HarvesterEmulator, namespace: str) -> list[Document]:
-    """Load balancers that have address and finalizer."""
-    return [
-        b
-        for b in emulator.balancers.all(namespace)
-        if (b.get("status") or {}).get("allocatedAddress", {}).get("ip") and b["metadata"].get("finalizers")
-    ]

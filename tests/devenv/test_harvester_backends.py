@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from devenv.harvester import HarvesterEmulator
-from devenv.harvester.endpoints import DUMMY_ADDRESS, DUMMY_UID, ipv4_of, matches
-from devenv.harvester.machines import Machine, Machines, instance_document
+from devenv.harvester.endpoints import DUMMY_ADDRESS, DUMMY_UID
+from devenv.harvester.machines import Machine, Machines
 from devenv.harvester.probes import Check, Tally
 from devenv.harvester.records import LOAD_BALANCERS, SERVICES, SLICES
 from devenv.watch import Document
@@ -42,33 +42,6 @@ def test_check_without_thresholds_uses_the_controllers_own() -> None:
     assert Check.of({"healthCheck": {"port": 1}}) == Check(1, success=1, failure=3, period=5, timeout=3)
     assert Check.of({"healthCheck": {"port": 0}}) is None
     assert Check.of({}) is None
-
-
-@pytest.mark.parametrize(
-    ("interfaces", "expected"),
-    [
-        ([{"ipAddress": "fe80::1"}, {"ipAddress": "192.0.2.7"}], "192.0.2.7"),
-        ([{"name": "a"}, {"ipAddress": "192.0.2.7"}, {"ipAddress": "192.0.2.8"}], "192.0.2.7"),
-        ([{"ipAddresses": ["192.0.2.7"]}], None),
-        ([], None),
-    ],
-)
-def test_backend_address_is_the_first_ipv4(interfaces: list[Document], expected: str | None) -> None:
-    assert ipv4_of({"status": {"interfaces": interfaces}}) == expected
-
-
-@pytest.mark.parametrize(
-    ("selector", "expected"),
-    [
-        ({"harvesterhci.io/vmName": ["n1"]}, True),
-        ({"harvesterhci.io/vmName": ["x", "n1"], "guestcluster.harvesterhci.io/name": ["demo"]}, True),
-        ({"harvesterhci.io/vmName": ["n1"], "guestcluster.harvesterhci.io/name": ["other"]}, False),
-        ({}, False),
-        (None, False),
-    ],
-)
-def test_selector(selector: Any, expected: bool) -> None:
-    assert matches(selector, instance_document(Machine("n1"))) is expected
 
 
 class Site:
@@ -204,18 +177,6 @@ async def test_empty_list_in_the_selector_keeps_the_old_backends(site: Site) -> 
 
 
 @pytest.mark.apiserver
-async def test_generated_objects_are_collected(site: Site) -> None:
-    async with watching(site.client, "web", site.namespace) as journal:
-        await site.create()
-        await wait_for(lambda: journal.message() == "")
-        await site.client.delete(LOAD_BALANCERS, "web", namespace=site.namespace)
-        await wait_for(lambda: journal.last is None)
-        assert site.emulator.services.get(site.key), "deletion does not wait for the Service"
-        await wait_for(lambda: site.emulator.services.get(site.key) is None)
-        await wait_for(lambda: site.emulator.slices.get(site.key) is None)
-
-
-@pytest.mark.apiserver
 async def test_recreated_before_collection_it_is_ready_without_a_service(
     harvester_admin: ApiClient, vm_namespace: str
 ) -> None:
@@ -238,12 +199,3 @@ async def test_recreated_before_collection_it_is_ready_without_a_service(
         await site.client.merge_patch(LOAD_BALANCERS, "web", change, namespace=site.namespace)
         await wait_for(lambda: site.emulator.services.get(site.key), what="the Service to be made again")
         await wait_for(lambda: journal.message() == "" and site.ready(), what="Ready on the new Service")
-
-
-@pytest.mark.apiserver
-async def test_dhcp_address_is_the_lease(site: Site) -> None:
-    async with watching(site.client, "web", site.namespace) as journal:
-        await site.create(ipam="dhcp")
-        await wait_for(lambda: journal.message() == "")
-        assert journal.status()["allocatedAddress"] == {"ip": "0.0.0.0"}
-        assert journal.status()["address"] == "127.78.0.10"

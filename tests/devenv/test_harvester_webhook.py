@@ -17,7 +17,6 @@ from tests.worlds.waiting import wait_for
 pytestmark = pytest.mark.apiserver
 
 VALIDATOR = 'admission webhook "validator.harvester-system.harvester-load-balancer-webhook" denied the request'
-MUTATOR = 'admission webhook "mutator.harvester-system.harvester-load-balancer-webhook" denied the request'
 LAN = "127.77.0.0/24"
 
 
@@ -88,10 +87,3 @@ async def test_while_it_is_down_writes_fail_and_deletion_waits(
     assert (await harvester_admin.get(LOAD_BALANCERS, "old", namespace=vm_namespace))["metadata"]["deletionTimestamp"]
     await emulator.webhook.start()
     await wait_for(lambda: emulator.balancers.get(key) is None, 30.0, what="the end of the deletion")
-
-
-async def test_without_it_nothing_is_refused_or_changed(harvester_admin: ApiClient, vm_namespace: str) -> None:
-    async with HarvesterEmulator(harvester_admin, webhook=False):
-        document = vm_balancer("web", vm_namespace, listeners=[])
-        stored = await harvester_admin.create(LOAD_BALANCERS, document, namespace=vm_namespace)
-    assert "loadbalancer.harvesterhci.io/namespace" not in stored["metadata"]["annotations"]

@@ -151,16 +151,6 @@ async def test_changed_address_is_withdrawn_and_not_announced_again(shop: Shop) 
 
 
 @pytest.mark.apiserver
-async def test_restarted_kube_vip_announces_what_it_had_dropped(shop: Shop) -> None:
-    await shop.create(service({ADDRESS: A}))
-    await wait_for(lambda: shop.holders() == {"web"})
-    await shop.annotate(address=B)
-    await wait_for(lambda: not shop.holders())
-    async with KubeVip(shop.client, OPTIONS) as restarted:
-        await wait_for(lambda: restarted.announced.get(B) == {shop.key()})
-
-
-@pytest.mark.apiserver
 @pytest.mark.parametrize(("waiting", "holders"), [({}, set()), ({"ignore": "true"}, {"web"})], ids=["empty", "ignored"])
 async def test_older_events_are_handled_after_the_address(
     shop: Shop, waiting: dict[str, str | None], holders: set[str]
@@ -210,25 +200,17 @@ async def test_finalizer_keeps_it_up_until_the_annotation_is_emptied(shop: Shop)
 
 
 @pytest.mark.apiserver
-async def test_ignore_alone_is_too_late_and_the_address_stays_announced(shop: Shop) -> None:
+@pytest.mark.parametrize("is_emptied", [False, True], ids=["ignored too late", "emptied"])
+async def test_ignored_service_that_is_waited_for(shop: Shop, is_emptied: bool) -> None:
     await shop.create(service())
     await wait_for(lambda: shop.vip.waiting_for == shop.key())
-    await shop.annotate(ignore="true")
+    marks = {"address": ""} if is_emptied else {}
+    await shop.annotate(name="web", ignore="true", **marks)
     await shop.write_status({"loadBalancer": {"ingress": [{"ip": A}]}})
-    await wait_for(lambda: shop.holders() == {"web"})
+    await shop.settle()
     await shop.delete()
     await shop.settle()
-    assert shop.holders() == {"web"}
-
-
-@pytest.mark.apiserver
-async def test_ignore_with_the_empty_annotation_is_safe(shop: Shop) -> None:
-    await shop.create(service())
-    await wait_for(lambda: shop.vip.waiting_for == shop.key())
-    await shop.annotate(ignore="true", address="")
-    await shop.write_status({"loadBalancer": {"ingress": [{"ip": A}]}})
-    await shop.settle()
-    assert not shop.holders()
+    assert shop.holders() == (set() if is_emptied else {"web"})
 
 
 @pytest.mark.apiserver
@@ -244,18 +226,6 @@ async def test_dhcp_leases_marks_and_reports(shop: Shop) -> None:
     await shop.write_status({"loadBalancer": {"ingress": [{"ip": B}]}})
     await shop.settle()
     assert await shop.address() == [B], "an overwritten status is not corrected"
-
-
-@pytest.mark.apiserver
-async def test_missing_lease_delays_other_services(guest_admin: ApiClient, namespace: str) -> None:
-    async with KubeVip(guest_admin, KubeVipOptions(dhcp_patience=3)) as vip:
-        shop = Shop(guest_admin, namespace, vip)
-        await shop.create(service({ADDRESS: "0.0.0.0"}, name="slow"))
-        await wait_for(lambda: vip.waiting_for == shop.key("slow"))
-        await shop.create(service({ADDRESS: A}))
-        assert not shop.holders()
-        await wait_for(lambda: shop.holders() == {"web"})
-    assert await shop.address("slow") == []
 
 
 @pytest.mark.apiserver

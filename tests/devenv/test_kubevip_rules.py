@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from devenv.announcement import has_endpoints, ingress_of, is_ignored, must_withdraw, wanted_addresses
+from devenv.announcement import is_ignored, must_withdraw, wanted_addresses
 from devenv.announcer import Announcer, Step
 from devenv.watch import Document, key_of
-from tests.devenv.emulated import endpoint_slice, service
+from tests.devenv.emulated import service
 
 A, B = "127.79.0.10", "127.79.0.11"
 ADDRESS = "kube-vip.io/loadbalancerIPs"
@@ -51,25 +51,6 @@ def test_only_one_spelling_is_ignored(value: str, expected: bool) -> None:
 )
 def test_changes_that_withdraw(announced_with: str | None, now: Document, expected: bool) -> None:
     assert must_withdraw(now, announced_with, ((A,), (A,))) is expected
-
-
-@pytest.mark.parametrize(
-    ("slices", "expected"),
-    [
-        ([], False),
-        ([endpoint_slice()], False),
-        ([endpoint_slice("192.0.2.1")], True),
-        ([endpoint_slice("192.0.2.1", of="other")], False),
-    ],
-)
-def test_endpoints(slices: list[Document], expected: bool) -> None:
-    assert has_endpoints(service(), slices) is expected
-
-
-def test_status_has_every_port_in_order() -> None:
-    assert ingress_of(service(), (A,)) == [
-        {"ip": A, "ports": [{"port": 8080, "protocol": "TCP"}, {"port": 5353, "protocol": "UDP"}]}
-    ]
 
 
 def met(document: Document, uid: str) -> Document:
