@@ -59,7 +59,7 @@ async def test_recording_has_all_acts(scene: Scene, tmp_path: Path, monkeypatch:
         "127.77.0.",
         "InvalidAnnotation",
         "harvester-ccm explain svc/store",
-        "Go provider",
+        "Stopwatch",
         "The standby leads",
     ):
         assert words in svg
