@@ -274,6 +274,20 @@ async def test_switch_of_the_workload_type_survives_a_crash_after_each_write(wri
     assert LB_TOUCH not in balancer["metadata"]["annotations"]
 
 
+@jumping_time
+async def test_kube_vip_ignores_a_service_only_until_its_address_is_allocated() -> None:
+    world = World()
+    world.harvester.paused = True
+    world.create("web")
+    async with world.live():
+        await asyncio.sleep(10)
+        assert (world.annotations()[KUBE_VIP_ADDRESSES], world.annotations()[KUBE_VIP_IGNORE]) == ("", "true")
+        world.harvester.paused = False
+        await asyncio.sleep(10)
+    assert world.annotations()[KUBE_VIP_ADDRESSES] == world.address("web") != ""
+    assert KUBE_VIP_IGNORE not in world.annotations()
+
+
 @pytest.mark.parametrize("change", ["deleted", "ClusterIP", "VM load balancer"])
 @jumping_time
 async def test_address_is_withdrawn_before_its_load_balancer_is_deleted(change: str) -> None:
