@@ -22,7 +22,7 @@ if [ -n "${PIP_CERT:-}" ]; then
   install -m 0644 "$PIP_CERT" "$root/etc/ssl/pip.crt"
   settings+=(PIP_CERT=/etc/ssl/pip.crt)
 fi
-# Nothing of it is kept but what the program needs, so it may be as large as it is.
+# The size does not matter: the final image has only the files that the controller requires.
 archive() { tar -C "$root" -c --numeric-owner --sort=name --exclude='./dev/*' --exclude='./proc/*' --exclude='./sys/*' .; }
 if [ "$engine" = buildah ]; then
   container=$(buildah from scratch)

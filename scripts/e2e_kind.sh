@@ -3,9 +3,9 @@
 # A Service must get its address, and after its deletion no load balancer may be left in Harvester.
 #
 # Needs Docker, kind, kubectl, helm, a network and the virtual environment (make setup).
-# IMAGE=name:tag uses an image that exists; without it one is built. KEEP=1 leaves the clusters for work by hand.
-# DRY=DIRECTORY is everything but the containers: no Docker and no kind, but the API servers whose administrators' kubeconfigs
-# are DIRECTORY/guest and DIRECTORY/harvester. The chart is installed there, and the program runs here with its account.
+# IMAGE=name:tag uses an image that exists; without it one is built. KEEP=1 leaves the clusters for manual work.
+# DRY=DIRECTORY tests without Docker and kind, on the API servers of the administrators' kubeconfigs DIRECTORY/guest and
+# DIRECTORY/harvester. The chart is installed there, and the controller runs on this machine with its account.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -136,7 +136,7 @@ install() {
     --set kube-vip.enabled=false --set 'controllers={service-lb-controller}' "${waiting[@]}"
 }
 
-# What the pod would do, where there is none: the program with the arguments and the account of the chart.
+# Runs the controller with the arguments and the account of the chart, as the pod would.
 run_here() {
   local args token
   cp "$work/guest" "$work/account"
@@ -161,7 +161,7 @@ if [[ -z ${IMAGE:-} ]]; then
   IMAGE=localhost/harvester-ccm:kind
   if [[ -z $DRY ]]; then
     say "building $IMAGE"
-    # Without attestations: kind imports every platform of an image, and they would be one that nobody has.
+    # Without attestations, because kind imports them as a platform of the image, which fails.
     BUILDX_NO_DEFAULT_ATTESTATIONS=1 make image IMAGE="$IMAGE"
   fi
 fi

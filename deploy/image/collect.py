@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Collects what the program needs to run into the directory given, as the root of an image with nothing else in it.
+"""Collects the files that the controller requires into a directory, as the root file system of an image.
 
-``collect.py ROOT PREFIX``: the interpreter, the part of its standard library that is for running programs, the shared
-libraries that any of these or the program in PREFIX name, certificate authorities, and the few files that a C library
-reads. There is no shell, no package manager and no pip in it. What Debian's packages are behind the files is written
-down where scanners look for it.
+``collect.py ROOT PREFIX``: the interpreter, the part of its standard library that programs use at run time, the shared
+libraries that any of these or the controller in PREFIX name, certificate authorities, and the few files that a C
+library reads. The image has no shell, no package manager and no pip. The Debian packages of the files are recorded
+where scanners look for them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WRITTEN: Final = {
 
 
 def main(root: Path, prefix: Path) -> None:
-    """Fill ``root``. Raises RuntimeError for a library that a file names and nobody has."""
+    """Fill ``root``. Raises RuntimeError if a library that a file names is missing."""
     interpreter = Path(sys.executable).resolve()
     library = Path(sysconfig.get_path("stdlib"))
     modules = sorted(_standard_library(library))
@@ -52,7 +52,7 @@ def main(root: Path, prefix: Path) -> None:
     _link_merged_directories(root)
     for file in [interpreter, *modules, *libraries, CERTIFICATES, RELEASE]:
         _copy(file, root)
-    # The name that the environment of the program is made with, and the one that scripts name.
+    # The interpreter of the virtual environment, and the one that scripts name.
     for name in {Path("/usr/bin/python3"), Path(sys.base_prefix) / "bin" / "python3"} - {interpreter}:
         if name.exists():
             _link(root, name, interpreter)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles the program, its packages and what they import of the standard library, into the directory given.
+"""Compiles the controller, its packages and the parts of the standard library that they import into a directory.
 
 Images of Python often come without the standard library's bytecode, and a container with a read-only file system
 would compile it at every start. Modules are never checked against their source: both are fixed in the image.

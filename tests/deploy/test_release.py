@@ -107,14 +107,14 @@ def checkout(tmp_path: Path) -> Path:
     [(TAG, ""), ("v99.0.0", f"tag v99.0.0, program {TAG}, chart {TAG}"), (f"{TAG}-rc1", "program")],
 )
 def test_release_has_the_version_of_its_files(checkout: Path, tag: str, says: str) -> None:
-    done = run(script("The tag, the program and the chart have one version"), {"GITHUB_REF_NAME": tag}, checkout)
+    done = run(script("Tag, package and chart have the same version"), {"GITHUB_REF_NAME": tag}, checkout)
     assert bool(done.returncode) == bool(says)
     assert says in done.stdout
 
 
 def test_release_has_a_section_in_the_changelog(checkout: Path) -> None:
     (checkout / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n")
-    done = run(script("The tag, the program and the chart have one version"), {"GITHUB_REF_NAME": TAG}, checkout)
+    done = run(script("Tag, package and chart have the same version"), {"GITHUB_REF_NAME": TAG}, checkout)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, f"CHANGELOG.md has no section {__version__}")
 
 

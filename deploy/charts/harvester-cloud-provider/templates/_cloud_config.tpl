@@ -1,6 +1,5 @@
 {{/*
-Where the kubeconfig for Harvester comes from: the volume, and with it the user that can read it and what tells a
-changed one. Exactly one of secret and host path, in the order that values.yaml gives.
+Source of the kubeconfig for Harvester: the volume, the user that can read it, and the checksum that shows a change. Exactly one of secret and host path, in the order that values.yaml gives.
 */}}
 
 {{/* The file on the host, or nothing when a Secret is used. Fails when there is neither. */}}

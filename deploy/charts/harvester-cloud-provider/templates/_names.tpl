@@ -14,8 +14,8 @@
 {{- $account.name | default $own -}}
 {{- end -}}
 
-{{/* "yes" unless a switch that is on by default was switched off: the arguments are the values and the key. A value
-that somebody cleared with null is the default. */}}
+{{/* "yes" unless a switch that is on by default was set to false. The arguments are the values and the key. null
+means the default. */}}
 {{- define "hccm.isOn" -}}
 {{- $value := get ((index . 0) | default dict) (index . 1) -}}
 {{- if ne (toString $value) "false" }}yes{{ end -}}
