@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
@@ -58,75 +60,59 @@ newer = served(
     annotations=shares,
     labels={PRIMARY_SERVICE_LABEL: "shop.main"},
 )
-Row = tuple[Service, tuple[LoadBalancer, ...], dict[str, Any], list[str], object, WaitReason | None]
-"""The Service, its load balancers, other facts; the Events, the write, and the reason to wait."""
 
-ROWS: dict[str, Row] = {
-    "a new Service is suppressed first": (
+
+class Row(NamedTuple):
+    """A Service, its load balancers and other facts, and the plan: Events, write and reason to wait."""
+
+    asked: Service
+    found: tuple[LoadBalancer, ...] = ()
+    more: Mapping[str, Any] = MappingProxyType({})
+    events: Sequence[str] = ()
+    write: object = None
+    reason: WaitReason | None = None
+
+
+ROWS = {
+    "a new Service is suppressed first": Row(
         service(),
-        (),
-        {},
-        ["Normal EnsuringLoadBalancer"],
-        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "finalizers": [SERVICE_FINALIZER]},
-        WaitReason.QUEUED,
+        events=["Normal EnsuringLoadBalancer"],
+        write={"annotations": SUPPRESSED, "finalizers": [SERVICE_FINALIZER]},
+        reason=WaitReason.QUEUED,
     ),
-    "then its load balancer is created": (
+    "then its load balancer is created": Row(
         waiting,
-        (),
-        {},
-        ["Normal EnsuringLoadBalancer"],
-        {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
-        WaitReason.QUEUED,
+        events=["Normal EnsuringLoadBalancer"],
+        write={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
+        reason=WaitReason.QUEUED,
     ),
-    "kube-vip keeps the address that the user requests": (
+    "kube-vip keeps the address that the user requests": Row(
         service(spec={"loadBalancerIP": "10.0.0.7"}),
-        (),
-        {},
-        ["Normal EnsuringLoadBalancer"],
-        {"finalizers": [SERVICE_FINALIZER]},
-        WaitReason.QUEUED,
+        events=["Normal EnsuringLoadBalancer"],
+        write={"finalizers": [SERVICE_FINALIZER]},
+        reason=WaitReason.QUEUED,
     ),
-    "no node ports yet for a VM load balancer": (
-        service(annotations=VM, ports=[{"port": 80}]),
-        (),
-        {},
-        [],
-        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
-        WaitReason.NODE_PORTS,
+    "no node ports yet for a VM load balancer": Row(
+        service(annotations=VM, ports=[{"port": 80}]), write={"annotations": SUPPRESSED}, reason=WaitReason.NODE_PORTS
     ),
-    "VMs not listed yet": (
+    "VMs not listed yet": Row(
         service(annotations=VM),
-        (),
-        {"backends": Backends(known=False)},
-        [],
-        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
-        WaitReason.HARVESTER_UNAVAILABLE,
+        more={"backends": Backends(known=False)},
+        write={"annotations": SUPPRESSED},
+        reason=WaitReason.HARVESTER_UNAVAILABLE,
     ),
-    "a VM load balancer": (
+    "a VM load balancer": Row(
         service(annotations={**VM, **SUPPRESSED}, ours=True),
-        (),
-        {},
-        ["Normal EnsuringLoadBalancer"],
-        {
-            "create": LB_NAME,
-            "workloadType": "vm",
-            "ipam": "pool",
-            "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
-            "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
-        },
-        WaitReason.QUEUED,
+        events=["Normal EnsuringLoadBalancer"],
+        write={"create": LB_NAME, "ipam": "pool", **SPEC},
+        reason=WaitReason.QUEUED,
     ),
-    "a health check": (
+    "a health check": Row(
         service(annotations={HEALTH_CHECK_PORT: "80", **SUPPRESSED}, ours=True),
-        (),
-        {},
-        ["Normal EnsuringLoadBalancer"],
-        {
+        events=["Normal EnsuringLoadBalancer"],
+        write={
             "create": LB_NAME,
-            "workloadType": "vm",
             "ipam": "pool",
-            "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
-            "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
             "healthCheck": {
                 "port": 30080,
                 "successThreshold": 1,
@@ -134,421 +120,302 @@ ROWS: dict[str, Row] = {
                 "periodSeconds": 5,
                 "timeoutSeconds": 3,
             },
+            **SPEC,
         },
-        WaitReason.QUEUED,
+        reason=WaitReason.QUEUED,
     ),
-    "Harvester not read yet": (
+    "Harvester not read yet": Row(
         service(),
-        (),
-        {"harvester_known": False},
-        [],
-        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
-        WaitReason.HARVESTER_UNAVAILABLE,
+        more={"harvester_known": False},
+        write={"annotations": SUPPRESSED},
+        reason=WaitReason.HARVESTER_UNAVAILABLE,
     ),
-    "not processed yet": (waiting, (marked(),), {}, [], None, WaitReason.NOT_PROCESSED),
-    "no free address": (
-        waiting,
-        (marked(message=EXHAUSTED),),
-        {},
-        ["Warning AddressPending"],
-        None,
-        WaitReason.POOL_EXHAUSTED,
+    "not processed yet": Row(waiting, found=(marked(),), reason=WaitReason.NOT_PROCESSED),
+    "no free address": Row(
+        waiting, found=(marked(message=EXHAUSTED),), events=["Warning AddressPending"], reason=WaitReason.POOL_EXHAUSTED
     ),
-    "another pool is requested meanwhile": (
+    "another pool is requested meanwhile": Row(
         service(ours=True, annotations={**SUPPRESSED, IP_POOL: "other"}),
-        (marked(message=EXHAUSTED),),
-        {},
-        ["Warning AddressPending"],
-        {"write": LB_NAME, "closing_pool": "lan"},
-        WaitReason.POOL_EXHAUSTED,
+        found=(marked(message=EXHAUSTED),),
+        events=["Warning AddressPending"],
+        write={"write": LB_NAME, "closing_pool": "lan"},
+        reason=WaitReason.POOL_EXHAUSTED,
     ),
-    "the blocked pool was confirmed": (
+    "the blocked pool was confirmed": Row(
         service(ours=True, annotations={**SUPPRESSED, IP_POOL: "other"}),
-        (marked(closed="lan", message="x"),),
-        {},
-        ["Warning AddressPending"],
-        {"delete": LB_NAME},
-        WaitReason.OTHER,
+        found=(marked(closed="lan", message="x"),),
+        events=["Warning AddressPending"],
+        write={"delete": LB_NAME},
+        reason=WaitReason.OTHER,
     ),
-    "allocated": (
+    "allocated": Row(
         waiting,
-        (marked(ip=ADDRESS, pool="lan"),),
-        {},
-        ["Normal EnsuredLoadBalancer"],
-        {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
-        None,
+        found=(marked(ip=ADDRESS, pool="lan"),),
+        events=["Normal EnsuredLoadBalancer"],
+        write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
     ),
-    "the load balancer gets the address": (
+    "the load balancer gets the address": Row(
+        served(), found=(marked(ip=ADDRESS, pool="lan"),), write={"write": LB_NAME, "address": ADDRESS}
+    ),
+    "ready": Row(served(), found=(allocated(),)),
+    "another address": Row(
         served(),
-        (marked(ip=ADDRESS, pool="lan"),),
-        {},
-        [],
-        {"write": LB_NAME, "address": ADDRESS},
-        None,
+        found=(allocated(ip="10.0.0.9", address="10.0.0.9"),),
+        events=["Warning AddressChanged"],
+        write={"annotations": WITHDRAWN, "touch": True},
+        reason=WaitReason.ENDPOINTS,
     ),
-    "ready": (served(), (allocated(),), {}, [], None, None),
-    "another address": (
-        served(),
-        (allocated(ip="10.0.0.9", address="10.0.0.9"),),
-        {},
-        ["Warning AddressChanged"],
-        {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
-        WaitReason.ENDPOINTS,
-    ),
-    "the withdrawn address is announced again after a touch": (
+    "the withdrawn address is announced again after a touch": Row(
         service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, KUBE_VIP_HOST: "n1"}),
-        (allocated(),),
-        {},
-        [],
-        {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "touch": True},
-        WaitReason.ENDPOINTS,
+        found=(allocated(),),
+        write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "touch": True},
+        reason=WaitReason.ENDPOINTS,
     ),
-    "no component publishes the device": (
+    "no component publishes the device": Row(
         service(ours=True, annotations={**SUPPRESSED, NETWORK: "lan"}),
-        (marked(ip=ADDRESS, pool="lan", annotations={LB_REQUESTED_NETWORK: "lan"}),),
-        {"cluster": replace(CLUSTER, publishes_devices=False)},
-        ["Warning NetworkDeviceUnknown", "Normal EnsuredLoadBalancer"],
-        {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
-        None,
+        found=(marked(ip=ADDRESS, pool="lan", annotations={LB_REQUESTED_NETWORK: "lan"}),),
+        more={"cluster": replace(CLUSTER, publishes_devices=False)},
+        events=["Warning NetworkDeviceUnknown", "Normal EnsuredLoadBalancer"],
+        write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
     ),
-    "Harvester not read yet, and an address is requested": (
+    "Harvester not read yet, and an address is requested": Row(
         service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}),
-        (),
-        {"harvester_known": False},
-        [],
-        {"annotations": {KUBE_VIP_ADDRESSES: "", REQUESTED_ADDRESS: "10.0.0.7"}, "touch": True},
-        WaitReason.HARVESTER_UNAVAILABLE,
+        more={"harvester_known": False},
+        write={"annotations": {KUBE_VIP_ADDRESSES: "", REQUESTED_ADDRESS: "10.0.0.7"}, "touch": True},
+        reason=WaitReason.HARVESTER_UNAVAILABLE,
     ),
-    "the label of a former primary": (
+    "the label of a former primary": Row(
         served(labels={PRIMARY_SERVICE_LABEL: "shop.main"}),
-        (allocated(),),
-        {},
-        [],
-        {"labels": {PRIMARY_SERVICE_LABEL: None}},
-        None,
+        found=(allocated(),),
+        write={"labels": {PRIMARY_SERVICE_LABEL: None}},
     ),
-    "a user has kube-vip ignore the Service": (
-        served(annotations={KUBE_VIP_IGNORE: "true"}),
-        (allocated(),),
-        {},
-        [],
-        None,
-        None,
+    "a user has kube-vip ignore the Service": Row(served(annotations={KUBE_VIP_IGNORE: "true"}), found=(allocated(),)),
+    "kube-vip has to withdraw what Harvester announces": Row(
+        served(annotations=VM), found=(vmlb,), write={"annotations": WITHDRAWN, "touch": True}
     ),
-    "kube-vip has to withdraw what Harvester announces": (
-        served(annotations=VM),
-        (vmlb,),
-        {},
-        [],
-        {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
-        None,
-    ),
-    "a secondary while the load balancer of its primary is replaced": (
+    "a secondary while the load balancer of its primary is replaced": Row(
         served(ports=[{"port": 443}], annotations=shares, labels={PRIMARY_SERVICE_LABEL: "shop.main"}),
-        (),
-        {
+        more={
             "primary": service("main", uid="main-uid", ours=True, address=ADDRESS, annotations=WITHDRAWN),
             "primary_allocated": frozenset(),
         },
-        [],
-        {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
-        WaitReason.SHARED_ADDRESS,
+        write={"annotations": WITHDRAWN, "touch": True},
+        reason=WaitReason.SHARED_ADDRESS,
     ),
-    "a duplicate for which Harvester allocates an address": (
-        served(),
-        (allocated(), marked(name="demo-shop-web-old", uid="old")),
-        {},
-        [],
-        None,
-        None,
+    "a duplicate for which Harvester allocates an address": Row(
+        served(), found=(allocated(), marked(name="demo-shop-web-old", uid="old"))
     ),
-    "a VM load balancer with an address": (
+    "a VM load balancer with an address": Row(
         service(ours=True, annotations={**SUPPRESSED, **VM}),
-        (vmlb,),
-        {},
-        ["Normal EnsuredLoadBalancer"],
-        {"ingress": [SHOWN]},
-        None,
+        found=(vmlb,),
+        events=["Normal EnsuredLoadBalancer"],
+        write={"ingress": [SHOWN]},
     ),
-    "both annotations are restored": (
+    "both annotations are restored": Row(
         service(ours=True, annotations=VM),
-        (vmlb,),
-        {},
-        ["Normal EnsuredLoadBalancer"],
-        {"annotations": SUPPRESSED, "ingress": [SHOWN]},
-        None,
+        found=(vmlb,),
+        events=["Normal EnsuredLoadBalancer"],
+        write={"annotations": SUPPRESSED, "ingress": [SHOWN]},
     ),
-    "served by Harvester": (hosted, (vmlb,), {}, [], None, None),
-    "no node can get traffic": (
+    "served by Harvester": Row(hosted, found=(vmlb,)),
+    "no node can get traffic": Row(
         hosted,
-        (vmlb,),
-        {"backends": Backends(none_because="none")},
-        ["Warning BackendsUnhealthy"],
-        {"write": LB_NAME, "spec": {"backendServerSelector": {"harvesterhci.io/vmName": ["no-node-of-this-cluster"]}}},
-        None,
-    ),
-    "a switch: dry run, pin and withdrawal": (
-        served(annotations=VM),
-        (allocated(),),
-        {},
-        ["Normal ReplacingLoadBalancer"],
-        {"annotations": {IP_POOL: "vlan100", KUBE_VIP_ADDRESSES: ""}, "touch": True},
-        WaitReason.OLD_LOAD_BALANCER,
-    ),
-    "a switch: deletion": (
-        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
-        (allocated(),),
-        {},
-        ["Normal ReplacingLoadBalancer"],
-        {"delete": LB_NAME},
-        WaitReason.OLD_LOAD_BALANCER,
-    ),
-    "a switch: Harvester allocates the address": (
-        service(ours=True, annotations={**SUPPRESSED, **VM}),
-        (marked(),),
-        {},
-        [],
-        None,
-        WaitReason.ALLOCATING,
-    ),
-    "a switch: the old one is being deleted": (
-        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
-        (allocated(deleting=True),),
-        {},
-        [],
-        None,
-        WaitReason.OLD_LOAD_BALANCER,
-    ),
-    "a switch: creation": (
-        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
-        (),
-        {},
-        ["Normal EnsuringLoadBalancer"],
-        {
-            "create": LB_NAME,
-            "workloadType": "vm",
-            "ipam": "pool",
-            "ipPool": "vlan100",
-            "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
-            "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
+        found=(vmlb,),
+        more={"backends": Backends(none_because="none")},
+        events=["Warning BackendsUnhealthy"],
+        write={
+            "write": LB_NAME,
+            "spec": {"backendServerSelector": {"harvesterhci.io/vmName": ["no-node-of-this-cluster"]}},
         },
-        WaitReason.QUEUED,
     ),
-    "the load balancer vanished": (
-        served(),
-        (),
-        {},
-        ["Warning RecreatingLoadBalancer"],
-        {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
-        WaitReason.QUEUED,
+    "a switch: dry run, pin and withdrawal": Row(
+        served(annotations=VM),
+        found=(allocated(),),
+        events=["Normal ReplacingLoadBalancer"],
+        write={"annotations": {IP_POOL: "vlan100", KUBE_VIP_ADDRESSES: ""}, "touch": True},
+        reason=WaitReason.OLD_LOAD_BALANCER,
     ),
-    "removal: withdrawal": (
-        served(deleting=True),
-        (allocated(),),
-        {},
-        ["Normal DeletingLoadBalancer"],
-        {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
-        WaitReason.ALLOCATING,
-    ),
-    "removal: deletion": (
-        served(deleting=True, annotations=WITHDRAWN),
-        (allocated(),),
-        {},
-        ["Normal DeletingLoadBalancer"],
-        {"delete": LB_NAME},
-        WaitReason.ALLOCATING,
-    ),
-    "removal: the end": (
-        served(deleting=True, annotations=WITHDRAWN),
-        (allocated(deleting=True),),
-        {},
-        ["Normal DeletedLoadBalancer"],
-        {"finalizers": [], "ingress": None},
-        None,
-    ),
-    "removal: Harvester has not responded": (
-        service(ours=True, deleting=True, annotations=SUPPRESSED),
-        (marked(),),
-        {},
-        [],
-        None,
-        WaitReason.ALLOCATING,
-    ),
-    "removal: the pool is blocked": (
-        service(ours=True, deleting=True, annotations=SUPPRESSED),
-        (marked(message=EXHAUSTED),),
-        {},
-        [],
-        {"write": LB_NAME, "closing_pool": "lan"},
-        WaitReason.ALLOCATING,
-    ),
-    "removal: one more search": (
-        service(ours=True, deleting=True, annotations=SUPPRESSED),
-        (marked(message="no matched IPPool"),),
-        {},
-        [],
-        {"write": LB_NAME, "annotations": {LB_ASKED_AGAIN: "true"}, "ask_again": True},
-        WaitReason.ALLOCATING,
-    ),
-    "removal: patience": (
-        service(ours=True, deleting=True, annotations=SUPPRESSED),
-        (marked(),),
-        {"waited": 300.0},
-        ["Normal DeletingLoadBalancer"],
-        {"delete": LB_NAME},
-        WaitReason.ALLOCATING,
-    ),
-    "removal: secondaries": (
-        served(deleting=True),
-        (allocated(),),
-        {"own_secondaries": (served("b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web"}),)},
-        ["Warning DeletionPending"],
-        None,
-        WaitReason.SHARED_ADDRESS,
-    ),
-    "removal: Harvester not read yet": (
-        service(ours=True, deleting=True, annotations=SUPPRESSED),
-        (),
-        {"harvester_known": False},
-        [],
-        None,
-        WaitReason.HARVESTER_UNAVAILABLE,
-    ),
-    "removal: kube-vip has to see the withdrawal": (
-        served(deleting=True, annotations={KUBE_VIP_IGNORE: "true"}),
-        (allocated(),),
-        {},
-        ["Normal DeletingLoadBalancer"],
-        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}, "touch": True},
-        WaitReason.ALLOCATING,
-    ),
-    "removal: a secondary that is being deleted, too": (
-        served(deleting=True),
-        (allocated(),),
-        {"own_secondaries": (served("b", deleting=True, labels=shared),)},
-        ["Warning DeletionPending"],
-        None,
-        WaitReason.SHARED_ADDRESS,
-    ),
-    "removal: a secondary without a status": (
-        served(deleting=True),
-        (allocated(),),
-        {"own_secondaries": (service("b", ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}, labels=shared),)},
-        ["Warning DeletionPending"],
-        None,
-        WaitReason.SHARED_ADDRESS,
-    ),
-    "a switch: secondaries announce the address": (
+    "a switch: deletion": Row(
         service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
-        (allocated(),),
-        {"own_secondaries": (served("b", uid="b", labels=shared),)},
-        [],
-        None,
-        WaitReason.SHARED_ADDRESS,
+        found=(allocated(),),
+        events=["Normal ReplacingLoadBalancer"],
+        write={"delete": LB_NAME},
+        reason=WaitReason.OLD_LOAD_BALANCER,
     ),
-    "a secondary with a load balancer: withdrawal": (
-        served(ports=[{"port": 443, "protocol": "TCP"}], annotations=shares),
-        (allocated(),),
-        {"primary": other, "primary_allocated": frozenset({"10.0.0.9"})},
-        ["Normal DeletingLoadBalancer"],
-        {"annotations": {KUBE_VIP_ADDRESSES: ""}, "touch": True},
-        WaitReason.ALLOCATING,
+    "a switch: Harvester allocates the address": Row(
+        service(ours=True, annotations={**SUPPRESSED, **VM}), found=(marked(),), reason=WaitReason.ALLOCATING
     ),
-    "a secondary whose own address is shared": (
+    "a switch: the old one is being deleted": Row(
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
+        found=(allocated(deleting=True),),
+        reason=WaitReason.OLD_LOAD_BALANCER,
+    ),
+    "a switch: creation": Row(
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
+        events=["Normal EnsuringLoadBalancer"],
+        write={"create": LB_NAME, "ipam": "pool", "ipPool": "vlan100", **SPEC},
+        reason=WaitReason.QUEUED,
+    ),
+    "the load balancer vanished": Row(
+        served(),
+        events=["Warning RecreatingLoadBalancer"],
+        write={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
+        reason=WaitReason.QUEUED,
+    ),
+    "removal: withdrawal": Row(
+        served(deleting=True),
+        found=(allocated(),),
+        events=["Normal DeletingLoadBalancer"],
+        write={"annotations": WITHDRAWN, "touch": True},
+        reason=WaitReason.ALLOCATING,
+    ),
+    "removal: deletion": Row(
+        served(deleting=True, annotations=WITHDRAWN),
+        found=(allocated(),),
+        events=["Normal DeletingLoadBalancer"],
+        write={"delete": LB_NAME},
+        reason=WaitReason.ALLOCATING,
+    ),
+    "removal: the end": Row(
+        served(deleting=True, annotations=WITHDRAWN),
+        found=(allocated(deleting=True),),
+        events=["Normal DeletedLoadBalancer"],
+        write={"finalizers": [], "ingress": None},
+    ),
+    "removal: Harvester has not responded": Row(
+        service(ours=True, deleting=True, annotations=SUPPRESSED), found=(marked(),), reason=WaitReason.ALLOCATING
+    ),
+    "removal: the pool is blocked": Row(
+        service(ours=True, deleting=True, annotations=SUPPRESSED),
+        found=(marked(message=EXHAUSTED),),
+        write={"write": LB_NAME, "closing_pool": "lan"},
+        reason=WaitReason.ALLOCATING,
+    ),
+    "removal: one more search": Row(
+        service(ours=True, deleting=True, annotations=SUPPRESSED),
+        found=(marked(message="no matched IPPool"),),
+        write={"write": LB_NAME, "annotations": {LB_ASKED_AGAIN: "true"}, "ask_again": True},
+        reason=WaitReason.ALLOCATING,
+    ),
+    "removal: patience": Row(
+        service(ours=True, deleting=True, annotations=SUPPRESSED),
+        found=(marked(),),
+        more={"waited": 300.0},
+        events=["Normal DeletingLoadBalancer"],
+        write={"delete": LB_NAME},
+        reason=WaitReason.ALLOCATING,
+    ),
+    "removal: secondaries": Row(
+        served(deleting=True),
+        found=(allocated(),),
+        more={"own_secondaries": (served("b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web"}),)},
+        events=["Warning DeletionPending"],
+        reason=WaitReason.SHARED_ADDRESS,
+    ),
+    "removal: Harvester not read yet": Row(
+        service(ours=True, deleting=True, annotations=SUPPRESSED),
+        more={"harvester_known": False},
+        reason=WaitReason.HARVESTER_UNAVAILABLE,
+    ),
+    "removal: kube-vip has to see the withdrawal": Row(
+        served(deleting=True, annotations={KUBE_VIP_IGNORE: "true"}),
+        found=(allocated(),),
+        events=["Normal DeletingLoadBalancer"],
+        write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}, "touch": True},
+        reason=WaitReason.ALLOCATING,
+    ),
+    "removal: a secondary that is being deleted, too": Row(
+        served(deleting=True),
+        found=(allocated(),),
+        more={"own_secondaries": (served("b", deleting=True, labels=shared),)},
+        events=["Warning DeletionPending"],
+        reason=WaitReason.SHARED_ADDRESS,
+    ),
+    "removal: a secondary without a status": Row(
+        served(deleting=True),
+        found=(allocated(),),
+        more={"own_secondaries": (service("b", ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}, labels=shared),)},
+        events=["Warning DeletionPending"],
+        reason=WaitReason.SHARED_ADDRESS,
+    ),
+    "a switch: secondaries announce the address": Row(
+        service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
+        found=(allocated(),),
+        more={"own_secondaries": (served("b", uid="b", labels=shared),)},
+        reason=WaitReason.SHARED_ADDRESS,
+    ),
+    "a secondary with a load balancer: withdrawal": Row(
         served(ports=[{"port": 443, "protocol": "TCP"}], annotations=shares),
-        (allocated(),),
-        {
+        found=(allocated(),),
+        more={"primary": other, "primary_allocated": frozenset({"10.0.0.9"})},
+        events=["Normal DeletingLoadBalancer"],
+        write={"annotations": WITHDRAWN, "touch": True},
+        reason=WaitReason.ALLOCATING,
+    ),
+    "a secondary whose own address is shared": Row(
+        served(ports=[{"port": 443, "protocol": "TCP"}], annotations=shares),
+        found=(allocated(),),
+        more={
             "primary": other,
             "primary_allocated": frozenset({"10.0.0.9"}),
             "own_secondaries": (served("b", uid="b", labels=shared),),
         },
-        ["Warning AddressSharingRejected"],
-        None,
-        None,
+        events=["Warning AddressSharingRejected"],
     ),
-    "a secondary": (
+    "a secondary": Row(
         service(ours=True, ports=[{"port": 443, "protocol": "TCP"}], annotations={**SUPPRESSED, **shares}),
-        (),
-        {"primary": primary, "primary_allocated": frozenset({ADDRESS})},
-        ["Normal EnsuredLoadBalancer"],
-        {
+        more={"primary": primary, "primary_allocated": frozenset({ADDRESS})},
+        events=["Normal EnsuredLoadBalancer"],
+        write={
             "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
             "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
             "ingress": [SHOWN.replace("80", "443")],
         },
-        None,
     ),
-    "a secondary of none": (
+    "a secondary of none": Row(
         service(annotations=shares),
-        (),
-        {},
-        ["Warning AddressSharingRejected"],
-        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}, "finalizers": [SERVICE_FINALIZER]},
-        WaitReason.UNSUPPORTED,
+        events=["Warning AddressSharingRejected"],
+        write={"annotations": SUPPRESSED, "finalizers": [SERVICE_FINALIZER]},
+        reason=WaitReason.UNSUPPORTED,
     ),
-    "a port of the primary in another protocol": (
+    "a port of the primary in another protocol": Row(
         dns,
-        (),
-        {"primary": primary, "primary_allocated": frozenset({ADDRESS}), "secondaries_of_primary": (dns,)},
-        ["Normal EnsuredLoadBalancer"],
-        {
+        more={"primary": primary, "primary_allocated": frozenset({ADDRESS}), "secondaries_of_primary": (dns,)},
+        events=["Normal EnsuredLoadBalancer"],
+        write={
             "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
             "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
             "ingress": [SHOWN.replace("TCP", "UDP")],
         },
-        None,
     ),
-    "a port of a newer secondary that has the address": (
+    "a port of a newer secondary that has the address": Row(
         older,
-        (),
-        {"primary": primary, "primary_allocated": frozenset({ADDRESS}), "secondaries_of_primary": (older, newer)},
-        ["Warning AddressSharingRejected"],
-        None,
-        WaitReason.UNSUPPORTED,
+        more={"primary": primary, "primary_allocated": frozenset({ADDRESS}), "secondaries_of_primary": (older, newer)},
+        events=["Warning AddressSharingRejected"],
+        reason=WaitReason.UNSUPPORTED,
     ),
-    "a former secondary": (
+    "a former secondary": Row(
         served(labels={PRIMARY_SERVICE_LABEL: "shop.main"}),
-        (),
-        {},
-        [],
-        {
-            "annotations": {KUBE_VIP_ADDRESSES: ""},
-            "labels": {PRIMARY_SERVICE_LABEL: None},
-            "ingress": None,
-            "touch": True,
-        },
-        WaitReason.SHARED_ADDRESS,
+        write={"annotations": WITHDRAWN, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": None, "touch": True},
+        reason=WaitReason.SHARED_ADDRESS,
     ),
-    "the old load balancer is being deleted": (
-        waiting,
-        (marked(deleting=True),),
-        {},
-        [],
-        None,
-        WaitReason.OLD_LOAD_BALANCER,
+    "the old load balancer is being deleted": Row(
+        waiting, found=(marked(deleting=True),), reason=WaitReason.OLD_LOAD_BALANCER
     ),
-    "the name belongs to another cluster": (
+    "the name belongs to another cluster": Row(
         service(),
-        (marked(annotations={LB_OWNER: "other"}),),
-        {},
-        ["Warning LoadBalancerOwnershipConflict"],
-        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}},
-        WaitReason.OWNERSHIP_CONFLICT,
+        found=(marked(annotations={LB_OWNER: "other"}),),
+        events=["Warning LoadBalancerOwnershipConflict"],
+        write={"annotations": SUPPRESSED},
+        reason=WaitReason.OWNERSHIP_CONFLICT,
     ),
 }
 
 
-@pytest.mark.parametrize(("asked", "found", "more", "events", "write", "reason"), ROWS.values(), ids=ROWS.keys())
-def test_plan(
-    asked: Service,
-    found: tuple[LoadBalancer, ...],
-    more: dict[str, Any],
-    events: list[str],
-    write: object,
-    reason: WaitReason | None,
-) -> None:
-    made, next_write, outcome = outline(asked, *found, **more)
-    assert (made, next_write, getattr(outcome, "reason", None)) == (events, write, reason)
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+def test_plan(row: Row) -> None:
+    events, write, outcome = outline(row.asked, *row.found, **row.more)
+    assert (events, write, getattr(outcome, "reason", None)) == (list(row.events), row.write, row.reason)
 
 
 @pytest.mark.parametrize(
