@@ -90,24 +90,6 @@ async def test_expired_version_leads_to_a_list_and_no_change_is_lost(
     assert "Gone" not in follower.states
 
 
-async def test_lists_after_expired_versions_have_a_backoff(
-    follower: Follower, guest_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[int] = []
-
-    def pause_after(error: Exception, failures: int, *, growth: float) -> float:
-        assert isinstance(error, Gone)
-        pauses.append(failures)
-        return 0.02 * growth
-
-    monkeypatch.setattr(INFORMER + "pause_after", pause_after)
-    rule = guest_proxy.inject(Answer(410, "too old", "Expired"), watch=True)
-    async with follower.running():
-        await wait_for(lambda: rule.hits == 4)
-
-    assert pauses[:3] == [1, 2, 3]
-
-
 @pytest.mark.usefixtures("quick")
 async def test_silent_watch_is_replaced(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import structlog
 
 from harvester_ccm import __version__
 from harvester_ccm.cli import main
@@ -83,7 +82,7 @@ class App(ModuleType):
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
-    """The replaced application; the global state of logging is restored."""
+    """The replaced application; the handlers of logging are restored."""
     fake = App()
     monkeypatch.setitem(sys.modules, "harvester_ccm.app", fake)
     root = logging.getLogger()
@@ -92,7 +91,6 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     logging.captureWarnings(False)
     root.handlers[:] = handlers
     root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def call(*words: str, program: str = "harvester-ccm", environment: dict[str, str] | None = None) -> int:
@@ -273,20 +271,15 @@ def test_commands_get_the_rest_of_the_words(app: App, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.thorough
-def test_the_http_client_is_not_loaded_for_help() -> None:
-    code = (
-        "import sys; from harvester_ccm.cli import main; main(['x', '--version'], {}); print('aiohttp' in sys.modules)"
-    )
+@pytest.mark.parametrize(
+    ("code", "libraries"),
+    [
+        ("from harvester_ccm.cli import main; main(['x', '--version'], {})", {"aiohttp"}),
+        ("import harvester_ccm.app, harvester_ccm.telemetry.server", {"cryptography", "shtab"}),
+    ],
+    ids=["version", "controllers"],
+)
+def test_libraries_are_loaded_only_where_they_are_needed(code: str, libraries: set[str]) -> None:
+    code = f"{code}; import sys; print({libraries} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
-    assert done.stdout == f"harvester-ccm {__version__}\nFalse\n"
-
-
-@pytest.mark.thorough
-def test_controllers_load_no_library_for_completion_or_certificates() -> None:
-    """Neither the library for completion, nor the one for certificates."""
-    code = (
-        "import sys, harvester_ccm.app, harvester_ccm.telemetry.server;"
-        "print(sorted({'cryptography', 'shtab'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "[]\n"
+    assert done.stdout.splitlines()[-1] == "set()"

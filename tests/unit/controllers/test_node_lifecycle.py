@@ -9,12 +9,12 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
-from harvester_ccm.errors import CCMError, ClusterReplaced
+from harvester_ccm.errors import CCMError, ClusterReplaced, Unreachable
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.core import NAMESPACES
 from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import Call, refused
-from tests.worlds.node_objects import DEFAULTS
+from tests.worlds.memory_server import Call, page, refused
+from tests.worlds.node_objects import DEFAULTS, vm_not_found
 from tests.worlds.node_world import NODE, NodeWorld, initialised, machine
 
 HOUR = 3600
@@ -187,14 +187,26 @@ async def test_no_node_is_deleted_when_another_guest_cluster_responds() -> None:
     assert deletions(scene) == []
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(vm_not_found("w2"), id="404 of another VM"),
+        pytest.param(page(), id="404 of a proxy"),
+        pytest.param(refused(404, "NotFound", "the server could not find the requested resource"), id="no kind"),
+        pytest.param(refused(404, "NotFound", 'namespaces "prod" not found', about="prod"), id="no namespace"),
+        pytest.param(refused(401, "", "Unauthorized"), id="401"),
+        pytest.param(refused(403, "", "forbidden"), id="403"),
+        pytest.param(refused(500, "", "boom"), id="500"),
+        pytest.param(Unreachable("timeout"), id="unreachable"),
+    ],
+)
 @jumping_time
-async def test_only_a_404_that_names_the_vm_counts() -> None:
+async def test_only_a_404_that_names_the_vm_counts(error: CCMError) -> None:
     scene = NodeWorld()
     async with scene.live():
         vm, *_ = await joined(scene, 4)
         scene.destroy(vm)
-        wrong = refused(404, "NotFound", "the server could not find the requested resource")
-        scene.harvester_server.fault = lambda call: wrong if call.path.endswith("/virtualmachines/w0") else None
+        scene.harvester_server.fault = lambda call: error if call.path.endswith("/virtualmachines/w0") else None
         scene.say_ready("w0", "Unknown")
         await asyncio.sleep(3600)
         assert "w0" in scene.names()

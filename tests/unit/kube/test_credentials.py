@@ -10,20 +10,16 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from cryptography.hazmat.primitives import serialization
-from structlog.testing import capture_logs
 
 from devenv.pki import Authority
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_in_cluster, load_kubeconfig
-from harvester_ccm.kube.identity import CredentialReloader
 from harvester_ccm.kube.tokens import read_bytes
 
 Document = dict[str, Any]
@@ -169,21 +165,6 @@ def test_error_of_an_unusable_kubeconfig_is_one_line_without_secrets(
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize("content", [*(text for text, _ in BROKEN.values() if isinstance(text, str)), written(user())])
-async def test_running_process_keeps_its_credentials_while_the_file_is_unusable(path: Path, content: str) -> None:
-    save = partial(Path.write_text, path)
-    save(written())
-    async with ApiClient(load_kubeconfig(path), cluster="harvester") as client:
-        reloader = CredentialReloader(client, partial(load_kubeconfig, path))
-        in_use = client.credentials
-        save(content)
-        with capture_logs() as logs:
-            for _ in range(3):
-                await reloader.check()
-        assert client.credentials is in_use
-    assert [one["event"] for one in logs] == ["credentials not reloaded"]
 
 
 def socket_at(path: Path) -> None:

@@ -107,14 +107,13 @@ async def test_error_of_a_watch_is_the_problem_until_the_next_list(end: CCMError
 
 
 @jumping_time
-@pytest.mark.parametrize("rejected", [True, False], ids=["rejected", "HTML after a second"])
-async def test_watches_that_never_work_are_opened_with_backoff(*, rejected: bool) -> None:
+@pytest.mark.parametrize("error", [BROKEN, EXPIRED, None], ids=["broken", "expired", "HTML after a second"])
+async def test_watches_that_never_work_are_opened_with_backoff(error: CCMError | None) -> None:
     server = MemoryServer()
-    if rejected:
-        server.fault = lambda call: BROKEN if call.verb == "WATCH" else None
+    server.fault = lambda call: error if call.verb == "WATCH" else None
 
     async def answer_with_html() -> None:
-        while not rejected:
+        while error is None:
             await asyncio.sleep(1)
             server.break_watches(HTML)
 

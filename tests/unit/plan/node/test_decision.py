@@ -15,7 +15,6 @@ from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.plan.node import decision, messages
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
 from harvester_ccm.plan.node.messages import TEXTS, harvester_unavailable
-from harvester_ccm.plan.node.patch import NodeRequest
 from tests.worlds.node_objects import (
     OWN,
     REINITIALIZE,
@@ -58,26 +57,6 @@ def outline(plan: NodePlan) -> str:
     texts += [f"now {event.reason}" for event in plan.events]
     texts += [f"waits {plan.waiting.reason}"] if plan.waiting else []
     return ", ".join(texts)
-
-
-def test_new_node_is_initialized_by_two_writes() -> None:
-    first = planned(NEW)
-    addresses = [{"type": one.type, "address": one.address} for one in READY.status.addresses]
-    body: dict[str, object] = {"metadata": {"uid": "node-uid"}, "status": {"addresses": addresses}}
-    assert (first.request, first.emitted) == (NodeRequest(body, "status"), ())
-    target = patched(NEW, body)
-    second = planned(target)
-    metadata = {
-        "uid": "node-uid",
-        "resourceVersion": "8",
-        "labels": {ZONE: "z1", OLD_ZONE: "z1"},
-        "annotations": RECORD,
-    }
-    spec = {"taints": [OTHER_TAINT], "providerID": "harvester://uid-w1"}
-    assert second.request == NodeRequest({"metadata": metadata, "spec": spec})
-    assert [event.reason for event in second.emitted] == ["Synced"]
-    assert second.request is not None
-    assert outline(planned(patched(target, second.request.body))) == ""
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD
-from harvester_ccm.plan.node.lifecycle import is_absent, observe_lifecycle, plan_lifecycle
+from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.messages import write_failed
 from tests.worlds.node_objects import (
     DEFAULTS,
@@ -19,7 +19,6 @@ from tests.worlds.node_objects import (
     node,
     store,
     vm,
-    vm_not_found,
 )
 
 REQUIRED = DEFAULTS.deletion_confirmations
@@ -147,27 +146,6 @@ def test_clones_in_another_namespace_confirm_nothing() -> None:
     clone = vm("ok0", uid="clone", firmware=UUID)
     other = node("ok0", uid="n", provider_id="harvester://uid-ok0", system_uuid=UUID)
     assert planned(lost(), [clone], others=[other]) == "ready"
-
-
-@pytest.mark.parametrize(
-    ("error", "absent"),
-    [
-        pytest.param(vm_not_found(), True, id="404 that names the VM"),
-        pytest.param(vm_not_found("w2"), False, id="404 of another VM"),
-        pytest.param(answered(404, "404 page not found"), False, id="404 of a proxy"),
-        pytest.param(
-            answered(404, "the server could not find the requested resource", "NotFound"), False, id="no kind"
-        ),
-        pytest.param(answered(404, 'namespaces "prod" not found', "NotFound", about="prod"), False, id="no namespace"),
-        pytest.param(answered(401, "Unauthorized"), False, id="401"),
-        pytest.param(answered(403, "forbidden"), False, id="403"),
-        pytest.param(answered(500, "boom"), False, id="500"),
-        pytest.param(Unreachable("timeout"), False, id="unreachable"),
-        pytest.param(None, False, id="found"),
-    ],
-)
-def test_absence_is_a_404_that_names_the_vm(error: CCMError | None, absent: bool) -> None:
-    assert is_absent(error, "w1") is absent
 
 
 @pytest.mark.parametrize(
