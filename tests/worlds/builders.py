@@ -15,6 +15,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadB
 from harvester_ccm.model.meta import Page
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
     LB_CLUSTER,
     LB_CONTROLLER_FINALIZER,
     LB_OWNER,
@@ -35,6 +36,14 @@ CLASS_ONLY = replace(CLUSTER, class_only=True)
 LB_NAME = "demo-shop-web-df804e86"
 """Name of the load balancer of ``service()`` in ``CLUSTER``."""
 ADDRESS = "192.168.100.20"
+SUPPRESSED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
+"""Annotations of a Service that kube-vip has to ignore."""
+VM_SPEC: dict[str, Any] = {
+    "workloadType": "vm",
+    "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+    "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
+}
+"""Spec of the VM load balancer of ``service()``."""
 
 
 def service(

@@ -17,7 +17,7 @@ from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.request import network_devices
 from harvester_ccm.plan.service.vm_lb import listeners
 from tests.unit.plan.service.plans import plan, short
-from tests.worlds.builders import DELETED_AT, service
+from tests.worlds.builders import DELETED_AT, SUPPRESSED, service
 
 NODE_FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "plain": ({}, {}, True),
@@ -61,11 +61,10 @@ PORTS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
 
 @pytest.mark.parametrize(("ports", "expected"), PORTS.values(), ids=PORTS.keys())
 def test_listeners(ports: list[dict[str, Any]], expected: list[str]) -> None:
-    suppressed = {"kube-vip.io/loadbalancerIPs": "", "kube-vip.io/ignore": "true"}
     asked = service(
         ours=True,
         ports=ports,
-        annotations={WORKLOAD_TYPE: "vm", **suppressed},
+        annotations={WORKLOAD_TYPE: "vm", **SUPPRESSED},
         spec={"allocateLoadBalancerNodePorts": False},
     )
     made: Any = short(plan(asked).write, asked)

@@ -31,21 +31,15 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.backends import Backends
 from tests.unit.plan.service.plans import outline, plan
-from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, allocated, marked, served, service
+from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, served, service
 
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
-SUPPRESSED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 WITHDRAWN = {KUBE_VIP_ADDRESSES: ""}
 SHOWN = f"{ADDRESS} VIP 80/TCP"
 VM = {WORKLOAD_TYPE: "vm"}
-SPEC: dict[str, Any] = {
-    "workloadType": "vm",
-    "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
-    "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
-}
 waiting = service(ours=True, annotations=SUPPRESSED)
 hosted = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM})
-vmlb = allocated(spec=SPEC)
+vmlb = allocated(spec=VM_SPEC)
 primary = served("main", uid="main-uid")
 other = service("main", uid="main-uid", ours=True, address="10.0.0.9")
 shares = {PRIMARY_SERVICE: "shop/main"}
@@ -104,7 +98,7 @@ ROWS = {
     "a VM load balancer": Row(
         service(annotations={**VM, **SUPPRESSED}, ours=True),
         events=["Normal EnsuringLoadBalancer"],
-        write={"create": LB_NAME, "ipam": "pool", **SPEC},
+        write={"create": LB_NAME, "ipam": "pool", **VM_SPEC},
         reason=WaitReason.QUEUED,
     ),
     "a health check": Row(
@@ -120,7 +114,7 @@ ROWS = {
                 "periodSeconds": 5,
                 "timeoutSeconds": 3,
             },
-            **SPEC,
+            **VM_SPEC,
         },
         reason=WaitReason.QUEUED,
     ),
@@ -253,7 +247,7 @@ ROWS = {
     "a switch: creation": Row(
         service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, IP_POOL: "vlan100"}),
         events=["Normal EnsuringLoadBalancer"],
-        write={"create": LB_NAME, "ipam": "pool", "ipPool": "vlan100", **SPEC},
+        write={"create": LB_NAME, "ipam": "pool", "ipPool": "vlan100", **VM_SPEC},
         reason=WaitReason.QUEUED,
     ),
     "the load balancer vanished": Row(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 
@@ -23,10 +24,10 @@ from harvester_ccm.errors import (
     Unauthorized,
     Unreachable,
 )
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, WORKLOAD_TYPE, Reason
+from harvester_ccm.names import WORKLOAD_TYPE, Reason
 from harvester_ccm.plan.service.messages import REPORTED_FAILURES, failure_event, harvester_unavailable
 from tests.unit.plan.service.plans import messages, plan
-from tests.worlds.builders import ADDRESS, allocated, marked, service
+from tests.worlds.builders import ADDRESS, SUPPRESSED, VM_SPEC, allocated, marked, service
 from tests.worlds.memory_server import refused
 
 WEBHOOK = 'admission webhook "validator.harvester-system.harvester-load-balancer-webhook" denied the request: '
@@ -141,108 +142,100 @@ def test_write_without_response_names_the_webhook() -> None:
 
 RANGE_SET = "10.0.0.1-10.0.0.2"
 RESERVE = "If this stays, the VM network of the pool was most likely deleted"
-WAITS: dict[str, tuple[dict[str, Any], float, str, list[str]]] = {
-    "no pool matches": (
-        {"message": "no matched IPPool with requirement &{Network:infra/vlan9 Project:p-1 Namespace:vms Cluster:demo}"},
-        0,
+
+
+class Waiting(NamedTuple):
+    """Fields of a load balancer without an address: the reason to wait, and parts of the Event after a time."""
+
+    reason: str
+    texts: Sequence[str]
+    message: str | None = None
+    pool: str = ""
+    seconds: float = 0.0
+
+
+WAITS = {
+    "no pool matches": Waiting(
         "no_matching_pool",
         ["infra/vlan9", "'vms'", "'demo'. In Harvester, create", "guest cluster demo, or a global pool"],
+        message="no matched IPPool with requirement &{Network:infra/vlan9 Project:p-1 Namespace:vms Cluster:demo}",
     ),
-    "no pool matches, no cluster name": (
-        {"message": "No matched IPPool with requirement &{Network: Project: Namespace:default Cluster:}"},
-        0,
+    "no pool matches, no cluster name": Waiting(
         "no_matching_pool",
         ["'default'", "set --cluster-name (chart: global.cattle.clusterName). Or in Harvester", "(none)"],
+        message="No matched IPPool with requirement &{Network: Project: Namespace:default Cluster:}",
     ),
-    "no pool matches, Harvester 1.2": (
-        {"message": "error: no matching IP pool with requirement &{Network: Project: Namespace:a Cluster:kubernetes}"},
-        0,
+    "no pool matches, Harvester 1.2": Waiting(
         "no_matching_pool",
         ["cluster 'kubernetes'. This cluster has no name of its own"],
+        message="error: no matching IP pool with requirement &{Network: Project: Namespace:a Cluster:kubernetes}",
     ),
-    "no pool matches the selector": (
-        {"message": "no matched IPPool with selector, error: x"},
-        0,
-        "no_matching_pool",
-        ["Create a pool"],
+    "no pool matches the selector": Waiting(
+        "no_matching_pool", ["Create a pool"], message="no matched IPPool with selector, error: x"
     ),
-    "exhausted": (
-        {"message": f"fail to get ip from pool lan, error: no IP addresses available in range set: {RANGE_SET}"},
-        0,
+    "exhausted": Waiting(
         "pool_exhausted",
         ["'lan'", "Add a range"],
+        message=f"fail to get ip from pool lan, error: no IP addresses available in range set: {RANGE_SET}",
     ),
-    "exhausted, before Harvester 1.7": (
-        {"message": "no IP addresses available in range set: *.80-*.80", "spec": {"ipPool": "lab"}},
-        0,
+    "exhausted, before Harvester 1.7": Waiting(
         "pool_exhausted",
         ["IP pool 'lab' has no free address. Add a range"],
+        message="no IP addresses available in range set: *.80-*.80",
+        pool="lab",
     ),
-    "no such pool": (
-        {"message": "fail to get allocator lab"},
-        0,
-        "no_matching_pool",
-        ["no ready IP pool 'lab'. Create it"],
+    "no such pool": Waiting(
+        "no_matching_pool", ["no ready IP pool 'lab'. Create it"], message="fail to get allocator lab"
     ),
-    "no such pool, Harvester 1.2": (
-        {"message": "x: could not get the allocator lab"},
-        0,
-        "no_matching_pool",
-        ["'lab'"],
-    ),
-    "former address outside of the pool": (
-        {"message": f"fail to get ip from pool lan, error: 10.0.0.9 not in range set {RANGE_SET}"},
-        0,
+    "no such pool, Harvester 1.2": Waiting("no_matching_pool", ["'lab'"], message="x: could not get the allocator lab"),
+    "former address outside of the pool": Waiting(
         "other",
         ["The IP pool no longer has the address", "Add it to a range", "create it again"],
+        message=f"fail to get ip from pool lan, error: 10.0.0.9 not in range set {RANGE_SET}",
     ),
-    "unknown": (
-        {"message": "fail to get ip from pool lan, error: requested ip is subnet's gateway"},
-        0,
-        "other",
-        ["gateway"],
+    "unknown": Waiting(
+        "other", ["gateway"], message="fail to get ip from pool lan, error: requested ip is subnet's gateway"
     ),
-    "not processed": ({}, 30, "not_processed", ["harvester-load-balancer"]),
-    "pool written by another worker": (
-        {"message": "fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan"},
-        300,
+    "not processed": Waiting("not_processed", ["harvester-load-balancer"], seconds=30),
+    "pool written by another worker": Waiting(
         "allocating",
         [f"cannot write IP pool 'lan'. {RESERVE}"],
+        message="fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan",
+        seconds=300,
     ),
-    "pool not writable, Harvester 1.4 to 1.6": (
-        {"message": "fail to reserve 10.0.0.1 into v9"},
-        300,
+    "pool not writable, Harvester 1.4 to 1.6": Waiting(
+        "allocating", ["cannot write IP pool 'v9'"], message="fail to reserve 10.0.0.1 into v9", seconds=300
+    ),
+    "pool not writable, up to Harvester 1.3": Waiting(
         "allocating",
         ["cannot write IP pool 'v9'"],
+        message="allocate ip for lb vms/web failed, error: record 10.0.0.1 into v9 failed",
+        seconds=300,
     ),
-    "pool not writable, up to Harvester 1.3": (
-        {"message": "allocate ip for lb vms/web failed, error: record 10.0.0.1 into v9 failed"},
-        300,
-        "allocating",
-        ["cannot write IP pool 'v9'"],
-    ),
-    "duplicate allocation": (
-        {"message": "x: 10.0.0.1 has been allocated to vms/web, duplicate allocation is not allowed"},
-        300,
+    "duplicate allocation": Waiting(
         "allocating",
         ["duplicate allocation"],
+        message="x: 10.0.0.1 has been allocated to vms/web, duplicate allocation is not allowed",
+        seconds=300,
     ),
-    "kube-vip of Harvester": ({"message": "service is waiting for external IP"}, 300, "announcing", ["kube-vip runs"]),
-    "ready without an address": ({"message": ""}, 300, "allocating", ["still allocating"]),
+    "kube-vip of Harvester": Waiting(
+        "announcing", ["kube-vip runs"], message="service is waiting for external IP", seconds=300
+    ),
+    "ready without an address": Waiting("allocating", ["still allocating"], message="", seconds=300),
 }
 
 
-@pytest.mark.parametrize(("fields", "seconds", "reason", "texts"), WAITS.values(), ids=WAITS.keys())
-def test_reason_to_wait_for_an_address(fields: dict[str, Any], seconds: float, reason: str, texts: list[str]) -> None:
-    asked = service(ours=True, annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"})
-    found = marked(**fields)
-    late, early = (plan(asked, found, waited=waited) for waited in (seconds, 0.0))
-    assert getattr(late.outcome, "reason", None) == reason
+@pytest.mark.parametrize("row", WAITS.values(), ids=WAITS.keys())
+def test_reason_to_wait_for_an_address(row: Waiting) -> None:
+    asked = service(ours=True, annotations=SUPPRESSED)
+    found = marked(message=row.message, spec={"ipPool": row.pool} if row.pool else {})
+    late, early = (plan(asked, found, waited=waited) for waited in (row.seconds, 0.0))
+    assert getattr(late.outcome, "reason", None) == row.reason
     (message,) = messages(late)
-    assert all(text in message for text in texts)
-    if fields.get("message"):
-        assert message.endswith(f"Harvester says: {fields['message']}")
-    assert bool(messages(early)) is (seconds == 0), "what Harvester retries is reported only if it persists"
+    assert all(text in message for text in row.texts)
+    if row.message:
+        assert message.endswith(f"Harvester says: {row.message}")
+    assert bool(messages(early)) is (row.seconds == 0), "what Harvester retries is reported only if it persists"
 
 
 BACKENDS: dict[str, tuple[str, str]] = {
@@ -255,12 +248,6 @@ BACKENDS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("message", "text"), BACKENDS.values(), ids=BACKENDS.keys())
 def test_backends_without_traffic_are_reported(message: str, text: str) -> None:
-    annotations = {WORKLOAD_TYPE: "vm", KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
-    spec = {
-        "workloadType": "vm",
-        "listeners": [{"name": "tcp-80", "port": 80, "protocol": "TCP", "backendPort": 30080}],
-        "backendServerSelector": {"harvesterhci.io/vmName": ["vm-1", "vm-2"]},
-    }
-    asked = service(ours=True, annotations=annotations, address=ADDRESS)
-    found = messages(plan(asked, allocated(spec=spec, message=message), waited=60.0), Reason.BACKENDS_UNHEALTHY)
+    asked = service(ours=True, annotations={WORKLOAD_TYPE: "vm", **SUPPRESSED}, address=ADDRESS)
+    found = messages(plan(asked, allocated(spec=VM_SPEC, message=message), waited=60.0), Reason.BACKENDS_UNHEALTHY)
     assert [text in one and message in one for one in found] == [True] * bool(text)

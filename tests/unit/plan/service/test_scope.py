@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL
 from harvester_ccm.plan.service.scope import may_be_ours
 from tests.unit.plan.service.plans import plan, snapshot_of
-from tests.worlds.builders import ADDRESS, CLASS_ONLY, CLUSTER, allocated, served, service
+from tests.worlds.builders import ADDRESS, CLASS_ONLY, CLUSTER, SUPPRESSED, allocated, served, service
 
 OWN_CLASS: dict[str, Any] = {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}}
 OTHER_CLASS: dict[str, Any] = {"spec": {"loadBalancerClass": "kube-vip.io/kube-vip-class"}}
 KUBE_VIP_CLOUD: dict[str, Any] = {"labels": {"implementation": "kube-vip"}}
 """kube-vip-cloud-provider, which has the same finalizer."""
-SUPPRESSED: dict[str, Any] = {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}}
+IGNORED: dict[str, Any] = {"annotations": SUPPRESSED}
 WITHDRAWN: dict[str, Any] = {"annotations": {KUBE_VIP_ADDRESSES: ""}}
 ANNOUNCED: dict[str, Any] = {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}}
 METALLB: dict[str, Any] = {"annotations": {"metallb.io/ip-allocated-from-pool": "lan"}}
@@ -33,15 +33,15 @@ ROWS: dict[str, Row] = {
     "another class, load balancer": (service(**OTHER_CLASS), LB, "ignored"),
     "another class, finalizer, load balancer": (service(**OTHER_CLASS, ours=True), LB, "removed"),
     "another class, finalizer, withdrawn": (service(**OTHER_CLASS, ours=True, **WITHDRAWN), NONE, "removed"),
-    "another class, suppressed": (service(**OTHER_CLASS, **SUPPRESSED), NONE, "removed"),
-    "suppressed": (service(**SUPPRESSED), NONE, "managed"),
+    "another class, suppressed": (service(**OTHER_CLASS, **IGNORED), NONE, "removed"),
+    "suppressed": (service(**IGNORED), NONE, "managed"),
     "ClusterIP": (service(kind="ClusterIP"), NONE, "ignored"),
     "ClusterIP, finalizer": (service(kind="ClusterIP", ours=True), NONE, "removed"),
-    "ClusterIP, suppressed": (service(kind="ClusterIP", **SUPPRESSED), NONE, "removed"),
+    "ClusterIP, suppressed": (service(kind="ClusterIP", **IGNORED), NONE, "removed"),
     "deleted": (service(**DELETED), NONE, "removed"),
     "deleted, other finalizers": (service(deleting=True, finalizers=["example.com/keep"]), NONE, "ignored"),
     "deleted, suppressed, other finalizers": (
-        service(deleting=True, finalizers=["example.com/keep"], **SUPPRESSED),
+        service(deleting=True, finalizers=["example.com/keep"], **IGNORED),
         NONE,
         "ignored",
     ),
@@ -68,7 +68,7 @@ ROWS: dict[str, Row] = {
         NONE,
         "managed",
     ),
-    "kube-vip-cloud-provider, suppressed": (service(**KUBE_VIP_CLOUD, **SUPPRESSED), NONE, "removed"),
+    "kube-vip-cloud-provider, suppressed": (service(**KUBE_VIP_CLOUD, **IGNORED), NONE, "removed"),
     "kube-vip-cloud-provider, ClusterIP": (
         served(**KUBE_VIP_CLOUD, kind="ClusterIP", condition=False),
         NONE,
@@ -81,7 +81,7 @@ ROWS: dict[str, Row] = {
 ROWS_OF_CLASS_ONLY: dict[str, Row] = {
     "no class": (service(), NONE, "ignored"),
     "own class": (service(**OWN_CLASS), NONE, "managed"),
-    "suppressed": (service(**SUPPRESSED), NONE, "removed"),
+    "suppressed": (service(**IGNORED), NONE, "removed"),
     "deleted": (service(**DELETED), NONE, "ignored"),
     "deleted, own class": (service(**DELETED, **OWN_CLASS), NONE, "removed"),
     "deleted, load balancer": (service(**DELETED), LB, "removed"),

@@ -19,7 +19,6 @@ from harvester_ccm.names import (
     IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
     LB_REQUESTED_NETWORK,
     LB_SELECT_NETWORK,
@@ -32,7 +31,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from tests.unit.plan.service.plans import messages, outline, plan, reasons, snapshot_of
-from tests.worlds.builders import ADDRESS, allocated, marked, served, service
+from tests.worlds.builders import ADDRESS, SUPPRESSED, allocated, marked, served, service
 
 PORTS = (
     {"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30080},
@@ -43,7 +42,6 @@ PORTS = (
 )
 VM = {WORKLOAD_TYPE: "vm"}
 CLUSTER_LB = {WORKLOAD_TYPE: "cluster"}
-SUPPRESSED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 PROJECT, POOL_NAMESPACE = f"{PREFIX}project", f"{PREFIX}namespace"
 ROWS: dict[str, tuple[dict[str, Any], dict[str, object]]] = {
     "nothing": ({}, {"ipam": "pool", "workload_type": None, "network": "", "address": "", "primary": None}),

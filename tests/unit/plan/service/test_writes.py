@@ -11,7 +11,6 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity
 from harvester_ccm.names import (
     DESCRIPTION,
     KUBE_VIP_ADDRESSES,
-    KUBE_VIP_IGNORE,
     LB_ASKED_AGAIN,
     LB_SERVICE_UID,
     LB_TOUCH,
@@ -21,9 +20,19 @@ from harvester_ccm.plan.service.kube_vip import virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import changed_document, described
 from harvester_ccm.plan.service.writes import ChangeLoadBalancer, CreateLoadBalancer, ServiceChange, service_patch
 from tests.unit.plan.service.plans import plan, snapshot_of
-from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
+from tests.worlds.builders import (
+    ADDRESS,
+    CLUSTER,
+    LB_NAME,
+    SUPPRESSED,
+    UID,
+    allocated,
+    load_balancer,
+    marked,
+    served,
+    service,
+)
 
-SUPPRESSED = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"}
 PORTS = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
 INGRESS = {"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]}
 PATCHES: dict[str, tuple[Any, ServiceChange, dict[str, Any]]] = {
