@@ -51,10 +51,6 @@ class Stored:
         assert len(counts) == len(found)
         return counts
 
-    def delete_all(self) -> None:
-        """Forget them, as the server does after an hour."""
-        self._admin.request("DELETE", self._collection)
-
 
 @pytest.fixture
 def stored(guest: ControlPlane, namespace: str) -> Stored:

@@ -8,12 +8,11 @@ from typing import Final
 
 import pytest
 
-from devenv.harvester.machines import Machine
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
 from tests.worlds.node_objects import DEFAULTS
-from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, SERVICE, VM, VMI, NodeWorld, initialised, machine
+from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, SERVICE, VM, VMI, NodeWorld, joined, machine, machines
 
 LONG: Final = 20 * DEFAULTS.address_patience
 W1: Final = machine("w1", networks=("default/mgmt", "default/vlan5"))
@@ -70,16 +69,6 @@ async def test_internal_ip_stays(happen: Callable[[NodeWorld], None], *, at_star
     assert [one for one in scene.addresses("w1") if one.startswith("Internal")] == ["InternalIP " + SECOND]
 
 
-async def joined(scene: NodeWorld) -> list[Machine]:
-    """Return six VMs whose Nodes are initialized."""
-    vms = [machine(f"w{number}") for number in range(6)]
-    for number, vm in enumerate(vms):
-        scene.boot(vm, f"10.0.0.{number + 1}")
-        scene.join(vm.name, system_uuid=vm.system_uuid)
-    await initialised(scene, [vm.name for vm in vms])
-    return vms
-
-
 def relist(scene: NodeWorld) -> None:
     """End all watches of Harvester, so that it is listed again."""
     scene.harvester_server.compact()
@@ -94,7 +83,7 @@ async def test_list_that_lacks_half_of_the_vms_deletes_no_node(ready: str) -> No
     scene = NodeWorld()
     async with scene.live():
         server = scene.harvester_server
-        for vm in (await joined(scene))[:3]:
+        for vm in (await joined(scene, machines(6)))[:3]:
             document = server.of(VM).pop(f"{NAMESPACE}/{vm.name}")
             server.answers[f"/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/virtualmachines/{vm.name}"] = document
             scene.say_ready(vm.name, ready)
@@ -110,7 +99,7 @@ async def test_restored_backup_of_harvester_deletes_no_node(lost: int) -> None:
     """Some running VMs are missing in it, and one of them is restarted."""
     scene = NodeWorld()
     async with scene.live():
-        for vm in (await joined(scene))[:lost]:
+        for vm in (await joined(scene, machines(6)))[:lost]:
             for collection in (VM, VMI):
                 del scene.harvester_server.of(collection)[f"{NAMESPACE}/{vm.name}"]
         relist(scene)

@@ -14,7 +14,7 @@ from harvester_ccm.kube.workqueue import MAX_BACKOFF_SECONDS
 from harvester_ccm.plan.node.match import unreadable
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import Call, Document, placed, refused
-from tests.worlds.node_world import VM, VMI, NodeWorld, initialised, machine
+from tests.worlds.node_world import VM, VMI, NodeWorld, initialised, joined, machine
 
 HOUR = 3600.0
 QUARTER = 900.0
@@ -179,10 +179,7 @@ async def test_outage_of_an_hour_changes_no_node(
 ) -> None:
     outage, scene = OUTAGES[kind](), NodeWorld()
     async with scene.live():
-        for number, vm in enumerate(vms):
-            scene.boot(vm, f"10.0.0.{number + 1}")
-            scene.join(vm.name, system_uuid=vm.system_uuid)
-        await initialised(scene, [vm.name for vm in vms])
+        await joined(scene, vms)
         await asyncio.sleep(30)
         addresses = {vm.name: scene.addresses(vm.name) for vm in vms}
         before = Counter(scene.told())
@@ -213,10 +210,7 @@ async def test_outage_of_an_hour_changes_no_node(
 async def test_vms_that_exist_only_now_and_then_delete_no_node(vms: list[Machine]) -> None:
     scene = NodeWorld()
     async with scene.live():
-        for number, vm in enumerate(vms):
-            scene.boot(vm, f"10.0.0.{number + 1}")
-            scene.join(vm.name, system_uuid=vm.system_uuid)
-        await initialised(scene, [vm.name for vm in vms])
+        await joined(scene, vms)
         for vm in vms:
             scene.say_ready(vm.name, "Unknown")
         for _ in range(10):

@@ -16,7 +16,7 @@ from harvester_ccm.kube.workqueue import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.names import MACHINE_RECORD, SHUTDOWN_TAINT, ZONE
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import Document
-from tests.worlds.node_world import NAMESPACE, NODE, PERIOD, TAINT, VM, VMI, NodeWorld, initialised, machine
+from tests.worlds.node_world import NAMESPACE, NODE, PERIOD, TAINT, VM, VMI, NodeWorld, joined, machine
 
 SAME_NAME: Final = machine("w1", cluster="", zone="zone-a")
 """A VM with the name of the Node, without a cluster label."""
@@ -108,11 +108,8 @@ async def test_unmanaged_node_never_changes(kind: str, seed: int) -> None:
     scene.boot(SAME_NAME, "10.9.9.9")
     scene.guest_server.put(NODE, node_of(kind))
     # Without any Node whose VM is found, no Node is deleted.
-    ours = machine("w2")
-    scene.boot(ours, "10.0.0.2")
     async with scene.live():
-        scene.join("w2", system_uuid=ours.system_uuid)
-        await initialised(scene, ["w2"])
+        await joined(scene, [machine("w2")])
         for _ in range(30):
             change(scene, dice)
             await asyncio.sleep(dice.choice([0, 0.1, 1, 30]))
@@ -167,11 +164,7 @@ async def test_vm_with_the_name_of_a_deleted_one_sets_no_shutdown_taint() -> Non
     """The live request by the recorded name returns another VM, which is not in the cache yet."""
     scene = NodeWorld()
     async with scene.live():
-        vms = [machine("w1"), machine("w2")]
-        for vm in vms:
-            scene.boot(vm, "10.0.0.1")
-            scene.join(vm.name, system_uuid=vm.system_uuid)
-        await initialised(scene, ["w1", "w2"])
+        vms = await joined(scene, [machine("w1"), machine("w2")])
         scene.destroy(vms[0])
         await until(lambda: scene.machines.get(f"{NAMESPACE}/w1") is None)
         scene.harvester_server.lagging = True
@@ -219,11 +212,9 @@ async def test_namespace_with_a_clone_of_each_vm_changes_nothing(label: str, see
 async def test_two_controllers_of_one_cluster_ignore_each_others_nodes() -> None:
     """Machine pools in two namespaces with a controller for each."""
     scene = NodeWorld()
-    ours, theirs = machine("w1"), "w9"
-    scene.boot(ours, "10.0.0.1")
+    theirs = "w9"
     async with scene.live():
-        scene.join("w1", system_uuid=ours.system_uuid)
-        await initialised(scene, ["w1"])
+        await joined(scene, [machine("w1")])
         assert scene.stored("w1")["metadata"]["annotations"][MACHINE_RECORD] == f"{NAMESPACE}/w1"
         document = node_of("of another namespace")
         document["metadata"] |= {"name": theirs, "annotations": {MACHINE_RECORD: "staging/w9"}}
@@ -239,12 +230,8 @@ async def test_two_controllers_of_one_cluster_ignore_each_others_nodes() -> None
 @jumping_time
 async def test_clone_of_a_deleted_vm_is_not_the_vm_of_the_node() -> None:
     scene, vm, clone = NodeWorld(), machine("w1"), machine("clone")
-    scene.boot(vm, "10.0.0.1")
-    scene.boot(machine("w2"), "10.0.0.2")
     async with scene.live():
-        for one in (vm, machine("w2")):
-            scene.join(one.name, system_uuid=one.system_uuid)
-        await initialised(scene, ["w1", "w2"])
+        await joined(scene, [vm, machine("w2")])
         scene.boot(clone)
         domain = {"domain": {"firmware": {"uuid": vm.system_uuid}}}
         for collection, spec in ((VM, {"template": {"spec": domain}}), (VMI, domain)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -15,3 +16,14 @@ def no_authorities_of_the_machine() -> Iterator[None]:
         patch.setenv("SSL_CERT_FILE", os.devnull)
         patch.setenv("SSL_CERT_DIR", os.devnull)
         yield
+
+
+@pytest.fixture(autouse=True)
+def handlers_of_logging() -> Iterator[None]:
+    """Restore the handlers and the level of logging, which the program sets."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)

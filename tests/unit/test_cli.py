@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -81,16 +80,10 @@ class App(ModuleType):
 
 
 @pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
-    """The replaced application; the handlers of logging are restored."""
+def app(monkeypatch: pytest.MonkeyPatch) -> App:
     fake = App()
     monkeypatch.setitem(sys.modules, "harvester_ccm.app", fake)
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield fake
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    return fake
 
 
 def call(*words: str, program: str = "harvester-ccm", environment: dict[str, str] | None = None) -> int:

@@ -8,7 +8,6 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator
 
 import pytest
 import structlog
@@ -22,8 +21,6 @@ PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIA==\n-----END EC PRIVATE KEY----
 PEM_BASE64 = base64.b64encode(PEM.encode()).decode()
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
-Configure = Callable[..., io.StringIO]
-
 
 class Terminal(io.StringIO):
     """A stream that is a terminal."""
@@ -32,24 +29,13 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def configure() -> Iterator[Configure]:
-    """A function that configures logging into a buffer; global state is restored."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-
-    def apply(
-        log_format: LogFormat = LogFormat.TEXT, *, verbosity: int = 0, stream: io.StringIO | None = None
-    ) -> io.StringIO:
-        output = stream if stream is not None else io.StringIO()
-        configure_logging(LoggingSettings(log_format, verbosity), output)
-        return output
-
-    yield apply
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+def configure(
+    log_format: LogFormat = LogFormat.TEXT, *, verbosity: int = 0, stream: io.StringIO | None = None
+) -> io.StringIO:
+    """Configure logging into a buffer."""
+    output = stream if stream is not None else io.StringIO()
+    configure_logging(LoggingSettings(log_format, verbosity), output)
+    return output
 
 
 NASTY = "a\x1b[31mb\rc\x07d\x00e\x7ff\x85g\x9bh\u2028i\u202ej\u2066k\u200bl\nm"
@@ -57,7 +43,7 @@ NASTY = "a\x1b[31mb\rc\x07d\x00e\x7ff\x85g\x9bh\u2028i\u202ej\u2066k\u200bl\nm"
 
 
 @pytest.mark.parametrize("log_format", LogFormat)
-def test_text_of_other_programs_is_escaped(configure: Configure, log_format: LogFormat) -> None:
+def test_text_of_other_programs_is_escaped(log_format: LogFormat) -> None:
     output = configure(log_format)
     log = structlog.get_logger()
     log.info(NASTY, text=NASTY, words=[NASTY], named={"a": NASTY})
@@ -92,7 +78,7 @@ def fail(error: Exception) -> None:
     raise error
 
 
-def test_text_lines(configure: Configure) -> None:
+def test_text_lines() -> None:
     output = configure()
     log = structlog.get_logger()
     log.info("load balancer created", service="default/web", ports=[80, 443], note="two words", empty="", none=None)
@@ -108,7 +94,7 @@ def test_text_lines(configure: Configure) -> None:
     ]
 
 
-def test_json_lines(configure: Configure) -> None:
+def test_json_lines() -> None:
     output = configure(LogFormat.JSON)
     structlog.get_logger().warning("late", seconds=1.5, node="w1", who={"a": [1, None]})
     (line,) = output.getvalue().splitlines()
@@ -127,21 +113,21 @@ def test_json_lines(configure: Configure) -> None:
     ("verbosity", "shown"),
     [(0, ["info"]), (3, ["info"]), (4, ["debug", "info"])],
 )
-def test_levels(configure: Configure, verbosity: int, shown: list[str]) -> None:
+def test_levels(verbosity: int, shown: list[str]) -> None:
     output = configure(verbosity=verbosity)
     structlog.get_logger().debug("debug")
     structlog.get_logger().info("info")
     assert [line.split()[-1] for line in lines(output)] == shown
 
 
-def test_colours_only_on_a_terminal(configure: Configure) -> None:
+def test_colours_only_on_a_terminal() -> None:
     output = configure(stream=Terminal())
     structlog.get_logger().warning("late")
     structlog.get_logger().info("done")
     assert output.getvalue().count("\x1b[33m") == 1
 
 
-def test_exceptions_follow_the_line_without_credentials(configure: Configure) -> None:
+def test_exceptions_follow_the_line_without_credentials() -> None:
     output = configure()
     try:
         fail(ValueError(f"server said Bearer {JWT}"))
@@ -155,7 +141,7 @@ def test_exceptions_follow_the_line_without_credentials(configure: Configure) ->
 
 
 @pytest.mark.parametrize("log_format", list(LogFormat))
-def test_no_credential_is_logged(configure: Configure, log_format: LogFormat) -> None:
+def test_no_credential_is_logged(log_format: LogFormat) -> None:
     output = configure(log_format)
     structlog.get_logger().info(
         f"message {JWT}",
@@ -171,7 +157,7 @@ def test_no_credential_is_logged(configure: Configure, log_format: LogFormat) ->
     assert written.count("[removed]") == 7
 
 
-def test_library_logs_and_warnings_have_the_same_form(configure: Configure) -> None:
+def test_library_logs_and_warnings_have_the_same_form() -> None:
     output = configure()
     configure(stream=output)  # a second set-up must not double the lines
     logging.getLogger("aiohttp.access").info("not shown")

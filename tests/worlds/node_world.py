@@ -223,3 +223,17 @@ async def initialised(scene: NodeWorld, names: Sequence[str], seconds: float = 6
     return await until(
         lambda: all("uninitialized" not in scene.taints(name) for name in names), seconds, what="initialisation"
     )
+
+
+async def joined(scene: NodeWorld, vms: list[Machine]) -> list[Machine]:
+    """Start VMs with the addresses 10.0.0.1, 10.0.0.2, ..., wait until their Nodes are initialized; return the VMs."""
+    for number, vm in enumerate(vms):
+        scene.boot(vm, f"10.0.0.{number + 1}")
+        scene.join(vm.name, system_uuid=vm.system_uuid)
+    await initialised(scene, [vm.name for vm in vms])
+    return vms
+
+
+def machines(count: int) -> list[Machine]:
+    """Return VMs w0, w1, ... of this cluster."""
+    return [machine(f"w{number}") for number in range(count)]

@@ -7,16 +7,32 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.names import PROVIDED_NODE_IP, REGION, ZONE
+from harvester_ccm.controllers.virtual_addresses import LINGER_SECONDS
+from harvester_ccm.model.core import Service
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, PROVIDED_NODE_IP, REGION, ZONE
+from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import refused
+from tests.worlds.memory_server import Document, MemoryServer, refused
 from tests.worlds.node_objects import DEFAULTS
-from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, PERIOD, TAINT, VMI, NodeWorld, initialised, machine
+from tests.worlds.node_world import (
+    BALANCER,
+    NAMESPACE,
+    NODE,
+    PERIOD,
+    SERVICE,
+    TAINT,
+    VMI,
+    NodeWorld,
+    initialised,
+    joined,
+    machine,
+)
 
 ZONED = machine("w1", zone="zone-a", region="north")
 PATIENCE = DEFAULTS.address_patience
-VIP = {"address": "10.0.0.50"}
-SERVICE = "v1/services"
+VIP = "10.0.0.50"
+LOAD_BALANCER = {"metadata": {"name": "lb", "namespace": NAMESPACE}, "status": {"address": VIP}}
+ANNOUNCED = service(ours=True, annotations={KUBE_VIP_ADDRESSES: VIP})
 NODE_PATH = "PATCH /api/v1/nodes/w1"
 
 
@@ -76,10 +92,8 @@ async def test_state_of_a_few_seconds_causes_no_event() -> None:
 @jumping_time
 async def test_changes_of_the_vm_are_written_at_once_and_nothing_else() -> None:
     scene = NodeWorld()
-    scene.boot(ZONED, "10.0.0.1")
     async with scene.live():
-        scene.join("w1", system_uuid=ZONED.system_uuid)
-        await initialised(scene, ["w1"])
+        await joined(scene, [ZONED])
         await asyncio.sleep(1)
         scene.guest_server.calls.clear()
 
@@ -189,28 +203,33 @@ async def test_vm_with_an_unreadable_vmi_is_not_reported_as_stopped() -> None:
         await initialised(scene, ["w1"])
 
 
+@pytest.mark.parametrize(
+    ("server", "collection", "item"),
+    [
+        pytest.param("harvester_server", BALANCER, LOAD_BALANCER, id="load balancer"),
+        pytest.param("guest_server", SERVICE, ANNOUNCED, id="Service"),
+    ],
+)
 @jumping_time
-async def test_virtual_ip_of_a_load_balancer_is_no_node_address() -> None:
+async def test_virtual_ip_is_no_node_address(server: str, collection: str, item: Document | Service) -> None:
     scene = NodeWorld()
-    scene.boot(ZONED, "10.0.0.1")
+    allocator: MemoryServer = getattr(scene, server)
     async with scene.live():
-        scene.join("w1", system_uuid=ZONED.system_uuid)
-        await initialised(scene, ["w1"])
-        nics = [{"name": "default", "ipAddresses": ["10.0.0.1", "10.0.0.50"]}]
-        scene.harvester_server.change(VMI, f"{NAMESPACE}/w1", {"status": {"interfaces": nics}})
-        await until(lambda: "ExternalIP 10.0.0.50" in scene.addresses("w1"))
+        await joined(scene, [ZONED])
+        scene.report_lists(ZONED, ["10.0.0.1", VIP])
+        await until(lambda: f"ExternalIP {VIP}" in scene.addresses("w1"))
 
-        scene.harvester_server.put(BALANCER, {"metadata": {"name": "lb", "namespace": NAMESPACE}, "status": VIP})
-        await until(lambda: "ExternalIP 10.0.0.50" not in scene.addresses("w1"), DEFAULTS.status_period)
+        stored = allocator.put(collection, item)
+        await until(lambda: f"ExternalIP {VIP}" not in scene.addresses("w1"), DEFAULTS.status_period)
 
-        scene.harvester_server.remove(BALANCER, f"{NAMESPACE}/lb")
-        await asyncio.sleep(30)
+        allocator.remove(collection, f"{stored['metadata']['namespace']}/{stored['metadata']['name']}")
+        await asyncio.sleep(LINGER_SECONDS / 2)
         scene.say_ready("w1", "False")
         await asyncio.sleep(1)
-        assert "ExternalIP 10.0.0.50" not in scene.addresses("w1"), "agents report it for some time still"
-        scene.report(ZONED, "10.0.0.1")
-        await asyncio.sleep(600)
-    assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+        assert f"ExternalIP {VIP}" not in scene.addresses("w1"), "agents report it for some time still"
+        await asyncio.sleep(LINGER_SECONDS / 2)
+        scene.say_ready("w1", "True")
+        await until(lambda: f"ExternalIP {VIP}" in scene.addresses("w1"), DEFAULTS.status_period)
 
 
 @jumping_time

@@ -7,7 +7,6 @@ import itertools
 
 import pytest
 
-from devenv.harvester.machines import Machine
 from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
 from harvester_ccm.errors import CCMError, ClusterReplaced, Unreachable
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
@@ -15,21 +14,11 @@ from harvester_ccm.model.core import NAMESPACES
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import Call, page, refused
 from tests.worlds.node_objects import DEFAULTS, vm_not_found
-from tests.worlds.node_world import NODE, NodeWorld, initialised, machine
+from tests.worlds.node_world import NODE, NodeWorld, joined, machines
 
 HOUR = 3600
 SOME_INTERVALS = 20 * DELETION_INTERVAL_SECONDS
 """Enough to delete all Nodes of a cluster of six."""
-
-
-async def joined(scene: NodeWorld, count: int) -> list[Machine]:
-    """Start VMs and wait until their Nodes are initialized."""
-    vms = [machine(f"w{number}") for number in range(count)]
-    for number, vm in enumerate(vms):
-        scene.boot(vm, f"10.0.0.{number + 1}")
-        scene.join(vm.name, system_uuid=vm.system_uuid)
-    await initialised(scene, [vm.name for vm in vms])
-    return vms
 
 
 def deletions(scene: NodeWorld) -> list[str]:
@@ -41,7 +30,7 @@ def deletions(scene: NodeWorld) -> list[str]:
 async def test_node_is_deleted_after_confirmations_by_live_requests() -> None:
     scene = NodeWorld()
     async with scene.live():
-        vm, *_ = await joined(scene, 4)
+        vm, *_ = await joined(scene, machines(4))
         uid = scene.stored("w0")["metadata"]["uid"]
         scene.destroy(vm)
         await asyncio.sleep(60)
@@ -73,7 +62,7 @@ def test_scale_down_deletes_one_node_per_minute(count: int, gone: int, slow: str
         scene = NodeWorld()
         scene.guest_server.delay = lambda call: 3.0 if call.verb == slow else 0.002
         async with scene.live():
-            vms = await joined(scene, count)
+            vms = await joined(scene, machines(count))
             for vm in vms[:gone]:
                 scene.destroy(vm)
                 scene.say_ready(vm.name, "Unknown")
@@ -97,7 +86,7 @@ def test_another_harvester_in_the_cloud_config_deletes_nothing(copies: int, read
     async def run() -> None:
         before = NodeWorld()
         async with before.live():
-            vms = await joined(before, 6)
+            vms = await joined(before, machines(6))
         after = NodeWorld(after=before)
         after.harvester_server.objects.clear()
         for number, vm in enumerate(vms[:copies]):
@@ -116,7 +105,7 @@ def test_another_harvester_in_the_cloud_config_deletes_nothing(copies: int, read
 async def test_node_that_changed_meanwhile_is_not_deleted() -> None:
     scene = NodeWorld()
     async with scene.live():
-        vm, *_ = await joined(scene, 4)
+        vm, *_ = await joined(scene, machines(4))
         scene.destroy(vm)
         scene.say_ready("w0", "Unknown")
         await until(lambda: len(scene.asked("/virtualmachines/w0")) == 2)
@@ -138,7 +127,7 @@ async def test_node_recreated_while_the_delete_request_is_sent_stays() -> None:
             scene.join("w0", ready="False")
 
     async with scene.live():
-        vm, *_ = await joined(scene, 4)
+        vm, *_ = await joined(scene, machines(4))
         scene.guest_server.fault = recreate
         scene.destroy(vm)
         scene.say_ready("w0", "Unknown")
@@ -151,7 +140,7 @@ async def test_node_recreated_while_the_delete_request_is_sent_stays() -> None:
 async def test_only_404s_in_a_row_count() -> None:
     scene = NodeWorld()
     async with scene.live():
-        vm, *_ = await joined(scene, 4)
+        vm, *_ = await joined(scene, machines(4))
         scene.destroy(vm)
         failing = refused(500, "InternalError", "boom")
         gets: list[str] = []
@@ -175,7 +164,7 @@ async def test_no_node_is_deleted_when_another_guest_cluster_responds() -> None:
 
     async def lose_a_vm() -> None:
         async with scene.live():
-            vm, *_ = await joined(scene, 4)
+            vm, *_ = await joined(scene, machines(4))
             scene.guest_server.put(NAMESPACES, {"metadata": {"name": IDENTITY_NAMESPACE, "uid": "another-cluster"}})
             scene.destroy(vm)
             scene.say_ready("w0", "Unknown")
@@ -204,7 +193,7 @@ async def test_no_node_is_deleted_when_another_guest_cluster_responds() -> None:
 async def test_only_a_404_that_names_the_vm_counts(error: CCMError) -> None:
     scene = NodeWorld()
     async with scene.live():
-        vm, *_ = await joined(scene, 4)
+        vm, *_ = await joined(scene, machines(4))
         scene.destroy(vm)
         scene.harvester_server.fault = lambda call: error if call.path.endswith("/virtualmachines/w0") else None
         scene.say_ready("w0", "Unknown")
@@ -219,7 +208,7 @@ async def test_only_a_404_that_names_the_vm_counts(error: CCMError) -> None:
 async def test_node_is_deleted_after_a_restart() -> None:
     before = NodeWorld()
     async with before.live():
-        vm, *_ = await joined(before, 4)
+        vm, *_ = await joined(before, machines(4))
     before.destroy(vm)
     before.say_ready("w0", "Unknown")
     scene = NodeWorld(after=before)

@@ -6,7 +6,7 @@ import asyncio
 
 from devenv.harvester.machines import interfaces_of
 from tests.worlds.clock import jumping_time, until
-from tests.worlds.node_world import NAMESPACE, VM, VMI, NodeWorld, initialised, machine
+from tests.worlds.node_world import NAMESPACE, VM, VMI, NodeWorld, joined, machine
 
 OURS = machine("w1")
 
@@ -21,10 +21,8 @@ def wakes(scene: NodeWorld) -> list[str]:
 @jumping_time
 async def test_devices_of_pods_in_a_guest_enqueue_no_node() -> None:
     scene = NodeWorld()
-    scene.boot(OURS, "10.0.0.1")
     async with scene.live():
-        scene.join("w1", system_uuid=OURS.system_uuid)
-        await initialised(scene, ["w1"])
+        await joined(scene, [OURS])
         await asyncio.sleep(1)
         woken = wakes(scene)
         for pod in range(20):
@@ -40,11 +38,9 @@ async def test_devices_of_pods_in_a_guest_enqueue_no_node() -> None:
 @jumping_time
 async def test_vms_of_other_clusters_enqueue_no_node() -> None:
     scene = NodeWorld()
-    scene.boot(OURS, "10.0.0.1")
     foreign = machine("s1", cluster="other", networks=("default/else",))
     async with scene.live():
-        scene.join("w1", system_uuid=OURS.system_uuid)
-        await initialised(scene, ["w1"])
+        await joined(scene, [OURS])
         await asyncio.sleep(1)
         woken = wakes(scene)
         scene.boot(foreign, "10.0.7.1")
