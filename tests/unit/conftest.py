@@ -20,7 +20,7 @@ def no_authorities_of_the_machine() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def handlers_of_logging() -> Iterator[None]:
-    """Restore the handlers and the level of logging, which the program sets."""
+    """Restore the handlers and the level of logging, which the controller sets."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
