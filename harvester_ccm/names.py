@@ -114,7 +114,7 @@ LB_TOUCH: Final = PREFIX + "update-after-create"
 """LoadBalancer annotation, set and read by this controller: `true`. The load balancer replaced one with the same name.
 It is updated once more some seconds later, because Harvester's cleanup of the old one can delete parts of the new
 one."""
-LB_ASKED_AGAIN: Final = PREFIX + "reconcile-requested"
+LB_RECONCILE: Final = PREFIX + "reconcile-requested"
 """LoadBalancer annotation, set and read by this controller: `true`. The load balancer has no address and will be
 deleted. Harvester's next status shows whether it allocated an address, which the deletion would lose."""
 LB_CLUSTER: Final = PREFIX + "cluster"

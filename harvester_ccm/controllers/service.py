@@ -28,7 +28,6 @@ from harvester_ccm.plan.node.match import node_matches
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
 from harvester_ccm.plan.service.decision import plan_queued, plan_service
-from harvester_ccm.plan.service.kept_address import not_allocated_note
 from harvester_ccm.plan.service.kube_vip import not_announced
 from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable, is_in_progress
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
@@ -41,6 +40,7 @@ from harvester_ccm.plan.service.snapshot import (
     ServiceState,
     observe,
 )
+from harvester_ccm.plan.service.unallocated_address import not_allocated_note
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_load_balancer
 from harvester_ccm.plan.service.writes import (
     ChangeService,

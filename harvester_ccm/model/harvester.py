@@ -339,7 +339,7 @@ class NodeMatches(Struct, frozen=True):
 
     vm_names: Mapping[str, str] = field(default_factory=dict)
     """Name of a Node to the name of its VM in our Harvester namespace."""
-    strangers: frozenset[str] = frozenset()
+    unmatched: frozenset[str] = frozenset()
     """Names of initialized Nodes whose VM is unknown or uncertain."""
     networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """VM network, ``namespace/name``, to the addresses that the VMs of Nodes report there, including virtual IPs."""

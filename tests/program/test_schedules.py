@@ -93,7 +93,7 @@ def test_allocation_that_one_more_search_shows_may_not_stay(monkeypatch: pytest.
 
     def unasked(balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
         write = deletion_of(balancer)
-        asks = isinstance(write, ChangeLoadBalancer) and write.ask_again
+        asks = isinstance(write, ChangeLoadBalancer) and write.reconcile
         return delete_load_balancer(balancer) if asks else write
 
     monkeypatch.setattr("harvester_ccm.plan.service.removal.deletion_of", unasked)

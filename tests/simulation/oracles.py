@@ -7,7 +7,7 @@ from typing import Final
 from devenv.announcement import ADDRESS_ANNOTATION, is_ignored, wanted_addresses
 from harvester_ccm.names import (
     DHCP_ADDRESS,
-    LB_ASKED_AGAIN,
+    LB_RECONCILE,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     WORKLOAD_TYPE,
@@ -259,7 +259,7 @@ class Oracles:
         conditions = (balancer.get("status") or {}).get("conditions") or ()
         said = "".join(one.get("message") or "" for one in conditions if one["type"] == "Ready")
         found_none = any(words in said for words in NO_POOL) and not given(balancer)
-        return found_none and bool(annotation(balancer, LB_ASKED_AGAIN))
+        return found_none and bool(annotation(balancer, LB_RECONCILE))
 
     def _was_allocated_unseen(self, owner: str) -> bool:
         """Return whether Harvester allocated an address between its last write of a load balancer and the deletion.

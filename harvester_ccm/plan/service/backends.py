@@ -26,7 +26,7 @@ class Backends(Struct, frozen=True):
 
     names: tuple[str, ...] = ()
     """Of their VMs."""
-    strangers: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
     """Names of nodes without traffic because their VM is not known for certain."""
     known: bool = True
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
@@ -38,17 +38,17 @@ class Backends(Struct, frozen=True):
     @property
     def chosen(self) -> tuple[object, ...]:
         """The fields whose change requires a write of load balancers."""
-        return self.names, self.strangers, self.known, self.none_because
+        return self.names, self.unmatched, self.known, self.none_because
 
     @classmethod
     def of(cls, nodes: Iterable[Node], matches: NodeMatches) -> Self:
         """Return the nodes that may get traffic; ``matches`` are their VMs."""
         nodes = tuple(nodes)
-        strangers = sorted(n.metadata.name for n in nodes if takes_traffic(n) and n.metadata.name in matches.strangers)
+        unmatched = sorted(n.metadata.name for n in nodes if takes_traffic(n) and n.metadata.name in matches.unmatched)
         names = backend_names(nodes, matches.vm_names)
         return cls(
             names=names,
-            strangers=tuple(strangers),
+            unmatched=tuple(unmatched),
             known=matches.known,
             none_because="" if names else _NO_BACKEND if nodes else "This cluster has no Node yet",
             networks=matches.networks,

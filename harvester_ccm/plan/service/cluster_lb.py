@@ -22,7 +22,6 @@ from harvester_ccm.names import (
     PROJECT,
     Reason,
 )
-from harvester_ccm.plan.service.kept_address import not_allocated_note, record_of
 from harvester_ccm.plan.service.kube_vip import (
     WITHDRAWN,
     Annotations,
@@ -43,6 +42,7 @@ from harvester_ccm.plan.service.network_device import Device, device_for
 from harvester_ccm.plan.service.removal import deletion_of
 from harvester_ccm.plan.service.request import Request, normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.unallocated_address import not_allocated_note, record_of
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     DeleteLoadBalancer,
@@ -111,7 +111,7 @@ def keep_or_remake(
 
 def without_address(snapshot: ServiceSnapshot, annotations: Annotations) -> ServiceChange:
     """Return the change for a Service without an address from Harvester, with these annotations."""
-    if snapshot.kept:
+    if snapshot.retained_address:
         return ServiceChange(annotations={**annotations, **record_of(snapshot)}, finalizer=True)
     if snapshot.pending.reason not in NO_ADDRESS:
         return ServiceChange(annotations=annotations, finalizer=True)
@@ -127,8 +127,8 @@ def wait_for_address(snapshot: ServiceSnapshot) -> Desired:
         return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE), harvester_unavailable(problem))
     desired = wait_for(cause.reason, snapshot, cause.patience, cause.note)
     # If there is certainly no address, one that the Service does not request is withdrawn.
-    shown = desired.cause is not None and (snapshot.kept or cause.reason not in NO_ADDRESS)
-    return desired.tell(not_allocated_note(snapshot)) if shown else desired
+    shown = desired.cause is not None and (snapshot.retained_address or cause.reason not in NO_ADDRESS)
+    return desired.plus(not_allocated_note(snapshot)) if shown else desired
 
 
 def _plan_without_device(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: Device) -> Desired:
@@ -187,9 +187,9 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: D
 def announced_again(desired: Desired, snapshot: ServiceSnapshot, address: str) -> Desired:
     """Return a plan that announces an address, with the touch of the endpoints without which kube-vip stays silent."""
     service, touch_at = snapshot.service, snapshot.remembered.touch_at
-    told = Announcement.of(service).told
-    if stays_silent(service, address) or (touch_at is not None and told != address):
-        if told not in {"", address}:
+    read = Announcement.of(service).read_address
+    if stays_silent(service, address) or (touch_at is not None and read != address):
+        if read not in {"", address}:
             # kube-vip does not announce an address in the event in which it withdraws another one.
             withdrawn = ServiceChange(annotations=withdraw(service))
             return Desired(Wait(WaitReason.ENDPOINTS), events=desired.events, service=withdrawn)

@@ -20,7 +20,6 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, plan_cluster
-from harvester_ccm.plan.service.kept_address import plan_taken, record_of
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, delegate, suppress
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import (
@@ -35,6 +34,7 @@ from harvester_ccm.plan.service.request import converted, ignored_settings, loca
 from harvester_ccm.plan.service.scope import is_served, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.unallocated_address import plan_taken, record_of
 from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
 from harvester_ccm.plan.service.writes import (
     CreateLoadBalancer,
@@ -71,7 +71,7 @@ def plan_queued(plan: ServicePlan, snapshot: ServiceSnapshot) -> ServicePlan:
     has_failed = getattr(snapshot.service.ready_condition, "reason", "") == Reason.HARVESTER_UNAVAILABLE
     queued = wait_for(WaitReason.CREATION_QUEUED, snapshot, QUEUED_SECONDS, None if has_failed else CREATION_QUEUED)
     warnings = (event for event in plan.events if event.type == "Warning")
-    return next_write(queued.tell(*warnings), snapshot)
+    return next_write(queued.plus(*warnings), snapshot)
 
 
 def _decide(snapshot: ServiceSnapshot) -> Desired:
@@ -116,7 +116,7 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
         # The new one has another name, so it need not wait for a deletion that does not finish.
         lb = None
     conflicting = next((one for one in match.foreign if one.conflicts(service, expected)), None)
-    taken = plan_taken(snapshot) if snapshot.unbooked else None
+    taken = plan_taken(snapshot) if snapshot.unallocated_address else None
     if lb is None and conflicting is not None:
         suppressed = ServiceChange(annotations=suppress(service))
         desired = Desired(Refused(WaitReason.OWNERSHIP_CONFLICT), foreign_note(conflicting), service=suppressed)
@@ -132,7 +132,7 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
         # Not next to a creation: while the load balancer in use is being deleted, duplicates stay.
         left_over = (deletion_of(one) for one in match.duplicates if not one.metadata.deleting)
         desired = replace(desired, then=next((one for one in left_over if one is not None), None))
-    return desired.tell(*snapshot.request.problems, snapshot.request.unknown, *map(foreign_note, match.foreign[:1]))
+    return desired.plus(*snapshot.request.problems, snapshot.request.unknown, *map(foreign_note, match.foreign[:1]))
 
 
 def _plan_going(snapshot: ServiceSnapshot, going: LoadBalancer) -> Desired:
@@ -164,8 +164,8 @@ def _plan_present(snapshot: ServiceSnapshot, current: LoadBalancer) -> Desired:
         body = _new_body(snapshot, vm=wanted == "vm") if is_started or is_reached else None
         if body is not None and request.primary is None and request.ipam is not None:
             replacement = plan_replacement(snapshot, current, wanted, body)
-            return replacement.tell(*(desired.events if is_reached else ()))
-    return desired.tell(
+            return replacement.plus(*(desired.events if is_reached else ()))
+    return desired.plus(
         refusal,
         None if vm else local_policy(service),
         converted(request, current),
@@ -194,7 +194,7 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
     lost = not switches and is_served(service) and service.addresses[0] != request.address
     name = snapshot.match.expected_name
     annotations = delegate(service) if vm else suppress(service, keep_request=True)
-    if snapshot.kept and not vm:
+    if snapshot.retained_address and not vm:
         annotations |= record_of(snapshot)
     # ``ignore`` is set only after kube-vip has seen the withdrawal.
     prepared = ServiceChange() if switches and vm else ServiceChange(annotations=annotations, finalizer=True)
@@ -235,7 +235,7 @@ def _plan_mismatch(snapshot: ServiceSnapshot) -> Desired:
 def _given_up(snapshot: ServiceSnapshot) -> ServiceChange:
     """Return the change for a Service that cannot have a load balancer: the address of an earlier one is withdrawn."""
     service = snapshot.service
-    if snapshot.kept:
+    if snapshot.retained_address:
         return ServiceChange()
     # The address of a withdrawn Service is that of an earlier load balancer.
     if service.addresses and (is_served(service) or Announcement.of(service).withdrawn):

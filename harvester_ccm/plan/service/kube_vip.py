@@ -98,13 +98,13 @@ class Announcement(Struct, frozen=True):
         return bool(self.status) if self.address is None else bool(self.address)
 
     @property
-    def told(self) -> str:
+    def read_address(self) -> str:
         """The address that kube-vip reads; the one of the specification takes precedence over the status."""
         first = self.status[0] if self.status else ""
         return self.address if self.address is not None else self.specified or first
 
     @property
-    def wished(self) -> str:
+    def without_status(self) -> str:
         """The address that kube-vip reads if the status has none; empty if none exists."""
         return self.specified if self.address is None else self.address
 
@@ -119,12 +119,12 @@ def suppress(service: Service, *, keep_request: bool = False) -> Annotations:
     often Harvester allocates that address, and kube-vip may not announce it again once it has withdrawn it.
     """
     found = Announcement.of(service)
-    if keep_request and found.wished and not found.ignored:
+    if keep_request and found.without_status and not found.ignored:
         return _kept_request(service)
     if found.status:
         return _look_again(service)
     announced_before = found.node is not None and service.metadata.has_finalizer(SERVICE_FINALIZER)
-    shown = found.address is not None or found.wished or announced_before
+    shown = found.address is not None or found.without_status or announced_before
     ignored: Annotations = {} if shown else {KUBE_VIP_IGNORE: "true"}
     return {KUBE_VIP_ADDRESSES: "", **ignored, **_kept_request(service), **_look_again(service)}
 
@@ -154,7 +154,7 @@ def delegate(service: Service) -> Annotations:
     """Leave the announcement to Harvester. An address that kube-vip may announce is withdrawn by a patch before."""
     found, look_again = Announcement.of(service), _look_again(service)
     withdrawn: Annotations = {KUBE_VIP_ADDRESSES: "", **_kept_request(service), **look_again}
-    if look_again or (not found.ignored and (found.shown or found.wished)):
+    if look_again or (not found.ignored and (found.shown or found.without_status)):
         return withdrawn
     return {**withdrawn, KUBE_VIP_IGNORE: "true"}
 
@@ -194,7 +194,7 @@ def stays_silent(service: Service, address: str) -> bool:
     noted its node. A Service that Harvester announced was never announced by kube-vip.
     """
     found = Announcement.of(service)
-    known = found.told == address and not _is_stripped(service, address)
+    known = found.read_address == address and not _is_stripped(service, address)
     if known or (found.ignored and not _is_suppressed(service, address)):
         return False
     return found.node is not None or (not found.ignored and (bool(found.status) or found.withdrawn))
@@ -280,7 +280,7 @@ def awaits_device(service: Service, address: str, device: Device) -> bool:
     A device that a user wrote on the Service is used if none is known.
     """
     found = Announcement.of(service)
-    return found.told != address and device.awaited and not (device.unknown and found.device)
+    return found.read_address != address and device.awaited and not (device.unknown and found.device)
 
 
 def device_note(service: Service, address: str, device: Device, *, waits: bool = False) -> EventMessage | None:
@@ -296,7 +296,7 @@ def device_note(service: Service, address: str, device: Device, *, waits: bool =
     if device.unknown:
         text = f"kube-vip announces the address on {now}: {device.unknown}"
         return EventMessage("Warning", Reason.NO_DEVICE, text)
-    announced = found.told == address and (found.node is not None or found.status) and not found.ignored
+    announced = found.read_address == address and (found.node is not None or found.status) and not found.ignored
     if not announced or found.device == (device.name or found.device):
         return None
     text = (

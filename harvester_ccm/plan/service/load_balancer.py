@@ -14,11 +14,11 @@ from typing import cast
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import (
-    LB_ASKED_AGAIN,
     LB_CLUSTER,
     LB_CONTROLLER_FINALIZER,
     LB_MANAGEMENT_NETWORK,
     LB_OWNER,
+    LB_RECONCILE,
     LB_REQUESTED_NETWORK,
     LB_SELECT_CLUSTER,
     LB_SELECT_NAMESPACE,
@@ -115,7 +115,7 @@ def load_balancer_change(
     meta, service, cluster = current.metadata, snapshot.service, snapshot.cluster
     noted = {**_kept_annotations(service, cluster), **(annotations or {})}
     if not searches_elsewhere(current, snapshot):
-        noted[LB_ASKED_AGAIN] = None
+        noted[LB_RECONCILE] = None
     wanted = {**_description(snapshot.request), **(spec or {})}
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}
     change = ChangeLoadBalancer(
@@ -171,7 +171,7 @@ def changed_document(current: LoadBalancer, change: ChangeLoadBalancer) -> Docum
         document["status"] = {**status, "address": change.address}
     elif change.closing_pool:
         document["status"] = {**unsaid, "allocatedAddress": {"ipPool": change.closing_pool}}
-    elif change.ask_again and not current.allocated_ip:
+    elif change.reconcile and not current.allocated_ip:
         document["status"] = unsaid
     return document
 

@@ -19,8 +19,8 @@ from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IP_POOL,
-    LB_ASKED_AGAIN,
     LB_CONTROLLER_FINALIZER,
+    LB_RECONCILE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
     Reason,
@@ -148,16 +148,16 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
     if not load_balancer.metadata.has_finalizer(LB_CONTROLLER_FINALIZER):
         return None
     pool = pool_of_last_attempt(load_balancer)
-    is_asked = load_balancer.metadata.annotation(LB_ASKED_AGAIN) is not None
+    is_requested = load_balancer.metadata.annotation(LB_RECONCILE) is not None
     if load_balancer.allocated_ip or (load_balancer.is_closed and load_balancer.ready):
         return delete_load_balancer(load_balancer)
     if pool:
         return ChangeLoadBalancer(load_balancer.metadata.name, closing_pool=pool)
     if pending_cause(load_balancer).patience:
         return None
-    if is_asked:
+    if is_requested:
         return delete_load_balancer(load_balancer)
-    return ChangeLoadBalancer(load_balancer.metadata.name, annotations={LB_ASKED_AGAIN: "true"}, ask_again=True)
+    return ChangeLoadBalancer(load_balancer.metadata.name, annotations={LB_RECONCILE: "true"}, reconcile=True)
 
 
 def users_of_address(snapshot: ServiceSnapshot) -> list[str]:

@@ -74,14 +74,14 @@ def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
     service, primary = snapshot.service, snapshot.primary
     sharing = _share_now(snapshot)
     if primary is None or not sharing.address:
-        return keep.tell(sharing.refusal) if keep else _plan_without_address(snapshot, sharing)
+        return keep.plus(sharing.refusal) if keep else _plan_without_address(snapshot, sharing)
     users = users_of_address(snapshot)
     if users:
         refusal = _refusal(
             f"This Service keeps its own, because {', '.join(users)} shares it. Name {primary.metadata.key} as primary "
             "there, too"
         )
-        return keep.tell(refusal) if keep else Desired(Wait(WaitReason.SHARED_ADDRESS), refusal)
+        return keep.plus(refusal) if keep else Desired(Wait(WaitReason.SHARED_ADDRESS), refusal)
     found = Announcement.of(primary)
     ignored = ignored_settings(service, snapshot.request, vm=found.ignored, primary=primary)
     device = None if found.ignored else device_note(service, sharing.address, Device(found.device or ""))
@@ -149,7 +149,7 @@ def _keeps_address(snapshot: ServiceSnapshot) -> bool:
     if not snapshot.primary_allocated.isdisjoint(service.addresses):
         return True
     same = primary.addresses[:1] in ((), service.addresses[:1])
-    is_taken = any(map(snapshot.booked_for_others, service.addresses))
+    is_taken = any(map(snapshot.allocated_to_others, service.addresses))
     return same and not is_taken and is_served_by_us(primary, snapshot.cluster)
 
 

@@ -97,7 +97,7 @@ class ServiceState(Struct, gc=False):
         """Update the state from a snapshot at the monotonic time ``now``."""
         condition = snapshot.service.ready_condition
         was_unready = condition is not None and condition.status == "False"
-        if self.phase is None and was_unready and Announcement.of(snapshot.service).told:
+        if self.phase is None and was_unready and Announcement.of(snapshot.service).read_address:
             # An earlier process may have announced the address without the touch of the endpoints that follows.
             self.touch_at = now
         if self.phase != snapshot.phase:
@@ -163,26 +163,26 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         return NOT_PROCESSED if self.match.lb is None else pending_cause(self.match.lb)
 
     @cached_property
-    def unbooked(self) -> str:
+    def unallocated_address(self) -> str:
         """The address in the status that no load balancer of the Service has; empty if none exists."""
         shown = self.service.addresses[:1]
         held = allocated_addresses(self.match.own)
         return "" if held.intersection({*shown, DHCP_ADDRESS}) else "".join(shown)
 
     @cached_property
-    def kept(self) -> str:
+    def retained_address(self) -> str:
         """That address, if the Service requests it and Harvester has allocated none; empty otherwise.
 
         kube-vip announces it until Harvester allocates an address, as with the Go provider. kube-vip's annotation is
         the user's until the Service has this controller's condition. An address of another load balancer is no request.
         """
-        address, found = self.unbooked, Announcement.of(self.service)
+        address, found = self.unallocated_address, Announcement.of(self.service)
         asked = {found.specified, found.requested, found.address if self.service.ready_condition is None else ""}
         if found.ignored or address not in asked or allocated_addresses(self.match.own):
             return ""
-        return "" if self.booked_for_others(address) else address
+        return "" if self.allocated_to_others(address) else address
 
-    def booked_for_others(self, address: str) -> tuple[LoadBalancer, ...]:
+    def allocated_to_others(self, address: str) -> tuple[LoadBalancer, ...]:
         """Return the load balancers of other Services to which Harvester has allocated an address."""
         return tuple(one for one in self.holders if one.allocated_ip == address and not one.metadata.deleting)
 

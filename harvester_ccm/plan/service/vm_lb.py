@@ -59,7 +59,7 @@ def plan_vm(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
     if not address:
         change = load_balancer_change(load_balancer, snapshot, spec=spec)
         return msgspec.structs.replace(
-            wait_for_address(snapshot).tell(_unknown_nodes(snapshot)),
+            wait_for_address(snapshot).plus(_unknown_nodes(snapshot)),
             service=without_address(snapshot, delegate(service)),
             then=keep_or_remake(snapshot, load_balancer, change),
         )
@@ -116,7 +116,7 @@ def _healthy_again(service: Service, load_balancer: LoadBalancer) -> EventMessag
 
 def _unknown_nodes(snapshot: ServiceSnapshot) -> EventMessage | None:
     """Return the Warning about nodes without traffic because their VM is not known for certain."""
-    names, backends = snapshot.backends.strangers, snapshot.backends
+    names, backends = snapshot.backends.unmatched, snapshot.backends
     if not names or not backends.known:
         return None
     text = (

@@ -85,7 +85,7 @@ class ChangeLoadBalancer(Struct, frozen=True):
     closing_pool: str = ""
     """Pool that is named instead of an address: Harvester then allocates nothing more, and releases what it has
     allocated there with the load balancer. Its conditions are cleared, so that the next one is its response."""
-    ask_again: bool = False
+    reconcile: bool = False
     """Whether Harvester's conditions are cleared, so that it searches for an address once more."""
 
 
@@ -126,7 +126,7 @@ class Desired(Struct, frozen=True):
         """Return whether nothing has to be written, apart from the condition."""
         return self.then is None and not service_patch(service, self.service)
 
-    def tell(self, *events: EventMessage | None) -> Desired:
+    def plus(self, *events: EventMessage | None) -> Desired:
         """Return the same state with these Events in front."""
         return replace(self, events=(*events, *self.events))
 
@@ -310,7 +310,7 @@ def _has_load_balancer(outcome: Outcome) -> bool:
 def _lacking(snapshot: ServiceSnapshot, addresses: tuple[str, ...]) -> str:
     """Return the message for a Service that waits without a Warning; empty if the condition does not change yet."""
     service, found = snapshot.service, Announcement.of(snapshot.service)
-    if not service.metadata.has_finalizer(SERVICE_FINALIZER) and (found.wished or found.status):
+    if not service.metadata.has_finalizer(SERVICE_FINALIZER) and (found.without_status or found.status):
         # kube-vip may announce the requested address of a new Service. Without the condition, a restarted process would
         # take that for the address of a Service that another provider served.
         return "An address is requested from Harvester"

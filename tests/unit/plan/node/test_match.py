@@ -211,7 +211,7 @@ def test_matches_for_the_service_controller() -> None:
     ]
     vmi = instance("w1", networks=[("nic-1", "mgmt")], ips=["10.0.0.1", "10.0.0.100"])
     matches = node_matches(store([vm("w1")], [vmi], nodes=nodes))
-    assert (matches.vm_names, matches.strangers, matches.known) == ({"w1": "w1"}, frozenset({"bare-metal"}), True)
+    assert (matches.vm_names, matches.unmatched, matches.known) == ({"w1": "w1"}, frozenset({"bare-metal"}), True)
     assert matches.networks == {"prod/mgmt": ("10.0.0.1", "10.0.0.100")}
 
 

@@ -19,8 +19,8 @@ from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
-    LB_ASKED_AGAIN,
     LB_OWNER,
+    LB_RECONCILE,
     LB_REQUESTED_NETWORK,
     NETWORK,
     PRIMARY_SERVICE,
@@ -288,7 +288,7 @@ ROWS = {
     "removal: one more search": Row(
         service(ours=True, deleting=True, annotations=SUPPRESSED),
         found=(marked(message="no matched IPPool"),),
-        write={"write": LB_NAME, "annotations": {LB_ASKED_AGAIN: "true"}, "ask_again": True},
+        write={"write": LB_NAME, "annotations": {LB_RECONCILE: "true"}, "reconcile": True},
         reason=WaitReason.ALLOCATING,
     ),
     "removal: patience": Row(

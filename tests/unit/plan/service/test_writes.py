@@ -11,7 +11,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity
 from harvester_ccm.names import (
     DESCRIPTION,
     KUBE_VIP_ADDRESSES,
-    LB_ASKED_AGAIN,
+    LB_RECONCILE,
     LB_SERVICE_UID,
     LB_TOUCH,
     SERVICE_FINALIZER,
@@ -205,7 +205,7 @@ def test_write_before_a_deletion_resets_the_response_of_harvester(found: Any, st
     assert written["status"] == status
     # Until Harvester responds, the load balancer is not deleted.
     assert plan(deleted, LOAD_BALANCERS.decode(msgspec.json.encode(written))).write is None
-    assert (LB_ASKED_AGAIN in written["metadata"]["annotations"]) is ("ipPool" not in str(status))
+    assert (LB_RECONCILE in written["metadata"]["annotations"]) is ("ipPool" not in str(status))
 
 
 OWNER = "shop/web of cluster demo"

@@ -16,14 +16,14 @@ from harvester_ccm.plan.service.writes import Desired, ServiceChange
 def record_of(snapshot: ServiceSnapshot) -> Annotations:
     """Return the annotation that keeps a requested address which only kube-vip's annotation has."""
     found = Announcement.of(snapshot.service)
-    is_recorded = snapshot.kept in {"", found.specified, found.requested}
-    return {} if is_recorded else {REQUESTED_ADDRESS: snapshot.kept}
+    is_recorded = snapshot.retained_address in {"", found.specified, found.requested}
+    return {} if is_recorded else {REQUESTED_ADDRESS: snapshot.retained_address}
 
 
 def not_allocated_note(snapshot: ServiceSnapshot) -> EventMessage | None:
     """Return the Warning about the address of a Service that no load balancer has allocated, or None."""
-    address = snapshot.unbooked
-    if snapshot.kept:
+    address = snapshot.unallocated_address
+    if snapshot.retained_address:
         text = (
             f"Address {address} stays announced: the Service requests it, and Harvester has given it no other one. It "
             "is not allocated in Harvester and may be given to another Service. To have it allocated, create an IP "
@@ -39,8 +39,8 @@ def not_allocated_note(snapshot: ServiceSnapshot) -> EventMessage | None:
 
 def plan_taken(snapshot: ServiceSnapshot) -> Desired | None:
     """Return how a Service gives up an address that another load balancer has now; None if that is not the case."""
-    address = snapshot.unbooked
-    others = snapshot.booked_for_others(address) if address else ()
+    address = snapshot.unallocated_address
+    others = snapshot.allocated_to_others(address) if address else ()
     if not others:
         return None
     text = (
