@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
+from aiohttp import web
+
 Job = Callable[[], Coroutine[Any, Any, None]]
-HANDSHAKE_SECONDS: Final = 2.0
+CLOSING_POLLS: Final = 400
 
 
-async def closed(server: asyncio.Server) -> None:
-    """Close a server and return once its connections are closed, also those in their TLS handshake."""
+async def closed(server: asyncio.Server, http: web.Server) -> None:
+    """Close a server and its connections, also those that are only accepted or in their TLS handshake."""
     server.close()
-    await server.wait_closed()
-    # Before Python 3.12, wait_closed does not wait for any connection.
-    with suppress(TimeoutError):
-        async with asyncio.timeout(HANDSHAKE_SECONDS):
-            while getattr(server, "_active_count", 0):  # noqa: ASYNC110 - a server has no event
-                await asyncio.sleep(0.005)
+    # A connection that is accepted now counts in the next iteration. Before Python 3.12, wait_closed waits for none.
+    await asyncio.sleep(0)
+    for _ in range(CLOSING_POLLS):
+        if not getattr(server, "_active_count", 0):
+            return
+        abort_connections(http)
+        await asyncio.sleep(0.005)
+
+
+def abort_connections(http: web.Server) -> None:
+    """Abort the connections of a server."""
+    for connection in http.connections:
+        if connection.transport is not None:
+            connection.transport.abort()
 
 
 class Background:

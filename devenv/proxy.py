@@ -19,7 +19,7 @@ from aiohttp import hdrs, web
 from yarl import URL
 
 from devenv.apiserver import ControlPlane
-from devenv.background import closed
+from devenv.background import abort_connections, closed
 from devenv.faults import (
     EXPIRED,
     Answer,
@@ -110,12 +110,10 @@ class FaultProxy:
             return
         server, self._server = self._server, None
         server.close()
-        for connection in self._http.connections:
-            if connection.transport is not None:
-                connection.transport.abort()
+        abort_connections(self._http)
         await self._http.shutdown(0)
         await self._session.close()
-        await closed(server)
+        await closed(server, self._http)
 
     def kubeconfig(self, source: Path, target: Path | None = None) -> Path:
         """Write a copy of a kubeconfig with this address and return its path, by default next to the source."""

@@ -104,9 +104,8 @@ class Webhook:
     async def stop(self) -> None:
         """Stop listening and stay registered: validation fails and mutation is skipped."""
         if self._http is not None and self._server is not None:
-            self._server.close()
             await self._http.shutdown(1.0)
-            await closed(self._server)
+            await closed(self._server, self._http)
             self._http = self._server = None
 
     async def _register(self, resource: Resource[Document], name: str, path: str, policy: str) -> None:
