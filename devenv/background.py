@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any
 
 from aiohttp import web
 
 Job = Callable[[], Coroutine[Any, Any, None]]
-CLOSING_POLLS: Final = 400
 
 
 async def closed(server: asyncio.Server, http: web.Server) -> None:
-    """Close a server and its connections, also those that are only accepted or in their TLS handshake."""
+    """Close a server and its connections, also those in their TLS handshake, within 2 s."""
     server.close()
     # A connection that is accepted now counts in the next iteration. Before Python 3.12, wait_closed waits for none.
     await asyncio.sleep(0)
-    for _ in range(CLOSING_POLLS):
+    for _ in range(400):
         if not getattr(server, "_active_count", 0):
             return
         abort_connections(http)
