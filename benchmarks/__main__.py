@@ -3,8 +3,6 @@
 Exits with 0 whatever the values are, and with 1 if a measurement failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import compileall

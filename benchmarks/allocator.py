@@ -8,8 +8,6 @@ The rest of a measured time is spent in the controller and in the API servers.
 interpreter lock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import sys

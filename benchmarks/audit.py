@@ -1,7 +1,5 @@
 """The number of requests of the controller, from the audit logs of the API servers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

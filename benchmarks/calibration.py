@@ -7,8 +7,6 @@ servers, on an idle machine and at a load of 20. Exits with 1 if an emulated tim
 real one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

@@ -4,8 +4,6 @@ The controller connects to the servers directly; requests are counted in the aud
 of another client delivers its address.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

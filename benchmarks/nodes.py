@@ -3,8 +3,6 @@
 Nodes list images, and VMIs have 4 KiB of other annotations, so that the objects have about the size of real ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Final
 

@@ -4,8 +4,6 @@ The value of the API servers alone is measured before the controller starts: a c
 requests in the same order and creates one load balancer at a time, like the controller.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """The table: a measured value, the value of the API servers alone, and the ratio. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

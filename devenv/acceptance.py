@@ -5,8 +5,6 @@ Harvester must have the namespace of the VMs, as in a cloud-config. The test cre
 changes only Services in it, deletes them at the end, also after a failure, and prints a report. It sends no traffic.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """Fields of a Service and its EndpointSlices that kube-vip reads and writes. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from typing import Final

@@ -3,8 +3,6 @@
 ``devenv.kubevip`` runs it on a real API server, the simulation in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto

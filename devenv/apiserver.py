@@ -7,8 +7,6 @@ enabled, anonymous requests are rejected, and the administrator has a token and 
 etcd listens without TLS on 127.0.0.1, does not sync to disk and is deleted with its directory.
 """
 
-from __future__ import annotations
-
 import http.client
 import threading
 import time

@@ -1,7 +1,5 @@
 """Jobs that run next to a test or the demo until they are stopped."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any

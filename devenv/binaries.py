@@ -10,8 +10,6 @@ only one process builds at a time.
 ``python -m devenv.binaries [PROGRAM ...]`` finds or builds them and prints their paths.
 """
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """The controller as a process, started with real flags and stopped with real signals."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal
@@ -41,7 +39,7 @@ class CcmProcess:
         arguments: Sequence[str] = (),
         fork: bool = False,
         times: Mapping[str, float] | None = None,
-    ) -> CcmProcess:
+    ) -> "CcmProcess":
         """Start the controller; ``flags`` are added to, or replace, the defaults; ``arguments`` are appended.
 
         ``fork``: from a process that has loaded it, with other constants ``times``. See ``devenv.preloaded``.

@@ -1,7 +1,5 @@
 """Small HTTP servers on announced addresses and node ports that respond with the name of the Service or of the node."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 from collections.abc import Iterable

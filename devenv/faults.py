@@ -1,7 +1,5 @@
 """Faults that a proxy injects into requests to an API server, and the rules that select the requests. Pure."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field

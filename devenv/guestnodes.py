@@ -4,8 +4,6 @@ Node ``n`` is the VM ``node-<n>`` with the address 192.0.2.<n>, whose server lis
 ``devenv.harvester.routes``) and responds with the name of the node. There is no kubelet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Self

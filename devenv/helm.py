@@ -1,7 +1,5 @@
 """Helm, for tests of the chart and for the manifests that are generated from it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -7,8 +7,6 @@ only root can read, as Rancher writes it on a node, and once as another user, as
 user 0 without capabilities cannot read the files of other users.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

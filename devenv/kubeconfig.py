@@ -1,7 +1,5 @@
 """Kubeconfig files of the development environment."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass

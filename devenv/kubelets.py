@@ -3,8 +3,6 @@
 Nothing runs on these Nodes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

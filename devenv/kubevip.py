@@ -7,8 +7,6 @@ handles the older events later. Addresses that the real one does not withdraw, o
 not withdrawn or announced here either.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Logs of the emulators in a file instead of the output."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

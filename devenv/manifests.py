@@ -3,8 +3,6 @@
 ``python -m devenv.manifests`` writes ``deploy/manifests/<profile>.yaml`` for each file in ``deploy/manifests/values``.
 """
 
-from __future__ import annotations
-
 import yaml
 
 from devenv.helm import CHART, render_chart

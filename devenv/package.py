@@ -4,8 +4,6 @@
 It writes no file into the checkout and downloads nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -3,8 +3,6 @@
 Keys are ECDSA P-256, which take no noticeable time to make. Every key file is readable by its owner only.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import ipaddress
 from collections.abc import Sequence

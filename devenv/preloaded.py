@@ -5,8 +5,6 @@ instead of 42 s of CPU time. ``multiprocessing`` starts the process that forks; 
 its own arguments, environment, log and process group. Only its command line in ``/proc`` is that of the forking one.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib

@@ -9,8 +9,6 @@ Guarantees:
 - The output of a child is in its log file.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os
@@ -60,7 +58,7 @@ class RunningProcess(Protocol):
 
 
 _lock = threading.Lock()
-_children: list[ChildProcess] = []
+_children: list["ChildProcess"] = []
 # The kernel sends the death signal at the end of the *thread* that forked. So one thread that lives as long as this
 # process starts all children; a worker thread of a pool can end before.
 _spawner = ThreadPoolExecutor(1, thread_name_prefix="devenv-spawner")

@@ -4,8 +4,6 @@ It uses the control plane's own serving certificate, so that a kubeconfig with i
 and responses through unchanged: bearer tokens work, client certificates do not.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Callable

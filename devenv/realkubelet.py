@@ -4,8 +4,6 @@ The kubelets (``devenv/gobuild/kubelet``) run without containers against a real 
 kube-controller-manager does not run, so the conditions of a Node whose kubelet is stopped are set to Unknown here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

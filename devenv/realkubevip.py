@@ -5,8 +5,6 @@ chart against a real guest API server, in a network namespace with a device that
 Requires Linux, root and unshare(1). The emulator in ``devenv/kubevip.py`` is derived from the results.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Generate the reference pages of flags, metrics and permissions from the code: ``python -m devenv.reference``."""
 
-from __future__ import annotations
-
 from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple

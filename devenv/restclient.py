@@ -4,8 +4,6 @@ It can be used in any thread. Tests verify with it what the controller, which ha
 the official client are not used: JSON documents contain all fields.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import time

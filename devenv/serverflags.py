@@ -1,7 +1,5 @@
 """The command lines of the servers of a control plane, and the files that they name."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from dataclasses import dataclass

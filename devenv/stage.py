@@ -4,8 +4,6 @@
 proxy in front of each server, and starts the controller as a process.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
@@ -87,7 +85,7 @@ class Scene:
         guest_additions: bool = True,
         audit: bool = False,
         controller_manager: bool = False,
-    ) -> Scene:
+    ) -> "Scene":
         """Start both. ``guest_additions``: with the additional permissions of this project's chart.
 
         ``controller_manager``: run one in Harvester, which writes tokens into Secrets.
@@ -98,7 +96,7 @@ class Scene:
         return cls.on(*clusters)
 
     @classmethod
-    def on(cls, guest: ControlPlane, harvester: ControlPlane, *, forks: bool = False) -> Scene:
+    def on(cls, guest: ControlPlane, harvester: ControlPlane, *, forks: bool = False) -> "Scene":
         """Return the scene on clusters that ``devenv.apiserver.start_clusters`` started."""
 
         def kubeconfig(plane: ControlPlane, namespace: str) -> Path:

@@ -5,8 +5,6 @@ subscriber gets every event in the order of the server. After an interrupted wat
 the difference is delivered.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing

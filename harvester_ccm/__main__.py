@@ -1,7 +1,5 @@
 """``python -m harvester_ccm``: the same as the command ``harvester-ccm``."""
 
-from __future__ import annotations
-
 import sys
 
 from harvester_ccm.cli import main

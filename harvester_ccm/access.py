@@ -1,7 +1,5 @@
 """Credentials of both clusters, as the settings name them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from harvester_ccm.config import GuestSettings, HarvesterSettings, Settings

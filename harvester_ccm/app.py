@@ -7,8 +7,6 @@ Shutdown (SIGTERM, SIGINT): the controllers accept no more keys and get 0.2 s to
 Lease is released, the last Events are written, exit code 0. A lost Lease stops all writes at once, exit code 1.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import signal

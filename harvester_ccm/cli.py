@@ -7,8 +7,6 @@ raises ``CredentialError``, only for Harvester), 1 for everything else. Commands
 (``harvester_ccm.commands``).
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping, Sequence

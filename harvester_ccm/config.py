@@ -4,8 +4,6 @@
 seconds. Flags named "disable" are positive fields here. Pass only the group that a function needs.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Final

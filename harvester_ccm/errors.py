@@ -4,8 +4,6 @@ Callers catch by class. Errors of the HTTP library are chained as causes and do 
 no request bodies, headers or credentials, so they can be logged and shown in Events.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import ClassVar, Final

@@ -4,8 +4,6 @@ Messages are constant; everything variable is in fields. Warnings and errors of 
 ``warnings``) pass through the same processors.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Mapping

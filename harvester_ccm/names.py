@@ -4,8 +4,6 @@ Each annotation, label, taint, finalizer and Event reason is here once. The refe
 which have one form: object and kind, who sets it: value (default). Meaning. Changing a value breaks running clusters.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

@@ -5,8 +5,6 @@ short forms, no netmasks. An IPv6 zone is allowed in an address and forbidden in
 allowed. An IPv4-mapped IPv6 address counts as the IPv4 address that it contains.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from functools import lru_cache

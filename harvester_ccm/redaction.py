@@ -5,8 +5,6 @@ tokens of Rancher, PEM private keys and their base64 form, user names and passwo
 the secret fields of kubeconfigs and HTTP headers. Base64 certificates are removed as well, because they look like keys.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 ``python scripts/generate_reference.py`` writes the pages; ``--check`` returns 1 if one of them differs.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

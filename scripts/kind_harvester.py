@@ -5,8 +5,6 @@ the addresses of CIDR, prints ``ready`` and works until SIGTERM. The admission w
 the cluster could not reach it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Real control planes for all tests: one guest cluster and one Harvester per session, started on first use."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator

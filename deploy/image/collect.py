@@ -7,8 +7,6 @@ library reads. The image has no shell, no package manager and no pip. The Debian
 where scanners look for them.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ Images of Python often come without the standard library's bytecode, and a conta
 would compile it at every start. Modules are never checked against their source: both are fixed in the image.
 """
 
-from __future__ import annotations
-
 import compileall
 import importlib
 import pkgutil

@@ -4,8 +4,6 @@ Exits with 0 if everything was as expected, and with 1 if not; then logs and dat
 SIGTERM or the end of the terminal, and leaves no process and no file.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

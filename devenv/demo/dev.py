@@ -4,8 +4,6 @@ After the file ``env``, ``kubectl`` in a shell has contexts for both clusters, a
 in a cluster, the controller is restarted when it exits, and a new token comes from ``scripts/generate_addon.sh``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import select

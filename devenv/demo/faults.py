@@ -1,7 +1,5 @@
 """Faults of ``make dev``. Each breaks one thing, creates an object that is affected by it, and can be fixed again."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping

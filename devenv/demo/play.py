@@ -1,7 +1,5 @@
 """Shared by the demo and ``make dev``: the IP pool, the nodes of the guest cluster, and output as text."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -4,8 +4,6 @@ The frames are below each other on a strip, and a style sheet moves the strip. A
 reduced motion, shows the last frame.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from html import escape

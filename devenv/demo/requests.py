@@ -1,7 +1,5 @@
 """Real HTTP requests to announced addresses."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

@@ -4,8 +4,6 @@ An act causes something, waits until it is observed, and pauses for the reader. 
 or text without pauses and without the picture of the clusters.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
@@ -71,7 +69,7 @@ async def perform(scene: Scene, directory: Path, recording: Path | None) -> None
     print("\n".join(summary))
 
 
-async def play(show: Show) -> list[str]:
+async def play(show: "Show") -> list[str]:
     """Show all acts and return the measured times, one sentence each."""
     await show.background.start([mirror.wait_synced for mirror in show.mirrors], within=SECONDS)
     try:

@@ -4,8 +4,6 @@ Address pools, the states and messages of a LoadBalancer, admission rules, and t
 real TCP probes and connections on loopback addresses.
 """
 
-from __future__ import annotations
-
 from devenv.harvester.emulator import EVERYBODY, Counts, HarvesterEmulator
 from devenv.harvester.queue import FAST, STOCK, Pace
 

@@ -4,8 +4,6 @@ Functions take documents and raise ``Refusal`` with the text of the real webhook
 skipped, the validator gets the object without its defaults.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The Service and the EndpointSlice are not watched: if another client deletes one
 change of the load balancer, like in the real controller.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

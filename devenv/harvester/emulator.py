@@ -7,8 +7,6 @@ It needs an administrator's client of an API server with Harvester's resource de
 On entry all caches are synced; on exit it is stopped, and an unexpected error in one of its parts is raised.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """The Service and the EndpointSlice that Harvester generates for a VM load balancer. Pure."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Harvester's kube-vip and garbage collector, which assign the addresses of generated Services and delete them."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 from typing import Final

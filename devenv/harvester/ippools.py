@@ -1,7 +1,5 @@
 """The pool controller: sets the Ready condition and the counts of pools."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

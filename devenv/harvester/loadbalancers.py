@@ -5,8 +5,6 @@ and then the finalizer in a separate write. If a load balancer is deleted before
 allocated permanently, like in the real one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, Protocol

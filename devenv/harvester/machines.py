@@ -3,8 +3,6 @@
 No VM is started. A test causes each change: start, addresses of the guest agent, stop, deletion.
 """
 
-from __future__ import annotations
-
 import hashlib
 import uuid
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Mutations and rejections of IPPools by Harvester's webhook. Pure."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -4,8 +4,6 @@ Rules of the real allocator: it selects pools with matching scopes first, then t
 have empty fields. A name that had an address gets it again if it is free; otherwise, addresses are allocated in order.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,7 +97,7 @@ class Pool:
     last: str = ""
 
     @classmethod
-    def of(cls, document: Document) -> Pool:
+    def of(cls, document: Document) -> "Pool":
         """Read a pool. Raises RangeProblem if a range is invalid."""
         spec, status = document["spec"], document.get("status") or {}
         selector = spec.get("selector") or {}

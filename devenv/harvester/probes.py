@@ -1,7 +1,5 @@
 """Health checks of VM load balancers: real TCP connections, counted like in Harvester."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct
@@ -33,7 +31,7 @@ class Check:
     timeout: float
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> Check | None:
+    def of(cls, spec: Mapping[str, Any]) -> "Check | None":
         """Return the check of a load balancer's specification, or None if it has none."""
         source = spec.get("healthCheck") or {}
         if not source.get("port"):

@@ -1,7 +1,5 @@
 """Reasons for a load balancer without an address, and the next step of its controller."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 

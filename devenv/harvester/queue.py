@@ -7,8 +7,6 @@ immediately. These are the times of the real controller.
 An unexpected error is a failure of its key too. It is raised when the queue stops.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Objects that a controller watches and writes: a mirror with rate-limited writes."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from devenv.harvester.queue import TokenBucket

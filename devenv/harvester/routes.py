@@ -5,8 +5,6 @@ documentation addresses, and the server for such a VM listens on the loopback ad
 127.0.2.11 for 192.0.2.11, 127.51.100.7 for 198.51.100.7. All other addresses are unreachable.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from typing import Final
 

@@ -5,8 +5,6 @@ Internal error occurred: …``. While the server is stopped and still registered
 down; the mutator is skipped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import ssl

@@ -4,8 +4,6 @@ They take the flags of the controller, list the clusters with its credentials an
 loaded only when its command runs; the controller loads none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The frame of every command: its flags and help, settings, output, and the exit code for an error."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import textwrap

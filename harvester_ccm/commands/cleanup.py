@@ -6,8 +6,6 @@ cluster of that name exist, or if several clusters have used the name. --cloud-c
 that is allowed to get, list, update and delete load balancers and list VMs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final

@@ -3,8 +3,6 @@
 The store has the same indexes as the caches of the controllers, and is filled with complete lists.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager

@@ -3,8 +3,6 @@
 In bash: source <(harvester-ccm completion bash). The Python package installs the scripts of all shells below share/.
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from collections.abc import Iterable
 from importlib import import_module

@@ -4,8 +4,6 @@ A write is printed with the fields that it changes. Nothing is written; a load b
 Harvester as a dry run. Use the flags of the controller: the same functions decide here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast

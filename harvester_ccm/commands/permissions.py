@@ -4,8 +4,6 @@ A verb is listed if a controller sends it; ``tests/apiserver/test_commands_prefl
 Each is checked with a SelfSubjectAccessReview, which considers every authorizer of the API server.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from enum import StrEnum

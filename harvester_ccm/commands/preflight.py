@@ -4,8 +4,6 @@ Kubeconfigs, TLS, credentials, every permission that is used, API versions, Harv
 and the cluster name are checked. A failed check leaves out those that depend on it. Nothing is changed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections import Counter

@@ -4,8 +4,6 @@ Text is wrapped at the width of the terminal and nowhere else, so that lines can
 command at the end of a text has a line of its own, which can be pasted.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Problems have the reason and the message of the Event and of the condition LoadB
 Nodes in each state is printed, too. Nothing is written.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The state of a Service or a Node, with the reasons and messages of the plan, for ``status`` and ``explain``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum

@@ -4,8 +4,6 @@ It has one key; changes of Nodes and VMs within a second cause one reconcile. ``
 the value. Charts before 0.2.13 do not grant ConfigMaps: everything else works without.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import structlog

@@ -4,8 +4,6 @@ All of them are queried at once, because two VMs with one host name must be seen
 minute, also failures.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

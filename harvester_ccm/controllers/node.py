@@ -7,8 +7,6 @@ is in the cache when the next reconcile starts, which is enqueued by that change
 Warnings are emitted after they have held for ``--node-monitor-period``, so a regular join has one Event.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import structlog

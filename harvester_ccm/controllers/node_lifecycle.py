@@ -4,8 +4,6 @@ Every change of a Node or of its VM enqueues the Node. ``plan_lifecycle`` decide
 only for the VM of a Node that has none in the caches, and that again after the spacing of the confirmations.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import structlog

@@ -5,8 +5,6 @@ Service does not exist, in a guest cluster that is still the same one; the DELET
 Deletions are seconds apart, so that an administrator can stop them. Every other orphan is logged once.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Final
 

@@ -5,8 +5,6 @@ behind a VM load balancer enqueues the Service. A reconcile never waits. Respons
 so that the next plan is based on them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Final

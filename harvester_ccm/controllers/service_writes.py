@@ -1,7 +1,5 @@
 """Sends the writes of a Service plan to the guest cluster and to Harvester, within the rate limit of the Service."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Final
 

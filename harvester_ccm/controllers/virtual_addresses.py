@@ -3,8 +3,6 @@
 A virtual IP counts for ``LINGER_SECONDS`` after it was removed, because guest agents report it for a while.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

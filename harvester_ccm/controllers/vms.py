@@ -4,8 +4,6 @@ A change of a Node enqueues that Node. A change of a VM or its VMI enqueues the 
 with it. Changes that no plan reads (versions, heartbeats) enqueue nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Final
 

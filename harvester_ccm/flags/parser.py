@@ -4,8 +4,6 @@ Flags and arguments can be mixed, ``--`` ends the flags, the last occurrence of 
 are never abbreviated. All errors of a command line are reported together.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Creates ``Settings`` from flags and environment, and checks rules that concern several flags."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

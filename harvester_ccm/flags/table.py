@@ -3,8 +3,6 @@
 The Go provider's flags come from its own code and from the framework of cloud controller managers, 0.33 to 0.36.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final

@@ -3,8 +3,6 @@
 Parsers raise ValueError with the valid values, as in "expected true or false".
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Callable, Mapping

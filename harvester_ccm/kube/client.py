@@ -7,8 +7,6 @@ raises ``Gone`` if the version is too old, and ``WatchSilent`` if nothing arrive
 Every write passes the client's ``WriteFence``, unless the resource is not fenced: the Lease itself, Events and reviews.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import ssl

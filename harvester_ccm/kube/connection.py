@@ -1,7 +1,5 @@
 """Connections to an API server: the pool of a client, errors of failed connections, and the proxy by Go's rules."""
 
-from __future__ import annotations
-
 import os
 import ssl
 from asyncio import sslproto

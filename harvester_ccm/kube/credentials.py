@@ -6,8 +6,6 @@ Every problem is a CredentialError that names file and field. Unknown fields of 
 one, such as ``as``, would use another identity than the file names. Credentials are never logged.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import re

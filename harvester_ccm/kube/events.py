@@ -6,8 +6,6 @@ is written once in the life of the process. Every object has a token bucket (25 
 queue is bounded, and an Event that the API server rejects is dropped: Events never delay a Service.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

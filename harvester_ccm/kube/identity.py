@@ -11,8 +11,6 @@ none of the Services and Nodes exist. Their absence there must not look like a d
   transient and are retried.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Final

@@ -13,8 +13,6 @@ never replaces a newer object. A list that was slow can bring back an older obje
 delivers the newer one; writes that are planned on it fail by their preconditions.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

@@ -8,8 +8,6 @@
 * ``release`` gives the Lease up, so that a successor need not wait.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

@@ -3,8 +3,6 @@
 A review is created like an object, with the question in ``spec``, and is its own answer; nothing is stored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

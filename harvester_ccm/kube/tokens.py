@@ -3,8 +3,6 @@
 Plugins are those of client.authentication.k8s.io. Tokens are never logged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import os

@@ -14,8 +14,6 @@ to the Node. It needs neither the field nor the other writer: a burst of writes 
 operation never waits, and afterwards one write per interval keeps the object correct most of the time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable

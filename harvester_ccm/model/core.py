@@ -3,8 +3,6 @@
 Field names follow the Kubernetes API (https://kubernetes.io/docs/reference/kubernetes-api/).
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from typing import Final
 

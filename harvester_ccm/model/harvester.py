@@ -4,8 +4,6 @@ A LoadBalancer keeps the bytes it was decoded from. Harvester has neither a patc
 it, so a change is a PUT of the whole object, and fields that this controller does not know must survive it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Self
 

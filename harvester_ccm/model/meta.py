@@ -4,8 +4,6 @@ Decoding is lenient: unknown fields are ignored, and lists and maps can be ``nul
 not hide the others.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -140,7 +138,7 @@ class Resource(Struct, Generic[T], frozen=True):
             parts.append(subresource)
         return "/".join(parts)
 
-    def whole(self) -> Resource[dict[str, object]]:
+    def whole(self) -> "Resource[dict[str, object]]":
         """Return the same resource for callers that need all of an object: decoded to a plain dictionary."""
         return replace(cast("Resource[Any]", self), decode=decoder(dict[str, object]))
 

@@ -3,8 +3,6 @@
 A reconcile has three outcomes. It raises an error to be retried with backoff.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, Literal, Self

@@ -1,7 +1,5 @@
 """Access to metrics: the guest's API server authenticates a bearer token and authorizes its user for a path."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

@@ -3,8 +3,6 @@
 A private key made here never touches a disk: the process that creates it prints it into a pipe.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import subprocess

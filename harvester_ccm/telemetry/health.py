@@ -1,7 +1,5 @@
 """Health checks of this process, and the text of the responses, in the form that Kubernetes components use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ It runs as a short-lived process, by path and not as a module: the library that 
 once it is loaded. The certificate names no host: it changes with each start, so no client can verify it.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import sys
 from typing import Final

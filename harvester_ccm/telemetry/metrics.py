@@ -5,8 +5,6 @@ dashboards work. Names of this project begin with ``harvester_ccm_``. Only what 
 knows is read at each scrape. All calls belong to the event loop's thread.
 """
 
-from __future__ import annotations
-
 import math
 import platform
 import re

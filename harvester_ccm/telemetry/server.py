@@ -8,8 +8,6 @@ succeeds while another client opens thousands of silent connections. asyncio's o
 failed handshakes of 4,000 such connections occupy 170 MiB there until the next garbage collection.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

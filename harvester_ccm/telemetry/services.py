@@ -3,8 +3,6 @@
 Gauges by reason always have the reason ``queued``, and load balancers every state, so that no query is empty.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 

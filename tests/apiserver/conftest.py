@@ -1,7 +1,5 @@
 """Clients for the tests of ``harvester_ccm.kube`` against a real API server behind a fault-injecting proxy."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 

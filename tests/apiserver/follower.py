@@ -1,7 +1,5 @@
 """An informer under test, and the changes that it delivered."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -63,13 +61,13 @@ class Follower:
         await wait_for(lambda: data_of(self.get(name)) == data, what=f"{data} in {name}")
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Follower]:
+    async def running(self) -> AsyncIterator["Follower"]:
         """Run for the time of the block."""
         async with running(self.informer.run()):
             yield self
 
     @asynccontextmanager
-    async def synced(self) -> AsyncIterator[Follower]:
+    async def synced(self) -> AsyncIterator["Follower"]:
         """Run for the time of the block, which begins when the first list is in."""
         async with self.running():
             await wait_for(lambda: self.informer.synced)

@@ -1,7 +1,5 @@
 """Servers on loopback that are not Kubernetes API servers."""
 
-from __future__ import annotations
-
 import http.server
 import socket
 import ssl

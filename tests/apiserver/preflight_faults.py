@@ -1,7 +1,5 @@
 """Kubeconfigs for Harvester that do not work, and the row of ``preflight`` that reports each."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

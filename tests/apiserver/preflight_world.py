@@ -1,7 +1,5 @@
 """Two clusters with VMs and Nodes for ``preflight``, and accounts whose permissions a test chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

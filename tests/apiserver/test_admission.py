@@ -1,7 +1,5 @@
 """Responses of a real API server if an admission webhook denies a request, or is unreachable."""
 
-from __future__ import annotations
-
 import base64
 import ssl
 from collections.abc import AsyncIterator

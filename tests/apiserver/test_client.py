@@ -1,7 +1,5 @@
 """Requests to a real API server: paging, decoding, error classes, limits of time."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

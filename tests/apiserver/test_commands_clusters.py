@@ -1,7 +1,5 @@
 """``explain``, ``preflight`` and ``cleanup`` on real API servers: their output, and exactly the writes they send."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 ``transcripts/preflight.txt`` has its text: ``HARVESTER_CCM_RENEW_SNAPSHOTS=1`` writes the file, else it is compared.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every kind of credential on a real API server."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

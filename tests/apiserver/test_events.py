@@ -1,7 +1,5 @@
 """Events on a real API server: counts, limits and retries."""
 
-from __future__ import annotations
-
 import pytest
 
 from devenv.apiserver import ControlPlane

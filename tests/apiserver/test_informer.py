@@ -1,7 +1,5 @@
 """An informer on a real API server: delivered changes, and responses to own writes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """An informer on a real API server: every kind of interruption."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

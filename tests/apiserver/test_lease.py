@@ -1,7 +1,5 @@
 """Leader election on a real Lease, against candidates of our own and against one that behaves like client-go."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """A real API server authorizes requests for metrics."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Watches on a real API server: their events, and how they end."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Clusters for the install artefacts: a guest that charts go into, and a Harvester that issues tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

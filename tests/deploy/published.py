@@ -1,7 +1,5 @@
 """Charts like those that were published for the Go provider: one for each generation."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path

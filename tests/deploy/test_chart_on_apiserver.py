@@ -1,7 +1,5 @@
 """The chart on a real API server: valid objects, installation, upgrades, and exact permissions."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path

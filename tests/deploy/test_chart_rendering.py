@@ -1,7 +1,5 @@
 """The rendered chart: snapshots, and the fields on which RKE2, Rancher and earlier releases rely."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

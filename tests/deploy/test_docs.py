@@ -1,7 +1,5 @@
 """The pages: every link works, every example is valid, every name exists."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

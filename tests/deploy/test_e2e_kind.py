@@ -1,7 +1,5 @@
 """The test on kind clusters, without the containers: every other line of it, on API servers of our own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

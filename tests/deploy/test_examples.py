@@ -1,7 +1,5 @@
 """The example files in deploy/: values render with the chart, and settings are those that each distribution needs."""
 
-from __future__ import annotations
-
 import base64
 import os
 import re

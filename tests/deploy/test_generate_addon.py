@@ -3,8 +3,6 @@
 Its handling of responses that no real server gives here is tested with a fake kubectl.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import shutil

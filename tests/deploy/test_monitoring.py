@@ -1,7 +1,5 @@
 """Alerts and dashboard: well-formed, alike, and about metrics and labels that exist."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

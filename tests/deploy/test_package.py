@@ -1,7 +1,5 @@
 """Source archive and wheel: complete, alike, acceptable to an index, and able to run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The controller with the permissions of the chart and the credential of the script."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The steps of a release, run as the workflow runs them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

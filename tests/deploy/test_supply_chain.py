@@ -1,7 +1,5 @@
 """Builds and releases use pinned names only: commits, digests and hashes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Emulators on the session's control planes."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Objects and observers for the tests of the emulators."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Mutations and rejections of the webhook with their texts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

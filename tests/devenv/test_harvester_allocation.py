@@ -1,7 +1,5 @@
 """Load balancers of type cluster on a real API server: sequences of writes, waiting, changes and leaks."""
 
-from __future__ import annotations
-
 import pytest
 
 from devenv.harvester import HarvesterEmulator

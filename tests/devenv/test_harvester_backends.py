@@ -1,7 +1,5 @@
 """Load balancers of type vm: generated objects, real probes, and their deletion."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Selection of the pool and the address."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The work queue: one worker per key, no lost key, client-go's backoff and token bucket."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections import Counter

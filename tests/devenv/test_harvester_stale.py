@@ -1,7 +1,5 @@
 """The load balancer controller with caches that are older than its own writes."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any, cast
 

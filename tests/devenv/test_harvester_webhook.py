@@ -1,7 +1,5 @@
 """The webhook for a client: texts, status codes, and writes while it is down."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

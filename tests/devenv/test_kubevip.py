@@ -1,7 +1,5 @@
 """kube-vip: announcements, written fields, and missing withdrawals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

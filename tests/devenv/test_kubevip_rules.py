@@ -1,7 +1,5 @@
 """Fields of a Service and its EndpointSlices that kube-vip reads."""
 
-from __future__ import annotations
-
 import pytest
 
 from devenv.announcement import is_ignored, must_withdraw, wanted_addresses

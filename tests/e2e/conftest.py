@@ -1,7 +1,5 @@
 """A fresh stage for every test on the session's clusters; what a test leaves behind is removed."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 from pathlib import Path

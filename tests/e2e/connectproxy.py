@@ -1,7 +1,5 @@
 """A web proxy that opens tunnels (HTTP CONNECT) to loopback, for every host name."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

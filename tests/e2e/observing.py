@@ -1,7 +1,5 @@
 """The writes of the controller, and conditions to wait for."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from pathlib import Path

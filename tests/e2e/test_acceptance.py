@@ -1,7 +1,5 @@
 """The acceptance test for real clusters, run on the development environment."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The command that ``explain`` prints adopts a load balancer of a cluster that was recreated."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """SIGKILL at a random write: the next run completes it, once."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """The cloud-config of a running controller is truncated, and replaced by one with another token."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The demo as text: all acts, and Ctrl-C, which stops everything that it started."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pty

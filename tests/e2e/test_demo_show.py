@@ -1,7 +1,5 @@
 """The demo on a terminal and as a recording: Ctrl-C restores the terminal and leaves nothing; all acts succeed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

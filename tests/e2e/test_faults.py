@@ -1,7 +1,5 @@
 """Requests and watches that fail: the final state is the same, with few Events."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

@@ -5,8 +5,6 @@ another source. HARVESTER_CCM_RENEW_SNAPSHOTS=1 writes the file. Both clusters a
 faults follow each other.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -256,7 +254,7 @@ async def controllers_of_harvester(hour: Hour, monkeypatch: pytest.MonkeyPatch) 
 
     class Later(datetime):
         @classmethod
-        def now(cls, tz: tzinfo | None = None) -> Later:
+        def now(cls, tz: tzinfo | None = None) -> "Later":
             return cls.fromtimestamp(datetime.now(tz).timestamp() + CONTROLLER_PATIENCE, tz)
 
     async with hour.stage.harvester.stopped():

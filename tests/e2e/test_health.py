@@ -1,7 +1,5 @@
 """The health checks of the running process on its secure port, during an outage of Harvester."""
 
-from __future__ import annotations
-
 import aiohttp
 import pytest
 

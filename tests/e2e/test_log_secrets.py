@@ -1,7 +1,5 @@
 """No credential leaves the process: not in logs, Events or metrics."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A leader that is stopped (SIGSTOP) for longer than its Lease writes nothing when it goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Final

@@ -1,7 +1,5 @@
 """Services that are deleted within a second after their creation leave nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

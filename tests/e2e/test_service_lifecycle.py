@@ -1,7 +1,5 @@
 """A Service after its creation: every field that is written, and the number of writes."""
 
-from __future__ import annotations
-
 import json
 import zlib
 

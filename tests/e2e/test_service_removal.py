@@ -1,7 +1,5 @@
 """A Service that is deleted or becomes internal: which fields are cleared in which order."""
 
-from __future__ import annotations
-
 import pytest
 
 from devenv.faults import Delay

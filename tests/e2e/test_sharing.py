@@ -1,7 +1,5 @@
 """Services that share one address."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The start of the process with files that cannot be used, and with servers that are unreachable."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The controller is process 1 of a /proc of its own here, as it is in its container, so that the command needs no flags.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """SIGTERM: the process exits, releases its Lease, and the next leader continues."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 

@@ -1,7 +1,5 @@
 """``make dev`` for a new user: printed commands are run as they are, and ``status`` names the cause of every fault."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import signal

@@ -1,7 +1,5 @@
 """The controller replaces the Go provider, and the Go provider replaces it again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import zlib

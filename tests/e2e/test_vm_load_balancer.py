@@ -1,7 +1,5 @@
 """VM load balancers: what is written to Harvester and to the Service, and how it follows Services and nodes."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The VMs behind VM load balancers follow the Nodes of the cluster."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Final
 

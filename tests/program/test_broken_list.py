@@ -1,7 +1,5 @@
 """Load balancers that cannot be listed or decoded: Services keep their addresses, new ones wait with an Event."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

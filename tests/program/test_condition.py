@@ -1,7 +1,5 @@
 """The condition LoadBalancerReady of a Service: status, reason, times, and the conditions of other controllers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from itertools import count

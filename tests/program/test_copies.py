@@ -1,7 +1,5 @@
 """Clones and restored snapshots of a cluster, a renamed cluster, and a server that leads to another cluster."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Load balancers are created one at a time, in the order of their Services, on a Harvester that needs time for each."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable

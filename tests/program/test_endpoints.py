@@ -1,7 +1,5 @@
 """One EndpointSlice of a Service is annotated so that kube-vip announces a changed address."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Events: one per state for the objects that need an action, and later if the token bucket of the object is empty."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

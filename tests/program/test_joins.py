@@ -1,7 +1,5 @@
 """Many Nodes that join at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from random import Random

@@ -1,7 +1,5 @@
 """Many Services that have their addresses: each is reconciled once at a start, after those that need something."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A cloud-config that names another Harvester or namespace."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, TypeVar
 

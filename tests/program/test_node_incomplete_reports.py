@@ -1,7 +1,5 @@
 """Incomplete reports and lists change no InternalIP and delete no Node."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Final

@@ -1,7 +1,5 @@
 """An hour without a usable Harvester, while no Node is Ready: no Node changes, and Events do not repeat."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

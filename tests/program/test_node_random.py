@@ -9,8 +9,6 @@ A Node that joins while its VM is not in the cache, or has the label of another 
 clone of that VM, and keeps it. Addresses and provider ID of such a Node are not checked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Orphaned load balancers: which ones are deleted, when, and what prevents it."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import re

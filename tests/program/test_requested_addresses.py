@@ -1,7 +1,5 @@
 """Addresses that no load balancer of their Service allocated: requested, lost, allocated twice, unreachable."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Simulated schedules of events: their results, and that the seed alone determines them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

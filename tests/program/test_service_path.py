@@ -1,7 +1,5 @@
 """The modules that a plain Service passes through, from its creation to its announced address."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Iterator

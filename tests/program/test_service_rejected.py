@@ -1,7 +1,5 @@
 """Writes to a Service that the guest cluster rejects: what Events and condition report, and that they are retried."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

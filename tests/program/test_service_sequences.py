@@ -5,8 +5,6 @@ rate limit is reached (``test_write_limits``), and addresses that users requeste
 (``test_requested_addresses``).
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Writes of the Service controller that fail, conflict, get no response or have no effect."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

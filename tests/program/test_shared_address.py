@@ -1,7 +1,5 @@
 """Services that share the address of a primary Service, while writes are slow."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

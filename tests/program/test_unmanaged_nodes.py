@@ -3,8 +3,6 @@
 A Node with a provider ID of this provider loses the shutdown taint when it is Ready, even if its VM is not found.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from random import Random

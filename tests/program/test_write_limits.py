@@ -1,7 +1,5 @@
 """Another controller changes the same fields repeatedly: how often this controller writes, and its Events."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The actions of a scenario: user actions, faults and changes of VMs."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Time of day and unique names of the controller, from the seed of the schedule."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Fields of Services and load balancers that the oracles read."""
 
-from __future__ import annotations
-
 from harvester_ccm.names import DHCP_ADDRESS, LB_SERVICE_NAME
 from tests.worlds.memory_server import Document
 

@@ -3,8 +3,6 @@
 Their random numbers are separate: the other actions of a scenario do not depend on them.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """A guest cluster: its API server, its users, its kube-vip and its controllers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

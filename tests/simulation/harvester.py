@@ -4,8 +4,6 @@ Their rules are coroutines that wait for their writes only. Each write is a step
 after Harvester's rate limit and the latency of the server, on objects from its caches.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -39,7 +37,7 @@ class _Write:
     resource: Resource[Document]
     document: Document
 
-    def __await__(self) -> Generator[_Write, Document, Document]:
+    def __await__(self) -> Generator["_Write", Document, Document]:
         return (yield self)
 
 

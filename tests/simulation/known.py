@@ -3,8 +3,6 @@
 A new kind of action changes the scenario of every seed; these stay the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """kube-vip of a guest cluster as a step machine: events in, announcements and writes out, one after the other."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from typing import Final

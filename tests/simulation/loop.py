@@ -5,8 +5,6 @@ one, which is what a network and a busy machine do to a program. Nothing of the 
 no signals, no clock, and no order of a set of tasks, which goes by their addresses in memory elsewhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import itertools

@@ -1,7 +1,5 @@
 """The VMs of the guest cluster and the kubelets in them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from devenv.harvester.machines import (

@@ -1,7 +1,5 @@
 """The network between the controller and an API server, with faults."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping

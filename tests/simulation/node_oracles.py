@@ -1,7 +1,5 @@
 """Invariants of Nodes, and their final state."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from harvester_ccm.model.core import CONFIG_MAPS, NODES

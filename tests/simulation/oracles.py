@@ -1,7 +1,5 @@
 """Invariants that are checked after every step, and the final state."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from devenv.announcement import ADDRESS_ANNOTATION, is_ignored, wanted_addresses

@@ -1,7 +1,5 @@
 """The address pools of a Harvester in memory, and what administrators do to them as far as its webhook lets them."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from devenv.harvester.admission import is_cluster

@@ -1,7 +1,5 @@
 """One process of the controller: started, killed at any await, stopped, suspended, and restarted at its end."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Callable, Mapping

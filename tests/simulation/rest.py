@@ -1,7 +1,5 @@
 """The final state of Services and load balancers of one guest cluster."""
 
-from __future__ import annotations
-
 from devenv.harvester.records import is_deleting
 from harvester_ccm.names import (
     IP_POOL,

@@ -1,7 +1,5 @@
 """Runs the actions of a scenario."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

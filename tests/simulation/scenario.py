@@ -3,8 +3,6 @@
 A scenario is data: any action can be left out to shorten one that fails.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """One schedule: a scenario in its own world, up to the final state and to the deletion of everything."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import traceback

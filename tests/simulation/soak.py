@@ -5,8 +5,6 @@ python -m tests.simulation.soak --minutes 30 --first 5000
 python -m tests.simulation.soak --seed 4711          # one, with a trace
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """Both clusters and their components."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections import Counter

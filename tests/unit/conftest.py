@@ -1,7 +1,5 @@
 """Fixtures of all tests that need no server."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

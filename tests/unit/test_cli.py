@@ -1,7 +1,5 @@
 """The command line as a whole: output, settings of the run, exit codes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Files for contributors: the paths that they name, and their checks."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

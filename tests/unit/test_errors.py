@@ -1,7 +1,5 @@
 """Error classes of HTTP responses, and the parts of a body in messages."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

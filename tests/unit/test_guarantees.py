@@ -1,7 +1,5 @@
 """Each guarantee on the page about ownership and safety has a test with the marker ``guarantee``."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

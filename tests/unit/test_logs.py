@@ -1,7 +1,5 @@
 """Log output: form of lines, levels, logs of libraries, removed credentials."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

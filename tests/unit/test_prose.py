@@ -1,7 +1,5 @@
 """Words that are not the standard terms of Kubernetes are counted; the counts only decrease."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """Running what never ends by itself for the time of a block."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Builders of Services and load balancers with defaults for what a test does not specify."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An event loop whose clock jumps to the next timer, for tests of minutes and hours."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import selectors

@@ -1,7 +1,5 @@
 """The whole program next to another controller that keeps changing the same fields."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

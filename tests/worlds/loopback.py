@@ -4,8 +4,6 @@ Emulators listen on fixed addresses such as 127.77.0.2, and tests say which. Lin
 is allowed to, a network namespace with nothing but a loopback of its own.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import shutil

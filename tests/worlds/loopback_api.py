@@ -3,8 +3,6 @@
 They have no permissions, admission and watches, and store nothing: those are tested on real servers.
 """
 
-from __future__ import annotations
-
 import json
 import socketserver
 import threading

@@ -5,8 +5,6 @@ server instead of the network; its requests take time, fail and hang as a test s
 admission are tested on real API servers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import itertools
@@ -301,7 +299,7 @@ class MemoryServer:
         self.compacted = self.version
         self._pages.clear()
 
-    def restore(self, backup: MemoryServer) -> None:
+    def restore(self, backup: "MemoryServer") -> None:
         """Restore the objects of another server; the watches deliver nothing."""
         self.objects, self.version = copy.deepcopy(backup.objects), backup.version
         self._history.clear()

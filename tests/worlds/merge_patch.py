@@ -1,7 +1,5 @@
 """The JSON merge patch of RFC 7386, and the strategic one of Kubernetes, for the servers in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

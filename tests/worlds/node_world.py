@@ -1,7 +1,5 @@
 """The Node controllers on two API servers in memory, with VMs and kubelets."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -65,7 +63,7 @@ class NodeWorld:
         settings: NodeSettings = DEFAULTS,
         *,
         cluster: str = "demo",
-        after: NodeWorld | None = None,
+        after: "NodeWorld | None" = None,
     ) -> None:
         """``after``: a world whose process ended; its servers are used again."""
         self.guest_server: MemoryServer = after.guest_server if after else MemoryServer()

@@ -1,7 +1,5 @@
 """Clients and tokens for tests without a server."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import TypeVar

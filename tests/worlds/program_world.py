@@ -4,8 +4,6 @@ Each program is assembled like the real one, with its flags; only the network, t
 not real. A day takes seconds with ``jumping_time``.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A process on a terminal: its input and output."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

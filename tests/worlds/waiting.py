@@ -1,7 +1,5 @@
 """Waiting for something to become true: the only place in the tests that polls, where time does not jump."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable

@@ -23,8 +23,6 @@ name. For a valid report of a VM with one interface the result is that of the Go
   are removed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 

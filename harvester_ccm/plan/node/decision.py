@@ -12,8 +12,6 @@ writes addresses:
 * The provider ID is written only at the initialization, as in the Go framework.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

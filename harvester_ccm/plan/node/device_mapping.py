@@ -9,8 +9,6 @@ report a device (no guest agent, restart, migration), which empties the mapping 
 * If nothing is published yet, the devices that the other VMs report count. If no VM reports any, nothing is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

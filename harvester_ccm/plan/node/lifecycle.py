@@ -17,8 +17,6 @@ The controller deletes at most one Node per minute. The Go framework deletes a N
 never seen or if the Node never had a Ready condition.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

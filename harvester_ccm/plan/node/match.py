@@ -12,8 +12,6 @@ Differences from the Go provider, which uses host name and name only and keeps h
 * Several VMs that match a Node equally are an error that names them; the Go provider uses the one seen last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 from uuid import UUID

@@ -3,8 +3,6 @@
 A plan returns a message for every state that holds; the recorder drops repeated ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -5,8 +5,6 @@ merge two addresses of one type. ``spec.taints`` has several owners: a patch wit
 Every patch carries the Node's UID, so a Node that was recreated under the same name rejects it (422).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal

@@ -1,7 +1,5 @@
 """The VMs of the Harvester namespace, joined with what identifies them to a Node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final, Literal, Protocol

@@ -1,7 +1,5 @@
 """The nodes that may get traffic from a VM load balancer, and why others do not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final, Self
 

@@ -1,7 +1,5 @@
 """A cluster load balancer that exists: kube-vip in the guest cluster announces its address."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final

@@ -9,8 +9,6 @@ It is called again after every change, so each plan only has to come nearer to t
 4. removal: withdraw the address, delete the load balancer, clear the Service and remove the finalizer.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from msgspec.structs import replace

@@ -13,8 +13,6 @@ Five verbs return the annotations to write, where None removes the key: ``suppre
 address, ``announce``, ``withdraw``, ``delegate`` to Harvester, and ``release`` at the end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -69,7 +67,7 @@ class Announcement(Struct, frozen=True):
     """The node that announces the address, as kube-vip noted; None if it never announced one."""
 
     @classmethod
-    def of(cls, service: Service) -> Announcement:
+    def of(cls, service: Service) -> "Announcement":
         """Return the present annotations and fields."""
         annotation = service.metadata.annotation
         return cls(

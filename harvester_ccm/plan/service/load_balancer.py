@@ -6,8 +6,6 @@ date: labels, the cluster annotation, the management network, the owner annotati
 balancers, and listeners, backends and health check of VM load balancers. All other fields stay as they were read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import cast
 

@@ -3,8 +3,6 @@
 A message states the meaning first, then what to do, then Harvester's own message, which can be searched for.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Final

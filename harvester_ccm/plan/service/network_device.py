@@ -1,7 +1,5 @@
 """The device of the nodes in the network of a Service, from the ConfigMap that maps networks to devices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -4,8 +4,6 @@ A Service can be deleted before the controller has put its finalizer on it, or w
 balancer has not been answered. No finalizer then requests the deletion of the load balancer.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from harvester_ccm.model.core import Service

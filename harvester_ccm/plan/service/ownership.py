@@ -5,8 +5,6 @@ with the UIDs of the cluster and of the Service. Labels alone may be those of an
 annotations alone those of a clone of this cluster: a load balancer of this cluster has both.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterable

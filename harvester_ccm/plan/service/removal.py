@@ -6,8 +6,6 @@ refusal Harvester may try again at any moment: before such a load balancer is de
 Harvester's next response shows that no earlier attempt is in progress.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

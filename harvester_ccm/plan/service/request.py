@@ -5,8 +5,6 @@ its value and the valid values, and does not affect the others. A setting that h
 balancer, or that cannot change after its creation, also leads to a Warning.
 """
 
-from __future__ import annotations
-
 import difflib
 import heapq
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Scope: the Services that this controller manages or removes, and their primaries."""
 
-from __future__ import annotations
-
 import zlib
 from typing import Final
 

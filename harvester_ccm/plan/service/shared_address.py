@@ -5,8 +5,6 @@ order of events. They are ranked: those that already have the address first, the
 the primary or one before it has any of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

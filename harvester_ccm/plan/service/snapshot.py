@@ -5,8 +5,6 @@ who owns the load balancers, whether the Service is managed and what it requests
 that is kept from one reconcile to the next.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Final, Protocol
@@ -93,7 +91,7 @@ class ServiceState(Struct, gc=False):
     touch_at: float | None = None
     """When an EndpointSlice of the Service is touched; None if that is not necessary."""
 
-    def follow(self, snapshot: ServiceSnapshot, now: float) -> None:
+    def follow(self, snapshot: "ServiceSnapshot", now: float) -> None:
         """Update the state from a snapshot at the monotonic time ``now``."""
         condition = snapshot.service.ready_condition
         was_unready = condition is not None and condition.status == "False"

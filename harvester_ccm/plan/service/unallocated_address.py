@@ -1,7 +1,5 @@
 """Addresses that a Service has without a load balancer of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from harvester_ccm.model.harvester import LoadBalancer

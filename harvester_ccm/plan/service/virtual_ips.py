@@ -1,7 +1,5 @@
 """Which addresses are load balancers': kube-vip binds them to the nodes' devices, where they are no Node's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -3,8 +3,6 @@
 Every port of the Service is mapped to its node port on every VM of the cluster that may get traffic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -8,8 +8,6 @@ Annotations, labels, finalizers and status of a Service go through its ``status`
 API server permits and every installed RBAC rule grants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, cast
 
@@ -126,7 +124,7 @@ class Desired(Struct, frozen=True):
         """Return whether nothing has to be written, apart from the condition."""
         return self.then is None and not service_patch(service, self.service)
 
-    def plus(self, *events: EventMessage | None) -> Desired:
+    def plus(self, *events: EventMessage | None) -> "Desired":
         """Return the same state with these Events in front."""
         return replace(self, events=(*events, *self.events))
 

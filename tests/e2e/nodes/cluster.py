@@ -1,7 +1,5 @@
 """A guest cluster of VMs: VMs boot, kubelets register, and a watch shows the Nodes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress

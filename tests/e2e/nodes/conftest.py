@@ -1,7 +1,5 @@
 """VMs and kubelets; all of them are removed after a test."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """Nodes that join while their VMs start: writes, latency and Events."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 

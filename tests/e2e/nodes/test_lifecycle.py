@@ -1,7 +1,5 @@
 """Nodes that are not ready: shutdown, restart, deletion, and its conditions."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """VMs with two networks: every Node keeps its addresses when the controller replaces the Go provider."""
 
-from __future__ import annotations
-
 import pytest
 
 from devenv.harvester.machines import Machine

@@ -1,7 +1,5 @@
 """Both clusters of a small case on loopback."""
 
-from __future__ import annotations
-
 from harvester_ccm.names import IP_POOL, LB_OWNER
 from tests.unit.commands import objects
 from tests.worlds.loopback_api import LoopbackApi

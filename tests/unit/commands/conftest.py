@@ -1,7 +1,5 @@
 """Running a command in this process, against two API servers on loopback."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Objects as API servers return them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The frame of every command: the flags of the controller in its container, and errors in a command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

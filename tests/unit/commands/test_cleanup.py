@@ -1,7 +1,5 @@
 """``cleanup``: its warnings, how long it waits for Harvester, and load balancers that change meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

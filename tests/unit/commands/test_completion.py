@@ -1,7 +1,5 @@
 """Completion in real shells: typed keys, and the arguments that a command then gets."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

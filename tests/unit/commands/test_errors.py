@@ -1,7 +1,5 @@
 """Servers that are unreachable or reject everything: each is reported once, with its name and the remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``explain``: what is printed for a Service and a Node, the next writes, and the exit code."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

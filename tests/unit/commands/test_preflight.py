@@ -1,7 +1,5 @@
 """``preflight``: its conclusions from Nodes and VMs, from permissions, and from a dry run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The page of commands names every command, flag and field, and its examples are real output."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``status``: the lines that are printed for each state of a Service, a Node, the Lease and the servers."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Commands observe what the controllers observe."""
 
-from __future__ import annotations
-
 import msgspec
 
 from harvester_ccm.commands.clusters import ClusterStore

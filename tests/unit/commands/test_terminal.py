@@ -1,7 +1,5 @@
 """Every command on a terminal, wide and narrow, with colors and without, and into a pipe that is closed early."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The ConfigMap of networks and devices: its writes."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

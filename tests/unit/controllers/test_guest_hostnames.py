@@ -1,7 +1,5 @@
 """Queries of guest agents for host names: which, how often, and their results."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Initialization of Nodes and later changes, on API servers in memory and simulated time."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

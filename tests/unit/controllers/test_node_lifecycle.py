@@ -1,7 +1,5 @@
 """Deletion of Nodes, on API servers in memory and simulated time."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 

@@ -1,7 +1,5 @@
 """Which Nodes a change of a VM enqueues."""
 
-from __future__ import annotations
-
 import asyncio
 
 from devenv.harvester.machines import interfaces_of

@@ -1,7 +1,5 @@
 """Command lines: names and defaults, forms of flags, errors, help."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

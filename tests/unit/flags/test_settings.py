@@ -1,7 +1,5 @@
 """From a command line to settings: defaults, every rule, and all problems at once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from ipaddress import IPv4Network
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Values of flags: valid spellings, and errors that name the valid values."""
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Kubeconfigs and service accounts: what is read from them, and the error for each that is not usable."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import os

@@ -1,7 +1,5 @@
 """The fence of writes, and the Lease that opens it; tests/apiserver/test_lease.py has the requests for the Lease."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Backoff, rate limit of writes, and the Event recorder that uses it, on simulated time."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Identity of the guest cluster, on simulated time."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

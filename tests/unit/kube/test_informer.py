@@ -1,7 +1,5 @@
 """Informers of an API server in memory: versions, broken watches, outages."""
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec

@@ -1,7 +1,5 @@
 """Which HTTP proxy the environment names for a server."""
 
-from __future__ import annotations
-
 import pytest
 
 from harvester_ccm.kube.connection import proxy_for

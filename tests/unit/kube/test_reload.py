@@ -1,7 +1,5 @@
 """Reload of credentials whose files changed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Claims of bearer tokens: expiry and ServiceAccount."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

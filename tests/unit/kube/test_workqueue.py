@@ -1,7 +1,5 @@
 """The work queue of a controller, on simulated time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Views of API objects: provider IDs, the network mapping, load balancers and VM instances."""
 
-from __future__ import annotations
-
 import gc
 
 import msgspec

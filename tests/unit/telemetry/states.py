@@ -1,7 +1,5 @@
 """State that metrics and health checks read, set by hand."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The serving certificate: self-signed in memory, or from files that change."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Liveness and readiness, and the text of the responses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

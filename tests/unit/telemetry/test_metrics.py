@@ -1,7 +1,5 @@
 """Metrics: counted events, values read at each scrape, the reference page."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

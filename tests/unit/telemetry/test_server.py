@@ -1,7 +1,5 @@
 """The HTTPS server over real TLS connections."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Metrics of Services, load balancers and Nodes."""
 
-from __future__ import annotations
-
 import json
 import time
 from datetime import UTC, datetime

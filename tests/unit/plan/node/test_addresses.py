@@ -1,7 +1,5 @@
 """Addresses of a Node: whole plans."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
 

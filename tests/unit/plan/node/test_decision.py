@@ -1,7 +1,5 @@
 """The plan for a Node: whole plans, one write each."""
 
-from __future__ import annotations
-
 import ast
 import string
 from pathlib import Path

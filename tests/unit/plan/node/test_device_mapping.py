@@ -1,7 +1,5 @@
 """The network to device ConfigMap."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Shutdown taint and deletion of a Node: whole plans."""
 
-from __future__ import annotations
-
 import pytest
 
 from harvester_ccm.errors import CCMError

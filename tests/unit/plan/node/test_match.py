@@ -1,7 +1,5 @@
 """Which VM a Node is."""
 
-from __future__ import annotations
-
 from uuid import UUID, uuid5
 
 import pytest

@@ -1,7 +1,5 @@
 """Zone and region labels."""
 
-from __future__ import annotations
-
 import pytest
 
 from harvester_ccm.names import REGION, ZONE

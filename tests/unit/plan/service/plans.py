@@ -1,7 +1,5 @@
 """Snapshots, plans and their short form for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import asdict, replace

@@ -1,7 +1,5 @@
 """The nodes that get traffic, the listeners of a VM load balancer, and the network devices of the nodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Whole plans of a Service: the Events, the one write and what the Service waits for, in the order of its life."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple

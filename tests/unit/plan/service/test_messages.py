@@ -1,7 +1,5 @@
 """Responses of Harvester, and the Events, reasons and remedies that they result in."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

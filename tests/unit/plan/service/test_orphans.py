@@ -1,7 +1,5 @@
 """Which load balancers are orphans."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

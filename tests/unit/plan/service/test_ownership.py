@@ -1,7 +1,5 @@
 """The owner of a load balancer, and the names of load balancers."""
 
-from __future__ import annotations
-
 import re
 import string
 from typing import Any

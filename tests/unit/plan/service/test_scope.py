@@ -1,7 +1,5 @@
 """Which Services this controller manages, removes from Harvester or ignores."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

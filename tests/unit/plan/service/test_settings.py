@@ -1,7 +1,5 @@
 """Annotations and fields that users set: their effect, and the Warnings about those without the requested effect."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

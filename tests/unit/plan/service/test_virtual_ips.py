@@ -1,7 +1,5 @@
 """Which addresses count as virtual IPs, which are no addresses of a Node."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

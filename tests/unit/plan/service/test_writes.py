@@ -1,7 +1,5 @@
 """Patches contain only what differs, and a PUT keeps every field that this controller does not know."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
