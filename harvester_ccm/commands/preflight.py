@@ -16,6 +16,7 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
+from harvester_ccm import errors
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import OUTPUT, Call, Manual
@@ -23,22 +24,6 @@ from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, ask,
 from harvester_ccm.commands.permissions import Check, Finding, Result, check_permissions
 from harvester_ccm.commands.render import Document, table
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import (
-    AdmissionDenied,
-    ApiError,
-    BadRequest,
-    CCMError,
-    CredentialError,
-    Forbidden,
-    Invalid,
-    NoResponse,
-    NotServed,
-    NotTrusted,
-    Unauthorized,
-    Unreachable,
-    WebhookFailed,
-    credential_hint,
-)
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.reviews import SUBJECT_REVIEWS, ask_review
@@ -88,18 +73,18 @@ async def _check_cluster(
     """Return the checks of one cluster, and its client if it can be used; ``stack`` closes the client."""
     try:
         credentials = load()
-    except CredentialError as error:
+    except errors.CredentialError as error:
         return [Check(where, _FILES[where], Result.FAILED, str(error), _REMEDIES[where])], None
     checks = [Check(where, _FILES[where], *_check_file(credentials, where))]
     client = await stack.enter_async_context(ApiClient(credentials, cluster=where))
     version = await ask(client.read("/version", _decode_version))
-    is_usable = isinstance(version, dict | Forbidden)
+    is_usable = isinstance(version, dict | errors.Forbidden)
     who = await ask(ask_review(client, SUBJECT_REVIEWS, {})) if is_usable else version
     # Servers before Kubernetes 1.28 do not serve the review.
-    if isinstance(who, CCMError) and not isinstance(who, Forbidden | NotServed):
+    if isinstance(who, errors.CCMError) and not isinstance(who, errors.Forbidden | errors.NotServed):
         return [*checks, _unusable(who, credentials, where)], None
     known = f", Kubernetes {version.get('gitVersion')}" if isinstance(version, dict) else ""
-    user = "" if isinstance(who, CCMError | dict) else who.user_info.username
+    user = "" if isinstance(who, errors.CCMError | dict) else who.user_info.username
     checks += [
         Check(where, "server", Result.OK, f"{credentials.server} answers{known}"),
         Check(where, "TLS", *_check_tls(credentials)),
@@ -125,17 +110,17 @@ def _check_file(credentials: Credentials, where: str) -> Finding:
     return Result.WARNING, text, "Name the namespace of this cluster's VMs in the context of the cloud-config"
 
 
-def _unusable(error: CCMError, credentials: Credentials, where: str) -> Check:
+def _unusable(error: errors.CCMError, credentials: Credentials, where: str) -> Check:
     """Return the failed check of a server that cannot be used; for Harvester it has the remedy of the Events."""
     row, text, advice = "server", str(error), "Check that the address is that of a Kubernetes API server"
     match error:
-        case Unauthorized():
+        case errors.Unauthorized():
             row, advice = "credential", error.remedy
-        case CredentialError():
+        case errors.CredentialError():
             # The plugin or the token file failed, and nothing was sent.
             row, advice = "credential", _REMEDIES[where]
-        case Unreachable():
-            row = "TLS" if isinstance(error, NotTrusted) else row
+        case errors.Unreachable():
+            row = "TLS" if isinstance(error, errors.NotTrusted) else row
             advice = error.remedy
             if where == GUEST:
                 advice = (
@@ -143,7 +128,7 @@ def _unusable(error: CCMError, credentials: Credentials, where: str) -> Check:
                 )
             if credentials.proxy is not None:
                 advice = f"{advice}. The connection goes through a proxy (proxy-url or HTTPS_PROXY)"
-        case ApiError():
+        case errors.ApiError():
             text = f"{credentials.server}: HTTP status {error.answer.status}: {error}"
     return Check(where, row, Result.FAILED, text, advice)
 
@@ -172,20 +157,20 @@ def _check_credential(credentials: Credentials, where: str, user: str) -> Findin
     text = f"{name}, the token expires on {end:%Y-%m-%d %H:%M} UTC"
     if end - datetime.now(UTC) > SOON:
         return Result.OK, text, ""
-    return Result.WARNING, f"{text}; it works until then", credential_hint(where, token_account(token))
+    return Result.WARNING, f"{text}; it works until then", errors.credential_hint(where, token_account(token))
 
 
 async def check_versions(client: ApiClient) -> Finding:
     """Check that Harvester serves its API in the version that is used."""
     for one in (LOAD_BALANCERS.api_version, VIRTUAL_MACHINES.api_version):
         response = await ask(client.request("GET", f"/apis/{one}"))
-        if isinstance(response, NotServed):
+        if isinstance(response, errors.NotServed):
             advice = (
                 "Check that the server in the cloud-config is Harvester, and that --cloud-config and --kubeconfig are "
                 "not swapped. Harvester before 1.2 is not supported: upgrade it"
             )
             return Result.FAILED, f"not served: {one}", advice
-        if isinstance(response, CCMError):
+        if isinstance(response, errors.CCMError):
             return Result.FAILED, f"unknown: {response}", ""
     return Result.OK, f"{LOAD_BALANCERS.api_version}, {VIRTUAL_MACHINES.api_version}", ""
 
@@ -202,16 +187,16 @@ async def check_admission(harvester: ApiClient, body: Mapping[str, object], name
     match response:
         case None:
             return Result.OK, "a load balancer would be admitted (dry run, none was created)", ""
-        case Forbidden():
+        case errors.Forbidden():
             return Result.SKIPPED, "the credential cannot create load balancers, so no dry run is possible", ""
-        case NoResponse():
+        case errors.NoResponse():
             text = f"Harvester can be read but does not respond to the dry run: {response}"
             advice = f"Most likely an admission webhook hangs. {WEBHOOK_AWAY}, and that its API server reaches them"
-        case WebhookFailed():
+        case errors.WebhookFailed():
             text, advice = f"no load balancer can be created or deleted: {response}", WEBHOOK_AWAY
-        case BadRequest() if "dry run" in str(response):
+        case errors.BadRequest() if "dry run" in str(response):
             return Result.WARNING, f"no dry run is possible: {response}", ""
-        case AdmissionDenied() | Invalid() | BadRequest():
+        case errors.AdmissionDenied() | errors.Invalid() | errors.BadRequest():
             text, advice = f"Harvester would refuse the load balancer: {response}", remedy(str(response))
         case _:
             return Result.WARNING, f"the dry run failed: {response}", ""

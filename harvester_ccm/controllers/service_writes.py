@@ -5,17 +5,7 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.errors import (
-    AdmissionDenied,
-    AlreadyExists,
-    BadRequest,
-    CCMError,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    StaleCache,
-)
+from harvester_ccm import errors
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
@@ -71,7 +61,7 @@ class BalancerWrites:
         """Ask Harvester whether it would accept a load balancer. Raises AdmissionDenied, Invalid and others if not."""
         try:
             await self._harvester.check_creation(LOAD_BALANCERS, body, namespace=self._namespace)
-        except BadRequest as error:
+        except errors.BadRequest as error:
             if "dry run" not in str(error):
                 raise
 
@@ -79,25 +69,25 @@ class BalancerWrites:
         """Check that no load balancer of this name exists that the cache lacks. Raises StaleCache if one does."""
         if self.get(name) is not None:
             return
-        with suppress(NotFound):
+        with suppress(errors.NotFound):
             await self._refresh(name)
-            raise StaleCache(name)
+            raise errors.StaleCache(name)
 
     async def create(self, name: str, body: Document) -> None:
         """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""
         try:
             created = await self._harvester.create(LOAD_BALANCERS, body, namespace=self._namespace)
-        except AlreadyExists as error:
+        except errors.AlreadyExists as error:
             await self._refresh(name)
-            raise Conflict(error.answer) from error
+            raise errors.Conflict(error.answer) from error
         self._cache.observe(created)
 
     async def replace(self, name: str, document: Document) -> LoadBalancer:
         """Write a whole load balancer and return it. Raises Conflict when it is gone or not the cached one any more."""
         try:
             written = await self._harvester.replace(LOAD_BALANCERS, name, document, namespace=self._namespace)
-        except NotFound as error:
-            raise Conflict(error.answer) from error
+        except errors.NotFound as error:
+            raise errors.Conflict(error.answer) from error
         self._cache.observe(written)
         return written
 
@@ -107,7 +97,7 @@ class BalancerWrites:
         Raises Conflict when another load balancer has the name, or it has changed.
         """
         held = None
-        with suppress(NotFound):
+        with suppress(errors.NotFound):
             held = await self._harvester.delete(
                 LOAD_BALANCERS, name, namespace=self._namespace, uid=uid, version=version
             )
@@ -179,7 +169,7 @@ class ServiceWrites:
         meta, change = snapshot.service.metadata, ServiceChange(condition=condition)
         due = service_patch(snapshot.service, change) and not self._limiter.delay(meta.uid, terminating=meta.deleting)
         if due:
-            with suppress(CCMError):
+            with suppress(errors.CCMError):
                 await self.send(ChangeService(change), snapshot)
 
     async def touch(self, snapshot: ServiceSnapshot) -> bool:
@@ -192,10 +182,10 @@ class ServiceWrites:
             name = slice_to_touch(found.items)
             if name:
                 await self._guest.merge_patch(ENDPOINT_SLICES, name, body, namespace=namespace)
-        except (AdmissionDenied, Forbidden, Invalid):
+        except (errors.AdmissionDenied, errors.Forbidden, errors.Invalid):
             return False
-        except NotFound as error:
-            raise Conflict(error.answer) from error
+        except errors.NotFound as error:
+            raise errors.Conflict(error.answer) from error
         self._limiter.record(meta.uid)
         log.info("endpoints touched for kube-vip", service=meta.key, slice=name or None)
         return True
@@ -208,11 +198,11 @@ class ServiceWrites:
         meta = service.metadata
         try:
             live = await self._guest.get(SERVICES, meta.name, namespace=meta.namespace)
-        except NotFound as error:
-            raise Conflict(error.answer) from error
+        except errors.NotFound as error:
+            raise errors.Conflict(error.answer) from error
         if live.metadata.resource_version != meta.resource_version:
             self._services.observe(live)
-            raise StaleCache(meta.key)
+            raise errors.StaleCache(meta.key)
 
     async def _patch(self, service: Service, patch: Document) -> None:
         try:
@@ -224,7 +214,7 @@ class ServiceWrites:
                 subresource="status",
                 content_type=STRATEGIC_PATCH,
             )
-        except NotFound as error:
+        except errors.NotFound as error:
             # The watch reports the deletion.
-            raise Conflict(error.answer) from error
+            raise errors.Conflict(error.answer) from error
         self._services.observe(written)

@@ -22,19 +22,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from harvester_ccm.errors import (
-    UNREADABLE,
-    AlreadyExists,
-    CCMError,
-    NoResponse,
-    Unauthorized,
-    UnexpectedAnswer,
-    Unreachable,
-    WatchSilent,
-    credential_hint,
-    error_from_response,
-    is_not_from_api_server,
-)
+from harvester_ccm import errors
 from harvester_ccm.kube.connection import connection_fault, open_session
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.tokens import credential_text, token_account
@@ -64,7 +52,7 @@ _decode_head = msgspec.json.Decoder(Head).decode
 log = structlog.get_logger(__name__)
 
 
-class NotLeading(CCMError):
+class NotLeading(errors.CCMError):
     """Raised instead of sending a write when it is not certain that this process holds the Lease."""
 
 
@@ -198,7 +186,7 @@ class ApiClient:
         self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None
     ) -> None:
         """Send a creation as a dry run. Raises the error of its rejection; the name is checked after the admission."""
-        with suppress(AlreadyExists):
+        with suppress(errors.AlreadyExists):
             await self.request("POST", resource.path(namespace), params={"dryRun": "All"}, body=body)
 
     async def replace(
@@ -345,7 +333,7 @@ class ApiClient:
                 return response
             async with response:
                 raise await self._refusal(response, f"{method} {path}", token)
-        except Unauthorized:
+        except errors.Unauthorized:
             credentials.token.forget()
             raise
         finally:
@@ -358,7 +346,7 @@ class ApiClient:
         event = self._read(_decode_event, line, request)
         head = self._read(_decode_head, bytes(event.object), request)
         if event.type == "ERROR":
-            raise error_from_response(status=head.code, body=bytes(event.object), request=request)
+            raise errors.error_from_response(status=head.code, body=bytes(event.object), request=request)
         version = head.metadata.resource_version
         if event.type == "BOOKMARK":
             return WatchEvent("BOOKMARK", None, version)
@@ -371,11 +359,11 @@ class ApiClient:
     def _read(self, decode: Callable[[bytes], V], body: bytes, request: str) -> V:
         try:
             return decode(body)
-        except UNREADABLE as error:
+        except errors.UNREADABLE as error:
             raise self._unexpected(request, "the answer") from error
 
-    def _unexpected(self, request: str, what: str) -> UnexpectedAnswer:
-        return UnexpectedAnswer(
+    def _unexpected(self, request: str, what: str) -> errors.UnexpectedAnswer:
+        return errors.UnexpectedAnswer(
             f"{self._credentials.server}: {what} is not what a Kubernetes API server sends ({request}); check the "
             "server address and what stands in between"
         )
@@ -384,37 +372,37 @@ class ApiClient:
         """Return an object, or its key if it does not decode: it must not hide the others."""
         try:
             return resource.decode(bytes(raw))
-        except UNREADABLE as error:
+        except errors.UNREADABLE as error:
             meta = self._read(_decode_head, bytes(raw), f"GET {resource.path()}").metadata
             name = f"{meta.namespace}/{meta.name}".strip("/")
             log.warning("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))
             return Unread(name)
 
-    def _unreachable(self, request: str, error: Exception, limit: float) -> Unreachable:
+    def _unreachable(self, request: str, error: Exception, limit: float) -> errors.Unreachable:
         kind, detail = connection_fault(error, limit=limit)
         if limit == WRITE_TIMEOUT and type(error) is TimeoutError:
-            kind = NoResponse
+            kind = errors.NoResponse
         log.debug("request failed", cluster=self.cluster, request=request, detail=detail)
         unreachable = kind(f"{self._credentials.server}: {detail} ({request})")
         unreachable.cluster = self.cluster
         return unreachable
 
-    async def _refusal(self, response: aiohttp.ClientResponse, request: str, token: str) -> CCMError:
+    async def _refusal(self, response: aiohttp.ClientResponse, request: str, token: str) -> errors.CCMError:
         status, body = response.status, await response.read()
         log.debug("request refused", cluster=self.cluster, request=request, status=status)
-        error: CCMError = error_from_response(
+        error: errors.CCMError = errors.error_from_response(
             status=status, body=body, request=request, retry_after=response.headers.get("Retry-After")
         )
-        if is_not_from_api_server(status, body):
+        if errors.is_not_from_api_server(status, body):
             delay = error.retry_after
             error = self._unexpected(request, f"HTTP status {status}, with a page or a way to one,")
             error.retry_after = delay
-        elif isinstance(error, Unauthorized):
-            error = Unauthorized(
+        elif isinstance(error, errors.Unauthorized):
+            error = errors.Unauthorized(
                 error.answer,
                 server=self._credentials.server,
                 credential=credential_text(token, self._credentials.origin, datetime.now(UTC)),
-                remedy=credential_hint(self.cluster, token_account(token)),
+                remedy=errors.credential_hint(self.cluster, token_account(token)),
             )
         error.cluster = self.cluster
         return error
@@ -428,7 +416,7 @@ async def _lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[
             async with asyncio.timeout(silence):
                 chunk = await stream.readany()
         except TimeoutError:
-            raise WatchSilent(f"watch silent for {silence:g} s") from None
+            raise errors.WatchSilent(f"watch silent for {silence:g} s") from None
         if not chunk:
             return
         *lines, pending = (pending + chunk).split(b"\n")

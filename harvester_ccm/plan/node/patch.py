@@ -12,23 +12,18 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
+from harvester_ccm import names
 from harvester_ccm.model.core import Node, NodeAddress, Taint, parse_provider_id
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.meta import LABEL_VALUE
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import (
-    INSTANCE_TYPE,
-    INSTANCE_TYPE_BETA,
-    MACHINE_RECORD,
-    REGION,
-    REGION_BETA,
-    UNINITIALIZED_TAINT,
-    ZONE,
-    ZONE_BETA,
-)
 from harvester_ccm.plan.node.messages import invalid_annotation
 
-_BETA: Final[Mapping[str, str]] = {ZONE: ZONE_BETA, REGION: REGION_BETA, INSTANCE_TYPE: INSTANCE_TYPE_BETA}
+_BETA: Final[Mapping[str, str]] = {
+    names.ZONE: names.ZONE_BETA,
+    names.REGION: names.REGION_BETA,
+    names.INSTANCE_TYPE: names.INSTANCE_TYPE_BETA,
+}
 
 
 class NodeRequest(Struct, frozen=True):
@@ -53,7 +48,7 @@ def metadata_request(
 
     The arguments contain only what must change. None: nothing must.
     """
-    others = tuple(taint for taint in node.spec.taints if taint.key != UNINITIALIZED_TAINT)
+    others = tuple(taint for taint in node.spec.taints if taint.key != names.UNINITIALIZED_TAINT)
     is_new = len(others) < len(node.spec.taints)
     if not (labels or annotations or provider_id or is_new):
         return None
@@ -85,7 +80,7 @@ def topology_labels(
     labels: dict[str, str] = {}
     events: list[EventMessage] = []
     for key, beta in _BETA.items():
-        is_followed = vmi is not None and key != INSTANCE_TYPE and (is_new or (follow and not vmi.is_migrating))
+        is_followed = vmi is not None and key != names.INSTANCE_TYPE and (is_new or (follow and not vmi.is_migrating))
         value = (vmi.metadata.annotation(key) if vmi is not None and is_followed else None) or ""
         copied = None if is_new else node.metadata.label(beta)
         if LABEL_VALUE.fullmatch(value):
@@ -109,7 +104,7 @@ def taints_body(node: Node, taints: Iterable[Taint]) -> dict[str, dict[str, obje
 
 def uninitialized_taints(node: Node) -> tuple[Taint, ...]:
     """Return the taints of a Node that must be initialized: the key counts, with any value and effect."""
-    return tuple(taint for taint in node.spec.taints if taint.key == UNINITIALIZED_TAINT)
+    return tuple(taint for taint in node.spec.taints if taint.key == names.UNINITIALIZED_TAINT)
 
 
 def was_initialized(node: Node) -> bool:
@@ -119,5 +114,5 @@ def was_initialized(node: Node) -> bool:
     """
     if not uninitialized_taints(node):
         return True
-    managed = parse_provider_id(node.spec.provider_id) or node.metadata.annotation(MACHINE_RECORD) is not None
+    managed = parse_provider_id(node.spec.provider_id) or node.metadata.annotation(names.MACHINE_RECORD) is not None
     return bool(managed) and any(address.type == "InternalIP" for address in node.status.addresses)

@@ -6,34 +6,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from harvester_ccm import names
 from harvester_ccm.model.core import ipv4_text
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
-from harvester_ccm.names import (
-    DHCP_ADDRESS,
-    IP_POOL,
-    LB_SELECT_NAMESPACE,
-    LB_SELECT_NETWORK,
-    LB_SELECT_PROJECT,
-    LB_TOUCH,
-    POOL_NAMESPACE,
-    PROJECT,
-    Reason,
-)
-from harvester_ccm.plan.service.kube_vip import (
-    WITHDRAWN,
-    Annotations,
-    Announcement,
-    announce,
-    awaits_device,
-    device_note,
-    lease_of,
-    restored,
-    stays_silent,
-    suppress,
-    virtual_ip_ingress,
-    withdraw,
-)
+from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of, searches_elsewhere
 from harvester_ccm.plan.service.messages import NO_DHCP_ANSWER, UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.network_device import Device, device_for
@@ -76,9 +53,9 @@ def plan_cluster(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desi
             read=snapshot.mapping_known,
             published=snapshot.cluster.publishes_devices,
         )
-    if awaits_device(service, address, device):
+    if kube_vip.awaits_device(service, address, device):
         return _plan_without_device(snapshot, load_balancer, device)
-    plan = _plan_dhcp if address == DHCP_ADDRESS else _plan_pool
+    plan = _plan_dhcp if address == names.DHCP_ADDRESS else _plan_pool
     return announced_again(plan(snapshot, load_balancer, device), snapshot, address)
 
 
@@ -86,7 +63,7 @@ def _plan_pending(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Des
     """Return the desired state while Harvester has not allocated an address."""
     # The address may come in the time that Harvester usually takes.
     is_late = snapshot.waited >= snapshot.pending.patience
-    annotations = suppress(snapshot.service, keep_request=not is_late)
+    annotations = kube_vip.suppress(snapshot.service, keep_request=not is_late)
     change = load_balancer_change(load_balancer, snapshot)
     return replace(
         wait_for_address(snapshot),
@@ -107,7 +84,7 @@ def keep_or_remake(
     return deletion_of(load_balancer) if elsewhere or load_balancer.is_closed else change
 
 
-def without_address(snapshot: ServiceSnapshot, annotations: Annotations) -> ServiceChange:
+def without_address(snapshot: ServiceSnapshot, annotations: kube_vip.Annotations) -> ServiceChange:
     """Return the change for a Service without an address from Harvester, with these annotations."""
     if snapshot.retained_address:
         return ServiceChange(annotations={**annotations, **record_of(snapshot)}, finalizer=True)
@@ -115,7 +92,7 @@ def without_address(snapshot: ServiceSnapshot, annotations: Annotations) -> Serv
         return ServiceChange(annotations=annotations, finalizer=True)
     # An address in the status belongs to another Service, or may at any moment. A host name there is a user's.
     shown = () if snapshot.service.addresses else None
-    return ServiceChange(annotations={**annotations, **WITHDRAWN}, finalizer=True, ingress=shown)
+    return ServiceChange(annotations={**annotations, **kube_vip.WITHDRAWN}, finalizer=True, ingress=shown)
 
 
 def wait_for_address(snapshot: ServiceSnapshot) -> Desired:
@@ -132,10 +109,10 @@ def wait_for_address(snapshot: ServiceSnapshot) -> Desired:
 def _plan_without_device(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: Device) -> Desired:
     """Return the desired state until the device is known: kube-vip would announce on another device, permanently."""
     service, address = snapshot.service, load_balancer.allocated_ip
-    annotations = withdraw(service) if service.addresses else suppress(service)
+    annotations = kube_vip.withdraw(service) if service.addresses else kube_vip.suppress(service)
     return Desired(
         Wait(WaitReason.NETWORK_DEVICE),
-        device_note(service, address, device, waits=True),
+        kube_vip.device_note(service, address, device, waits=True),
         service=ServiceChange(annotations=annotations, finalizer=True),
         then=load_balancer_change(load_balancer, snapshot),
     )
@@ -145,16 +122,16 @@ def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: D
     service, address = snapshot.service, load_balancer.allocated_ip
     return Desired(
         events=(
-            device_note(service, address, device),
+            kube_vip.device_note(service, address, device),
             not_as_requested(snapshot.request, load_balancer, address),
             out_of_reach(snapshot.request, load_balancer, snapshot.node_addresses),
-            restored(service, address),
+            kube_vip.restored(service, address),
             address_event(snapshot, load_balancer, address),
         ),
         service=ServiceChange(
-            annotations=announce(service, address, device=device.name),
+            annotations=kube_vip.announce(service, address, device=device.name),
             finalizer=True,
-            ingress=virtual_ip_ingress(address, service),
+            ingress=kube_vip.virtual_ip_ingress(address, service),
         ),
         then=load_balancer_change(load_balancer, snapshot, address=address),
     )
@@ -163,20 +140,20 @@ def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: D
 def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: Device) -> Desired:
     """Have kube-vip request a lease, which it writes to the status; the load balancer gets a copy of the address."""
     service = snapshot.service
-    lease = lease_of(service, touched=snapshot.remembered.touch_at is None)
+    lease = kube_vip.lease_of(service, touched=snapshot.remembered.touch_at is None)
     desired = Desired() if lease else wait_for(WaitReason.DHCP, snapshot, DHCP_PATIENCE, NO_DHCP_ANSWER)
     return replace(
         desired,
         events=(
-            device_note(service, DHCP_ADDRESS, device),
+            kube_vip.device_note(service, names.DHCP_ADDRESS, device),
             not_as_requested(snapshot.request, load_balancer, lease),
             _lease_event(load_balancer.address, lease) if lease and lease != load_balancer.address else None,
         ),
         service=ServiceChange(
-            annotations=announce(service, DHCP_ADDRESS, device=device.name),
+            annotations=kube_vip.announce(service, names.DHCP_ADDRESS, device=device.name),
             finalizer=True,
             # kube-vip writes the lease with the ports of that moment and does not follow them.
-            ingress=virtual_ip_ingress(lease, service) if lease and len(service.addresses) <= 1 else None,
+            ingress=kube_vip.virtual_ip_ingress(lease, service) if lease and len(service.addresses) <= 1 else None,
         ),
         then=load_balancer_change(load_balancer, snapshot, address=lease),
     )
@@ -185,11 +162,11 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: D
 def announced_again(desired: Desired, snapshot: ServiceSnapshot, address: str) -> Desired:
     """Return a plan that announces an address, with the touch of the endpoints without which kube-vip stays silent."""
     service, touch_at = snapshot.service, snapshot.remembered.touch_at
-    read = Announcement.of(service).read_address
-    if stays_silent(service, address) or (touch_at is not None and read != address):
+    read = kube_vip.Announcement.of(service).read_address
+    if kube_vip.stays_silent(service, address) or (touch_at is not None and read != address):
         if read not in {"", address}:
             # kube-vip does not announce an address in the event in which it withdraws another one.
-            withdrawn = ServiceChange(annotations=withdraw(service))
+            withdrawn = ServiceChange(annotations=kube_vip.withdraw(service))
             return Desired(Wait(WaitReason.ENDPOINTS), events=desired.events, service=withdrawn)
         return replace(desired, outcome=Wait(WaitReason.ENDPOINTS, TOUCH_ENDPOINTS_AFTER), touch=True)
     if touch_at is None:
@@ -205,15 +182,15 @@ def address_event(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, addres
     before = service.addresses
     if before and before != (address,):
         text = f"The address changed from {before[0]} to {address}"
-        return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
+        return EventMessage("Warning", names.Reason.ADDRESS_CHANGED, text)
     if kind == "cluster":
-        is_known = load_balancer.address == address or bool(Announcement.of(service).address)
+        is_known = load_balancer.address == address or bool(kube_vip.Announcement.of(service).address)
     else:
-        is_known = load_balancer.metadata.annotation(LB_TOUCH) is None
+        is_known = load_balancer.metadata.annotation(names.LB_TOUCH) is None
     if before == (address,) and is_known:
         return None
     backends = f", backends {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
-    return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{backends}")
+    return EventMessage("Normal", names.Reason.ENSURED, f"Ensured load balancer, address {address}{backends}")
 
 
 def _lease_event(before: str, lease: str) -> EventMessage:
@@ -221,8 +198,8 @@ def _lease_event(before: str, lease: str) -> EventMessage:
         text = (
             f"The DHCP server gave another address: {lease} instead of {before}. Clients that know the old one lose it"
         )
-        return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
-    return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {lease} from DHCP")
+        return EventMessage("Warning", names.Reason.ADDRESS_CHANGED, text)
+    return EventMessage("Normal", names.Reason.ENSURED, f"Ensured load balancer, address {lease} from DHCP")
 
 
 def not_as_requested(request: Request, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
@@ -232,13 +209,13 @@ def not_as_requested(request: Request, load_balancer: LoadBalancer, address: str
         text = (
             f"address {request.address} is requested and {address} was allocated, because Harvester chooses the "
             f"address itself. To have {request.address}, make an IP pool with only that address, name the pool in "
-            f"annotation {IP_POOL}, delete this Service and create it again"
+            f"annotation {names.IP_POOL}, delete this Service and create it again"
         )
         differences.append(text)
     differences += _chosen_otherwise(request, load_balancer)
     if not differences:
         return None
-    return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, f"Not as requested: {'; '.join(differences)}")
+    return EventMessage("Warning", names.Reason.ADDRESS_NOT_AS_REQUESTED, f"Not as requested: {'; '.join(differences)}")
 
 
 def out_of_reach(request: Request, load_balancer: LoadBalancer, nodes: tuple[str, ...]) -> EventMessage | None:
@@ -255,7 +232,7 @@ def out_of_reach(request: Request, load_balancer: LoadBalancer, nodes: tuple[str
         f"node has an address of that subnet in network {request.network}: it will probably not be reachable. Give the "
         "network an IP pool of its own, delete the Service and create it again"
     )
-    return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, text)
+    return EventMessage("Warning", names.Reason.ADDRESS_NOT_AS_REQUESTED, text)
 
 
 def _subnet(load_balancer: LoadBalancer) -> IPv4Network | None:
@@ -271,12 +248,12 @@ def _subnet(load_balancer: LoadBalancer) -> IPv4Network | None:
 def _chosen_otherwise(request: Request, load_balancer: LoadBalancer) -> Iterator[str]:
     """Yield the differences between what the pool was to be chosen by and what Harvester made of it."""
     meta, network = load_balancer.metadata, network_of(load_balancer, request.network)
-    chosen = meta.annotation(LB_SELECT_NETWORK) or ""
+    chosen = meta.annotation(names.LB_SELECT_NETWORK) or ""
     if network and chosen and normal_network(chosen) != network:
         yield f"network {network} is requested and Harvester chose {chosen} (versions before 1.9 do that)"
     wishes = (
-        (PROJECT, request.project, LB_SELECT_PROJECT),
-        (POOL_NAMESPACE, request.pool_namespace, LB_SELECT_NAMESPACE),
+        (names.PROJECT, request.project, names.LB_SELECT_PROJECT),
+        (names.POOL_NAMESPACE, request.pool_namespace, names.LB_SELECT_NAMESPACE),
     )
     for key, wish, used_by in wishes:
         used = meta.annotation(used_by)

@@ -18,28 +18,16 @@ from typing import Final
 
 from msgspec import Struct
 
+from harvester_ccm import names
 from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service, ipv4_text
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import (
-    DHCP_ADDRESS,
-    ENDPOINTS_TOUCHED,
-    IP_POOL,
-    KUBE_VIP_ADDRESSES,
-    KUBE_VIP_HOST,
-    KUBE_VIP_IGNORE,
-    KUBE_VIP_INTERFACE,
-    KUBE_VIP_LEASE,
-    REQUESTED_ADDRESS,
-    SERVICE_FINALIZER,
-    Reason,
-)
 from harvester_ccm.plan.service.network_device import Device
 
 Annotations = dict[str, str | None]
 
-WITHDRAWN: Final[Mapping[str, str | None]] = {KUBE_VIP_ADDRESSES: ""}
+WITHDRAWN: Final[Mapping[str, str | None]] = {names.KUBE_VIP_ADDRESSES: ""}
 """kube-vip announces nothing, unless it ignores the Service."""
-NO_OWN_DEVICE: Final[Annotations] = {KUBE_VIP_INTERFACE: None}
+NO_OWN_DEVICE: Final[Annotations] = {names.KUBE_VIP_INTERFACE: None}
 """Removes the device of the primary."""
 
 RESTART: Final = "Restart it, for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
@@ -71,13 +59,13 @@ class Announcement(Struct, frozen=True):
         """Return the present annotations and fields."""
         annotation = service.metadata.annotation
         return cls(
-            address=annotation(KUBE_VIP_ADDRESSES),
+            address=annotation(names.KUBE_VIP_ADDRESSES),
             status=service.addresses,
             specified=service.spec.load_balancer_ip,
-            requested=(annotation(REQUESTED_ADDRESS) or "").strip(),
-            ignored=annotation(KUBE_VIP_IGNORE) == "true",
-            device=annotation(KUBE_VIP_INTERFACE),
-            node=annotation(KUBE_VIP_HOST),
+            requested=(annotation(names.REQUESTED_ADDRESS) or "").strip(),
+            ignored=annotation(names.KUBE_VIP_IGNORE) == "true",
+            device=annotation(names.KUBE_VIP_INTERFACE),
+            node=annotation(names.KUBE_VIP_HOST),
         )
 
     @property
@@ -121,10 +109,10 @@ def suppress(service: Service, *, keep_request: bool = False) -> Annotations:
         return _kept_request(service)
     if found.status:
         return _look_again(service)
-    announced_before = found.node is not None and service.metadata.has_finalizer(SERVICE_FINALIZER)
+    announced_before = found.node is not None and service.metadata.has_finalizer(names.SERVICE_FINALIZER)
     shown = found.address is not None or found.without_status or announced_before
-    ignored: Annotations = {} if shown else {KUBE_VIP_IGNORE: "true"}
-    return {KUBE_VIP_ADDRESSES: "", **ignored, **_kept_request(service), **_look_again(service)}
+    ignored: Annotations = {} if shown else {names.KUBE_VIP_IGNORE: "true"}
+    return {names.KUBE_VIP_ADDRESSES: "", **ignored, **_kept_request(service), **_look_again(service)}
 
 
 def withdraw(service: Service) -> Annotations:
@@ -144,17 +132,17 @@ def _look_again(service: Service) -> Annotations:
     one of the status after another client removed the empty annotation.
     """
     found = Announcement.of(service)
-    managed = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.ignored
-    return {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None} if managed and found.shown else {}
+    managed = service.metadata.has_finalizer(names.SERVICE_FINALIZER) and found.ignored
+    return {names.KUBE_VIP_ADDRESSES: "", names.KUBE_VIP_IGNORE: None} if managed and found.shown else {}
 
 
 def delegate(service: Service) -> Annotations:
     """Leave the announcement to Harvester. An address that kube-vip may announce is withdrawn by a patch before."""
     found, look_again = Announcement.of(service), _look_again(service)
-    withdrawn: Annotations = {KUBE_VIP_ADDRESSES: "", **_kept_request(service), **look_again}
+    withdrawn: Annotations = {names.KUBE_VIP_ADDRESSES: "", **_kept_request(service), **look_again}
     if look_again or (not found.ignored and (found.shown or found.without_status)):
         return withdrawn
-    return {**withdrawn, KUBE_VIP_IGNORE: "true"}
+    return {**withdrawn, names.KUBE_VIP_IGNORE: "true"}
 
 
 def announce(service: Service, address: str, *, device: str = "") -> Annotations:
@@ -166,11 +154,11 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
     found = Announcement.of(service)
     annotations: Annotations = {}
     if found.address is not None or found.specified != address:
-        annotations[KUBE_VIP_ADDRESSES] = address
+        annotations[names.KUBE_VIP_ADDRESSES] = address
     if _is_suppressed(service, address):
-        annotations[KUBE_VIP_IGNORE] = None
+        annotations[names.KUBE_VIP_IGNORE] = None
     if device:
-        annotations[KUBE_VIP_INTERFACE] = device
+        annotations[names.KUBE_VIP_INTERFACE] = device
     return annotations
 
 
@@ -180,7 +168,7 @@ def _is_suppressed(service: Service, address: str) -> bool:
     ``address`` is the one to announce: if kube-vip has that already, a user has set ``ignore`` since then.
     """
     found = Announcement.of(service)
-    managed = service.metadata.has_finalizer(SERVICE_FINALIZER)
+    managed = service.metadata.has_finalizer(names.SERVICE_FINALIZER)
     return found.suppressed or (managed and found.ignored and found.address != address)
 
 
@@ -208,8 +196,8 @@ def lease_of(service: Service, *, touched: bool = True) -> str:
     found = Announcement.of(service)
     if found.status:
         return found.status[0]
-    announces = found.address == DHCP_ADDRESS and found.node is not None and touched
-    return ipv4_text(service.metadata.annotation(KUBE_VIP_LEASE) or "") if announces else ""
+    announces = found.address == names.DHCP_ADDRESS and found.node is not None and touched
+    return ipv4_text(service.metadata.annotation(names.KUBE_VIP_LEASE) or "") if announces else ""
 
 
 def slice_to_touch(slices: Iterable[EndpointSlice]) -> str:
@@ -222,7 +210,7 @@ def slice_to_touch(slices: Iterable[EndpointSlice]) -> str:
 
 def touch(service: Service) -> Annotations:
     """Return the annotation of an EndpointSlice that makes kube-vip read the Service again; its value is always new."""
-    return {ENDPOINTS_TOUCHED: service.metadata.resource_version}
+    return {names.ENDPOINTS_TOUCHED: service.metadata.resource_version}
 
 
 def not_announced(service: Service) -> EventMessage:
@@ -235,7 +223,7 @@ def not_announced(service: Service) -> EventMessage:
         f"the pods of the Service change or you run: kubectl --namespace {meta.namespace} annotate endpointslices "
         f"--selector {SERVICE_LABEL}={meta.name} --overwrite touched=$(date +%s)"
     )
-    return EventMessage("Warning", Reason.NOT_ANNOUNCED, text)
+    return EventMessage("Warning", names.Reason.NOT_ANNOUNCED, text)
 
 
 def announce_like(primary: Service, service: Service, address: str) -> Annotations:
@@ -247,7 +235,7 @@ def announce_like(primary: Service, service: Service, address: str) -> Annotatio
     found = Announcement.of(primary)
     if found.ignored:
         return NO_OWN_DEVICE
-    return {**(WITHDRAWN if found.withdrawn else announce(service, address)), KUBE_VIP_INTERFACE: found.device}
+    return {**(WITHDRAWN if found.withdrawn else announce(service, address)), names.KUBE_VIP_INTERFACE: found.device}
 
 
 def virtual_ip_ingress(address: str, service: Service) -> tuple[Ingress, ...]:
@@ -261,15 +249,15 @@ def release(service: Service, *, device: str, announced_by_us: bool) -> Annotati
 
     ``device`` is the one that this controller writes for the Service.
     """
-    annotations: Annotations = {KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None} if announced_by_us else {}
+    annotations: Annotations = {names.KUBE_VIP_ADDRESSES: None, names.KUBE_VIP_IGNORE: None} if announced_by_us else {}
     if device and Announcement.of(service).device == device:
-        annotations[KUBE_VIP_INTERFACE] = None
+        annotations[names.KUBE_VIP_INTERFACE] = None
     return annotations
 
 
 def has_ignored(annotations: Mapping[str, str | None]) -> bool:
     """Return whether kube-vip ignores the Service after these annotations are written."""
-    return annotations.get(KUBE_VIP_IGNORE) is not None
+    return annotations.get(names.KUBE_VIP_IGNORE) is not None
 
 
 def awaits_device(service: Service, address: str, device: Device) -> bool:
@@ -288,12 +276,12 @@ def device_note(service: Service, address: str, device: Device, *, waits: bool =
     if waits and device.unknown:
         text = (
             f"Address {address} is not announced before its device is known: {device.unknown}. A device can also be "
-            f"named in annotation {KUBE_VIP_INTERFACE} of the Service"
+            f"named in annotation {names.KUBE_VIP_INTERFACE} of the Service"
         )
-        return EventMessage("Warning", Reason.NO_DEVICE, text)
+        return EventMessage("Warning", names.Reason.NO_DEVICE, text)
     if device.unknown:
         text = f"kube-vip announces the address on {now}: {device.unknown}"
-        return EventMessage("Warning", Reason.NO_DEVICE, text)
+        return EventMessage("Warning", names.Reason.NO_DEVICE, text)
     announced = found.read_address == address and (found.node is not None or found.status) and not found.ignored
     if not announced or found.device == (device.name or found.device):
         return None
@@ -301,7 +289,7 @@ def device_note(service: Service, address: str, device: Device, *, waits: bool =
         f"The device of the network is {device.name}, but kube-vip announces the address on {now} until it restarts, "
         f"and the address may not be reachable there. {RESTART}"
     )
-    return EventMessage("Warning", Reason.DEVICE_CHANGED, text)
+    return EventMessage("Warning", names.Reason.DEVICE_CHANGED, text)
 
 
 def requested_address(service: Service, *, dhcp: bool) -> dict[str, str]:
@@ -310,8 +298,10 @@ def requested_address(service: Service, *, dhcp: bool) -> dict[str, str]:
     kube-vip's own value for DHCP is no address if one from DHCP is requested (``dhcp``).
     """
     value = Announcement.of(service).address or ""
-    is_dhcp = dhcp and value.strip() == DHCP_ADDRESS
-    return {} if is_dhcp or service.metadata.has_finalizer(SERVICE_FINALIZER) else {KUBE_VIP_ADDRESSES: value}
+    is_dhcp = dhcp and value.strip() == names.DHCP_ADDRESS
+    return (
+        {} if is_dhcp or service.metadata.has_finalizer(names.SERVICE_FINALIZER) else {names.KUBE_VIP_ADDRESSES: value}
+    )
 
 
 def _kept_request(service: Service) -> Annotations:
@@ -320,10 +310,10 @@ def _kept_request(service: Service) -> Annotations:
     On a managed Service with an address, kube-vip's annotation is this controller's.
     """
     found = Announcement.of(service)
-    ours = service.metadata.has_finalizer(SERVICE_FINALIZER) and found.status
+    ours = service.metadata.has_finalizer(names.SERVICE_FINALIZER) and found.status
     address = "" if ours else ipv4_text(found.address or "")
-    is_request = address not in {"", DHCP_ADDRESS} and not (found.specified or found.requested)
-    return {REQUESTED_ADDRESS: address} if is_request else {}
+    is_request = address not in {"", names.DHCP_ADDRESS} and not (found.specified or found.requested)
+    return {names.REQUESTED_ADDRESS: address} if is_request else {}
 
 
 def restored(service: Service, address: str) -> EventMessage | None:
@@ -334,26 +324,31 @@ def restored(service: Service, address: str) -> EventMessage | None:
     found = Announcement.of(service)
     if _is_stripped(service, address):
         effect = "kube-vip stops announcing the address" if address else "kube-vip announces the address as well"
-        names = KUBE_VIP_ADDRESSES if address else f"{KUBE_VIP_ADDRESSES} and {KUBE_VIP_IGNORE}"
+        keys = names.KUBE_VIP_ADDRESSES if address else f"{names.KUBE_VIP_ADDRESSES} and {names.KUBE_VIP_IGNORE}"
         text = (
-            f"{names} was removed from the annotations of the Service and is restored: without it {effect}. A client "
+            f"{keys} was removed from the annotations of the Service and is restored: without it {effect}. A client "
             "that replaces the Service must keep its annotations"
         )
-        return EventMessage("Warning", Reason.ANNOTATION_RESTORED, text)
-    if not found.address or not found.status or found.address in {address, DHCP_ADDRESS, *found.status} or not address:
+        return EventMessage("Warning", names.Reason.ANNOTATION_RESTORED, text)
+    if (
+        not found.address
+        or not found.status
+        or found.address in {address, names.DHCP_ADDRESS, *found.status}
+        or not address
+    ):
         return None
     text = (
-        f"Annotation {KUBE_VIP_ADDRESSES} was changed to {found.address} and is restored to {address}, the address "
-        "from Harvester. To get a certain address, create an IP pool with that single address and name it in "
-        f"annotation {IP_POOL} when the Service is created"
+        f"Annotation {names.KUBE_VIP_ADDRESSES} was changed to {found.address} and is restored to {address}, the "
+        "address from Harvester. To get a certain address, create an IP pool with that single address and name it in "
+        f"annotation {names.IP_POOL} when the Service is created"
     )
-    return EventMessage("Warning", Reason.ANNOTATION_RESTORED, text)
+    return EventMessage("Warning", names.Reason.ANNOTATION_RESTORED, text)
 
 
 def _is_stripped(service: Service, address: str) -> bool:
     """Return whether another client removed this controller's annotations from a served Service."""
     found = Announcement.of(service)
-    served = bool(found.status) and service.metadata.has_finalizer(SERVICE_FINALIZER)
+    served = bool(found.status) and service.metadata.has_finalizer(names.SERVICE_FINALIZER)
     if not served or found.address is not None or found.ignored or found.specified == address != "":
         return False
     return not address or found.status == (address,)

@@ -9,24 +9,9 @@ balancers, and listeners, backends and health check of VM load balancers. All ot
 from collections.abc import Mapping
 from typing import cast
 
+from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
-from harvester_ccm.names import (
-    LB_CLUSTER,
-    LB_CONTROLLER_FINALIZER,
-    LB_MANAGEMENT_NETWORK,
-    LB_OWNER,
-    LB_RECONCILE,
-    LB_REQUESTED_NETWORK,
-    LB_SELECT_CLUSTER,
-    LB_SELECT_NAMESPACE,
-    LB_SELECT_NETWORK,
-    LB_SELECT_PROJECT,
-    LB_SERVICE_NAME,
-    LB_SERVICE_NAMESPACE,
-    LB_SERVICE_UID,
-    LB_TOUCH,
-)
 from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.request import Request, network_annotation, normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -42,12 +27,12 @@ def new_load_balancer(service: Service, request: Request, cluster: ClusterIdenti
     """
     network = network_annotation(service)
     annotations = {
-        LB_SELECT_NETWORK: normal_network(network),
-        LB_REQUESTED_NETWORK: network,
-        LB_SELECT_PROJECT: request.project,
-        LB_SELECT_NAMESPACE: request.pool_namespace,
+        names.LB_SELECT_NETWORK: normal_network(network),
+        names.LB_REQUESTED_NETWORK: network,
+        names.LB_SELECT_PROJECT: request.project,
+        names.LB_SELECT_NAMESPACE: request.pool_namespace,
         # Harvester may still collect the parts of an earlier load balancer of this name, and those of this one, too.
-        LB_TOUCH: "true" if vm_spec else None,
+        names.LB_TOUCH: "true" if vm_spec else None,
         **_kept_annotations(service, cluster),
     }
     spec = {
@@ -65,7 +50,7 @@ def new_load_balancer(service: Service, request: Request, cluster: ClusterIdenti
             "namespace": cluster.namespace,
             "labels": load_balancer_labels(service, cluster),
             "annotations": {key: value for key, value in annotations.items() if value is not None},
-            "finalizers": [LB_CONTROLLER_FINALIZER],
+            "finalizers": [names.LB_CONTROLLER_FINALIZER],
         },
         "spec": {key: value for key, value in spec.items() if value not in (None, "")},
     }
@@ -93,7 +78,7 @@ def network_of(current: LoadBalancer, wanted: str) -> str:
 
     ``wanted`` is the one that the Service requests now: it applies until then, or if the load balancer names none.
     """
-    made_with = current.metadata.annotation(LB_REQUESTED_NETWORK)
+    made_with = current.metadata.annotation(names.LB_REQUESTED_NETWORK)
     return normal_network(made_with) if current.allocated_ip and made_with is not None else wanted
 
 
@@ -113,7 +98,7 @@ def load_balancer_change(
     meta, service, cluster = current.metadata, snapshot.service, snapshot.cluster
     noted = {**_kept_annotations(service, cluster), **(annotations or {})}
     if not searches_elsewhere(current, snapshot):
-        noted[LB_RECONCILE] = None
+        noted[names.LB_RECONCILE] = None
     wanted = {**_description(snapshot.request), **(spec or {})}
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}
     change = ChangeLoadBalancer(
@@ -135,7 +120,7 @@ def searches_elsewhere(current: LoadBalancer, snapshot: ServiceSnapshot) -> bool
     if current.allocated_ip:
         return False
     pool = request.ip_pool if current.spec.ipam == "pool" else current.spec.ip_pool
-    network = current.metadata.annotation(LB_REQUESTED_NETWORK)
+    network = current.metadata.annotation(names.LB_REQUESTED_NETWORK)
     elsewhere = network is not None and normal_network(network) != request.network
     return elsewhere or current.spec.ip_pool != pool
 
@@ -177,18 +162,18 @@ def changed_document(current: LoadBalancer, change: ChangeLoadBalancer) -> Docum
 def load_balancer_labels(service: Service, cluster: ClusterIdentity) -> dict[str, str]:
     """Return the labels by which the load balancer and its Service are found."""
     return {
-        LB_CLUSTER: cluster.name,
-        LB_SERVICE_NAMESPACE: service.metadata.namespace,
-        LB_SERVICE_NAME: service.metadata.name,
+        names.LB_CLUSTER: cluster.name,
+        names.LB_SERVICE_NAMESPACE: service.metadata.namespace,
+        names.LB_SERVICE_NAME: service.metadata.name,
     }
 
 
 def _kept_annotations(service: Service, cluster: ClusterIdentity) -> dict[str, str | None]:
     kept: dict[str, str | None] = {
-        LB_SELECT_CLUSTER: cluster.name,
-        LB_MANAGEMENT_NETWORK: cluster.management_network or None,
-        LB_SERVICE_UID: service.metadata.uid,
+        names.LB_SELECT_CLUSTER: cluster.name,
+        names.LB_MANAGEMENT_NETWORK: cluster.management_network or None,
+        names.LB_SERVICE_UID: service.metadata.uid,
     }
     if cluster.uid:
-        kept[LB_OWNER] = cluster.uid
+        kept[names.LB_OWNER] = cluster.uid
     return kept

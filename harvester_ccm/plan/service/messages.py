@@ -9,22 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.errors import (
-    AdmissionDenied,
-    BadRequest,
-    CCMError,
-    Conflict,
-    CredentialError,
-    Forbidden,
-    Invalid,
-    NoResponse,
-    NotFound,
-    NotServed,
-    Unauthorized,
-    Unreachable,
-    WebhookFailed,
-    normalized_message,
-)
+from harvester_ccm import errors
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, WaitReason
@@ -217,7 +202,7 @@ def backend_note(load_balancer: LoadBalancer) -> EventMessage | None:
     return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, text)
 
 
-def harvester_unavailable(error: CCMError | None, service: Service | None = None) -> EventMessage:
+def harvester_unavailable(error: errors.CCMError | None, service: Service | None = None) -> EventMessage:
     """Return the Warning for Services that wait while load balancers cannot be read or written.
 
     For a ``service`` that is being deleted it says how to release the Service without Harvester.
@@ -234,31 +219,31 @@ def harvester_unavailable(error: CCMError | None, service: Service | None = None
     return EventMessage("Warning", Reason.HARVESTER_UNAVAILABLE, text)
 
 
-def _unavailable_text(error: CCMError | None) -> str:
+def _unavailable_text(error: errors.CCMError | None) -> str:
     match error:
         case None:
             return "Harvester has not answered yet"
-        case Unauthorized():
+        case errors.Unauthorized():
             return f"Harvester {error.summary} (401). {error.remedy}"
-        case Forbidden():
+        case errors.Forbidden():
             remedy = f"{error.remedy[0].upper()}{error.remedy[1:]}"
             return f"The credential in the cloud-config lacks a permission in Harvester: {error}. {remedy}"
-        case NotServed():
+        case errors.NotServed():
             return (
                 "Harvester does not serve loadbalancer.harvesterhci.io/v1beta1. Harvester before 1.2 is not "
                 "supported: upgrade Harvester to 1.2 or later. If Harvester is newer, check that the server in the "
                 "cloud-config is Harvester, not this cluster, and that its load balancer controller is installed"
             )
-        case Unreachable():
+        case errors.Unreachable():
             meaning = f"Harvester {error.summary}; the controller retries. {error.remedy}"
-        case CredentialError():
+        case errors.CredentialError():
             meaning = "Harvester cannot be reached"
-        case NotFound():
+        case errors.NotFound():
             meaning = (
                 "The namespace of the cloud-config does not exist in Harvester. Set the namespace of its context to "
                 "that of this cluster's VMs"
             )
-        case WebhookFailed():
+        case errors.WebhookFailed():
             meaning = f"Harvester's admission webhook does not answer; the controller retries. {WEBHOOK_AWAY}"
         case _:
             meaning = (
@@ -278,31 +263,35 @@ def harvester_mismatch(cluster: ClusterIdentity) -> str:
     )
 
 
-def failure_event(error: CCMError, failures: int, service: Service, *, in_guest: bool = False) -> EventMessage | None:
+def failure_event(
+    error: errors.CCMError, failures: int, service: Service, *, in_guest: bool = False
+) -> EventMessage | None:
     """Return the Warning for a write that failed; None while it is too early for a report.
 
     ``failures`` is the number of failures in a row; ``in_guest``: whether the Service could not be patched, instead of
     its load balancer. A webhook that hangs is reported at once, because each attempt takes its timeout.
     """
-    if isinstance(error, Conflict):
+    if isinstance(error, errors.Conflict):
         text = f"Every write conflicts with a change by another client; the controller retries. It says: {error}"
         return EventMessage("Warning", Reason.SYNC_FAILED, text) if failures >= LASTING_CONFLICT else None
-    rejected = isinstance(error, AdmissionDenied | Invalid | BadRequest)
+    rejected = isinstance(error, errors.AdmissionDenied | errors.Invalid | errors.BadRequest)
     if in_guest:
-        rejected = rejected or isinstance(error, Forbidden | WebhookFailed)
+        rejected = rejected or isinstance(error, errors.Forbidden | errors.WebhookFailed)
         return _patch_rejected(error) if rejected and failures >= REPORTED_FAILURES else None
     if rejected:
         text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
         return EventMessage("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
-    if failures >= REPORTED_FAILURES or isinstance(error, Forbidden | Unauthorized | NoResponse | WebhookFailed):
+    if failures >= REPORTED_FAILURES or isinstance(
+        error, errors.Forbidden | errors.Unauthorized | errors.NoResponse | errors.WebhookFailed
+    ):
         return harvester_unavailable(error, service)
     return None
 
 
-def _patch_rejected(error: CCMError) -> EventMessage:
+def _patch_rejected(error: errors.CCMError) -> EventMessage:
     """Return the Warning for a Service whose patch the API server of the guest cluster rejects."""
     action = "Have the policy or webhook that refuses it allow this controller to patch services/status"
-    if isinstance(error, WebhookFailed):
+    if isinstance(error, errors.WebhookFailed):
         action = "Check that the pods of that webhook run"
     elif "cannot patch resource" in str(error):
         action = "Grant the verb patch on services/status to the ClusterRole of this controller"
@@ -310,7 +299,7 @@ def _patch_rejected(error: CCMError) -> EventMessage:
         "The API server of this cluster refuses the write to this Service. Until that is fixed, the Service gets no "
         f"address and no change, and its deletion does not finish. {action}. It says: {error}"
     )
-    return EventMessage("Warning", Reason.SYNC_FAILED, text, subject=normalized_message(str(error)))
+    return EventMessage("Warning", Reason.SYNC_FAILED, text, subject=errors.normalized_message(str(error)))
 
 
 _REMEDIES: Final = {

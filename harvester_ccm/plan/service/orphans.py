@@ -6,18 +6,10 @@ balancer has not been answered. No finalizer then requests the deletion of the l
 
 from typing import Final
 
+from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.meta import Store
-from harvester_ccm.names import (
-    DEFAULT_CLUSTER_NAME,
-    DHCP_ADDRESS,
-    LB_CLUSTER,
-    LB_OWNER,
-    LB_SERVICE_NAME,
-    LB_SERVICE_NAMESPACE,
-    SERVICE_FINALIZER,
-)
 from harvester_ccm.plan.service.ownership import (
     allocated_addresses,
     goes_by,
@@ -52,31 +44,31 @@ def is_orphan(load_balancer: LoadBalancer, service: Service | None, cluster: Clu
     Without an owner annotation, only the cluster name in the label says so.
     """
     meta = load_balancer.metadata
-    labelled = bool(meta.label(LB_SERVICE_NAME) and meta.label(LB_SERVICE_NAMESPACE))
+    labelled = bool(meta.label(names.LB_SERVICE_NAME) and meta.label(names.LB_SERVICE_NAMESPACE))
     if meta.deleting or not goes_by(load_balancer, cluster) or not (labelled or service_uuid(load_balancer)):
         return False
     if service is not None and _keeps(service, load_balancer, cluster):
         return False
-    if meta.annotation(LB_OWNER):
+    if meta.annotation(names.LB_OWNER):
         return labelled and marked_ours(load_balancer, cluster) is True
-    return meta.label(LB_CLUSTER) not in ("", DEFAULT_CLUSTER_NAME)
+    return meta.label(names.LB_CLUSTER) not in ("", names.DEFAULT_CLUSTER_NAME)
 
 
 def _keeps(service: Service, load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
     """Return whether an existing Service uses the load balancer, adopts it, or deletes it in its own removal."""
     ours = scope_of(service, cluster, owned=True).ours
-    return ours or service.metadata.has_finalizer(SERVICE_FINALIZER) or shows_address(service, load_balancer)
+    return ours or service.metadata.has_finalizer(names.SERVICE_FINALIZER) or shows_address(service, load_balancer)
 
 
 def deletion_obstacle(
     load_balancer: LoadBalancer, services: Store[Service], load_balancers: Store[LoadBalancer]
 ) -> str:
     """Return why an orphan must not be deleted now; empty if it can be. ``services`` has the index BY_ADDRESS."""
-    if not load_balancer.metadata.annotation(LB_OWNER):
+    if not load_balancer.metadata.annotation(names.LB_OWNER):
         return _UNMARKED
     if any(not cache.synced or cache.problem is not None for cache in (services, load_balancers)):
         return "not deleted while one of the clusters cannot be read"
-    addresses = allocated_addresses((load_balancer,)) - {DHCP_ADDRESS}
+    addresses = allocated_addresses((load_balancer,)) - {names.DHCP_ADDRESS}
     if any(services.by_index(BY_ADDRESS, address) for address in addresses):
         return "not deleted while a Service shows its address"
     if deletion_of(load_balancer) is None:

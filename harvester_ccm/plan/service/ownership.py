@@ -14,20 +14,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import (
-    DEFAULT_CLUSTER_NAME,
-    DHCP_ADDRESS,
-    LB_CLUSTER,
-    LB_OWNER,
-    LB_SERVICE_NAME,
-    LB_SERVICE_NAMESPACE,
-    LB_SERVICE_UID,
-    LB_SERVICE_UUID,
-    Reason,
-)
 
 BASE_LENGTH: Final = 55
 """Bytes of the readable part; with the digits of the checksum a name has at most 63."""
@@ -116,17 +106,17 @@ def allocated_addresses(load_balancers: Iterable[LoadBalancer]) -> frozenset[str
 
 def shows_address(service: Service, load_balancer: LoadBalancer) -> bool:
     """Return whether the Service has the address of the load balancer in its status."""
-    return not (allocated_addresses((load_balancer,)) - {DHCP_ADDRESS}).isdisjoint(service.addresses)
+    return not (allocated_addresses((load_balancer,)) - {names.DHCP_ADDRESS}).isdisjoint(service.addresses)
 
 
 def goes_by(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
     """Return whether the label of the load balancer is this cluster's name, or a former one."""
-    return load_balancer.metadata.label(LB_CLUSTER) in cluster.names
+    return load_balancer.metadata.label(names.LB_CLUSTER) in cluster.names
 
 
 def marked_ours(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool | None:
     """Return whether the owner annotation is this cluster's UID; None without it, or if the UID is not known."""
-    mark = load_balancer.metadata.annotation(LB_OWNER)
+    mark = load_balancer.metadata.annotation(names.LB_OWNER)
     return mark == cluster.uid if mark and cluster.uid else None
 
 
@@ -142,24 +132,26 @@ def claim_of(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> C
     (created by the Go provider) the name is a proof, because its checksum covers the UID of the Service; otherwise only
     that the Service has its address.
     """
-    meta, label, marked = one.metadata, one.metadata.label(LB_CLUSTER), marked_ours(one, cluster)
+    meta, label, marked = one.metadata, one.metadata.label(names.LB_CLUSTER), marked_ours(one, cluster)
     if marked is False:
-        because = f"annotation {LB_OWNER} is {meta.annotation(LB_OWNER)}, and this cluster is {cluster.uid}"
+        because = f"annotation {names.LB_OWNER} is {meta.annotation(names.LB_OWNER)}, and this cluster is {cluster.uid}"
         return Claim(one, Owner.FOREIGN, because)
     made_under = _made_under(one, service, (*cluster.names, *({label} if label is not None else ())))
-    uid = next((k for k in (LB_SERVICE_UID, LB_SERVICE_UUID) if meta.annotation(k) == service.metadata.uid), None)
+    uid = next(
+        (k for k in (names.LB_SERVICE_UID, names.LB_SERVICE_UUID) if meta.annotation(k) == service.metadata.uid), None
+    )
     if label is not None and label not in cluster.names:
         proven = uid is not None or made_under is not None or marked
         because = _other_name(label, service, cluster) if proven else _unproven(one, service, cluster)
         return Claim(one, Owner.FOREIGN if proven else Owner.UNPROVEN, because)
-    shown = label not in (None, "", DEFAULT_CLUSTER_NAME) and shows_address(service, one)
+    shown = label not in (None, "", names.DEFAULT_CLUSTER_NAME) and shows_address(service, one)
     proofs = (
         (label is not None and marked, "its owner annotation is this cluster's UID"),
         (label is not None and uid is not None, f"annotation {uid} is this Service's UID"),
         (made_under is not None, f"its name is made from this Service, its UID and cluster name {made_under!r}"),
         (
-            shown and not meta.annotation(LB_OWNER),
-            f"the Service has its address, and label {LB_CLUSTER} is {label!r}, a name of this cluster's own",
+            shown and not meta.annotation(names.LB_OWNER),
+            f"the Service has its address, and label {names.LB_CLUSTER} is {label!r}, a name of this cluster's own",
         ),
     )
     proof = next((text for holds, text in proofs if holds), None)
@@ -168,10 +160,10 @@ def claim_of(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> C
     return Claim(one, Owner.OURS, proof)
 
 
-def _made_under(load_balancer: LoadBalancer, service: Service, names: Iterable[str]) -> str | None:
+def _made_under(load_balancer: LoadBalancer, service: Service, cluster_names: Iterable[str]) -> str | None:
     """Return the cluster name from which, with the Service and its UID, the name of the load balancer is made."""
     meta = service.metadata
-    made = ((name, load_balancer_name(name, meta.namespace, meta.name, meta.uid)) for name in names)
+    made = ((name, load_balancer_name(name, meta.namespace, meta.name, meta.uid)) for name in cluster_names)
     return next((name for name, full in made if full == load_balancer.metadata.name), None)
 
 
@@ -187,12 +179,12 @@ def _other_name(label: str, service: Service, cluster: ClusterIdentity) -> str:
 
 
 def _unproven(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> str:
-    meta, label = one.metadata, one.metadata.label(LB_CLUSTER)
+    meta, label = one.metadata, one.metadata.label(names.LB_CLUSTER)
     if service_key(one) != service.metadata.key:
         return f"its labels name Service {service_key(one)}"
     if label is None:
-        return f"it has no label {LB_CLUSTER}"
-    if meta.annotation(LB_OWNER):
+        return f"it has no label {names.LB_CLUSTER}"
+    if meta.annotation(names.LB_OWNER):
         return "it has an owner annotation, and the UID of this cluster (namespace kube-system) is not known"
     text = f"it was created for a Service of this name with another UID, by a cluster called {label!r}"
     if goes_by(one, cluster):
@@ -214,8 +206,8 @@ def _adoption(claim: Claim, lb: LoadBalancer | None, service: Service, cluster: 
     first = f"stop the controller, delete load balancer {lb.metadata.name} in Harvester, " if lb else ""
     return (
         f". If {condition}, {first}run in Harvester: kubectl annotate --overwrite {target} "
-        f"{LB_OWNER}={cluster.uid} {LB_SERVICE_UID}={service.metadata.uid} && "
-        f"kubectl label --overwrite {target} {LB_CLUSTER}={cluster.name}"
+        f"{names.LB_OWNER}={cluster.uid} {names.LB_SERVICE_UID}={service.metadata.uid} && "
+        f"kubectl label --overwrite {target} {names.LB_CLUSTER}={cluster.name}"
     )
 
 
@@ -254,18 +246,18 @@ def foreign_note(claim: Claim) -> EventMessage:
         f"Load balancer {claim.name} in namespace {claim.load_balancer.metadata.namespace} of Harvester has the name, "
         f"the labels or the address of this Service, but another owner, and is not changed: {claim.because}"
     )
-    return EventMessage("Warning", Reason.OWNERSHIP_CONFLICT, text)
+    return EventMessage("Warning", names.Reason.OWNERSHIP_CONFLICT, text)
 
 
 def service_key(load_balancer: LoadBalancer) -> str:
     """Return the ``namespace/name`` of the Service that the labels name."""
     meta = load_balancer.metadata
-    return f"{meta.label(LB_SERVICE_NAMESPACE) or ''}/{meta.label(LB_SERVICE_NAME) or ''}"
+    return f"{meta.label(names.LB_SERVICE_NAMESPACE) or ''}/{meta.label(names.LB_SERVICE_NAME) or ''}"
 
 
 def service_uuid(load_balancer: LoadBalancer) -> str:
     """Return the UID of the Service in the annotation of the Go provider before 0.2, which wrote no labels."""
-    return load_balancer.metadata.annotation(LB_SERVICE_UUID) or ""
+    return load_balancer.metadata.annotation(names.LB_SERVICE_UUID) or ""
 
 
 def made_for(load_balancer: LoadBalancer) -> str:

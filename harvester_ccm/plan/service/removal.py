@@ -11,27 +11,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
-from harvester_ccm.names import (
-    DHCP_ADDRESS,
-    IP_POOL,
-    LB_CONTROLLER_FINALIZER,
-    LB_RECONCILE,
-    PRIMARY_SERVICE_LABEL,
-    SERVICE_FINALIZER,
-    Reason,
-)
-from harvester_ccm.plan.service.kube_vip import (
-    NO_OWN_DEVICE,
-    RESTART,
-    Annotations,
-    Announcement,
-    release,
-    stays_up,
-    withdraw,
-)
+from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.messages import pending_cause, pool_of_last_attempt
 from harvester_ccm.plan.service.network_device import device_for
@@ -54,8 +38,8 @@ REPORT_DELETION_AFTER: Final = 30.0
 """Seconds after which an Event reports what a deletion waits for."""
 SHARING_RETRY: Final = 1.0
 """Seconds after which a Service is planned again whose secondary is being reconciled."""
-_DELETING: Final = EventMessage("Normal", Reason.DELETING, "Deleting load balancer")
-_DELETED: Final = EventMessage("Normal", Reason.DELETED, "Deleted load balancer")
+_DELETING: Final = EventMessage("Normal", names.Reason.DELETING, "Deleting load balancer")
+_DELETED: Final = EventMessage("Normal", names.Reason.DELETED, "Deleted load balancer")
 
 
 def plan_removal(snapshot: ServiceSnapshot) -> Desired:
@@ -68,11 +52,11 @@ def plan_removal(snapshot: ServiceSnapshot) -> Desired:
             "deleted or no longer name this one as their primary"
         )
         return Desired(Wait(WaitReason.SHARED_ADDRESS), _deletion_pending(text))
-    allocated, shown = allocated_addresses(own), Announcement.of(service)
+    allocated, shown = allocated_addresses(own), kube_vip.Announcement.of(service)
     # kube-vip may announce a Service of another class for its other controller.
     announced_by_us = not of_other_class(service) or shown.withdrawn or not allocated.isdisjoint(_announced(shown))
     if not snapshot.match.left:
-        finished = _DELETED if service.metadata.has_finalizer(SERVICE_FINALIZER) else None
+        finished = _DELETED if service.metadata.has_finalizer(names.SERVICE_FINALIZER) else None
         events = finished, _still_announced(snapshot, allocated)
         return Desired(events=events, service=_released(snapshot, own, announced_by_us=announced_by_us))
     deletion = plan_deletion(snapshot, snapshot.match.left)
@@ -112,7 +96,7 @@ def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wan
     if not isinstance(deletion.then, DeleteLoadBalancer):
         return deletion
     pool = load_balancer.allocated_pool if load_balancer.spec.ipam == "pool" else ""
-    pinned = {IP_POOL: pool} if pool and not request.ip_pool else {}
+    pinned = {names.IP_POOL: pool} if pool and not request.ip_pool else {}
     prepared = ServiceChange(annotations={**pinned, **withdrawal(snapshot)}, finalizer=True)
     # A Service that is withdrawn already has no address to keep.
     check = body if wanted != "vm" or service_patch(service, prepared) else None
@@ -123,13 +107,15 @@ def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wan
         f"The load balancer is replaced by one of workload type {wanted}: it is deleted now and created again. Its "
         "address is kept if Harvester allows it"
     )
-    events = (EventMessage("Normal", Reason.REPLACING, text),)
+    events = (EventMessage("Normal", names.Reason.REPLACING, text),)
     return replace(deletion, outcome=Wait(WaitReason.OLD_LOAD_BALANCER), events=events, service=prepared, check=check)
 
 
 def _announced_by_secondaries(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
     held = {*snapshot.service.addresses, load_balancer.allocated_ip, load_balancer.address}
-    announced = (one for one in map(Announcement.of, snapshot.own_secondaries) if one.shown and not one.ignored)
+    announced = (
+        one for one in map(kube_vip.Announcement.of, snapshot.own_secondaries) if one.shown and not one.ignored
+    )
     return any(held.intersection(one.status) for one in announced)
 
 
@@ -143,10 +129,10 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
     progress. A pool that does not exist must not be named: Harvester would never remove its finalizer. If Harvester has
     found no pool, it is made to search once more, since its answer may be older than the request.
     """
-    if not load_balancer.metadata.has_finalizer(LB_CONTROLLER_FINALIZER):
+    if not load_balancer.metadata.has_finalizer(names.LB_CONTROLLER_FINALIZER):
         return None
     pool = pool_of_last_attempt(load_balancer)
-    is_requested = load_balancer.metadata.annotation(LB_RECONCILE) is not None
+    is_requested = load_balancer.metadata.annotation(names.LB_RECONCILE) is not None
     if load_balancer.allocated_ip or (load_balancer.is_closed and load_balancer.ready):
         return delete_load_balancer(load_balancer)
     if pool:
@@ -155,7 +141,7 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
         return None
     if is_requested:
         return delete_load_balancer(load_balancer)
-    return ChangeLoadBalancer(load_balancer.metadata.name, annotations={LB_RECONCILE: "true"}, reconcile=True)
+    return ChangeLoadBalancer(load_balancer.metadata.name, annotations={names.LB_RECONCILE: "true"}, reconcile=True)
 
 
 def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
@@ -167,39 +153,39 @@ def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
     label = primary_label(snapshot.service.metadata.key)
     users = (one for one in snapshot.own_secondaries if _may_be_announced(one, label))
     # kube-vip announces the address in its annotation, also if another client changed the status.
-    return sorted(one.metadata.key for one in users if held & {*one.addresses, Announcement.of(one).address})
+    return sorted(one.metadata.key for one in users if held & {*one.addresses, kube_vip.Announcement.of(one).address})
 
 
 def _may_be_announced(secondary: Service, label: str) -> bool:
     """Return whether the address may still be announced for a Service whose label names this primary."""
     meta = secondary.metadata
     # A Service that is being removed has the finalizer until its address is withdrawn.
-    stays = meta.has_finalizer(SERVICE_FINALIZER) or (secondary.spec.type == "LoadBalancer" and not meta.deleting)
-    return stays and meta.label(PRIMARY_SERVICE_LABEL) == label
+    stays = meta.has_finalizer(names.SERVICE_FINALIZER) or (secondary.spec.type == "LoadBalancer" and not meta.deleting)
+    return stays and meta.label(names.PRIMARY_SERVICE_LABEL) == label
 
 
-def withdrawal(snapshot: ServiceSnapshot) -> Annotations:
+def withdrawal(snapshot: ServiceSnapshot) -> kube_vip.Annotations:
     """Return the annotations that end the announcement by kube-vip.
 
     They are written first, so that the address is not allocated to another Service while it is still announced.
     """
-    return withdraw(snapshot.service) if Announcement.of(snapshot.service).shown else {}
+    return kube_vip.withdraw(snapshot.service) if kube_vip.Announcement.of(snapshot.service).shown else {}
 
 
 def _released(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...], *, announced_by_us: bool) -> ServiceChange:
     """Return the last change: a Service that stays loses everything of this controller and nothing of others."""
     service = snapshot.service
-    annotations: Annotations = {}
+    annotations: kube_vip.Annotations = {}
     labels: dict[str, str | None] = {}
     if not service.metadata.deleting:
         wanted = snapshot.request.network
         network = network_of(own[0], wanted) if own else wanted
         device = device_for(network, snapshot.network_devices).name
-        annotations = {**release(service, device=device, announced_by_us=announced_by_us)}
-        annotations |= NO_OWN_DEVICE if was_secondary(service) else {}
-        labels = {PRIMARY_SERVICE_LABEL: None}
+        annotations = {**kube_vip.release(service, device=device, announced_by_us=announced_by_us)}
+        annotations |= kube_vip.NO_OWN_DEVICE if was_secondary(service) else {}
+        labels = {names.PRIMARY_SERVICE_LABEL: None}
     ours = not of_other_class(service) or not allocated_addresses(own).isdisjoint(service.addresses)
-    served = service.metadata.has_finalizer(SERVICE_FINALIZER)
+    served = service.metadata.has_finalizer(names.SERVICE_FINALIZER)
     ingress = () if ours and served else None
     return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=ingress)
 
@@ -209,21 +195,21 @@ def _still_announced(snapshot: ServiceSnapshot, allocated: Iterable[str]) -> Eve
 
     ``allocated`` are the addresses that Harvester allocated: the API server empties the status with the type.
     """
-    found = Announcement.of(snapshot.service)
-    if not stays_up(snapshot.service):
+    found = kube_vip.Announcement.of(snapshot.service)
+    if not kube_vip.stays_up(snapshot.service):
         return None
-    addresses = {*allocated, *_announced(found)} - {"", DHCP_ADDRESS}
+    addresses = {*allocated, *_announced(found)} - {"", names.DHCP_ADDRESS}
     text = (
         "kube-vip does not withdraw an address when a Service is no longer of type LoadBalancer: "
         f"{', '.join(sorted(addresses)) or 'its address'} may stay up on node {found.node} until kube-vip restarts "
-        f"there, while Harvester may allocate it to another Service. {RESTART}"
+        f"there, while Harvester may allocate it to another Service. {kube_vip.RESTART}"
     )
-    return EventMessage("Warning", Reason.STILL_ANNOUNCED, text)
+    return EventMessage("Warning", names.Reason.STILL_ANNOUNCED, text)
 
 
-def _announced(found: Announcement) -> set[str]:
+def _announced(found: kube_vip.Announcement) -> set[str]:
     return {*found.status, found.address or ""}
 
 
 def _deletion_pending(text: str) -> EventMessage:
-    return EventMessage("Warning", Reason.DELETION_PENDING, text)
+    return EventMessage("Warning", names.Reason.DELETION_PENDING, text)

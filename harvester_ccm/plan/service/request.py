@@ -13,30 +13,10 @@ from typing import Final, Literal, TypeVar
 
 from msgspec import Struct
 
+from harvester_ccm import names
 from harvester_ccm.model.core import ConfigMap, Service, ServicePort, ipv4_text, published_devices
 from harvester_ccm.model.harvester import HealthCheck, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import (
-    DESCRIPTION,
-    DHCP_ADDRESS,
-    HEALTH_CHECK_FAILURE_THRESHOLD,
-    HEALTH_CHECK_PERIOD,
-    HEALTH_CHECK_PORT,
-    HEALTH_CHECK_SUCCESS_THRESHOLD,
-    HEALTH_CHECK_TIMEOUT,
-    IP_POOL,
-    IPAM,
-    LB_REQUESTED_NETWORK,
-    NETWORK,
-    POOL_NAMESPACE,
-    PREFIX,
-    PRIMARY_SERVICE,
-    PROJECT,
-    REQUESTED_ADDRESS,
-    SERVICE_ANNOTATIONS,
-    WORKLOAD_TYPE,
-    Reason,
-)
 from harvester_ccm.plan.service.kube_vip import Announcement, requested_address
 
 T = TypeVar("T", bound=str)
@@ -48,10 +28,10 @@ MOST_UNKNOWN: Final = 5
 LONGEST_SHOWN: Final = 200
 """Characters of a wrong value that are repeated to the user."""
 HEALTH_CHECK_DEFAULTS: Final = {
-    HEALTH_CHECK_SUCCESS_THRESHOLD: 1,
-    HEALTH_CHECK_FAILURE_THRESHOLD: 3,
-    HEALTH_CHECK_PERIOD: 5,
-    HEALTH_CHECK_TIMEOUT: 3,
+    names.HEALTH_CHECK_SUCCESS_THRESHOLD: 1,
+    names.HEALTH_CHECK_FAILURE_THRESHOLD: 3,
+    names.HEALTH_CHECK_PERIOD: 5,
+    names.HEALTH_CHECK_TIMEOUT: 3,
 }
 """Defaults of the documented annotations; always written out, because Harvester's own differ (2, 2, 1 s, 1 s)."""
 
@@ -83,33 +63,33 @@ class Request(Struct, frozen=True):
     @property
     def health_check_annotations(self) -> list[str]:
         """The annotations of health checks that are there, be they valid or not."""
-        return [key for key in (HEALTH_CHECK_PORT, *HEALTH_CHECK_DEFAULTS) if key in self.present]
+        return [key for key in (names.HEALTH_CHECK_PORT, *HEALTH_CHECK_DEFAULTS) if key in self.present]
 
     @property
     def wants_vm(self) -> bool:
         """Whether a VM load balancer is asked for, by its name or because only such ones have health checks."""
-        return self.workload_type == "vm" or (self.workload_type is None and HEALTH_CHECK_PORT in self.present)
+        return self.workload_type == "vm" or (self.workload_type is None and names.HEALTH_CHECK_PORT in self.present)
 
 
 def read_request(service: Service) -> Request:
     """Return the request of the Service."""
     problems: list[EventMessage] = []
     annotation = service.metadata.annotation
-    ipam: Ipam | None = _choice(service, IPAM, ("pool", "dhcp"), "pool", problems)
-    workload_type: WorkloadType | None = _choice(service, WORKLOAD_TYPE, ("cluster", "vm"), None, problems)
+    ipam: Ipam | None = _choice(service, names.IPAM, ("pool", "dhcp"), "pool", problems)
+    workload_type: WorkloadType | None = _choice(service, names.WORKLOAD_TYPE, ("cluster", "vm"), None, problems)
     health_check = read_health_check(service, problems)
     return Request(
         ipam=ipam,
         workload_type=workload_type,
         network=normal_network(network_annotation(service)),
-        ip_pool=(annotation(IP_POOL) or "").strip(),
-        project=annotation(PROJECT) or "",
-        pool_namespace=annotation(POOL_NAMESPACE) or "",
-        description=annotation(DESCRIPTION) or "",
+        ip_pool=(annotation(names.IP_POOL) or "").strip(),
+        project=annotation(names.PROJECT) or "",
+        pool_namespace=annotation(names.POOL_NAMESPACE) or "",
+        description=annotation(names.DESCRIPTION) or "",
         address=_address(service, problems, dhcp=ipam == "dhcp"),
         primary=primary_reference(service),
         health_check=health_check,
-        present=frozenset(key for key in service.metadata.annotations or () if key.startswith(PREFIX)),
+        present=frozenset(key for key in service.metadata.annotations or () if key.startswith(names.PREFIX)),
         problems=tuple(problems),
         unknown=unknown_annotations(service),
     )
@@ -117,7 +97,7 @@ def read_request(service: Service) -> Request:
 
 def network_annotation(service: Service) -> str:
     """Return the network as it is written, for the Go provider, which compares it so; empty for none."""
-    return service.metadata.annotation(NETWORK) or ""
+    return service.metadata.annotation(names.NETWORK) or ""
 
 
 def primary_reference(service: Service) -> str | None:
@@ -125,7 +105,7 @@ def primary_reference(service: Service) -> str | None:
 
     An empty annotation counts as none; a malformed one is returned as it is.
     """
-    value = (service.metadata.annotation(PRIMARY_SERVICE) or "").strip()
+    value = (service.metadata.annotation(names.PRIMARY_SERVICE) or "").strip()
     return value or None
 
 
@@ -140,22 +120,22 @@ def unsupported(service: Service, *, vm: bool, new: bool = False) -> EventMessag
             "spec.ipFamilyPolicy to PreferDualStack, which adds IPv4 in a cluster that has both, or create the Service "
             "again with IPv4"
         )
-        return EventMessage("Warning", Reason.SYNC_FAILED, text)
+        return EventMessage("Warning", names.Reason.SYNC_FAILED, text)
     if new and service.spec.ip_family_policy == "RequireDualStack":
         text = (
             "Harvester's load balancers have one IPv4 address, and spec.ipFamilyPolicy of this Service, "
             "RequireDualStack, asks for an IPv6 address, too. Set it to PreferDualStack, and the Service is served on "
             "IPv4"
         )
-        return EventMessage("Warning", Reason.SYNC_FAILED, text)
+        return EventMessage("Warning", names.Reason.SYNC_FAILED, text)
     if not vm:
         return None
     if service.spec.allocate_load_balancer_node_ports is False and not any(p.node_port for p in service.spec.ports):
         text = (
             "A VM load balancer sends traffic to node ports, but spec.allocateLoadBalancerNodePorts is false. Set it "
-            f"to true, or set annotation {WORKLOAD_TYPE} to cluster"
+            f"to true, or set annotation {names.WORKLOAD_TYPE} to cluster"
         )
-        return EventMessage("Warning", Reason.SYNC_FAILED, text)
+        return EventMessage("Warning", names.Reason.SYNC_FAILED, text)
     return None
 
 
@@ -176,7 +156,7 @@ def invalid(key: str, value: str, expected: str) -> EventMessage:
     kind = "" if key.startswith("spec.") else "Annotation "
     # An Event has 1024 characters, and what was expected stands at its end.
     shown = value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}..."
-    return EventMessage("Warning", Reason.INVALID_ANNOTATION, f"{kind}{key} is {shown!r}; expected {expected}")
+    return EventMessage("Warning", names.Reason.INVALID_ANNOTATION, f"{kind}{key} is {shown!r}; expected {expected}")
 
 
 def _choice(
@@ -197,21 +177,21 @@ def _address(service: Service, problems: list[EventMessage], *, dhcp: bool) -> s
     Anything but one address there is a mistake, except kube-vip's own word for DHCP.
     """
     found = Announcement.of(service)
-    sources = {"spec.loadBalancerIP": found.specified, REQUESTED_ADDRESS: found.requested}
+    sources = {"spec.loadBalancerIP": found.specified, names.REQUESTED_ADDRESS: found.requested}
     for key, value in (sources | requested_address(service, dhcp=dhcp)).items():
         if not value.strip():
             continue
         address = ipv4_text(value)
-        if address and address != DHCP_ADDRESS:
+        if address and address != names.DHCP_ADDRESS:
             return address
-        expected = f"one IPv4 address; for one from DHCP, set annotation {IPAM} to dhcp"
+        expected = f"one IPv4 address; for one from DHCP, set annotation {names.IPAM} to dhcp"
         problems.append(invalid(key, value, expected))
     return ""
 
 
 def read_health_check(service: Service, problems: list[EventMessage]) -> HealthCheck | None:
     """Return the health check that the annotations request, or None without a usable port."""
-    value = service.metadata.annotation(HEALTH_CHECK_PORT)
+    value = service.metadata.annotation(names.HEALTH_CHECK_PORT)
     if value is None:
         return None
     port = health_check_port(service, value.strip())
@@ -219,22 +199,22 @@ def read_health_check(service: Service, problems: list[EventMessage]) -> HealthC
         expected = "a TCP port of this Service: its number, its name or its node port; there are " + (
             ", ".join(_describe(p) for p in service.spec.ports if p.protocol == "TCP" and p.node_port) or "none"
         )
-        problems.append(invalid(HEALTH_CHECK_PORT, value, expected + ". Nodes are not checked until then"))
+        problems.append(invalid(names.HEALTH_CHECK_PORT, value, expected + ". Nodes are not checked until then"))
         return None
     return HealthCheck(
         port=port.node_port,
-        success_threshold=_number(service, HEALTH_CHECK_SUCCESS_THRESHOLD, problems),
-        failure_threshold=_number(service, HEALTH_CHECK_FAILURE_THRESHOLD, problems),
-        period_seconds=_number(service, HEALTH_CHECK_PERIOD, problems),
-        timeout_seconds=_number(service, HEALTH_CHECK_TIMEOUT, problems),
+        success_threshold=_number(service, names.HEALTH_CHECK_SUCCESS_THRESHOLD, problems),
+        failure_threshold=_number(service, names.HEALTH_CHECK_FAILURE_THRESHOLD, problems),
+        period_seconds=_number(service, names.HEALTH_CHECK_PERIOD, problems),
+        timeout_seconds=_number(service, names.HEALTH_CHECK_TIMEOUT, problems),
     )
 
 
 def health_check_port(service: Service, value: str) -> ServicePort | None:
     """Return the TCP port that a value means: a Service port number, a port name, or a node port, in this order."""
     ports = [port for port in service.spec.ports if port.protocol == "TCP" and port.node_port]
-    names = ((lambda p: str(p.port)), (lambda p: p.name), (lambda p: str(p.node_port)))
-    return next((port for name in names for port in ports if value and name(port) == value), None)
+    forms = ((lambda p: str(p.port)), (lambda p: p.name), (lambda p: str(p.node_port)))
+    return next((port for form in forms for port in ports if value and form(port) == value), None)
 
 
 def _describe(port: ServicePort) -> str:
@@ -259,22 +239,24 @@ def _number(service: Service, key: str, problems: list[EventMessage]) -> int:
 def unknown_annotations(service: Service) -> EventMessage | None:
     """Return one note about all annotations of our prefix that mean nothing, each with the nearest known one."""
     unknown = [
-        key for key in service.metadata.annotations or {} if key.startswith(PREFIX) and key not in SERVICE_ANNOTATIONS
+        key
+        for key in service.metadata.annotations or {}
+        if key.startswith(names.PREFIX) and key not in names.SERVICE_ANNOTATIONS
     ]
     if not unknown:
         return None
     shown = ", ".join(map(_likened, heapq.nsmallest(MOST_UNKNOWN, unknown)))
     more = f" and {len(unknown) - MOST_UNKNOWN} more" if len(unknown) > MOST_UNKNOWN else ""
-    return EventMessage("Warning", Reason.IGNORED, f"Unknown annotations have no effect: {shown}{more}")
+    return EventMessage("Warning", names.Reason.IGNORED, f"Unknown annotations have no effect: {shown}{more}")
 
 
 @lru_cache(maxsize=256)
 def _likened(key: str) -> str:
     """Return an unknown annotation with the known one that it is most like."""
     # The common prefix would make any two keys look alike.
-    names = sorted(name.removeprefix(PREFIX) for name in SERVICE_ANNOTATIONS)
-    nearest = difflib.get_close_matches(key.removeprefix(PREFIX).lower(), names, 1, 0.7)
-    return f"{key} (did you mean {PREFIX}{nearest[0]}?)" if nearest else key
+    known = sorted(name.removeprefix(names.PREFIX) for name in names.SERVICE_ANNOTATIONS)
+    nearest = difflib.get_close_matches(key.removeprefix(names.PREFIX).lower(), known, 1, 0.7)
+    return f"{key} (did you mean {names.PREFIX}{nearest[0]}?)" if nearest else key
 
 
 def ignored_settings(
@@ -295,24 +277,26 @@ def ignored_settings(
     if any(entry.ip_mode not in {"", "VIP"} for entry in service.status.load_balancer.ingress):
         ignored.append("ipMode Proxy in the status (packets keep the address as destination, so ipMode is VIP)")
     if request.ipam == "dhcp" and request.ip_pool:
-        ignored.append(f"annotation {IP_POOL} (the address comes from DHCP)")
+        ignored.append(f"annotation {names.IP_POOL} (the address comes from DHCP)")
     if vm:
         ignored += _ignored_by_harvester(service)
     text = f"Without effect on this load balancer: {'; '.join(ignored)}"
-    return EventMessage("Warning", Reason.IGNORED, text) if ignored else None
+    return EventMessage("Warning", names.Reason.IGNORED, text) if ignored else None
 
 
 def _ignored_on_own(request: Request, *, vm: bool) -> Iterator[str]:
-    checks, port = request.health_check_annotations, HEALTH_CHECK_PORT in request.present
+    checks, port = request.health_check_annotations, names.HEALTH_CHECK_PORT in request.present
     if not vm and checks:
-        needed = f"{WORKLOAD_TYPE} to vm" + ("" if port else f" and {HEALTH_CHECK_PORT} to the port to check")
+        needed = f"{names.WORKLOAD_TYPE} to vm" + (
+            "" if port else f" and {names.HEALTH_CHECK_PORT} to the port to check"
+        )
         yield f"{', '.join(checks)} (health checks need a VM load balancer; set annotation {needed})"
     if vm and checks and not port:
-        yield f"{', '.join(checks)} (nodes are checked only with annotation {HEALTH_CHECK_PORT})"
+        yield f"{', '.join(checks)} (nodes are checked only with annotation {names.HEALTH_CHECK_PORT})"
     if vm and request.network:
         yield (
-            f"annotation {NETWORK}, beyond the choice of a pool (Harvester announces the address in the network of its "
-            "hosts; one of another network cannot be reached)"
+            f"annotation {names.NETWORK}, beyond the choice of a pool (Harvester announces the address in the network "
+            "of its hosts; one of another network cannot be reached)"
         )
 
 
@@ -336,14 +320,18 @@ def _ignored_by_harvester(service: Service) -> Iterator[str]:
 
 
 def _ignored_on_secondary(service: Service, request: Request, primary: Service) -> Iterator[str]:
-    keys: list[str] = [key for key in (IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE) if key in request.present]
-    keys += [*request.health_check_annotations, *([IPAM] if request.ipam is None else [])]
+    keys: list[str] = [
+        key
+        for key in (names.IP_POOL, names.WORKLOAD_TYPE, names.PROJECT, names.POOL_NAMESPACE)
+        if key in request.present
+    ]
+    keys += [*request.health_check_annotations, *([names.IPAM] if request.ipam is None else [])]
     found, key = Announcement.of(service), primary.metadata.key
     if keys:
         yield f"{', '.join(keys)} (set on {key}, whose address is shared)"
     if request.description:
-        yield f"annotation {DESCRIPTION} (this Service has no load balancer of its own)"
-    requests = {"spec.loadBalancerIP": found.specified, f"annotation {REQUESTED_ADDRESS}": found.requested}
+        yield f"annotation {names.DESCRIPTION} (this Service has no load balancer of its own)"
+    requests = {"spec.loadBalancerIP": found.specified, f"annotation {names.REQUESTED_ADDRESS}": found.requested}
     for setting, wanted in requests.items():
         if wanted and wanted not in primary.addresses:
             yield f"{setting} (the address is that of {key})"
@@ -362,7 +350,7 @@ def local_policy(service: Service) -> EventMessage | None:
         'for each Service: env svc_election "true", on all nodes (chart: kube-vip.env.svc_election, kube-vip.runOn '
         "all). Otherwise set externalTrafficPolicy to Cluster"
     )
-    return EventMessage("Warning", Reason.LOCAL_POLICY, text)
+    return EventMessage("Warning", names.Reason.LOCAL_POLICY, text)
 
 
 def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | None:
@@ -372,11 +360,11 @@ def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | N
         return None
     text = (
         f"Load balancer {load_balancer.metadata.name} was made for Harvester before 1.2 and goes on serving as a VM "
-        f"load balancer. New Services get a cluster load balancer. Set annotation {WORKLOAD_TYPE} to vm to keep this "
-        "one without further notice, or to cluster to have it recreated; the address is kept where Harvester allows "
-        "it, and traffic stops for some seconds"
+        f"load balancer. New Services get a cluster load balancer. Set annotation {names.WORKLOAD_TYPE} to vm to keep "
+        "this one without further notice, or to cluster to have it recreated; the address is kept where Harvester "
+        "allows it, and traffic stops for some seconds"
     )
-    return EventMessage("Normal", Reason.ADOPTED, text)
+    return EventMessage("Normal", names.Reason.ADOPTED, text)
 
 
 def refused_changes(request: Request, load_balancer: LoadBalancer) -> tuple[EventMessage, ...]:
@@ -386,15 +374,15 @@ def refused_changes(request: Request, load_balancer: LoadBalancer) -> tuple[Even
     which network was asked for.
     """
     notes = []
-    spec, given = load_balancer.spec, load_balancer.metadata.annotation(LB_REQUESTED_NETWORK)
+    spec, given = load_balancer.spec, load_balancer.metadata.annotation(names.LB_REQUESTED_NETWORK)
     if request.ipam is not None and request.ipam != spec.ipam:
-        notes.append(_fixed(IPAM, request.ipam if IPAM in request.present else "", spec.ipam))
+        notes.append(_fixed(names.IPAM, request.ipam if names.IPAM in request.present else "", spec.ipam))
     if load_balancer.allocated_ip and given is not None and request.network != normal_network(given):
-        notes.append(_fixed(NETWORK, request.network, given))
+        notes.append(_fixed(names.NETWORK, request.network, given))
     # An administrator may have changed the pool of the specification since.
     pool = load_balancer.allocated_pool or spec.ip_pool
     if load_balancer.allocated_ip and request.ip_pool and spec.ipam == "pool" and pool and request.ip_pool != pool:
-        notes.append(_fixed(IP_POOL, request.ip_pool, pool))
+        notes.append(_fixed(names.IP_POOL, request.ip_pool, pool))
     return tuple(notes)
 
 
@@ -406,4 +394,4 @@ def _fixed(key: str, asked: str, has: str) -> EventMessage:
         f"Annotation {key} {wish}, but the load balancer was created {made_with} and keeps it so, because a change "
         f"would cost the address. {remedy}, or delete the Service and create it again"
     )
-    return EventMessage("Warning", Reason.IMMUTABLE, text)
+    return EventMessage("Warning", names.Reason.IMMUTABLE, text)

@@ -11,28 +11,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.outcome import EventMessage, Outcome, Refused, Wait, WaitReason
-from harvester_ccm.names import (
-    DHCP_ADDRESS,
-    IPAM,
-    NETWORK,
-    PRIMARY_SERVICE,
-    PRIMARY_SERVICE_LABEL,
-    Reason,
-)
+from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.cluster_lb import announced_again
-from harvester_ccm.plan.service.kube_vip import (
-    NO_OWN_DEVICE,
-    WITHDRAWN,
-    Announcement,
-    announce_like,
-    delegate,
-    device_note,
-    suppress,
-    virtual_ip_ingress,
-)
 from harvester_ccm.plan.service.network_device import Device
 from harvester_ccm.plan.service.removal import plan_deletion, users_of_address, withdrawal
 from harvester_ccm.plan.service.request import (
@@ -80,13 +64,13 @@ def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
             "there, too"
         )
         return keep.plus(refusal) if keep else Desired(Wait(WaitReason.SHARED_ADDRESS), refusal)
-    found = Announcement.of(primary)
+    found = kube_vip.Announcement.of(primary)
     ignored = ignored_settings(service, snapshot.request, vm=found.ignored, primary=primary)
-    device = None if found.ignored else device_note(service, sharing.address, Device(found.device or ""))
+    device = None if found.ignored else kube_vip.device_note(service, sharing.address, Device(found.device or ""))
     events = ignored, device, snapshot.request.unknown
     if snapshot.match.left:
         deletion = plan_deletion(snapshot, snapshot.match.left)
-        changes = Announcement.of(service).address != sharing.address
+        changes = kube_vip.Announcement.of(service).address != sharing.address
         withdrawn = ServiceChange(annotations=withdrawal(snapshot) if changes else {})
         return replace(deletion, events=(*events, *deletion.events), service=withdrawn)
     ensured = None if service.addresses == (sharing.address,) else _ensured(service, primary, sharing.address)
@@ -96,8 +80,8 @@ def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
 
 def plan_leaving(service: Service) -> Desired:
     """Return the desired state of a former secondary: it gives up the shared address before it gets its own."""
-    annotations = {**WITHDRAWN, **(NO_OWN_DEVICE if was_secondary(service) else {})}
-    change = ServiceChange(annotations=annotations, labels={PRIMARY_SERVICE_LABEL: None}, ingress=())
+    annotations = {**kube_vip.WITHDRAWN, **(kube_vip.NO_OWN_DEVICE if was_secondary(service) else {})}
+    change = ServiceChange(annotations=annotations, labels={names.PRIMARY_SERVICE_LABEL: None}, ingress=())
     return Desired(Wait(WaitReason.SHARED_ADDRESS), service=change)
 
 
@@ -108,8 +92,8 @@ def _plan_without_address(snapshot: ServiceSnapshot, sharing: Sharing) -> Desire
     if (was_secondary(service) or service.addresses) and (sharing.clashes or not _keeps_address(snapshot)):
         return replace(plan_leaving(service), outcome=outcome, cause=cause)
     # While the primary's load balancer is being replaced no Service may announce the address.
-    withdrawn = service.addresses and primary is not None and Announcement.of(primary).withdrawn
-    annotations = WITHDRAWN if withdrawn else suppress(service)
+    withdrawn = service.addresses and primary is not None and kube_vip.Announcement.of(primary).withdrawn
+    annotations = kube_vip.WITHDRAWN if withdrawn else kube_vip.suppress(service)
     # A Service that can never be served does not get the finalizer.
     finalizer = True if sharing.servable else None
     return Desired(outcome, cause, service=ServiceChange(annotations=annotations, finalizer=finalizer))
@@ -122,7 +106,7 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> tuple[Outcome, Even
         return Refused(WaitReason.UNSUPPORTED), refusal
     if refusal is not None:
         # A change of the other Services may permit it, but an invalid annotation only the user can correct.
-        is_invalid = refusal.reason is Reason.INVALID_ANNOTATION
+        is_invalid = refusal.reason is names.Reason.INVALID_ANNOTATION
         return Refused(WaitReason.UNSUPPORTED) if is_invalid else Wait(WaitReason.UNSUPPORTED), refusal
     if primary is None or service.addresses:
         return Wait(WaitReason.SHARED_ADDRESS), None
@@ -131,9 +115,9 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> tuple[Outcome, Even
     text = (
         f"Service {primary.metadata.key}, whose address this Service shares, has none from Harvester yet: see its "
         "Events. To have an address of its own, remove annotation "
-        f"{PRIMARY_SERVICE}"
+        f"{names.PRIMARY_SERVICE}"
     )
-    return Wait(WaitReason.SHARED_ADDRESS), EventMessage("Warning", Reason.ADDRESS_PENDING, text)
+    return Wait(WaitReason.SHARED_ADDRESS), EventMessage("Warning", names.Reason.ADDRESS_PENDING, text)
 
 
 def _keeps_address(snapshot: ServiceSnapshot) -> bool:
@@ -142,7 +126,7 @@ def _keeps_address(snapshot: ServiceSnapshot) -> bool:
     The primary gets its address again, unless it shows another one or another load balancer has this one.
     """
     service, primary = snapshot.service, snapshot.primary
-    if primary is None or service.metadata.label(PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
+    if primary is None or service.metadata.label(names.PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
         return False
     if not snapshot.primary_allocated.isdisjoint(service.addresses):
         return True
@@ -153,14 +137,14 @@ def _keeps_address(snapshot: ServiceSnapshot) -> bool:
 
 def _attached(service: Service, primary: Service, address: str) -> ServiceChange:
     """Return the change that gives the Service the primary's address, announced like that of the primary."""
-    delegated = delegate(service) if Announcement.of(primary).ignored else {}
+    delegated = kube_vip.delegate(service) if kube_vip.Announcement.of(primary).ignored else {}
     network = network_annotation(primary)
-    copied = {} if network_annotation(service).strip() or not network else {NETWORK: network}
+    copied = {} if network_annotation(service).strip() or not network else {names.NETWORK: network}
     return ServiceChange(
-        annotations={**delegated, **announce_like(primary, service, address), **copied, IPAM: None},
-        labels={PRIMARY_SERVICE_LABEL: primary_label(primary.metadata.key)},
+        annotations={**delegated, **kube_vip.announce_like(primary, service, address), **copied, names.IPAM: None},
+        labels={names.PRIMARY_SERVICE_LABEL: primary_label(primary.metadata.key)},
         finalizer=True,
-        ingress=virtual_ip_ingress(address, service),
+        ingress=kube_vip.virtual_ip_ingress(address, service),
     )
 
 
@@ -168,9 +152,9 @@ def _ensured(service: Service, primary: Service, address: str) -> EventMessage:
     shared = f"shared with {primary.metadata.key}"
     if service.addresses:
         text = f"The address changed from {service.addresses[0]} to {address}, {shared}"
-        return EventMessage("Warning", Reason.ADDRESS_CHANGED, text)
+        return EventMessage("Warning", names.Reason.ADDRESS_CHANGED, text)
     text = f"Ensured load balancer, address {address} {shared}"
-    return EventMessage("Normal", Reason.ENSURED, text)
+    return EventMessage("Normal", names.Reason.ENSURED, text)
 
 
 def _share_now(snapshot: ServiceSnapshot) -> Sharing:
@@ -183,11 +167,11 @@ def _share_now(snapshot: ServiceSnapshot) -> Sharing:
     if refusal is not None:
         return Sharing(refusal=refusal, servable=False)
     sharing = share(service, primary, snapshot.secondaries_of_primary, snapshot.cluster)
-    if primary is None or allocated.isdisjoint({sharing.address, DHCP_ADDRESS}):
+    if primary is None or allocated.isdisjoint({sharing.address, names.DHCP_ADDRESS}):
         return replace(sharing, address="")
     if not sharing.address:
         return sharing
-    refusal = unsupported(service, vm=Announcement.of(primary).ignored)
+    refusal = unsupported(service, vm=kube_vip.Announcement.of(primary).ignored)
     return sharing if refusal is None else Sharing(refusal=refusal, servable=False)
 
 
@@ -198,7 +182,9 @@ def share(
     reference = primary_reference(service) or ""
     namespace, _, name = reference.partition("/")
     if not (namespace and name) or "/" in name:
-        return Sharing(refusal=invalid(PRIMARY_SERVICE, reference, "namespace/name of a Service of type LoadBalancer"))
+        return Sharing(
+            refusal=invalid(names.PRIMARY_SERVICE, reference, "namespace/name of a Service of type LoadBalancer")
+        )
     why = _obstacle(service, primary, reference, cluster)
     if primary is None or why:
         return Sharing(refusal=_refusal(why))
@@ -211,9 +197,9 @@ def share(
 def _obstacle(service: Service, primary: Service | None, reference: str, cluster: ClusterIdentity) -> str:
     """Return why the primary cannot be one for this Service; empty if it can."""
     if primary is None:
-        return f"Service {reference} does not exist. Create it, or correct annotation {PRIMARY_SERVICE}"
+        return f"Service {reference} does not exist. Create it, or correct annotation {names.PRIMARY_SERVICE}"
     if primary.metadata.key == service.metadata.key:
-        return f"The Service names itself as its primary. Remove annotation {PRIMARY_SERVICE}"
+        return f"The Service names itself as its primary. Remove annotation {names.PRIMARY_SERVICE}"
     further = primary_reference(primary)
     if further is not None:
         return f"Service {reference} itself shares the address of {further}. Name {further} as primary instead"
@@ -231,13 +217,13 @@ def _network_clash(service: Service, primary: Service) -> str:
         return ""
     where = f"{has!r} on Service" if has else "absent on Service"
     return (
-        f"Annotation {NETWORK} is {wanted!r} here and {where} {primary.metadata.key}. Remove it here, or name a "
+        f"Annotation {names.NETWORK} is {wanted!r} here and {where} {primary.metadata.key}. Remove it here, or name a "
         "primary in that network"
     )
 
 
 def _refusal(why: str) -> EventMessage:
-    return EventMessage("Warning", Reason.SHARING_REJECTED, f"The address cannot be shared. {why}")
+    return EventMessage("Warning", names.Reason.SHARING_REJECTED, f"The address cannot be shared. {why}")
 
 
 def port_clashes(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity) -> dict[str, str]:
@@ -251,11 +237,14 @@ def port_clashes(primary: Service, secondaries: Iterable[Service], cluster: Clus
         one
         for one in {one.metadata.key: one for one in secondaries}.values()
         if is_served_by_us(one, cluster)
-        and (one.metadata.label(PRIMARY_SERVICE_LABEL) == label or not _network_clash(one, primary))
+        and (one.metadata.label(names.PRIMARY_SERVICE_LABEL) == label or not _network_clash(one, primary))
     )
     ranked = sorted(
         served,
-        key=lambda one: (one.metadata.label(PRIMARY_SERVICE_LABEL) != label, one.metadata.creation_timestamp or ""),
+        key=lambda one: (
+            one.metadata.label(names.PRIMARY_SERVICE_LABEL) != label,
+            one.metadata.creation_timestamp or "",
+        ),
     )
     used = {(port.protocol, port.port): primary.metadata.key for port in primary.spec.ports}
     clashes: dict[str, str] = {}
