@@ -16,7 +16,7 @@ from harvester_ccm.commands.clusters import GUEST, HARVESTER, ask
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, Forbidden, rbac_hint
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.reviews import ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ask_review
+from harvester_ccm.kube.identity import ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ask_review
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Resource

@@ -26,8 +26,8 @@ from harvester_ccm.commands.render import Document, table
 from harvester_ccm.config import Settings
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.reviews import SUBJECT_REVIEWS, ask_review
-from harvester_ccm.kube.tokens import FixedToken, token_account, token_end
+from harvester_ccm.kube.identity import SUBJECT_REVIEWS, ask_review
+from harvester_ccm.kube.tokens import FileToken, token_claims
 from harvester_ccm.model.core import NODES, Service
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import ObjectMeta
@@ -149,15 +149,15 @@ def _check_credential(credentials: Credentials, where: str, user: str) -> Findin
     name = f"accepted, user {user}" if user else "accepted"
     if credentials.readable_by_all:
         return Result.WARNING, f"{name}; every user of this host may read {credentials.origin}", "Set its mode to 0600"
-    # Other tokens are renewed before they expire.
-    token = credentials.token.get() if isinstance(credentials.token, FixedToken) else None
-    end = token_end(token)
+    # A file is expected to be rotated before its token expires.
+    token = None if isinstance(credentials.token, FileToken) else credentials.token.get()
+    end, account = token_claims(token)
     if end is None:
         return Result.OK, name, ""
     text = f"{name}, the token expires on {end:%Y-%m-%d %H:%M} UTC"
     if end - datetime.now(UTC) > SOON:
         return Result.OK, text, ""
-    return Result.WARNING, f"{text}; it works until then", errors.credential_hint(where, token_account(token))
+    return Result.WARNING, f"{text}; it works until then", errors.credential_hint(where, account)
 
 
 async def check_versions(client: ApiClient) -> Finding:

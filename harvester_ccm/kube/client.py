@@ -21,13 +21,14 @@ from urllib.parse import urlencode
 import aiohttp
 import msgspec
 import structlog
+from msgspec import Struct
 
 from harvester_ccm import errors
 from harvester_ccm.kube.connection import connection_fault, open_session
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.tokens import credential_text, token_account
+from harvester_ccm.kube.tokens import credential_text, token_claims
 from harvester_ccm.kube.workqueue import loop_time
-from harvester_ccm.model.meta import EventDocument, Head, ListDocument, Page, Resource, Unread, WatchEvent
+from harvester_ccm.model.meta import EventDocument, Head, ListDocument, Page, Resource, WatchEvent
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -39,17 +40,33 @@ REQUEST_TIMEOUT: Final = 10.0
 PAGE_OBJECTS: Final = 500
 """Objects on a page of a list, as in client-go. Other tasks run between two pages."""
 
+_JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 Observer = Callable[[str, str, str, int, float], None]
 """Called with (cluster, verb, path, status, seconds) after every request; status 0 means no response."""
 
+_NO_RESPONSE: Final = (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError)
+
 _decode_list = msgspec.json.Decoder(ListDocument).decode
 _decode_event = msgspec.json.Decoder(EventDocument).decode
 _decode_head = msgspec.json.Decoder(Head).decode
 
 log = structlog.get_logger(__name__)
+
+
+class Request(Struct, frozen=True):
+    """A request to an API server; the text is its verb and path."""
+
+    method: str
+    path: str
+    params: Mapping[str, str] = {}
+    data: bytes | None = None
+    content_type: str = _JSON
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
 
 
 class NotLeading(errors.CCMError):
@@ -114,8 +131,9 @@ class ApiClient:
         """Without ``fence`` it can write at any time. ``patience`` is the time limit of a request in seconds."""
         self.cluster = cluster
         """Name of this server in logs and metrics."""
+        self.credentials = credentials
+        """The credentials in use."""
         self._fence = fence if fence is not None else WriteFence()
-        self._credentials = credentials
         self._observer = observer
         self._patience = patience
         self._certificate = 0
@@ -124,14 +142,9 @@ class ApiClient:
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
 
     @property
-    def credentials(self) -> Credentials:
-        """The credentials in use."""
-        return self._credentials
-
-    @property
     def namespace(self) -> str:
         """Namespace of the credential's context; ``default`` if it names none."""
-        return self._credentials.namespace or "default"
+        return self.credentials.namespace or "default"
 
     async def __aenter__(self) -> Self:
         return self
@@ -150,7 +163,7 @@ class ApiClient:
 
     async def use(self, credentials: Credentials) -> None:
         """Switch to other credentials; running watches end, and their informers open new ones."""
-        self._credentials = credentials
+        self.credentials = credentials
         await self.close()
 
     async def get(
@@ -169,18 +182,19 @@ class ApiClient:
         while True:
             page = self._read(_decode_list, await self.request("GET", path, params=query), f"GET {path}")
             for raw in page.items or ():
-                item = self._decode(resource, raw)
-                if isinstance(item, Unread):
-                    unread.add(item)
-                else:
+                item, key = self._decode(resource, raw)
+                if item is not None:
                     items.append(item)
+                else:
+                    unread.add(key)
             if not page.metadata.continue_:
                 return Page(tuple(items), page.metadata.resource_version, frozenset(unread))
             query["continue"] = page.metadata.continue_
 
     async def create(self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None) -> T:
         """Create an object and return it as stored. Raises AlreadyExists, AdmissionDenied, Invalid, …."""
-        return await self._request_object(resource, "POST", resource.path(namespace), body)
+        typed = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        return await self._request_object(resource, "POST", resource.path(namespace), typed)
 
     async def check_creation(
         self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None
@@ -235,16 +249,16 @@ class ApiClient:
         time in seconds without any line before the watch counts as dead.
         """
         query = {**params, "watch": "1", "allowWatchBookmarks": "true"}
-        path = resource.path(namespace)
+        request = Request("WATCH", resource.path(namespace), query)
         try:
             async with asyncio.timeout(self._patience):
-                answer = await self._send("GET", path, query, None)
+                answer = await self._send(request)
             async with answer as response:
                 yield WatchEvent("BOOKMARK", None, "")
                 async for line in _lines(response.content, silence):
                     yield self._event(resource, line)
-        except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
-            raise self._unreachable(f"WATCH {path}", error, self._patience) from error
+        except _NO_RESPONSE as error:
+            raise self._unreachable(request, error, self._patience) from error
 
     async def request(
         self,
@@ -254,59 +268,38 @@ class ApiClient:
         params: Mapping[str, str] | None = None,
         body: object = None,
         fenced: bool = True,
-        content_type: str = "",
+        content_type: str = _JSON,
     ) -> bytes:
         """Send one request and return the body of a 2xx response.
 
         ``fenced`` is False for the few writes that need no Lease. Raises NotLeading, too.
         """
         data = None if body is None else msgspec.json.encode(body)
-        exchange = partial(self._exchange, method, path, params=params, data=data, content_type=content_type)
+        request = Request(method, path, params or {}, data, content_type)
         if method == "GET" or not fenced:
-            return await exchange(limit=self._patience)
-        exchange = partial(exchange, limit=WRITE_TIMEOUT)
-        return await self._fence.send(exchange, f"{method} {path}")
+            return await self._exchange(request, self._patience)
+        return await self._fence.send(partial(self._exchange, request, WRITE_TIMEOUT), str(request))
 
     async def read(self, path: str, decode: Callable[[bytes], V]) -> V:
         """Return the decoded response to a GET of a path without a resource type, such as of discovery."""
         return self._read(decode, await self.request("GET", path), f"GET {path}")
 
     async def _request_object(
-        self, resource: Resource[T], method: str, path: str, body: object = None, *, content_type: str = ""
+        self, resource: Resource[T], method: str, path: str, body: object = None, *, content_type: str = _JSON
     ) -> T:
         answer = await self.request(method, path, body=body, fenced=resource.fenced, content_type=content_type)
         return self._read(resource.decode, answer, f"{method} {path}")
 
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None,
-        data: bytes | None,
-        content_type: str,
-        limit: float,
-    ) -> bytes:
+    async def _exchange(self, request: Request, limit: float) -> bytes:
         try:
-            async with (
-                asyncio.timeout(limit),
-                await self._send(method, path, params, data, content_type=content_type) as response,
-            ):
+            async with asyncio.timeout(limit), await self._send(request) as response:
                 return await response.read()
-        except (aiohttp.ClientError, ConnectionError, ssl.SSLError, TimeoutError) as error:
-            raise self._unreachable(f"{method} {path}", error, limit) from error
+        except _NO_RESPONSE as error:
+            raise self._unreachable(request, error, limit) from error
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str] | None,
-        data: bytes | None,
-        *,
-        content_type: str = "",
-    ) -> aiohttp.ClientResponse:
+    async def _send(self, request: Request) -> aiohttp.ClientResponse:
         """Return the open response of an accepted request; raise the API's error otherwise."""
-        credentials, started, status = self._credentials, loop_time(), 0
+        credentials, started, status = self.credentials, loop_time(), 0
         try:
             token = await credentials.token.fetch() or ""
             if self._certificate != credentials.token.certificates:
@@ -314,14 +307,14 @@ class ApiClient:
                 self._certificate = credentials.token.certificates
                 await self.close()
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            if data is not None:
-                headers["Content-Type"] = content_type or "application/json"
+            if request.data is not None:
+                headers["Content-Type"] = request.content_type
             if self._session is None:
                 self._session = open_session(credentials.tls)
             response = await self._session.request(
-                method,
-                credentials.server + path + (f"?{urlencode(params)}" if params else ""),
-                data=data,
+                "GET" if request.method == "WATCH" else request.method,
+                credentials.server + request.path + (f"?{urlencode(request.params)}" if request.params else ""),
+                data=request.data,
                 headers=headers,
                 server_hostname=credentials.tls_server_name,
                 proxy=credentials.proxy,
@@ -332,14 +325,13 @@ class ApiClient:
             if status < 300:
                 return response
             async with response:
-                raise await self._refusal(response, f"{method} {path}", token)
+                raise await self._refusal(response, request, token)
         except errors.Unauthorized:
             credentials.token.forget()
             raise
         finally:
             if self._observer is not None:
-                verb = "WATCH" if params and "watch" in params else method
-                self._observer(self.cluster, verb, path, status, loop_time() - started)
+                self._observer(self.cluster, request.method, request.path, status, loop_time() - started)
 
     def _event(self, resource: Resource[T], line: bytes) -> WatchEvent[T]:
         request = f"WATCH {resource.path()}"
@@ -351,10 +343,8 @@ class ApiClient:
         if event.type == "BOOKMARK":
             return WatchEvent("BOOKMARK", None, version)
         change = cast("Literal['ADDED', 'MODIFIED', 'DELETED']", event.type)
-        item = self._decode(resource, event.object)
-        if isinstance(item, Unread):
-            return WatchEvent(change, None, version, item)
-        return WatchEvent(change, item, version)
+        item, key = self._decode(resource, event.object)
+        return WatchEvent(change, item, version, key)
 
     def _read(self, decode: Callable[[bytes], V], body: bytes, request: str) -> V:
         try:
@@ -364,45 +354,45 @@ class ApiClient:
 
     def _unexpected(self, request: str, what: str) -> errors.UnexpectedAnswer:
         return errors.UnexpectedAnswer(
-            f"{self._credentials.server}: {what} is not what a Kubernetes API server sends ({request}); check the "
+            f"{self.credentials.server}: {what} is not what a Kubernetes API server sends ({request}); check the "
             "server address and what stands in between"
         )
 
-    def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> T | Unread:
-        """Return an object, or its key if it does not decode: it must not hide the others."""
+    def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> tuple[T | None, str]:
+        """Return an object, or None and its key if it does not decode: it must not hide the others."""
         try:
-            return resource.decode(bytes(raw))
+            return resource.decode(bytes(raw)), ""
         except errors.UNREADABLE as error:
             meta = self._read(_decode_head, bytes(raw), f"GET {resource.path()}").metadata
             name = f"{meta.namespace}/{meta.name}".strip("/")
             log.warning("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))
-            return Unread(name)
+            return None, name
 
-    def _unreachable(self, request: str, error: Exception, limit: float) -> errors.Unreachable:
+    def _unreachable(self, request: Request, error: Exception, limit: float) -> errors.Unreachable:
         kind, detail = connection_fault(error, limit=limit)
         if limit == WRITE_TIMEOUT and type(error) is TimeoutError:
             kind = errors.NoResponse
-        log.debug("request failed", cluster=self.cluster, request=request, detail=detail)
-        unreachable = kind(f"{self._credentials.server}: {detail} ({request})")
+        log.debug("request failed", cluster=self.cluster, request=str(request), detail=detail)
+        unreachable = kind(f"{self.credentials.server}: {detail} ({request})")
         unreachable.cluster = self.cluster
         return unreachable
 
-    async def _refusal(self, response: aiohttp.ClientResponse, request: str, token: str) -> errors.CCMError:
+    async def _refusal(self, response: aiohttp.ClientResponse, request: Request, token: str) -> errors.CCMError:
         status, body = response.status, await response.read()
-        log.debug("request refused", cluster=self.cluster, request=request, status=status)
+        log.debug("request refused", cluster=self.cluster, request=str(request), status=status)
         error: errors.CCMError = errors.error_from_response(
-            status=status, body=body, request=request, retry_after=response.headers.get("Retry-After")
+            status=status, body=body, request=str(request), retry_after=response.headers.get("Retry-After")
         )
         if errors.is_not_from_api_server(status, body):
             delay = error.retry_after
-            error = self._unexpected(request, f"HTTP status {status}, with a page or a way to one,")
+            error = self._unexpected(str(request), f"HTTP status {status}, with a page or a way to one,")
             error.retry_after = delay
         elif isinstance(error, errors.Unauthorized):
             error = errors.Unauthorized(
                 error.answer,
-                server=self._credentials.server,
-                credential=credential_text(token, self._credentials.origin, datetime.now(UTC)),
-                remedy=errors.credential_hint(self.cluster, token_account(token)),
+                server=self.credentials.server,
+                credential=credential_text(token, self.credentials.origin, datetime.now(UTC)),
+                remedy=errors.credential_hint(self.cluster, token_claims(token)[1]),
             )
         error.cluster = self.cluster
         return error

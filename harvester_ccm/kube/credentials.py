@@ -14,7 +14,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field  # noqa: TID251  # a field must not be printed
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,7 +26,6 @@ from harvester_ccm.kube.connection import proxy_for
 from harvester_ccm.kube.tokens import (
     ExecToken,
     FileToken,
-    FixedToken,
     Plugin,
     TokenSource,
     checked_token,
@@ -42,7 +41,6 @@ Section = dict[str, Any]
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _HOST: Final = r"(?:[\w-]{1,63}\.)*[\w-]{1,63}\.?|\[[0-9a-f:.]+\]"
 _URL: Final = re.compile(rf"https?://(?:[!-.0-?A-~]*@)?(?:{_HOST})(?::[0-9]{{1,5}})?(?:/[^\s?#]*)?", re.IGNORECASE)
-_SUPPORTED: Final = "use token, tokenFile, client-certificate with client-key, or exec"
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class Credentials:
     """Whether every user of the host can read the file."""
 
 
-class _Cluster(Struct, rename="kebab"):
+class _Cluster(Struct, rename="kebab", omit_defaults=True):
     server: str = ""
     certificate_authority: str | None = None
     certificate_authority_data: str | None = None
@@ -101,18 +99,18 @@ class _Kubeconfig(Struct, rename="kebab"):
     contexts: list[Section] | None = None
 
 
-class _Entry(NamedTuple):
+class _Entry(NamedTuple, Generic[T]):
     """A cluster, user or context of a kubeconfig."""
 
     path: Path
     where: str
     """File, kind and name, for messages."""
-    section: Section
+    value: T
 
 
 def load_kubeconfig(
     paths: Path | Sequence[Path],
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = {},
     *,
     master: str = "",
     context: str = "",
@@ -123,8 +121,25 @@ def load_kubeconfig(
     """
     paths = (paths,) if isinstance(paths, Path) else paths
     files = dict.fromkeys(paths, b"")
-    cluster_entry, user_entry, namespace = _select_context(paths, context, files)
-    return _credentials(cluster_entry, user_entry, namespace, files, environment=environment or {}, master=master)
+    documents = {path: _parse(path, files) for path in [one for one in paths if os.path.exists(one)] or paths[:1]}
+    where = os.pathsep.join(map(str, documents))
+
+    def find(kind: str, name: str, view: type[T]) -> _Entry[T]:
+        entries = [(path, one) for path in documents for one in getattr(documents[path], f"{kind}s") or ()]
+        for path, one in entries:
+            if one.get("name") == name:
+                entry = f"{path}: {kind} {name!r}"
+                return _Entry(path, entry, _convert(entry, one.get(kind) or {}, view))
+        available = ", ".join(sorted({str(one.get("name")) for _, one in entries})) or "none"
+        raise CredentialError(f"{where}: {kind} {name!r} not found; available: {available}")
+
+    name = context or next(filter(None, (one.current_context for one in documents.values())), "")
+    if not name:
+        raise CredentialError(f"{where}: current-context: not set; name the context to use")
+    path, entry, found = find("context", name, _Context)
+    user = find("user", found.user, _User) if found.user else _Entry(path, f"{entry}: user", _User())
+    cluster = find("cluster", found.cluster, _Cluster)
+    return _credentials(cluster, user, found.namespace or "", files, environment=environment, master=master)
 
 
 def load_in_cluster(
@@ -138,77 +153,17 @@ def load_in_cluster(
     if not host or not port:
         raise CredentialError("no kubeconfig was given and this is not a pod; set --kubeconfig or KUBECONFIG")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    cluster = _Entry(directory / "ca.crt", str(directory), {"server": server, "certificate-authority": "ca.crt"})
-    user = _Entry(directory / "token", str(directory), {"tokenFile": "token"})
+    cluster = _Entry(directory / "ca.crt", str(directory), _Cluster(server, certificate_authority="ca.crt"))
+    user = _Entry(directory / "token", str(directory), _User(token_file="token"))  # noqa: S106 - a file name
     file = directory / "namespace"
     namespace = read_bytes(file).decode("utf-8", "replace").strip() if file.exists() else ""
     return _credentials(cluster, user, namespace, {}, environment=environment, master=master)
 
 
-def _credentials(
-    cluster_entry: _Entry,
-    user_entry: _Entry,
-    namespace: str,
-    files: dict[Path, bytes],
-    *,
-    environment: Mapping[str, str],
-    master: str,
-) -> Credentials:
-    cluster = _convert(cluster_entry.where, cluster_entry.section, _Cluster)
-    user = _convert(user_entry.where, user_entry.section, _User)
-    server = (master or cluster.server).strip().rstrip("/")
-    if not _is_url(server) or "@" in server:
-        raise CredentialError(f"{cluster_entry.where}: server: {redact_text(server)!r} is not https://host:port")
-    # Without colons, an IPv6 address has the form of a host name.
-    if cluster.tls_server_name and not _is_url(f"https://{cluster.tls_server_name.replace(':', '')}"):
-        raise CredentialError(f"{cluster_entry.where}: tls-server-name: not a valid host name")
-    proxy = cluster.proxy_url or proxy_for(server, environment)
-    if proxy and not _is_url(proxy):
-        raise CredentialError(f"{cluster_entry.where}: proxy-url, or the proxy of the environment: not an http:// URL")
-    tls = _tls(cluster_entry, user_entry, files) if urlsplit(server).scheme == "https" else None
-    token = _token_source(user_entry, user, cluster_entry.section, tls)
-    mode = user_entry.path.lstat().st_mode
-    return Credentials(
-        server=server,
-        namespace=namespace,
-        tls=tls,
-        token=token,
-        tls_server_name=cluster.tls_server_name or None,
-        proxy=proxy,
-        origin=str(user_entry.path),
-        files=files,
-        # A mounted Secret is a link that only one pod can see.
-        readable_by_all=stat.S_ISREG(mode) and bool(mode & stat.S_IROTH),
-    )
-
-
-def _select_context(paths: Sequence[Path], context: str, files: dict[Path, bytes]) -> tuple[_Entry, _Entry, str]:
-    """Return cluster, user and namespace of a context, by default of the current one."""
-    present = [path for path in paths if os.path.exists(path)] or paths[:1]
-    documents = {path: _parse(path, files) for path in present}
-    where = os.pathsep.join(map(str, present))
-
-    def find(kind: str, name: str) -> _Entry:
-        entries = [(path, one) for path in present for one in getattr(documents[path], f"{kind}s") or ()]
-        for path, one in entries:
-            if one.get("name") == name:
-                return _Entry(path, f"{path}: {kind} {name!r}", one.get(kind) or {})
-        available = ", ".join(sorted({str(one.get("name")) for _, one in entries})) or "none"
-        raise CredentialError(f"{where}: {kind} {name!r} not found; available: {available}")
-
-    name = context or next(filter(None, (one.current_context for one in documents.values())), "")
-    if not name:
-        raise CredentialError(f"{where}: current-context: not set; name the context to use")
-    entry = find("context", name)
-    found = _convert(entry.where, entry.section, _Context)
-    user = find("user", found.user) if found.user else _Entry(entry.path, f"{entry.where}: user", {})
-    return find("cluster", found.cluster), user, found.namespace or ""
-
-
 def _parse(path: Path, files: dict[Path, bytes]) -> _Kubeconfig:
     files[path] = read_bytes(path)
     try:
-        document = yaml.load(files[path], getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}  # noqa: S506 - safe
+        document = yaml.safe_load(files[path]) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # ValueError: the text resembles a date or a number.
         mark = getattr(error, "problem_mark", None)
@@ -226,27 +181,71 @@ def _convert(where: str, document: Section, kind: type[T]) -> T:
         raise CredentialError(": ".join(filter(None, (where, name.strip(".`"), problem)))) from None
 
 
+def _credentials(
+    cluster_entry: _Entry[_Cluster],
+    user_entry: _Entry[_User],
+    namespace: str,
+    files: dict[Path, bytes],
+    *,
+    environment: Mapping[str, str],
+    master: str,
+) -> Credentials:
+    where, cluster = cluster_entry.where, cluster_entry.value
+    server = (master or cluster.server).strip().rstrip("/")
+    if not _is_url(server) or "@" in server:
+        raise CredentialError(f"{where}: server: {redact_text(server)!r} is not https://host:port")
+    # Without colons, an IPv6 address has the form of a host name.
+    if cluster.tls_server_name and not _is_url(f"https://{cluster.tls_server_name.replace(':', '')}"):
+        raise CredentialError(f"{where}: tls-server-name: not a valid host name")
+    proxy = cluster.proxy_url or proxy_for(server, environment)
+    if proxy and not _is_url(proxy):
+        raise CredentialError(f"{where}: proxy-url, or the proxy of the environment: not an http:// URL")
+    tls = _tls(cluster_entry, user_entry, files) if urlsplit(server).scheme == "https" else None
+    token = _token_source(user_entry, cluster, tls)
+    mode = user_entry.path.lstat().st_mode
+    return Credentials(
+        server=server,
+        namespace=namespace,
+        tls=tls,
+        token=token,
+        tls_server_name=cluster.tls_server_name or None,
+        proxy=proxy,
+        origin=str(user_entry.path),
+        files=files,
+        # A mounted Secret is a link that only one pod can see.
+        readable_by_all=stat.S_ISREG(mode) and bool(mode & stat.S_IROTH),
+    )
+
+
 def _is_url(url: str) -> bool:
     """Return whether aiohttp can use the URL of a server or proxy: it raises various errors for an invalid one."""
     return url.isprintable() and _URL.fullmatch(url) is not None
 
 
-def _token_source(entry: _Entry, user: _User, cluster: Section, tls: ssl.SSLContext | None) -> TokenSource:
+def _token_source(entry: _Entry[_User], cluster: _Cluster, tls: ssl.SSLContext | None) -> TokenSource:
+    user = entry.value
     if user.exec is not None:
-        return ExecToken(entry.path, user.exec, cluster, tls)
+        return ExecToken(entry.path, user.exec, msgspec.to_builtins(cluster), tls)
     if user.token_file:
         return FileToken(entry.path.parent / user.token_file)
     if user.token:
-        return FixedToken(checked_token(user.token, f"{entry.where}: token"))
+        return TokenSource(checked_token(user.token, f"{entry.where}: token"))
     if tls is not None and not (user.client_certificate or user.client_certificate_data):
-        raise CredentialError(f"{entry.where}: no credential; {_SUPPORTED}")
-    return FixedToken(None)
+        supported = "use token, tokenFile, client-certificate with client-key, or exec"
+        raise CredentialError(f"{entry.where}: no credential; {supported}")
+    return TokenSource(None)
 
 
-def _tls(cluster: _Entry, user: _Entry, files: dict[Path, bytes]) -> ssl.SSLContext:
+def _tls(cluster: _Entry[_Cluster], user: _Entry[_User], files: dict[Path, bytes]) -> ssl.SSLContext:
     authority = _material(cluster, "certificate-authority", files)
-    context = _trusting(authority, f"{cluster.where}: certificate-authority")
-    if cluster.section.get("insecure-skip-tls-verify"):
+    try:
+        # Empty data would select the authorities of the system.
+        context = ssl.create_default_context(cadata=None if authority is None else authority.decode() or "empty")
+    except (ssl.SSLError, ValueError):
+        raise CredentialError(f"{cluster.where}: certificate-authority: expected a PEM certificate") from None
+    # Newer Python versions reject authorities without a key identifier, which many clusters have and Go accepts.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if cluster.value.insecure_skip_tls_verify:
         if authority is not None:
             raise CredentialError(f"{cluster.where}: insecure-skip-tls-verify: remove it or the certificate-authority")
         context.check_hostname = False
@@ -260,9 +259,10 @@ def _tls(cluster: _Entry, user: _Entry, files: dict[Path, bytes]) -> ssl.SSLCont
     return context
 
 
-def _material(entry: _Entry, key: str, files: dict[Path, bytes]) -> bytes | None:
+def _material(entry: _Entry[Any], key: str, files: dict[Path, bytes]) -> bytes | None:
     """Return the contents of ``<key>-data`` or of the file ``<key>``; None if the entry has neither."""
-    data, name = entry.section.get(f"{key}-data"), entry.section.get(key)
+    field_name = key.replace("-", "_")
+    data, name = getattr(entry.value, f"{field_name}_data"), getattr(entry.value, field_name)
     if data:
         try:
             return base64.b64decode(data)
@@ -273,15 +273,3 @@ def _material(entry: _Entry, key: str, files: dict[Path, bytes]) -> bytes | None
     path = entry.path.parent / name
     files[path] = read_bytes(path)
     return files[path]
-
-
-def _trusting(authority: bytes | None, where: str) -> ssl.SSLContext:
-    """Return a TLS context that trusts this authority, or those of the system if None."""
-    try:
-        # Empty data would select the authorities of the system.
-        context = ssl.create_default_context(cadata=None if authority is None else authority.decode() or "empty")
-    except (ssl.SSLError, ValueError):
-        raise CredentialError(f"{where}: expected a PEM certificate") from None
-    # Newer Python versions reject authorities without a key identifier, which many clusters have and Go accepts.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context

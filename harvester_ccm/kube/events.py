@@ -49,8 +49,6 @@ class EventRecorder:
         self._client = client
         self._host = host
         self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(QUEUE_LENGTH)
-        self._current: _QueuedEvent | None = None
-        """The Event that is being written; left for ``flush`` if ``run`` is cancelled."""
         self._last_seen: dict[tuple[str, str, str], float] = {}
         """Loop time of the last repetition by UID, reason and subject, the least recent first."""
         self._limiter = WriteRateLimiter(BURST, REFILL_SECONDS)
@@ -92,9 +90,7 @@ class EventRecorder:
             "uid": meta.uid,
             **({"namespace": meta.namespace} if meta.namespace else {}),
         }
-        body = {
-            "apiVersion": "v1",
-            "kind": "Event",
+        body: dict[str, object] = {
             "metadata": {"name": f"{meta.name}.{time.time_ns():x}", "namespace": namespace},
             "involvedObject": about,
             "type": event.type,
@@ -112,23 +108,20 @@ class EventRecorder:
     async def run(self) -> None:
         """Write queued Events until cancelled."""
         while True:
-            await self._write_next(tries=TRIES)
+            await self._write(*await self._queue.get(), tries=TRIES)
 
     async def flush(self) -> None:
         """Write the Events that are queued now, at shutdown. The caller sets a timeout."""
-        for _ in range(self._queue.qsize() + (self._current is not None)):
-            await self._write_next(tries=1)
+        for _ in range(self._queue.qsize()):
+            await self._write(*self._queue.get_nowait(), tries=1)
 
-    async def _write_next(self, *, tries: int) -> None:
-        if self._current is None:
-            self._current = await self._queue.get()
+    async def _write(self, namespace: str, body: dict[str, object], *, tries: int) -> None:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type((Unreachable, ServerError, Throttled)),
             stop=stop_after_attempt(tries),
             wait=wait_exponential_jitter(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE, jitter=FIRST_PAUSE),
             reraise=True,
         )
-        namespace, body = self._current
         try:
             # A repetition whose first response was lost has the same name.
             with suppress(AlreadyExists):
@@ -136,4 +129,3 @@ class EventRecorder:
         except CCMError as error:
             self.dropped += 1
             log.debug("event not written", reason=body["reason"], error=str(error))
-        self._current = None

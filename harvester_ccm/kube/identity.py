@@ -1,4 +1,4 @@
-"""Credentials in use: reload of changed files, and the cluster that they lead to.
+"""Credentials in use: reload of changed files, the cluster that they lead to, and reviews of their permissions.
 
 A replaced kubeconfig, a DNS name or a load balancer in front of the API servers can lead to another cluster, in which
 none of the Services and Nodes exist. Their absence there must not look like a deletion: the process ends.
@@ -9,21 +9,30 @@ none of the Services and Nodes exist. Their absence there must not look like a d
   and keys that they name, are compared, because the kubelet republishes a service account's volume every hour with the
   same certificates. If the new files are not usable, the current credentials stay in use. Requests in flight fail as
   transient and are retried.
+* Reviews report whose credential it is, and what is granted to it. A review is created like an object, with the
+  question in ``spec``, and is its own answer; nothing is stored.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    retry_if_not_exception_type,
+    wait_exponential_jitter,
+)
 
 from harvester_ccm.errors import CCMError, ClusterReplaced, CredentialError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.tokens import read_all
-from harvester_ccm.kube.workqueue import pause_after
+from harvester_ccm.kube.workqueue import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from harvester_ccm.model.core import NAMESPACES
+from harvester_ccm.model.meta import Model, Resource, decoder
 
 IDENTITY_NAMESPACE: Final = "kube-system"
 INTERVAL: Final = 2.0
@@ -42,20 +51,19 @@ class GuestIdentity:
 
     async def learn(self) -> str:
         """Read the UID, retrying until the API server responds; empty if reading the namespace is forbidden."""
-        async for attempt in AsyncRetrying(retry=retry_if_exception_type(CCMError), wait=_pause):
-            with attempt:
-                try:
-                    self.uid = await self._read()
-                except Forbidden:
-                    log.warning(
-                        "kube-system namespace not readable",
-                        effect="load balancers get no owner annotation, orphaned ones are not deleted",
-                        remedy="grant get on namespaces kube-system to the service account and restart",
-                    )
-                except CCMError as error:
-                    if attempt.retry_state.attempt_number == 1:
-                        log.warning("kube-system namespace not read", error=str(error))
-                    raise
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(CCMError) & retry_if_not_exception_type(Forbidden),
+            wait=wait_exponential_jitter(multiplier=BACKOFF_SECONDS, max=MAX_BACKOFF_SECONDS, jitter=BACKOFF_SECONDS),
+            before_sleep=_log_first,
+        )
+        try:
+            self.uid = await retrying(self._read)
+        except Forbidden:
+            log.warning(
+                "kube-system namespace not readable",
+                effect="load balancers get no owner annotation, orphaned ones are not deleted",
+                remedy="grant get on namespaces kube-system to the service account and restart",
+            )
         return self.uid
 
     async def confirm(self) -> None:
@@ -76,10 +84,9 @@ class GuestIdentity:
         return (await self.client.get(NAMESPACES, IDENTITY_NAMESPACE)).metadata.uid
 
 
-def _pause(attempts: RetryCallState) -> float:
-    """Return the seconds until the next attempt."""
-    error = attempts.outcome.exception() if attempts.outcome is not None else None
-    return pause_after(error, attempts.attempt_number)
+def _log_first(attempts: RetryCallState) -> None:
+    if attempts.attempt_number == 1 and attempts.outcome is not None:
+        log.warning("kube-system namespace not read", error=str(attempts.outcome.exception()))
 
 
 class CredentialReloader:
@@ -122,3 +129,45 @@ class CredentialReloader:
             raise ClusterReplaced(f"{credentials.origin} changed from {before} to {after}: restore it if it is wrong")
         await self._client.use(credentials)
         log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
+
+
+class User(Model, frozen=True, kw_only=True):
+    """User of the credential."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...]] | None = None
+
+
+class ReviewStatus(Model, frozen=True, kw_only=True):
+    """``status`` of any review; each kind fills fields of its own."""
+
+    authenticated: bool = False
+    user: User = User()
+    """Of a token."""
+    user_info: User = User()
+    """Of the credential that asks."""
+    allowed: bool = False
+
+
+class Review(Model, frozen=True, kw_only=True):
+    """A question with the server's answer."""
+
+    status: ReviewStatus = ReviewStatus()
+
+
+def _kind(group: str, kind: str) -> Resource[Review]:
+    return Resource(group, "v1", f"{kind.lower()}s", kind, decoder(Review), namespaced=False, fenced=False)
+
+
+TOKEN_REVIEWS: Final = _kind("authentication.k8s.io", "TokenReview")
+SUBJECT_ACCESS_REVIEWS: Final = _kind("authorization.k8s.io", "SubjectAccessReview")
+ACCESS_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectAccessReview")
+SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
+"""Served since Kubernetes 1.28."""
+
+
+async def ask_review(client: ApiClient, kind: Resource[Review], spec: Mapping[str, object]) -> ReviewStatus:
+    """Return the answer to a question; it needs no Lease. Raises the errors of ``harvester_ccm.errors``."""
+    return (await client.create(kind, {"spec": spec} if spec else {})).status

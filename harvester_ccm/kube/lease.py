@@ -18,12 +18,11 @@ from typing import Final
 import msgspec
 import structlog
 from msgspec import Struct
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient, WriteFence
 from harvester_ccm.kube.workqueue import loop_time
-from harvester_ccm.model.core import LEASES, Lease, LeaseSpec
+from harvester_ccm.model.core import LEASES, Lease
 
 RETRY_JITTER: Final = (0.5, 1.0)
 """Range of the factor for ``retry_period`` of a candidate; shorter than in client-go, as no replica works meanwhile."""
@@ -58,22 +57,25 @@ class LeaderElector:
         self._name = name
         self._times = times
         self._document: dict[str, object] | None = None
-        self._lease = Lease()
-        """The Lease as of the last response; empty if none exists or it was never read."""
+        """The Lease as of the last response; None if none exists or it is not known."""
         self._since = 0.0
         """Loop time since which it has had this ``spec``."""
         self._unanswered = False
         """Whether a write was sent whose response was not received: the Lease can be newer than the last response."""
         self._failing_since: float | None = None
-        self.renewed_at = float("-inf")
+        self.renewed_at = -math.inf
         """Loop time of the last successful renewal."""
         self.identity = identity
         self.on_change: Callable[[str, Lease], None] = lambda _verb, _lease: None
         """Called with ``became leader`` or ``stopped leading`` and the Lease, for the Event."""
 
     @property
+    def _lease(self) -> Lease:
+        return msgspec.convert(self._document or {}, Lease, strict=False)
+
+    @property
     def holder(self) -> str:
-        """Identity of the holder as of the last response; empty if none exists or it was never read."""
+        """Identity of the holder as of the last response; empty if none exists or it is not known."""
         return self._lease.spec.holder_identity or ""
 
     @property
@@ -114,33 +116,16 @@ class LeaderElector:
 
     async def release(self) -> None:
         """Give the Lease up if this process holds it. On an error it expires instead."""
-        retrying = AsyncRetrying(retry=retry_if_exception_type(Conflict), stop=stop_after_attempt(2), reraise=True)
         try:
-            async for attempt in retrying:
-                with attempt:
-                    if self._unanswered or attempt.retry_state.attempt_number > 1:
-                        await self._read()
-                    await self._give_up()
+            if self.leading or self._unanswered:
+                await self._read()
+            if self.leading:
+                await self._write("", 1, transitions=self._lease.spec.lease_transitions or 0)
+                self._stopped()
+                log.info("lease released", identity=self.identity)
         except CCMError as error:
             if self.leading:
                 log.warning("lease not released", error=str(error))
-
-    async def _give_up(self) -> None:
-        if not self.leading:
-            return
-        now = _now()
-        transitions = self._lease.spec.lease_transitions or 0
-        await self._write(
-            {
-                "holderIdentity": "",
-                "leaseDurationSeconds": 1,
-                "acquireTime": now,
-                "renewTime": now,
-                "leaseTransitions": transitions,
-            }
-        )
-        self._stopped()
-        log.info("lease released", identity=self.identity)
 
     def _stopped(self) -> None:
         log.info("stopped leading", identity=self.identity)
@@ -173,65 +158,53 @@ class LeaderElector:
             self._failing_since = None
 
     async def _take_or_renew(self) -> bool:
-        exists = True
         if not self.leading or self._unanswered:
-            try:
-                await self._read()
-            except NotFound:
-                exists = False
-        if exists and not self.leading and not self._is_expired():
+            await self._read()
+        spec, renews = self._lease.spec, self.leading
+        expires_at = self._since + (spec.lease_duration_seconds or self._times.lease_duration)
+        if self.holder and not renews and loop_time() < expires_at:
             return False
-        renews, now = exists and self.leading, _now()
-        present = self._lease.spec if exists else LeaseSpec()
+        transitions = 0 if self._document is None else (spec.lease_transitions or 0) + (not renews)
         # Counted from before the request: other replicas count from when they see the write, which is later.
         started = loop_time()
-        self._unanswered = True
-        lease = await self._write(
-            {
-                "holderIdentity": self.identity,
-                # Whole seconds in the API: never less than this process counts on.
-                "leaseDurationSeconds": math.ceil(self._times.lease_duration),
-                "acquireTime": (renews and present.acquire_time) or now,
-                "renewTime": now,
-                "leaseTransitions": (present.lease_transitions or 0) + (exists and not renews),
-            },
-            exists=exists,
-        )
+        # Whole seconds in the API: never less than this process counts on.
+        seconds = math.ceil(self._times.lease_duration)
+        await self._write(self.identity, seconds, transitions=transitions, since=spec.acquire_time if renews else None)
         self.renewed_at = started
         self._fence.deadline = self.renewal_due
         if not renews:
-            self.on_change("became leader", lease)
+            self.on_change("became leader", self._lease)
         return True
 
-    def _is_expired(self) -> bool:
-        duration = self._lease.spec.lease_duration_seconds or self._times.lease_duration
-        return not self.holder or loop_time() >= self._since + duration
-
     async def _read(self) -> None:
-        document = await self._client.get(_DOCUMENTS, self._name, namespace=self._namespace)
-        self._observe(document)
+        try:
+            self._observe(await self._client.get(_DOCUMENTS, self._name, namespace=self._namespace))
+        except NotFound:
+            self._observe(None)
 
-    async def _write(self, spec: dict[str, object], *, exists: bool = True) -> Lease:
-        """Replace the Lease, or create it if it does not exist."""
-        if exists and self._document is not None:
+    async def _write(self, holder: str, seconds: int, *, transitions: int, since: str | None = None) -> None:
+        """Replace the Lease, or create it if it does not exist; ``since`` is when its holder acquired it."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": seconds,
+            "acquireTime": since or now,
+            "renewTime": now,
+            "leaseTransitions": transitions,
+        }
+        self._unanswered = True
+        if self._document is not None:
             body = {**self._document, "spec": spec}
             document = await self._client.replace(_DOCUMENTS, self._name, body, namespace=self._namespace)
         else:
-            metadata = {"name": self._name, "namespace": self._namespace}
-            body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
+            body = {"metadata": {"name": self._name, "namespace": self._namespace}, "spec": spec}
             document = await self._client.create(_DOCUMENTS, body, namespace=self._namespace)
-        return self._observe(document)
+        self._observe(document)
 
-    def _observe(self, document: dict[str, object] | None) -> Lease:
-        """Record a response; None if nothing is known about the Lease any more."""
-        lease = Lease() if document is None else msgspec.convert(document, Lease, strict=False)
-        if document is None or self._document is None or lease.spec != self._lease.spec:
+    def _observe(self, document: dict[str, object] | None) -> None:
+        """Record a response; None if no Lease exists, or nothing is known about it any more."""
+        if document is None or self._document is None or document.get("spec") != self._document.get("spec"):
             self._since = loop_time()
-        self._document, self._lease, self._unanswered = document, lease, False
+        self._document, self._unanswered = document, False
         if not self.leading:
             self._fence.deadline = -math.inf
-        return lease
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

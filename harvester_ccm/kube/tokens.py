@@ -5,6 +5,7 @@ Plugins are those of client.authentication.k8s.io. Tokens are never logged.
 
 import asyncio
 import base64
+import math
 import os
 import re
 import ssl
@@ -13,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
@@ -67,16 +68,16 @@ def checked_token(text: str, where: str) -> str:
 
 
 class TokenSource:
-    """Source of the bearer token of a credential."""
+    """A bearer token that never changes, or none; the other sources of tokens override its methods."""
 
-    renewed: bool = False
-    """Whether the source renews the token before it expires."""
     certificates: int = 0
     """Number of client certificates received with the tokens; an open connection keeps its certificate."""
-    _token: str | None = None
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
 
     def get(self) -> str | None:
-        """Return the current token, or None if none exists. Raises CredentialError."""
+        """Return the current token; None if no token exists or a plugin renews it. Raises CredentialError."""
         return self._token
 
     def forget(self) -> None:
@@ -85,13 +86,6 @@ class TokenSource:
     async def fetch(self) -> str | None:
         """Return the token to send, without blocking the event loop. Raises CredentialError."""
         return self.get()
-
-
-class FixedToken(TokenSource):
-    """A token that never changes, or none."""
-
-    def __init__(self, token: str | None) -> None:
-        self._token = token
 
 
 class FileToken(TokenSource):
@@ -129,21 +123,22 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 class ExecToken(TokenSource):
-    """A token, a client certificate, or both, from a plugin. Concurrent callers wait for one run."""
-
-    renewed = True
-    _run: asyncio.Task[None] | None = None
-    _valid_until = float("-inf")
+    """A token, a client certificate, or both, from a plugin, which runs again before they expire."""
 
     def __init__(self, path: Path, plugin: Plugin, cluster: Mapping[str, object], tls: ssl.SSLContext | None) -> None:
         """Build it for a kubeconfig at ``path``; ``tls`` receives the client certificates."""
+        super().__init__(None)
         self._path = path
         self._plugin = plugin
         self._cluster = cluster
         self._tls = tls
+        self._valid_until = -math.inf
+        self._received: str | None = None
+        self._run: asyncio.Task[None] | None = None
+        """The run that all callers wait for."""
 
     def forget(self) -> None:
-        self._valid_until = float("-inf")
+        self._valid_until = -math.inf
 
     async def fetch(self) -> str | None:
         if time.time() >= self._valid_until:
@@ -152,7 +147,7 @@ class ExecToken(TokenSource):
                 # Retrieve the exception: all callers may have been cancelled.
                 self._run.add_done_callback(lambda run: run.cancelled() or run.exception())
             await asyncio.shield(self._run)
-        return self._token
+        return self._received
 
     async def _renew(self) -> None:
         output = await asyncio.to_thread(self._output)
@@ -168,9 +163,9 @@ class ExecToken(TokenSource):
                 raise self._failure("it printed neither a token nor a client certificate")
         except (*UNREADABLE, OSError) as error:
             raise self._failure(f"it printed no ExecCredential: {one_line(str(error))}") from None
-        self._token = checked_token(status.token, f"{self._path}: token of the plugin") if status.token else None
+        self._received = checked_token(status.token, f"{self._path}: token of the plugin") if status.token else None
         expiry = status.expiration_timestamp
-        self._valid_until = float("inf") if expiry is None else expiry.timestamp() - EARLY_SECONDS
+        self._valid_until = math.inf if expiry is None else expiry.timestamp() - EARLY_SECONDS
 
     def _output(self) -> bytes:
         """Run the plugin and return its standard output."""
@@ -203,42 +198,34 @@ class ExecToken(TokenSource):
 
 
 class _Claims(msgspec.Struct):
-    # The end of the year 9999 is the latest time that Python can represent.
-    exp: Annotated[float, msgspec.Meta(ge=0, le=253402300799)] | None = None
+    exp: float | None = None
     sub: str = ""
 
 
 _SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([a-z0-9][a-z0-9-]{0,62}):([a-z0-9][a-z0-9.-]{0,252})")
 
 
-def token_end(token: str | None) -> datetime | None:
-    """Return when a token expires; None if it is not a JSON web token or has no expiry.
+def token_claims(token: str | None) -> tuple[datetime | None, str]:
+    """Return when a token expires, and the ``namespace/name`` of its ServiceAccount.
 
-    The signature is not verified: only the server knows whether a token is valid.
+    They are None and empty if the token is not a JSON web token with such a claim. The signature is not verified: only
+    the server knows whether a token is valid.
     """
-    end = _claims(token).exp
-    return None if end is None else datetime.fromtimestamp(end, UTC)
-
-
-def token_account(token: str | None) -> str:
-    """Return ``namespace/name`` of the ServiceAccount that a token names; empty for any other token."""
-    match = _SERVICE_ACCOUNT.fullmatch(_claims(token).sub)
-    return f"{match[1]}/{match[2]}" if match is not None else ""
+    try:
+        # The decoder ignores surplus padding.
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(f"{(token or '').split('.')[1]}==="), type=_Claims)
+        end = None if claims.exp is None else datetime.fromtimestamp(claims.exp, UTC)
+    except (IndexError, OverflowError, *UNREADABLE):
+        return None, ""
+    match = _SERVICE_ACCOUNT.fullmatch(claims.sub)
+    return end, f"{match[1]}/{match[2]}" if match is not None else ""
 
 
 def credential_text(token: str, origin: str, now: datetime) -> str:
     """Return the text for a rejected credential; ``token`` is empty for a client certificate."""
     if not token:
         return f"the credential in {origin}"
-    account, end = token_account(token), token_end(token)
+    end, account = token_claims(token)
     owner = f" of ServiceAccount {account}" if account else ""
     expiry = f", which {'expired on' if end <= now else 'is valid until'} {end:%Y-%m-%d %H:%M} UTC" if end else ""
     return f"the token{owner} in {origin}{expiry}"
-
-
-def _claims(token: str | None) -> _Claims:
-    try:
-        # The decoder ignores surplus padding.
-        return msgspec.json.decode(base64.urlsafe_b64decode(f"{(token or '').split('.')[1]}==="), type=_Claims)
-    except (IndexError, ValueError, msgspec.MsgspecError):
-        return _Claims()

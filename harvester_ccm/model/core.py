@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from harvester_ccm.model.meta import Model, Object, Resource, decoder, read_note
+from harvester_ccm.model.meta import Condition, Model, Object, Resource, decoder, read_note
 from harvester_ccm.names import LOAD_BALANCER_READY, NAD_MAPPING_KEY, PROVIDER_NAME
 
 
@@ -58,13 +58,10 @@ class LoadBalancerStatus(Model, frozen=True, kw_only=True):
     ingress: tuple[Ingress, ...] = ()
 
 
-class ServiceCondition(Model, frozen=True, kw_only=True):
-    """Entry of ``status.conditions``; there is one of each type."""
+class ServiceCondition(Condition, frozen=True, kw_only=True):
+    """Entry of ``status.conditions`` of a Service."""
 
-    type: str = ""
-    status: str = ""
     reason: str = ""
-    message: str = ""
     observed_generation: int = 0
     last_transition_time: str | None = None
 
@@ -116,13 +113,6 @@ class NodeAddress(Model, frozen=True, kw_only=True):
     address: str = ""
 
 
-class NodeCondition(Model, frozen=True, kw_only=True):
-    """Entry of a Node's ``status.conditions``."""
-
-    type: str = ""
-    status: str = ""
-
-
 class NodeSystemInfo(Model, frozen=True, kw_only=True):
     """The identity the kubelet read from its machine."""
 
@@ -133,7 +123,7 @@ class NodeStatus(Model, frozen=True, kw_only=True):
     """``status`` of a Node."""
 
     addresses: tuple[NodeAddress, ...] = ()
-    conditions: tuple[NodeCondition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
 
 
@@ -169,14 +159,10 @@ def published_devices(config_map: ConfigMap | None) -> dict[str, str] | None:
         return None
 
 
-class Endpoint(Model, frozen=True, kw_only=True):
-    """One backend of a Service, of which only the existence matters."""
-
-
 class EndpointSlice(Object, frozen=True, kw_only=True):
-    """Some of the backends of a Service."""
+    """Some of the backends of a Service, of which only the existence matters."""
 
-    endpoints: tuple[Endpoint, ...] | None = None
+    endpoints: tuple[msgspec.Raw, ...] | None = None
 
 
 class LeaseSpec(Model, frozen=True, kw_only=True):
@@ -205,17 +191,8 @@ SERVICE_LABEL: Final = "kubernetes.io/service-name"
 EVENTS: Final = Resource("", "v1", "events", "Event", decoder(Object), fenced=False)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", decoder(Lease), fenced=False)
 
-_PROVIDER_SCHEME: Final = f"{PROVIDER_NAME}://"
+PROVIDER_SCHEME: Final = f"{PROVIDER_NAME}://"
 """Before the UID of the VM in a Node's provider ID. The form is stored on every Node and never changes."""
-
-
-def format_provider_id(vm_uid: str) -> str:
-    """Return the provider ID of the VM with this UID.
-
-    >>> format_provider_id("5f3c")
-    'harvester://5f3c'
-    """
-    return _PROVIDER_SCHEME + vm_uid
 
 
 def is_of_other_provider(provider_id: str) -> bool:
@@ -224,7 +201,7 @@ def is_of_other_provider(provider_id: str) -> bool:
     >>> is_of_other_provider("k3s://w1"), is_of_other_provider("harvester://5f3c"), is_of_other_provider("")
     (True, False, False)
     """
-    return bool(provider_id) and not provider_id.startswith(_PROVIDER_SCHEME)
+    return bool(provider_id) and not provider_id.startswith(PROVIDER_SCHEME)
 
 
 def parse_provider_id(provider_id: str) -> str | None:
@@ -235,9 +212,9 @@ def parse_provider_id(provider_id: str) -> str | None:
     >>> parse_provider_id("k3s://w1") is None
     True
     """
-    if not provider_id.startswith(_PROVIDER_SCHEME):
+    if not provider_id.startswith(PROVIDER_SCHEME):
         return None
-    uid = provider_id.removeprefix(_PROVIDER_SCHEME)
+    uid = provider_id.removeprefix(PROVIDER_SCHEME)
     return uid if uid and "/" not in uid else None
 
 

@@ -5,14 +5,14 @@ it, so a change is a PUT of the whole object, and fields that this controller do
 """
 
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from harvester_ccm.config import Settings
-from harvester_ccm.model.meta import Model, Object, ObjectMeta, Resource, decoder
+from harvester_ccm.model.meta import Condition, Model, Object, ObjectMeta, Resource, decoder
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 
 
@@ -58,14 +58,6 @@ class AllocatedAddress(Model, frozen=True, kw_only=True):
     ip: str = ""
     mask: str = ""
     """Of the subnet of the pool."""
-
-
-class Condition(Model, frozen=True, kw_only=True):
-    """Entry of ``status.conditions``; of a LoadBalancer, Harvester only uses the type ``Ready``."""
-
-    type: str = ""
-    status: str = ""
-    message: str = ""
 
 
 class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
@@ -117,11 +109,11 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
 
     def document(self) -> dict[str, object]:
         """Return a fresh copy of the whole object, to be changed and written back."""
-        return msgspec.json.decode(self.source, type=dict[str, object])
+        return _decode_document(self.source)
 
 
 _decode_fields = decoder(LoadBalancer)
-_decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_document = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def decode_load_balancer(source: bytes) -> LoadBalancer:
@@ -129,18 +121,10 @@ def decode_load_balancer(source: bytes) -> LoadBalancer:
 
     ``managedFields`` is left out: it is a third of the document, and the API server keeps it if a PUT lacks it.
     """
-    return replace(_decode_fields(source), source=_without_managed_fields(source))
-
-
-def _without_managed_fields(source: bytes) -> bytes:
-    document = _decode_parts(source)
-    if "metadata" in document:
-        metadata = _decode_parts(document["metadata"])
-        if metadata.pop("managedFields", None) is not None:
-            document["metadata"] = msgspec.Raw(msgspec.json.encode(metadata))
-            # Copied, because an encoder keeps as much again in reserve.
-            return bytes(memoryview(msgspec.json.encode(document)))
-    return bytes(source)
+    found, document = _decode_fields(source), _decode_document(source)
+    document.get("metadata", {}).pop("managedFields", None)
+    # Copied, because an encoder keeps as much again in reserve.
+    return replace(found, source=bytes(memoryview(msgspec.json.encode(document))))
 
 
 class MultusNetwork(Model, frozen=True, kw_only=True):
@@ -296,15 +280,12 @@ class ClusterIdentity(Struct, frozen=True):
     """UID of the guest cluster's kube-system namespace; empty if reading it is forbidden, or if it is not needed."""
     management_network: str = ""
     former_names: tuple[str, ...] = ()
-    """Former names of this cluster; load balancers with such a name belong to it, too."""
     class_only: bool = False
-    """Whether only Services with this controller's load balancer class are managed."""
     asks_guests: bool = True
-    """Whether guest agents are queried for host names, so that a VM can have another name than its Node."""
     publishes_devices: bool = True
     """Whether this controller writes the ConfigMap that maps networks to the devices of the nodes."""
     new_harvester: bool = False
-    """Whether load balancers are created in a Harvester that has no load balancer and no VM of this cluster."""
+    """The others are as in the settings of the process."""
 
     @classmethod
     def of(cls, settings: Settings, namespace: str, uid: str = "") -> Self:

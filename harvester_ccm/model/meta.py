@@ -17,13 +17,12 @@ from msgspec.structs import force_setattr, replace
 from harvester_ccm.errors import CCMError
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """RFC 1123: name of a namespace."""
-DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""RFC 1123: name of most objects and of hosts, of any length."""
-OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-"""Characters and length of such a name; less strict about dots."""
+DNS_SUBDOMAIN: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""RFC 1123: name of most objects and of hosts."""
 LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -106,7 +105,15 @@ class Object(Model, frozen=True, kw_only=True):
 ObjectT = TypeVar("ObjectT", bound=Object)
 
 
-class Resource(Struct, Generic[T], frozen=True):
+class Condition(Model, frozen=True, kw_only=True):
+    """Entry of ``status.conditions``; there is one of each type."""
+
+    type: str = ""
+    status: str = ""
+    message: str = ""
+
+
+class Resource(Struct, Generic[T_co], frozen=True):
     """A resource type of an API server and the view its objects are decoded to.
 
     ``decode`` raises msgspec.DecodeError on bytes that do not fit the view.
@@ -116,7 +123,7 @@ class Resource(Struct, Generic[T], frozen=True):
     version: str
     plural: str
     kind: str
-    decode: Callable[[bytes], T]
+    decode: Callable[[bytes], T_co]
     namespaced: bool = True
     fenced: bool = True
     """Whether only the leader writes it."""
@@ -160,12 +167,6 @@ class WatchEvent(Struct, Generic[T], frozen=True):
     resource_version: str
     unread: str = ""
     """Key of the object if it could not be decoded; ``object`` is None then."""
-
-
-class Unread(str):
-    """Key of an object that could not be decoded."""
-
-    __slots__ = ()
 
 
 class ListMeta(Struct, rename="camel"):

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.reviews import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ask_review
+from harvester_ccm.kube.identity import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ask_review
 
 MAX_REVIEWS: Final = 4
 """Callers that are reviewed at a time, so that no client can make this process flood the API server."""

@@ -20,7 +20,7 @@ from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
-from harvester_ccm.kube.tokens import token_end
+from harvester_ccm.kube.tokens import token_claims
 from harvester_ccm.kube.workqueue import WorkQueue, loop_time
 
 Labels = tuple[str, ...]
@@ -213,9 +213,8 @@ class Telemetry:
 
 def _expiry(client: ApiClient) -> float:
     """Return the time at which a client's token expires, in seconds since the epoch; infinity if it is not known."""
-    token = client.credentials.token
     try:
-        end = None if token.renewed else token_end(token.get())
+        end, _account = token_claims(client.credentials.token.get())
     except CredentialError:
         end = None
     return end.timestamp() if end else math.inf

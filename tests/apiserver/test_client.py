@@ -38,7 +38,7 @@ from harvester_ccm.errors import (
 )
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.kube.workqueue import pause_after
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, SERVICES
 from harvester_ccm.model.meta import Object, Resource, decoder
@@ -161,7 +161,7 @@ async def test_object_that_violates_its_schema_is_invalid(client: ApiClient, nam
         await client.create(SERVICES, body, namespace=namespace)
 
 
-class WrongToken(FixedToken):
+class WrongToken(TokenSource):
     """A token that no server takes, and how often it was refused."""
 
     refusals = 0

@@ -3,7 +3,7 @@
 import pytest
 
 from devenv.apiserver import ControlPlane
-from devenv.faults import Answer, Drop, Hang
+from devenv.faults import Answer, Drop
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.kube.client import ApiClient
@@ -137,17 +137,3 @@ async def test_event_is_retried_during_an_outage(
         warn(recorder, web, "second")
         await wait_for(lambda: stored.counts() == {"first": 1, "second": 1})
     assert recorder.dropped == 1
-
-
-async def test_interrupted_event_is_written_by_the_flush(
-    recorder: EventRecorder, web: Service, stored: Stored, guest_proxy: FaultProxy
-) -> None:
-    rule = guest_proxy.inject(Hang())
-    async with running(recorder.run()):
-        warn(recorder, web, "last words")
-        await wait_for(lambda: rule.hits)
-    guest_proxy.heal()
-
-    await recorder.flush()
-
-    assert stored.counts() == {"last words": 1}

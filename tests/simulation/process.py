@@ -2,14 +2,14 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import Final
 
 from harvester_ccm.app import Application
 from harvester_ccm.errors import NoResponse, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
-from harvester_ccm.kube.client import WRITE_TIMEOUT, WriteFence
+from harvester_ccm.kube.client import WRITE_TIMEOUT, Request, WriteFence
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.simulation.loop import PROCESS, SeededLoop
 from tests.worlds.builders import CLUSTER
@@ -30,26 +30,15 @@ class _Client(MemoryClient):
         )
         self.is_dead = False
 
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None,
-        data: bytes | None,
-        content_type: str,
-        limit: float,
-    ) -> bytes:
+    async def _exchange(self, request: Request, limit: float) -> bytes:
         if self.is_dead:
             raise Unreachable("this process is dead")
         try:
             async with asyncio.timeout(limit):
-                return await super()._exchange(
-                    method, path, params=params, data=data, content_type=content_type, limit=limit
-                )
+                return await super()._exchange(request, limit)
         except TimeoutError as error:
             kind = NoResponse if limit == WRITE_TIMEOUT else Unreachable
-            raise kind(f"no answer within {limit:g} s ({method} {path})") from error
+            raise kind(f"no answer within {limit:g} s ({request})") from error
 
 
 class Process:

@@ -24,10 +24,11 @@ from harvester_ccm.kube.client import (
     STRATEGIC_PATCH,
     WRITE_TIMEOUT,
     ApiClient,
+    Request,
     WriteFence,
 )
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.meta import Object, Resource, WatchEvent
 from tests.worlds.builders import DELETED_AT
@@ -515,26 +516,18 @@ class MemoryClient(ApiClient):
         page_objects: int = PAGE_OBJECTS,
     ) -> None:
         """``name`` is the ``by`` of its requests."""
-        credentials = Credentials("memory", namespace, None, FixedToken(None))
+        credentials = Credentials("memory", namespace, None, TokenSource(None))
         super().__init__(credentials, cluster=cluster, fence=fence)
         self.page_objects = page_objects
         self.server = server
         self.name = name
 
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None,
-        data: bytes | None,
-        content_type: str,
-        limit: float,
-    ) -> bytes:
+    async def _exchange(self, request: Request, limit: float) -> bytes:
         """Return the response of the server."""
-        body = None if data is None else msgspec.json.decode(data)
-        body = Strategic(body) if content_type == STRATEGIC_PATCH and body is not None else body
-        return msgspec.json.encode(await self.server.serve(method, path, body, params, by=self.name))
+        body = None if request.data is None else msgspec.json.decode(request.data)
+        body = Strategic(body) if request.content_type == STRATEGIC_PATCH and body is not None else body
+        response = await self.server.serve(request.method, request.path, body, request.params, by=self.name)
+        return msgspec.json.encode(response)
 
     async def watch(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str], silence: float

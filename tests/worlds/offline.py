@@ -7,7 +7,7 @@ from typing import TypeVar
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.tokens import FixedToken, TokenSource
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.meta import Object
 
 ObjectT = TypeVar("ObjectT", bound=Object)
@@ -23,7 +23,7 @@ class OfflineInformer(Informer[ObjectT]):
 
 def offline_client(cluster: str = "guest", token: TokenSource | None = None) -> ApiClient:
     """Return a client that is never used."""
-    return ApiClient(Credentials("https://127.0.0.1:1", "", None, token or FixedToken(None)), cluster=cluster)
+    return ApiClient(Credentials("https://127.0.0.1:1", "", None, token or TokenSource(None)), cluster=cluster)
 
 
 def json_web_token(claims: object) -> str:

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.model.core import Node, NodeAddress, format_provider_id, parse_provider_id
+from harvester_ccm.model.core import PROVIDER_SCHEME, Node, NodeAddress, parse_provider_id
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.netip import IPAddress
@@ -121,7 +121,7 @@ def plan_node(view: NodeView) -> NodePlan:
         node,
         labels=labels,
         annotations=_record(node, vm) if labels or is_new else {},
-        provider_id=format_provider_id(vm.uid) if is_new and not node.spec.provider_id else "",
+        provider_id=f"{PROVIDER_SCHEME}{vm.uid}" if is_new and not node.spec.provider_id else "",
     )
     return replace(plan, request=request, emitted=_initialized(addresses) if is_new else (), waiting=None)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Node, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, InstanceSpec, VirtualMachine, VirtualMachineInstance
-from harvester_ccm.model.meta import DNS_SUBDOMAIN, OBJECT_NAME, Store
+from harvester_ccm.model.meta import DNS_SUBDOMAIN, Store
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
 
 _NAME_UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
@@ -191,7 +191,7 @@ def recorded_name(node: Node, namespace: str) -> str:
     """
     record = node.metadata.annotation(MACHINE_RECORD) or node.metadata.annotation(GO_MACHINE_RECORD) or ""
     name = record.removeprefix(f"{namespace}/")
-    return name if OBJECT_NAME.fullmatch(name) else ""
+    return name if DNS_SUBDOMAIN.fullmatch(name) else ""
 
 
 def reported_addresses(vmi: VirtualMachineInstance, nic: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import (
     INSTANCES,
@@ -75,7 +75,7 @@ async def test_store_and_caches_have_the_same_snapshots() -> None:
 
 def caches_of(store: ClusterStore) -> ServiceCaches:
     """Return caches that contain the store, as after their first list."""
-    credentials = Credentials("http://127.0.0.1:1", "", None, FixedToken(None))
+    credentials = Credentials("http://127.0.0.1:1", "", None, TokenSource(None))
     client = ApiClient(credentials, cluster="none")
     caches = ServiceCaches(
         services=Informer(client, SERVICES, indexes=SERVICE_INDEXES),

@@ -210,7 +210,7 @@ def test_usable_kubeconfig(path: Path, pair: dict[str, str]) -> None:
     assert len(found.tls.get_ca_certs()) == 1
     assert found.tls.verify_mode is ssl.CERT_REQUIRED
     assert not found.tls.verify_flags & ssl.VERIFY_X509_STRICT
-    assert (found.token.renewed, found.proxy, found.tls_server_name) == (False, None, None)
+    assert (found.proxy, found.tls_server_name) == (None, None)
     assert "good" not in repr(found)
 
 

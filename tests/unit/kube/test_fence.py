@@ -13,7 +13,7 @@ from harvester_ccm.kube.client import ApiClient, NotLeading, WriteFence
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
-from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import NODES, SERVICES, Node
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.meta import ObjectMeta
@@ -85,7 +85,7 @@ def test_no_change_is_sent_without_the_lease(change: Callable[[ApiClient], Await
     async def scenario() -> None:
         process = Leader()
         # Also by a client with new credentials.
-        await process.guest.use(Credentials("another", NAMESPACE, None, FixedToken("token")))
+        await process.guest.use(Credentials("another", NAMESPACE, None, TokenSource("token")))
         for client in (process.guest, process.harvester):
             with pytest.raises(NotLeading, match="the Lease was not renewed in time and may be another's"):
                 await change(client)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harvester_ccm.kube.tokens import credential_text, token_account, token_end
+from harvester_ccm.kube.tokens import credential_text, token_claims
 from tests.worlds.offline import json_web_token
 
 NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
@@ -28,14 +28,13 @@ SUBJECT = "system:serviceaccount:default:"
 )
 def test_claims_of_a_json_web_token(claims: object, expiry: float | None, account: str, text: str) -> None:
     token = json_web_token(claims)
-    end = token_end(token)
-    assert (end and end.timestamp()) == expiry
-    assert token_account(token) == account
+    end, found = token_claims(token)
+    assert ((end and end.timestamp()), found) == (expiry, account)
     assert credential_text(token, "/cc", NOW) == text
 
 
 @pytest.mark.parametrize("token", ["kubeconfig-u-abcdef:opaque", "a.b.c", "a.\u00e9.c", "a.gA.c"])
 def test_other_tokens_have_no_claims(token: str) -> None:
-    assert (token_end(token), token_account(token)) == (None, "")
+    assert token_claims(token) == (None, "")
     assert credential_text(token, "/cc", NOW) == "the token in /cc"
     assert credential_text("", "/cc", NOW) == "the credential in /cc"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from devenv.watch import Document
-from harvester_ccm.model.core import ConfigMap, format_provider_id, parse_provider_id, published_devices
+from harvester_ccm.model.core import PROVIDER_SCHEME, ConfigMap, parse_provider_id, published_devices
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import NAD_MAPPING_KEY
 
@@ -27,7 +27,7 @@ UID = "c9b1f1a2-5c1e-4b7e-9a52-1d2f3a4b5c6d"
 )
 def test_vm_uid_of_a_provider_id(provider_id: str, uid: str | None) -> None:
     assert parse_provider_id(provider_id) == uid
-    assert uid is None or format_provider_id(uid) == provider_id
+    assert uid is None or PROVIDER_SCHEME + uid == provider_id
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from devenv.reference import described_metrics, metrics_page
 from harvester_ccm.errors import Answer, Conflict, CredentialError, Unreachable
-from harvester_ccm.kube.tokens import FixedToken
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -67,20 +67,17 @@ async def test_requests_are_counted_by_code_method_and_server() -> None:
 
 
 async def test_expiry_is_infinite_for_tokens_that_do_not_contain_it() -> None:
-    class Broken(FixedToken):
+    class Broken(TokenSource):
         def get(self) -> str:
             raise CredentialError("/token: no such file")
-
-    class Plugin(FixedToken):
-        renewed = True
 
     expiring = json_web_token({"exp": 1800000000})
     telemetry = Telemetry("1")
     telemetry.follow_clients(
-        offline_client("harvester", FixedToken(expiring)),
+        offline_client("harvester", TokenSource(expiring)),
         offline_client("guest", Broken(None)),
-        offline_client("opaque", FixedToken("token-abc:xyz")),
-        offline_client("plugin", Plugin(expiring)),
+        offline_client("opaque", TokenSource("token-abc:xyz")),
+        offline_client("plugin", TokenSource(None)),
     )
     shown = samples(telemetry)["harvester_ccm_credential_expiry_timestamp_seconds"]
     unknown = {(("cluster", name),): float("inf") for name in ("guest", "opaque", "plugin")}
