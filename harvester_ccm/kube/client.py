@@ -94,14 +94,10 @@ class WriteFence:
             raise NotLeading("not sent, because the Lease was not renewed in time and may be another's")
         task = asyncio.create_task(exchange(), name=name)
         self._in_flight.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._in_flight.discard)
+        # Retrieve the exception: the caller can be cancelled.
+        task.add_done_callback(lambda one: one.cancelled() or one.exception())
         return await asyncio.shield(task)
-
-    def _done(self, task: asyncio.Task[bytes]) -> None:
-        self._in_flight.discard(task)
-        if not task.cancelled():
-            # Retrieve the exception: the caller can be cancelled.
-            task.exception()
 
     async def answered(self) -> None:
         """Return when no write is in flight."""

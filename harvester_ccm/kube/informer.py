@@ -119,18 +119,12 @@ class Informer(Store[ObjectT]):
                         log.warning("watch forbidden", collection=self.name, seconds=POLL_SECONDS)
                     watch_forbidden = True
                     await asyncio.sleep(POLL_SECONDS)
-            except Gone as error:
-                # Expired versions are normal: list at once, and back off only if they expire again and again.
-                log.debug("watch version too old", collection=self.name)
-                delay = self._next_delay(error)
-                await asyncio.sleep(delay if self._failures > 1 else 0)
             except CCMError as error:
-                self._set_problem(error)
-                await asyncio.sleep(self._next_delay(error))
-
-    def _next_delay(self, error: CCMError) -> float:
-        self._failures += 1
-        return pause_after(error, self._failures, growth=BACKOFF_GROWTH)
+                # Expired versions are normal.
+                if not isinstance(error, Gone):
+                    self._set_problem(error)
+                self._failures += 1
+                await asyncio.sleep(pause_after(error, self._failures, growth=BACKOFF_GROWTH))
 
     async def _list(self) -> str:
         """Replace the store; return the resource version of the list."""

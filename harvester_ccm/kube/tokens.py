@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -38,12 +39,10 @@ def read_bytes(path: Path) -> bytes:
 
 def read_all(paths: Iterable[Path]) -> dict[Path, bytes]:
     """Return the contents of files, empty for those that cannot be read. Raises nothing."""
-    contents = {}
-    for path in paths:
-        try:
+    contents = dict.fromkeys(paths, b"")
+    for path in contents:
+        with suppress(CredentialError):
             contents[path] = read_bytes(path)
-        except CredentialError:
-            contents[path] = b""
     return contents
 
 

@@ -31,6 +31,8 @@ from harvester_ccm.model.outcome import Outcome, Refused, Wait
 BACKOFF_SECONDS: Final = 0.5
 MAX_BACKOFF_SECONDS: Final = 30.0
 """First and longest delay after failures."""
+CONFLICT_SECONDS: Final = 0.02
+"""First delay after a conflict: the watch has usually delivered the newer object by then."""
 _MAX_EXPONENT: Final = 64
 """A larger exponent would overflow a float."""
 WRITE_BURST: Final = 20
@@ -43,10 +45,6 @@ WRITE_LIMIT: Final = (
 """The limit in words, for Events."""
 MAX_OBJECTS: Final = 4096
 """Maximum number of objects with a token bucket."""
-CONFLICT_DELAY_SECONDS: Final = 0.02
-"""Delay after a conflict. The watch has usually delivered the newer object by then."""
-MAX_QUICK_CONFLICTS: Final = 5
-"""Number of conflicts in a row with the short delay; each further conflict counts as a failure."""
 RESYNC_SECONDS: Final = 600.0
 """Interval between two resyncs; shorter than the time for which the recorder drops a repeated Event."""
 RESYNC_JITTER: Final = 0.2
@@ -81,7 +79,8 @@ def pause_after(error: BaseException | None, failures: int, *, growth: float = 2
     """
     if isinstance(error, CCMError) and error.retry_after is not None:
         return error.retry_after
-    return min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * (growth ** min(failures - 1, _MAX_EXPONENT) + random.random()))
+    first = CONFLICT_SECONDS if isinstance(error, Conflict) else BACKOFF_SECONDS
+    return min(MAX_BACKOFF_SECONDS, first * (growth ** min(failures - 1, _MAX_EXPONENT) + random.random()))
 
 
 class WriteRateLimiter:
@@ -113,7 +112,6 @@ class _Failures(Struct):
     """Failed reconciles of a key since the last success."""
 
     count: int = 0
-    conflicts: int = 0
     message: str = ""
     """Message of the last failure that was logged."""
 
@@ -164,7 +162,7 @@ class WorkQueue:
         return key in self._active
 
     def failures(self, key: str) -> int:
-        """Return the number of failures of the key since its last success; quick conflicts do not count."""
+        """Return the number of failures of the key since its last success."""
         return self._failures[key].count if key in self._failures else 0
 
     def enqueue(self, key: str) -> None:
@@ -275,29 +273,19 @@ class WorkQueue:
         if isinstance(outcome, Wait) and outcome.at_most is not None:
             self.enqueue_after(key, outcome.at_most)
         failures = self._failures.pop(key, None)
-        if failures is not None and failures.count:
+        if failures is not None and failures.message:
             log.info("reconcile recovered", controller=self.name, key=key)
 
     def _failed(self, key: str, error: Exception) -> None:
         self.retries += 1
         self.reasons[key] = type(error).__name__
         failures = self._failures.setdefault(key, _Failures())
-        if isinstance(error, Conflict) and failures.conflicts < MAX_QUICK_CONFLICTS:
-            failures.conflicts += 1
-            self.enqueue_after(key, CONFLICT_DELAY_SECONDS)
-            return
         failures.count += 1
-        delay = pause_after(error, failures.count)
-        # An outage lasts for many retries: log a failure once until its message changes.
-        if normalized_message(str(error)) != failures.message:
-            failures.message = normalized_message(str(error))
-            log.warning(
-                "reconcile failed",
-                controller=self.name,
-                key=key,
-                error=str(error),
-                retry_in=round(delay, 1),
-            )
+        delay, message = pause_after(error, failures.count), normalized_message(str(error))
+        # An outage lasts for many retries: log a failure once until its message changes. A few conflicts are normal.
+        if delay >= BACKOFF_SECONDS and message != failures.message:
+            failures.message = message
+            log.warning("reconcile failed", controller=self.name, key=key, error=str(error), retry_in=round(delay, 1))
         self.enqueue_after(key, delay)
 
 

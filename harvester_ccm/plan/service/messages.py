@@ -20,7 +20,7 @@ CONTROLLER_PATIENCE: Final = 30.0
 if there are many."""
 UNAVAILABLE_PATIENCE: Final = 5.0
 """Seconds for which Harvester may be unreachable before waiting Services get an Event."""
-LASTING_CONFLICT: Final = 8
+LASTING_CONFLICT: Final = 13
 """Failures in a row, about a minute, after which a conflict is reported to the user."""
 REPORTED_FAILURES: Final = 2
 """Failures in a row after which a transient error is reported to the user."""

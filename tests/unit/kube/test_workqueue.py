@@ -10,9 +10,8 @@ from structlog.testing import capture_logs
 
 from harvester_ccm.errors import Answer, ClusterReplaced, Conflict, Throttled, Unreachable
 from harvester_ccm.kube.workqueue import (
-    CONFLICT_DELAY_SECONDS,
+    CONFLICT_SECONDS,
     MAX_BACKOFF_SECONDS,
-    MAX_QUICK_CONFLICTS,
     RESYNC_SECONDS,
     WorkQueue,
 )
@@ -164,15 +163,17 @@ async def test_retry_after_of_the_server_is_the_delay() -> None:
 
 
 @jumping_time
-async def test_conflicts_are_retried_quickly_and_then_count_as_failures() -> None:
-    reconciler = Reconciler(*[CONFLICT] * (MAX_QUICK_CONFLICTS + 1))
+async def test_conflicts_are_retried_quickly_and_logged_when_they_last() -> None:
+    reconciler = Reconciler(*[CONFLICT] * 8)
     reconciler.queue.enqueue("a")
-    async with reconciler.started() as queue:
-        await asyncio.sleep(MAX_QUICK_CONFLICTS * CONFLICT_DELAY_SECONDS + 0.01)
-        assert queue.failures("a") == 1
-        await asyncio.sleep(60)
-    assert reconciler.delays[:MAX_QUICK_CONFLICTS] == pytest.approx([CONFLICT_DELAY_SECONDS] * MAX_QUICK_CONFLICTS)
-    assert reconciler.delays[-1] >= 0.5
+    with capture_logs() as logs:
+        async with reconciler.started() as queue:
+            await asyncio.sleep(0.5)
+            assert (queue.failures("a"), logs) == (5, [])
+            await asyncio.sleep(60)
+    assert reconciler.delays[0] <= 2 * CONFLICT_SECONDS
+    assert reconciler.delays[-1] >= 2
+    assert [entry["event"] for entry in logs] == ["reconcile failed", "reconcile recovered"]
 
 
 @jumping_time
