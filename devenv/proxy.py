@@ -35,6 +35,7 @@ from devenv.faults import (
 )
 from devenv.pki import KeyPair
 from devenv.process import ReservedPort
+from harvester_ccm.kube.connection import Response
 
 NOT_FORWARDED: Final = {hdrs.CONNECTION, hdrs.CONTENT_LENGTH, hdrs.HOST, hdrs.TRANSFER_ENCODING}
 """Headers of one connection."""
@@ -96,7 +97,9 @@ class FaultProxy:
             return
         connector = aiohttp.TCPConnector(ssl=self._upstream_tls, limit=0)
         timeout = aiohttp.ClientTimeout(total=None)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=timeout, auto_decompress=False, response_class=Response
+        )
         self._http = web.Server(self._handle, handler_cancellation=True, access_log=None)
         self._server = await asyncio.get_running_loop().create_server(
             self._http, "127.0.0.1", self._port.number, ssl=self._tls, reuse_port=True
@@ -215,12 +218,7 @@ class FaultProxy:
         async with self._session.request(
             request.method, url, data=body or None, headers=headers, skip_auto_headers=ADDED_BY_CLIENT
         ) as upstream:
-            try:
-                return await self._respond(request, upstream, record, fault)
-            finally:
-                # Otherwise the rest of a response that the client does not read is read in the background.
-                if upstream.connection is not None and upstream.connection.transport is not None:
-                    upstream.connection.transport.abort()
+            return await self._respond(request, upstream, record, fault)
 
     async def _respond(
         self, request: web.BaseRequest, upstream: aiohttp.ClientResponse, record: Record, fault: Fault | None

@@ -25,7 +25,7 @@ _OUT_OF_TIME: Final = (9, 10)
 sslproto.SSLProtocol.max_size = 16 * 1024
 
 
-class _Response(aiohttp.ClientResponse):
+class Response(aiohttp.ClientResponse):
     """A response that aborts its connection if it is closed before its body was read.
 
     aiohttp would start a TLS shutdown, which a server that hangs delays by 30 s and ``close`` of the session does not
@@ -56,7 +56,7 @@ def open_session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
         # with trust_env, aiohttp reads it and a netrc file in two threads for every request.
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         trust_env=False,
-        response_class=_Response,
+        response_class=Response,
         skip_auto_headers={"Accept-Encoding"},
     )
 
