@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Literal, Self, TypeVar, cast
+from typing import Final, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -26,7 +26,7 @@ from msgspec import Struct
 from harvester_ccm import errors
 from harvester_ccm.kube.connection import connection_fault, open_session
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.tokens import credential_text, token_claims
+from harvester_ccm.kube.tokens import ExecToken, credential_text, token_claims
 from harvester_ccm.kube.workqueue import loop_time
 from harvester_ccm.model.meta import EventDocument, Head, ListDocument, Page, Resource, WatchEvent
 
@@ -132,8 +132,6 @@ class ApiClient:
         self._fence = fence if fence is not None else WriteFence()
         self._observer = observer
         self._patience = patience
-        self._certificate = 0
-        """Number of the client certificate that open connections use."""
         self._session: aiohttp.ClientSession | None = None
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
 
@@ -298,15 +296,12 @@ class ApiClient:
         credentials, started, status = self.credentials, loop_time(), 0
         try:
             token = await credentials.token.fetch() or ""
-            if self._certificate != credentials.token.certificates:
-                # Connections keep the client certificate that they were opened with.
-                self._certificate = credentials.token.certificates
-                await self.close()
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             if request.data is not None:
                 headers["Content-Type"] = request.content_type
             if self._session is None:
-                self._session = open_session(credentials.tls)
+                # A connection keeps its client certificate, which a plugin renews.
+                self._session = open_session(credentials.tls, reuse=not isinstance(credentials.token, ExecToken))
             response = await self._session.request(
                 "GET" if request.method == "WATCH" else request.method,
                 credentials.server + request.path + (f"?{urlencode(request.params)}" if request.params else ""),
@@ -338,9 +333,8 @@ class ApiClient:
         version = head.metadata.resource_version
         if event.type == "BOOKMARK":
             return WatchEvent("BOOKMARK", None, version)
-        change = cast("Literal['ADDED', 'MODIFIED', 'DELETED']", event.type)
         item, key = self._decode(resource, event.object)
-        return WatchEvent(change, item, version, key)
+        return WatchEvent(event.type, item, version, key)
 
     def _read(self, decode: Callable[[bytes], V], body: bytes, request: str) -> V:
         try:

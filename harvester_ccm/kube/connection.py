@@ -1,4 +1,4 @@
-"""Connections to an API server: the pool of a client, errors of failed connections, and the proxy by Go's rules."""
+"""Connections: the pool of a client, certificates, errors of failed connections, and the proxy by Go's rules."""
 
 import os
 import ssl
@@ -44,13 +44,14 @@ class Response(aiohttp.ClientResponse):
         return super().release()
 
 
-def open_session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
-    """Return a connection pool; the caller closes it.
+def open_session(tls: ssl.SSLContext | None, *, reuse: bool) -> aiohttp.ClientSession:
+    """Return a connection pool, or if not ``reuse`` one that opens a connection for each request. The caller closes it.
 
     ``tls`` is None for plain http; the certificate of an https proxy is verified in any case.
     """
+    tls_or_default = tls if tls is not None else True
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=0, ttl_dns_cache=30),
+        connector=aiohttp.TCPConnector(ssl=tls_or_default, limit=0, ttl_dns_cache=30, force_close=not reuse),
         headers={"User-Agent": f"{AGENT}/{__version__}", "Accept": "application/json"},
         # The callers set time limits around whole calls. The credentials contain the proxy of the environment:
         # with trust_env, aiohttp reads it and a netrc file in two threads for every request.
@@ -59,6 +60,18 @@ def open_session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
         response_class=Response,
         skip_auto_headers={"Accept-Encoding"},
     )
+
+
+def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+    """Use a certificate with its unencrypted key in a TLS context. Raises OSError, of which ssl.SSLError is one.
+
+    OpenSSL reads certificates only from files: an anonymous file in memory never touches a disk.
+    """
+    with open(os.memfd_create("certificate"), "wb") as stream:
+        stream.write(pem)
+        stream.flush()
+        # Without a password function, OpenSSL prompts on the terminal for the password of an encrypted key.
+        context.load_cert_chain(f"/proc/self/fd/{stream.fileno()}", password=lambda: b"")
 
 
 def connection_fault(error: BaseException, *, limit: float) -> tuple[type[Unreachable], str]:

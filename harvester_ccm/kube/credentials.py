@@ -22,16 +22,8 @@ import yaml
 from msgspec import Struct
 
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.connection import proxy_for
-from harvester_ccm.kube.tokens import (
-    ExecToken,
-    FileToken,
-    Plugin,
-    TokenSource,
-    checked_token,
-    load_certificate,
-    read_bytes,
-)
+from harvester_ccm.kube.connection import load_certificate, proxy_for
+from harvester_ccm.kube.tokens import ExecToken, FileToken, Plugin, TokenSource, checked_token, read_bytes
 from harvester_ccm.model.meta import DNS_LABEL
 from harvester_ccm.redaction import redact_text
 
@@ -109,11 +101,7 @@ class _Entry(NamedTuple, Generic[T]):
 
 
 def load_kubeconfig(
-    paths: Path | Sequence[Path],
-    environment: Mapping[str, str] = {},
-    *,
-    master: str = "",
-    context: str = "",
+    paths: Path | Sequence[Path], environment: Mapping[str, str] = {}, *, master: str = "", context: str = ""
 ) -> Credentials:
     """Return the credentials of a context, by default of the current one. Raises CredentialError.
 

@@ -134,28 +134,24 @@ class LeaderElector:
     async def _attempt(self) -> bool:
         """Take or renew the Lease if possible; return whether this process holds it now. Logs errors."""
         limit = max(1.0, self._times.renew_deadline / 2)
-        error = ""
+        holds, error = False, ""
         try:
             async with asyncio.timeout(limit):
-                return await self._take_or_renew()
+                holds = await self._take_or_renew()
         except TimeoutError:
             error = f"no answer within {limit:g} s; check the load and the admission webhooks of the API server"
         except (Conflict, AlreadyExists):
             log.debug("lease changed while writing")
         except CCMError as failure:
             error = str(failure)
-        finally:
-            self._log_failure(error)
-        return False
-
-    def _log_failure(self, error: str) -> None:
-        """Log the first error in a row, and the end of the errors; the API server can be away for hours."""
+        # Only the first error in a row and the end of the errors: the API server can be away for hours.
         if error and self._failing_since is None:
             self._failing_since = loop_time()
             log.warning("lease requests failed", error=error)
         elif not error and self._failing_since is not None:
             log.info("lease requests recovered", seconds=round(loop_time() - self._failing_since, 1))
             self._failing_since = None
+        return holds
 
     async def _take_or_renew(self) -> bool:
         if not self.leading or self._unanswered:

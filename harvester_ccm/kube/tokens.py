@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from harvester_ccm.errors import UNREADABLE, CredentialError
+from harvester_ccm.kube.connection import load_certificate
 from harvester_ccm.redaction import one_line, redact_text
 
 PLUGIN_SECONDS: Final = 20.0
@@ -46,18 +47,6 @@ def read_all(paths: Iterable[Path]) -> dict[Path, bytes]:
     return contents
 
 
-def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
-    """Use a certificate with its unencrypted key in a TLS context. Raises OSError, of which ssl.SSLError is one.
-
-    OpenSSL reads certificates only from files: an anonymous file in memory never touches a disk.
-    """
-    with open(os.memfd_create("certificate"), "wb") as stream:
-        stream.write(pem)
-        stream.flush()
-        # Without a password function, OpenSSL prompts on the terminal for the password of an encrypted key.
-        context.load_cert_chain(f"/proc/self/fd/{stream.fileno()}", password=lambda: b"")
-
-
 def checked_token(text: str, where: str) -> str:
     """Return a token without surrounding whitespace. Raises CredentialError if a header cannot carry it."""
     token = text.strip()
@@ -68,9 +57,6 @@ def checked_token(text: str, where: str) -> str:
 
 class TokenSource:
     """A bearer token that never changes, or none; the other sources of tokens override its methods."""
-
-    certificates: int = 0
-    """Number of client certificates received with the tokens; an open connection keeps its certificate."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -116,8 +102,7 @@ class _Status(msgspec.Struct, rename="camel"):
     expiration_timestamp: datetime | None = None
 
 
-class _ExecCredential(msgspec.Struct, rename="camel"):
-    api_version: str
+class _ExecCredential(msgspec.Struct):
     status: _Status
 
 
@@ -151,13 +136,9 @@ class ExecToken(TokenSource):
     async def _renew(self) -> None:
         output = await asyncio.to_thread(self._output)
         try:
-            credential = msgspec.json.decode(output, type=_ExecCredential)
-            if credential.api_version != self._plugin.api_version:
-                raise self._failure(f"it printed no ExecCredential of apiVersion {self._plugin.api_version!r}")
-            status = credential.status
+            status = msgspec.json.decode(output, type=_ExecCredential).status
             if status.client_certificate_data and self._tls is not None:
                 load_certificate(self._tls, f"{status.client_certificate_data}\n{status.client_key_data}".encode())
-                self.certificates += 1
             elif not status.token:
                 raise self._failure("it printed neither a token nor a client certificate")
         except (*UNREADABLE, OSError) as error:

@@ -16,15 +16,6 @@ from harvester_ccm.model.meta import Condition, Model, Object, ObjectMeta, Resou
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 
 
-class Listener(Model, frozen=True, kw_only=True):
-    """Entry of a LoadBalancer's ``spec.listeners``: front port to backend port."""
-
-    name: str = ""
-    port: int = 0
-    protocol: str = "TCP"
-    backend_port: int = 0
-
-
 class HealthCheck(Model, frozen=True, kw_only=True):
     """``spec.healthCheck``: a TCP connect to ``port`` on every backend; port 0 switches it off. Times in seconds."""
 

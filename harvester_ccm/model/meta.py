@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from sys import intern
-from typing import Any, Final, Generic, Literal, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -59,8 +59,6 @@ class ObjectMeta(Model, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Share the strings that thousands of objects have in common: keys of maps are a third of their memory."""
         force_setattr(self, "namespace", intern(self.namespace))
-        if self.finalizers:
-            force_setattr(self, "finalizers", tuple(map(intern, self.finalizers)))
         for name, entries in (("labels", self.labels), ("annotations", self.annotations)):
             if entries:
                 force_setattr(self, name, {intern(key): value for key, value in entries.items()})
@@ -160,9 +158,9 @@ class Page(Struct, Generic[T], frozen=True):
 
 
 class WatchEvent(Struct, Generic[T], frozen=True):
-    """One line of a watch. ``BOOKMARK`` carries a version and no object."""
+    """One line of a watch. ``BOOKMARK`` has a version and no object; the other types are those of the API."""
 
-    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    type: str
     object: T | None
     resource_version: str
     unread: str = ""

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import Listener, LoadBalancer
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason, some_of
 from harvester_ccm.names import LB_TOUCH, VM_NAME, Reason
 from harvester_ccm.plan.service.backends import NO_BACKEND
@@ -42,7 +42,7 @@ def wanted_spec(snapshot: ServiceSnapshot) -> Document:
         return {}
     backends, check = snapshot.backends, snapshot.request.health_check
     spec: Document = {
-        "listeners": msgspec.to_builtins([*front]),
+        "listeners": [*front],
         "backendServerSelector": {VM_NAME: [*backends.names] or [NO_BACKEND]},
         "healthCheck": None if check is None else msgspec.to_builtins(check),
     }
@@ -124,12 +124,12 @@ def _unknown_nodes(snapshot: ServiceSnapshot) -> EventMessage | None:
     return EventMessage("Warning", Reason.BACKEND_VM_UNKNOWN, text)
 
 
-def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[Listener, ...]:
+def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[dict[str, object], ...]:
     """Return one listener per port of the Service and of the Services that share its address.
 
     Ports without a node port (not yet allocated) are left out. Names are unique DNS labels.
     """
-    made: dict[tuple[str, int], Listener] = {}
+    made: dict[tuple[str, int], dict[str, object]] = {}
     used: set[str] = set()
     for owner in (service, *secondaries):
         for port in owner.spec.ports:
@@ -138,7 +138,7 @@ def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[Listene
             wish = port.name if port.name and owner is service else f"{port.protocol.lower()}-{port.port}"
             name = _unused(wish, used)
             used.add(name)
-            listener = Listener(name=name, port=port.port, protocol=port.protocol, backend_port=port.node_port)
+            listener = {"name": name, "port": port.port, "protocol": port.protocol, "backendPort": port.node_port}
             made[port.protocol, port.port] = listener
     return tuple(made.values())
 

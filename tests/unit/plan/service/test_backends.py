@@ -82,14 +82,14 @@ port = st.fixed_dictionaries(
 
 @given(own=st.lists(port, max_size=5), shared=st.lists(port, max_size=5))
 def test_listeners_pass_the_rules_of_harvester(own: list[dict[str, Any]], shared: list[dict[str, Any]]) -> None:
-    found = listeners(service(ports=own), (service("api", ports=shared),))
-    assert len({one.name for one in found}) == len(found)
+    found: Any = listeners(service(ports=own), (service("api", ports=shared),))
+    assert len({one["name"] for one in found}) == len(found)
     first: dict[tuple[str, int], int] = {}
     for one in (*own, *shared):
         first.setdefault((one["protocol"], one["port"]), one["nodePort"])
-    assert {(one.protocol, one.port): one.backend_port for one in found} == first
+    assert {(one["protocol"], one["port"]): one["backendPort"] for one in found} == first
     assert len(first) == len(found)
-    assert all(0 < len(one.name) <= 63 for one in found)
+    assert all(0 < len(one["name"]) <= 63 for one in found)
 
 
 MAPPINGS: dict[str, tuple[str | None, dict[str, str] | None]] = {
