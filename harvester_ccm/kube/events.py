@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import Final
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from harvester_ccm.errors import AlreadyExists, CCMError, ServerError, Throttled, Unreachable
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.workqueue import WriteRateLimiter, loop_time, wall_time
+from harvester_ccm.kube.workqueue import IN_PLACE_DELAYS, WriteRateLimiter, loop_time, wall_time
 from harvester_ccm.model.core import EVENTS
 from harvester_ccm.model.meta import ObjectMeta, ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage
@@ -28,11 +28,8 @@ REPEAT_SECONDS: Final = 3600.0
 """Time since the last repetition of an Event after which it is written again; also the API server's default TTL."""
 MAX_TRACKED: Final = 20_000
 """Maximum number of Events whose last repetition is tracked."""
-TRIES: Final = 5
+TRIES: Final = 6
 """Attempts to write an Event while the API server is unavailable: enough for a restart of the server."""
-FIRST_PAUSE: Final = 1.0
-LONGEST_PAUSE: Final = 10.0
-"""First and longest delay in seconds between two attempts."""
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
 
@@ -119,7 +116,7 @@ class EventRecorder:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type((Unreachable, ServerError, Throttled)),
             stop=stop_after_attempt(tries),
-            wait=wait_exponential_jitter(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE, jitter=FIRST_PAUSE),
+            wait=IN_PLACE_DELAYS,
             reraise=True,
         )
         try:

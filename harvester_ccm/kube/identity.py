@@ -18,19 +18,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception_type,
-    retry_if_not_exception_type,
-    wait_exponential_jitter,
-)
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, retry_if_not_exception_type
 
 from harvester_ccm.errors import CCMError, ClusterReplaced, CredentialError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.tokens import read_all
-from harvester_ccm.kube.workqueue import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
+from harvester_ccm.kube.workqueue import IN_PLACE_DELAYS
 from harvester_ccm.model.core import NAMESPACES
 from harvester_ccm.model.meta import Model, Resource, decoder
 
@@ -53,7 +47,7 @@ class GuestIdentity:
         """Read the UID, retrying until the API server responds; empty if reading the namespace is forbidden."""
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(CCMError) & retry_if_not_exception_type(Forbidden),
-            wait=wait_exponential_jitter(multiplier=BACKOFF_SECONDS, max=MAX_BACKOFF_SECONDS, jitter=BACKOFF_SECONDS),
+            wait=IN_PLACE_DELAYS,
             before_sleep=_log_first,
         )
         try:

@@ -25,8 +25,6 @@ from harvester_ccm.redaction import one_line, redact_text
 
 PLUGIN_SECONDS: Final = 20.0
 """Time limit for a run of a plugin; then it is killed."""
-EARLY_SECONDS: Final = 30.0
-"""A credential from a plugin is renewed this long before it expires."""
 
 
 def read_bytes(path: Path) -> bytes:
@@ -107,7 +105,7 @@ class _ExecCredential(msgspec.Struct):
 
 
 class ExecToken(TokenSource):
-    """A token, a client certificate, or both, from a plugin, which runs again before they expire."""
+    """A token, a client certificate, or both, from a plugin. It runs again when they have expired, as in client-go."""
 
     def __init__(self, path: Path, plugin: Plugin, cluster: Mapping[str, object], tls: ssl.SSLContext | None) -> None:
         """Build it for a kubeconfig at ``path``; ``tls`` receives the client certificates."""
@@ -145,7 +143,7 @@ class ExecToken(TokenSource):
             raise self._failure(f"it printed no ExecCredential: {one_line(str(error))}") from None
         self._received = checked_token(status.token, f"{self._path}: token of the plugin") if status.token else None
         expiry = status.expiration_timestamp
-        self._valid_until = math.inf if expiry is None else expiry.timestamp() - EARLY_SECONDS
+        self._valid_until = math.inf if expiry is None else expiry.timestamp()
 
     def _output(self) -> bytes:
         """Run the plugin and return its standard output."""

@@ -23,6 +23,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 from msgspec import Struct
+from tenacity import wait_exponential_jitter
 
 from harvester_ccm.errors import CCMError, ClusterReplaced, Conflict, normalized_message
 from harvester_ccm.model.meta import Object
@@ -33,8 +34,6 @@ MAX_BACKOFF_SECONDS: Final = 30.0
 """First and longest delay after failures."""
 CONFLICT_SECONDS: Final = 0.02
 """First delay after a conflict: the watch has usually delivered the newer object by then."""
-_MAX_EXPONENT: Final = 64
-"""A larger exponent would overflow a float."""
 WRITE_BURST: Final = 20
 """Maximum number of writes for one object without a pause; a Service takes four from its creation to its address."""
 WRITE_INTERVAL_SECONDS: Final = 30.0
@@ -80,7 +79,14 @@ def pause_after(error: BaseException | None, failures: int, *, growth: float = 2
     if isinstance(error, CCMError) and error.retry_after is not None:
         return error.retry_after
     first = CONFLICT_SECONDS if isinstance(error, Conflict) else BACKOFF_SECONDS
-    return min(MAX_BACKOFF_SECONDS, first * (growth ** min(failures - 1, _MAX_EXPONENT) + random.random()))
+    # A much larger exponent would overflow a float.
+    return min(MAX_BACKOFF_SECONDS, first * (growth ** min(failures - 1, 64) + random.random()))
+
+
+IN_PLACE_DELAYS: Final = wait_exponential_jitter(
+    multiplier=BACKOFF_SECONDS, max=MAX_BACKOFF_SECONDS, jitter=BACKOFF_SECONDS
+)
+"""Delays of the calls that tenacity repeats in place, outside of a reconcile."""
 
 
 class WriteRateLimiter:

@@ -8,12 +8,13 @@ from typing import Final
 
 import msgspec
 
-from harvester_ccm.model.meta import Condition, Model, Object, Resource, decoder, read_note
+from harvester_ccm.errors import UNREADABLE
+from harvester_ccm.model.meta import Condition, Model, Object, Resource, decoder
 from harvester_ccm.names import LOAD_BALANCER_READY, NAD_MAPPING_KEY, PROVIDER_NAME
 
 
 class ServicePort(Model, frozen=True, kw_only=True):
-    """Entry of a Service's ``spec.ports``; ``node_port`` is 0 until one is allocated."""
+    """Entry of a Service's ``spec.ports``; ``node_port`` is 0 until one is allocated. In a status, it has no name."""
 
     name: str = ""
     protocol: str = "TCP"
@@ -36,20 +37,13 @@ class ServiceSpec(Model, frozen=True, kw_only=True):
     allocate_load_balancer_node_ports: bool | None = None
 
 
-class PortStatus(Model, frozen=True, kw_only=True):
-    """Entry of ``status.loadBalancer.ingress[].ports``."""
-
-    port: int = 0
-    protocol: str = "TCP"
-
-
 class Ingress(Model, frozen=True, kw_only=True):
     """Entry of ``status.loadBalancer.ingress``."""
 
     ip: str = ""
     hostname: str = ""
     ip_mode: str = ""
-    ports: tuple[PortStatus, ...] = ()
+    ports: tuple[ServicePort, ...] = ()
 
 
 class LoadBalancerStatus(Model, frozen=True, kw_only=True):
@@ -154,8 +148,8 @@ def published_devices(config_map: ConfigMap | None) -> dict[str, str] | None:
         return None
     text = (config_map.data or {}).get(NAD_MAPPING_KEY)
     try:
-        return read_note(text, dict[str, str]) if text else {}
-    except msgspec.DecodeError:
+        return msgspec.json.decode(text, type=dict[str, str]) if text else {}
+    except UNREADABLE:
         return None
 
 

@@ -220,8 +220,6 @@ def decode_instance(source: bytes) -> VirtualMachineInstance:
     instance = _decode_whole_instance(source)
     networks = {network.name for network in instance.spec.networks or ()}
     kept = tuple(entry for entry in instance.interfaces if entry.name in networks)
-    if len(kept) == len(instance.interfaces):
-        return instance
     return replace(instance, status=replace(instance.status, interfaces=kept))
 
 

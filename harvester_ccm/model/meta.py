@@ -34,14 +34,6 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False)
     """
 
 
-def read_note(text: str, shape: type[T]) -> T:
-    """Return the JSON in an annotation or a ConfigMap. Raises msgspec.DecodeError, also for what is nested too deep."""
-    try:
-        return msgspec.json.decode(text, type=shape)
-    except RecursionError:
-        raise msgspec.DecodeError("nested too deep") from None
-
-
 class ObjectMeta(Model, frozen=True, kw_only=True):
     """``metadata`` of any object."""
 

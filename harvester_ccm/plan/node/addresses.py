@@ -26,13 +26,14 @@ name. For a valid report of a VM with one interface the result is that of the Go
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from msgspec import DecodeError, Struct, field
+from msgspec import Struct, field
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
+from harvester_ccm.errors import UNREADABLE
 from harvester_ccm.model.core import Node, NodeAddress
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.model.meta import read_note
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP, NodeReason
 from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address
@@ -334,9 +335,8 @@ def _additional_internal_ips(
     if value is None or value in {"", "null"} or not settings.use_provided_node_ip:
         return (), ()
     try:
-        texts = read_note(value, list[str])
-        return tuple(parse_range(text.strip()) for text in texts), ()
-    except (DecodeError, ValueError) as error:
+        return tuple(parse_range(text.strip()) for text in decode(value, type=list[str])), ()
+    except UNREADABLE as error:
         expected = f'a JSON list of IP addresses such as ["10.0.0.5"] ({error})'
         return (), (invalid_annotation(ADDITIONAL_INTERNAL_IPS, value, expected),)
 

@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 
 from harvester_ccm import names
-from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, PortStatus, Service, ipv4_text
+from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, Service, ServicePort, ipv4_text
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.service.network_device import Device
 
@@ -240,7 +240,7 @@ def announce_like(primary: Service, service: Service, address: str) -> Annotatio
 
 def virtual_ip_ingress(address: str, service: Service) -> tuple[Ingress, ...]:
     """Return the status for an address, in the form of kube-vip: any other makes it announce the address again."""
-    ports = tuple(PortStatus(port=port.port, protocol=port.protocol) for port in service.spec.ports)
+    ports = tuple(ServicePort(port=port.port, protocol=port.protocol) for port in service.spec.ports)
     return (Ingress(ip=address, ip_mode="VIP", ports=ports),)
 
 
