@@ -49,9 +49,8 @@ def open_session(tls: ssl.SSLContext | None, *, reuse: bool) -> aiohttp.ClientSe
 
     ``tls`` is None for plain http; the certificate of an https proxy is verified in any case.
     """
-    tls_or_default = tls if tls is not None else True
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls_or_default, limit=0, ttl_dns_cache=30, force_close=not reuse),
+        connector=aiohttp.TCPConnector(ssl=tls or True, limit=0, ttl_dns_cache=30, force_close=not reuse),
         headers={"User-Agent": f"{AGENT}/{__version__}", "Accept": "application/json"},
         # The callers set time limits around whole calls. The credentials contain the proxy of the environment:
         # with trust_env, aiohttp reads it and a netrc file in two threads for every request.

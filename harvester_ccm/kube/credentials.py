@@ -233,9 +233,8 @@ def _tls(cluster: _Entry[_Cluster], user: _Entry[_User], files: dict[Path, bytes
         raise CredentialError(f"{cluster.where}: certificate-authority: expected a PEM certificate") from None
     # Newer Python versions reject authorities without a key identifier, which many clusters have and Go accepts.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if cluster.value.insecure_skip_tls_verify:
-        if authority is not None:
-            raise CredentialError(f"{cluster.where}: insecure-skip-tls-verify: remove it or the certificate-authority")
+    # Go clients reject a file with both; here the authority decides.
+    if cluster.value.insecure_skip_tls_verify and authority is None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     pair = [_material(user, key, files) for key in ("client-certificate", "client-key")]

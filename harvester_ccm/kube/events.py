@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
@@ -33,9 +33,6 @@ TRIES: Final = 6
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
 
-_QueuedEvent = tuple[str, dict[str, object]]
-"""Namespace and body."""
-
 log = structlog.get_logger(__name__)
 
 
@@ -45,7 +42,7 @@ class EventRecorder:
     def __init__(self, client: ApiClient, *, host: str) -> None:
         self._client = client
         self._host = host
-        self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(QUEUE_LENGTH)
+        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(QUEUE_LENGTH)
         self._last_seen: dict[tuple[str, str, str], float] = {}
         """Loop time of the last repetition by UID, reason and subject, the least recent first."""
         self._limiter = WriteRateLimiter(BURST, REFILL_SECONDS)
@@ -71,25 +68,24 @@ class EventRecorder:
         if is_repeated:
             return
         self._limiter.record(meta.uid)
-        self._queue.put_nowait(self._queued(resource, meta, event, component))
+        self._queue.put_nowait(self._body(resource, meta, event, component))
         level = log.warning if event.type == "Warning" else log.debug
         about = {resource.kind.lower(): meta.key}
         level("event emitted", **about, reason=str(event.reason), detail=event.message)
 
-    def _queued(
+    def _body(
         self, resource: Resource[ObjectT], meta: ObjectMeta, event: EventMessage, component: str
-    ) -> _QueuedEvent:
-        now, namespace = wall_time(), meta.namespace or "default"
-        about = {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "name": meta.name,
-            "uid": meta.uid,
-            **({"namespace": meta.namespace} if meta.namespace else {}),
-        }
-        body: dict[str, object] = {
-            "metadata": {"name": f"{meta.name}.{time.time_ns():x}", "namespace": namespace},
-            "involvedObject": about,
+    ) -> dict[str, Any]:
+        now = wall_time()
+        return {
+            "metadata": {"name": f"{meta.name}.{time.time_ns():x}", "namespace": meta.namespace or "default"},
+            "involvedObject": {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "namespace": meta.namespace,
+                "name": meta.name,
+                "uid": meta.uid,
+            },
             "type": event.type,
             "reason": event.reason,
             "message": inert(event.message),
@@ -100,19 +96,18 @@ class EventRecorder:
             "firstTimestamp": now,
             "lastTimestamp": now,
         }
-        return namespace, body
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""
         while True:
-            await self._write(*await self._queue.get(), tries=TRIES)
+            await self._write(await self._queue.get(), tries=TRIES)
 
     async def flush(self) -> None:
         """Write the Events that are queued now, at shutdown. The caller sets a timeout."""
         for _ in range(self._queue.qsize()):
-            await self._write(*self._queue.get_nowait(), tries=1)
+            await self._write(self._queue.get_nowait(), tries=1)
 
-    async def _write(self, namespace: str, body: dict[str, object], *, tries: int) -> None:
+    async def _write(self, body: dict[str, Any], *, tries: int) -> None:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type((Unreachable, ServerError, Throttled)),
             stop=stop_after_attempt(tries),
@@ -122,7 +117,7 @@ class EventRecorder:
         try:
             # A repetition whose first response was lost has the same name.
             with suppress(AlreadyExists):
-                await retrying(self._client.create, EVENTS, body, namespace=namespace)
+                await retrying(self._client.create, EVENTS, body, namespace=body["metadata"]["namespace"])
         except CCMError as error:
             self.dropped += 1
             log.debug("event not written", reason=body["reason"], error=str(error))

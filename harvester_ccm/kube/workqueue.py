@@ -22,7 +22,6 @@ from datetime import UTC, datetime
 from typing import Final, Generic, TypeVar
 
 import structlog
-from msgspec import Struct
 from tenacity import wait_exponential_jitter
 
 from harvester_ccm.errors import CCMError, ClusterReplaced, Conflict, normalized_message
@@ -114,14 +113,6 @@ class WriteRateLimiter:
             del self._full_at[next(iter(self._full_at))]
 
 
-class _Failures(Struct):
-    """Failed reconciles of a key since the last success."""
-
-    count: int = 0
-    message: str = ""
-    """Message of the last failure that was logged."""
-
-
 class WorkQueue:
     """Runs ``reconcile`` for every enqueued key."""
 
@@ -155,7 +146,9 @@ class WorkQueue:
         """Set when a key was enqueued or finished."""
         self._active: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._failures: dict[str, _Failures] = {}
+        self._failures: dict[str, int] = {}
+        self._logged: dict[str, str] = {}
+        """Number of failures of each key since its last success, and the message of the last one that was logged."""
         self._draining = False
 
     @property
@@ -169,7 +162,7 @@ class WorkQueue:
 
     def failures(self, key: str) -> int:
         """Return the number of failures of the key since its last success."""
-        return self._failures[key].count if key in self._failures else 0
+        return self._failures.get(key, 0)
 
     def enqueue(self, key: str) -> None:
         """Reconcile the key as soon as a worker is free."""
@@ -278,19 +271,18 @@ class WorkQueue:
             self.reasons.pop(key, None)
         if isinstance(outcome, Wait) and outcome.at_most is not None:
             self.enqueue_after(key, outcome.at_most)
-        failures = self._failures.pop(key, None)
-        if failures is not None and failures.message:
+        self._failures.pop(key, None)
+        if self._logged.pop(key, None) is not None:
             log.info("reconcile recovered", controller=self.name, key=key)
 
     def _failed(self, key: str, error: Exception) -> None:
         self.retries += 1
         self.reasons[key] = type(error).__name__
-        failures = self._failures.setdefault(key, _Failures())
-        failures.count += 1
-        delay, message = pause_after(error, failures.count), normalized_message(str(error))
+        self._failures[key] = self.failures(key) + 1
+        delay, message = pause_after(error, self._failures[key]), normalized_message(str(error))
         # An outage lasts for many retries: log a failure once until its message changes. A few conflicts are normal.
-        if delay >= BACKOFF_SECONDS and message != failures.message:
-            failures.message = message
+        if delay >= BACKOFF_SECONDS and message != self._logged.get(key):
+            self._logged[key] = message
             log.warning("reconcile failed", controller=self.name, key=key, error=str(error), retry_in=round(delay, 1))
         self.enqueue_after(key, delay)
 
