@@ -31,14 +31,11 @@ from harvester_ccm.kube.workqueue import loop_time
 from harvester_ccm.model.meta import EventDocument, Head, ListDocument, Page, Resource, WatchEvent
 
 T = TypeVar("T")
-V = TypeVar("V")
 
 WRITE_TIMEOUT: Final = 35.0
 """Seconds for a write: an admission webhook can take 30, and only the API server's response names one that hangs."""
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one request, connection included."""
-PAGE_OBJECTS: Final = 500
-"""Objects on a page of a list, as in client-go. Other tasks run between two pages."""
 
 _JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -113,7 +110,8 @@ class WriteFence:
 class ApiClient:
     """One API server, one credential. Use as an async context manager."""
 
-    page_objects: int = PAGE_OBJECTS
+    page_objects: int = 500
+    """Objects on a page of a list, as in client-go. Other tasks run between two pages."""
 
     def __init__(
         self,
@@ -274,7 +272,7 @@ class ApiClient:
             return await self._exchange(request, self._patience)
         return await self._fence.send(partial(self._exchange, request, WRITE_TIMEOUT), str(request))
 
-    async def read(self, path: str, decode: Callable[[bytes], V]) -> V:
+    async def read(self, path: str, decode: Callable[[bytes], T]) -> T:
         """Return the decoded response to a GET of a path without a resource type, such as of discovery."""
         return self._read(decode, await self.request("GET", path), f"GET {path}")
 
@@ -336,7 +334,7 @@ class ApiClient:
         item, key = self._decode(resource, event.object)
         return WatchEvent(event.type, item, version, key)
 
-    def _read(self, decode: Callable[[bytes], V], body: bytes, request: str) -> V:
+    def _read(self, decode: Callable[[bytes], T], body: bytes, request: str) -> T:
         try:
             return decode(body)
         except errors.UNREADABLE as error:

@@ -111,8 +111,8 @@ class CredentialReloader:
             credentials = await asyncio.to_thread(self._load)
         except Exception as error:
             # No content of a file may end the process.
-            unexpected = f"{current.origin}: {error.__class__.__name__}"
-            self.problem = str(error) if isinstance(error, CredentialError) else unexpected
+            is_known = isinstance(error, CredentialError)
+            self.problem = str(error) if is_known else f"{current.origin}: {type(error).__name__}"
             if self.problem != last_problem:
                 log.warning("credentials not reloaded", cluster=self._client.cluster, error=self.problem)
             return

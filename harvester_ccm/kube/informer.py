@@ -55,7 +55,7 @@ class Informer(Store[ObjectT]):
         *,
         namespace: str | None = None,
         field_selector: str = "",
-        indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None,
+        indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] = {},
     ) -> None:
         super().__init__(indexes=indexes)
         self._client = client

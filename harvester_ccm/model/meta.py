@@ -125,15 +125,10 @@ class Resource(Struct, Generic[T_co], frozen=True):
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """Return the URL path of the collection, of one object, or of its subresource."""
-        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
-        if self.namespaced and namespace is not None:
-            parts += ["namespaces", namespace]
-        parts.append(self.plural)
-        if name is not None:
-            parts.append(name)
-        if subresource is not None:
-            parts.append(subresource)
-        return "/".join(parts)
+        api = ("/apis", self.group) if self.group else ("/api",)
+        inside = ("namespaces", namespace) if self.namespaced and namespace is not None else ()
+        parts = (*api, self.version, *inside, self.plural, name, subresource)
+        return "/".join(part for part in parts if part is not None)
 
     def whole(self) -> "Resource[dict[str, object]]":
         """Return the same resource for callers that need all of an object: decoded to a plain dictionary."""
@@ -205,16 +200,16 @@ class Store(Generic[ObjectT]):
     def __init__(
         self,
         items: Iterable[ObjectT] = (),
-        indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] | None = None,
+        indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] = {},
         *,
         problem: CCMError | None = None,
         unread: frozenset[str] = frozenset(),
     ) -> None:
         """``indexes`` maps the name of an index to the function that returns the values of an object in it."""
         self._objects: dict[str, ObjectT] = {}
-        self._index_functions = dict(indexes or {})
+        self._index_functions = indexes
         # Tuples: most values belong to one object, and a set for each of thousands would be larger than the objects.
-        self._indexes: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in self._index_functions}
+        self._indexes: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in indexes}
         self._callbacks: list[Change[ObjectT]] = []
         self.problem = problem
         """Why the list or watch failed now; None if it can. Objects that were read before are kept."""
@@ -252,13 +247,13 @@ class Store(Generic[ObjectT]):
         old = self._objects.get(key)
         for name, values_of in self._index_functions.items():
             index = self._indexes[name]
-            before = dict.fromkeys(values_of(old)) if old is not None else {}
-            after = dict.fromkeys(values_of(new)) if new is not None else {}
-            for value in before.keys() - after.keys():
+            before = set(values_of(old)) if old is not None else set()
+            after = set(values_of(new)) if new is not None else set()
+            for value in before - after:
                 index[value] = tuple(other for other in index[value] if other != key)
                 if not index[value]:
                     del index[value]
-            for value in after.keys() - before.keys():
+            for value in after - before:
                 index[value] = (*index.get(value, ()), key)
         if new is not None:
             self._objects[key] = new

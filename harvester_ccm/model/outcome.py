@@ -14,8 +14,6 @@ from harvester_ccm.names import NodeReason, Reason
 NAMED: Final = 5
 """Maximum number of objects that a message names; the others are counted."""
 
-EventType = Literal["Normal", "Warning"]
-
 
 class WaitReason(StrEnum):
     """Why a Service waits; the value is the label ``reason`` of metrics."""
@@ -70,7 +68,7 @@ class WaitReason(StrEnum):
 class EventMessage(Struct, frozen=True, gc=False):
     """The content of an Event. The recorder writes an equal one on an object only once."""
 
-    type: EventType
+    type: Literal["Normal", "Warning"]
     reason: Reason | NodeReason
     message: str
     subject: str = ""

@@ -19,7 +19,6 @@ import msgspec
 
 from harvester_ccm.errors import Answer, CCMError, NoResponse, Unreachable, WatchSilent, error_from_answer
 from harvester_ccm.kube.client import (
-    PAGE_OBJECTS,
     REQUEST_TIMEOUT,
     STRATEGIC_PATCH,
     WRITE_TIMEOUT,
@@ -513,7 +512,7 @@ class MemoryClient(ApiClient):
         namespace: str = "",
         fence: WriteFence | None = None,
         name: str = "",
-        page_objects: int = PAGE_OBJECTS,
+        page_objects: int = ApiClient.page_objects,
     ) -> None:
         """``name`` is the ``by`` of its requests."""
         credentials = Credentials("memory", namespace, None, TokenSource(None))
