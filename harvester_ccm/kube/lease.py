@@ -83,11 +83,6 @@ class LeaderElector:
         """Whether this process holds the Lease as of the last response."""
         return self.holder == self.identity
 
-    @property
-    def renewal_due(self) -> float:
-        """Loop time at which the Lease counts as lost without a renewal."""
-        return self.renewed_at + self._times.renew_deadline
-
     async def acquire(self) -> None:
         """Return when this process holds the Lease."""
         holder: str | None = None
@@ -102,7 +97,7 @@ class LeaderElector:
         """Renew the Lease until cancelled. Raises LeaseLost."""
         while True:
             try:
-                async with asyncio.timeout_at(self.renewal_due):
+                async with asyncio.timeout_at(self._fence.deadline):
                     await asyncio.sleep(self._times.retry_period)
                     while not await self._attempt():
                         if not self.leading:
@@ -167,7 +162,7 @@ class LeaderElector:
         seconds = math.ceil(self._times.lease_duration)
         await self._write(self.identity, seconds, transitions=transitions, since=spec.acquire_time if renews else None)
         self.renewed_at = started
-        self._fence.deadline = self.renewal_due
+        self._fence.deadline = started + self._times.renew_deadline
         if not renews:
             self.on_change("became leader", self._lease)
         return True

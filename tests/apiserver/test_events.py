@@ -8,7 +8,7 @@ from devenv.faults import Answer, Drop
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.events import BURST, TRIES, EventRecorder
+from harvester_ccm.kube.events import TRIES, EventRecorder
 from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import EventMessage
@@ -97,15 +97,6 @@ async def test_event_of_a_cluster_scoped_object_is_in_the_default_namespace(
 
     events = Stored(guest, "default").all()
     assert [e["involvedObject"]["kind"] for e in events if e["involvedObject"].get("name") == namespace] == ["Node"]
-
-
-async def test_events_of_an_object_are_limited(recorder: EventRecorder, web: Service, stored: Stored) -> None:
-    for number in range(BURST + 5):
-        warn(recorder, web, f"message {number}")
-    await recorder.flush()
-
-    assert len(stored.all()) == BURST
-    assert recorder.dropped == 5
 
 
 async def test_forbidden_event_is_dropped_and_the_next_one_is_written(
