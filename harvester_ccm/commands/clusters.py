@@ -20,7 +20,7 @@ from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import ObjectT, Page, Resource, Store
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-from harvester_ccm.plan.node.match import node_matches
+from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.scope import is_our_harvester
@@ -89,7 +89,7 @@ class ClusterStore:
     @cached_property
     def backends(self) -> Backends:
         """The nodes that can get traffic."""
-        return Backends.of(self.nodes.all(), node_matches(self)) if self.nodes.synced else Backends(known=False)
+        return Backends.of(self.nodes.all(), vm_names(self)) if self.nodes.synced else Backends(known=False)
 
     def is_our_harvester(self, cluster: ClusterIdentity) -> bool | None:
         """As ``scope.is_our_harvester``."""

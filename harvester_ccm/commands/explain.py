@@ -29,7 +29,7 @@ from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, 
 from harvester_ccm.plan.node.match import Match
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.load_balancer import changed_document, described
+from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.request import Request
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -93,7 +93,7 @@ async def _explain_service(
     snapshot, plan, verdict = judge_service(store, _find(store, key), settings)
     writes = [one for one in (plan.write, plan.then) if one is not None]
     body = plan.check or next((one.body for one in writes if isinstance(one, CreateLoadBalancer)), None)
-    check = await check_admission(harvester, described(body, snapshot), store.cluster.namespace) if body else None
+    check = await check_admission(harvester, body, store.cluster.namespace) if body else None
     problem = None if snapshot.harvester_known else snapshot.harvester_problem
     is_named = any(one.reason == "HarvesterUnavailable" for one in verdict.reasons)
     document = {
@@ -180,7 +180,7 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
             patch["status"] = {key: value for key, value in status.items() if key != "conditions"}
             return _write(f"patch Service {service.metadata.key}", diff(_plain(service), patch))
         case CreateLoadBalancer(name=name, body=body):
-            return _write(f"create LoadBalancer {name}", diff({}, described(body, snapshot)))
+            return _write(f"create LoadBalancer {name}", diff({}, body))
         case ChangeLoadBalancer(name=name):
             current = next(one.load_balancer for one in snapshot.match.claims if one.name == name)
             after = changed_document(current, planned)

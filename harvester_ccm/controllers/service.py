@@ -22,9 +22,9 @@ from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue, loop_time, wal
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
-from harvester_ccm.plan.node.match import node_matches
+from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.service.backends import Backends
-from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
+from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY, not_allocated_note
 from harvester_ccm.plan.service.decision import plan_queued, plan_service
 from harvester_ccm.plan.service.kube_vip import not_announced
 from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable, is_in_progress
@@ -38,7 +38,6 @@ from harvester_ccm.plan.service.snapshot import (
     ServiceState,
     observe,
 )
-from harvester_ccm.plan.service.unallocated_address import not_allocated_note
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_load_balancer
 from harvester_ccm.plan.service.writes import (
     ChangeService,
@@ -156,10 +155,10 @@ class ServiceCaches:
         """Update the nodes that get traffic; return whether they are known for the first time, and if they changed."""
         if not self.vms.nodes.synced:
             return False, False
-        before, found = self.backends, Backends.of(self.vms.nodes.all(), node_matches(self.vms))
+        before, found = self.backends, Backends.of(self.vms.nodes.all(), vm_names(self.vms))
         # The last known backends stay until the VMs are known again.
         self.backends = found if found.known else before
-        return not before.known and found.known, before.chosen != self.backends.chosen
+        return not before.known and found.known, before != self.backends
 
 
 class ServiceController:
@@ -267,7 +266,7 @@ class ServiceController:
             return
         if plan.check is not None:
             try:
-                await self._writes.check(plan.check, snapshot)
+                await self._balancers.check(plan.check)
             except CCMError as error:
                 # The Service keeps the load balancer that it has.
                 self._report(error, write, snapshot)

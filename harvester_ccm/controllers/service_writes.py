@@ -15,7 +15,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch
-from harvester_ccm.plan.service.load_balancer import changed_document, described
+from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import (
@@ -147,10 +147,10 @@ class ServiceWrites:
                     await self._balancers.confirm_absence(snapshot.match.expected_name)
                 await self._patch(service, service_patch(service, change))
             case CreateLoadBalancer(name=name, body=body):
-                await self._balancers.create(name, described(body, snapshot))
+                await self._balancers.create(name, body)
                 log.info("load balancer created", service=key, lb=name)
             case ChangeLoadBalancer(name=name) if load_balancer := self._balancers.get(name):
-                document = described(changed_document(load_balancer, write), snapshot)
+                document = changed_document(load_balancer, write)
                 written = await self._balancers.replace(name, document)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
             case DeleteLoadBalancer(name=name, uid=uid, version=version):
@@ -159,10 +159,6 @@ class ServiceWrites:
                 await self._balancers.delete(name, uid, version)
                 log.info("load balancer deleted", service=key, lb=name)
         self._limiter.record(service.metadata.uid)
-
-    async def check(self, body: Document, snapshot: ServiceSnapshot) -> None:
-        """Send a load balancer as a dry run. Raises the error by which Harvester refuses it."""
-        await self._balancers.check(described(body, snapshot))
 
     async def report(self, condition: ServiceCondition | None, snapshot: ServiceSnapshot) -> None:
         """Update the condition of a Service on a best-effort basis; errors are ignored."""

@@ -4,11 +4,10 @@ A LoadBalancer keeps the bytes it was decoded from. Harvester has neither a patc
 it, so a change is a PUT of the whole object, and fields that this controller does not know must survive it.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.config import Settings
@@ -47,8 +46,6 @@ class AllocatedAddress(Model, frozen=True, kw_only=True):
 
     ip_pool: str = ""
     ip: str = ""
-    mask: str = ""
-    """Of the subnet of the pool."""
 
 
 class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
@@ -300,19 +297,6 @@ class ClusterIdentity(Struct, frozen=True):
     def named(self) -> bool:
         """Whether the name is unique to this cluster: neither empty nor the default."""
         return self.name not in {"", DEFAULT_CLUSTER_NAME}
-
-
-class NodeMatches(Struct, frozen=True):
-    """The VMs of all Nodes."""
-
-    vm_names: Mapping[str, str] = field(default_factory=dict)
-    """Name of a Node to the name of its VM in our Harvester namespace."""
-    unmatched: frozenset[str] = frozenset()
-    """Names of initialized Nodes whose VM is unknown or uncertain."""
-    networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """VM network, ``namespace/name``, to the addresses that the VMs of Nodes report there, including virtual IPs."""
-    known: bool = True
-    """Whether the VMs were listed, as far as permitted; before, a missing entry means nothing."""
 
 
 LOAD_BALANCERS: Final = Resource(

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
-from harvester_ccm.model.harvester import ClusterIdentity, NodeMatches, VirtualMachineInstance
+from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.messages import harvester_unavailable, warning
@@ -29,11 +29,9 @@ from harvester_ccm.plan.node.vms import (
     VM,
     Membership,
     NodeStore,
-    full_network,
     identity,
     owner_of,
     recorded_name,
-    reported_addresses,
     vm_named,
     vms_of,
 )
@@ -188,28 +186,18 @@ def _is_same_host(node_name: str, hostname: str) -> bool:
     return has_short_name and node_name.partition(".")[0] == hostname.partition(".")[0]
 
 
-def node_matches(store: NodeStore) -> NodeMatches:
-    """Return the VMs of all Nodes for the Service controller.
+def vm_names(store: NodeStore) -> dict[str, str] | None:
+    """Return the name of the VM of each Node that has one, for VM load balancers; None until the VMs are listed.
 
     If VMs must not be listed, the VM that is recorded on a Node with our provider ID counts.
     """
-    names: dict[str, str] = {}
-    unknown: set[str] = set()
-    vmis: list[VirtualMachineInstance] = []
+    if not all(one.synced or isinstance(one.problem, Forbidden) for one in (store.vms, store.vmis)):
+        return None
+    found: dict[str, str] = {}
     for node in store.nodes.all():
         name, match = node.metadata.name, find_vm(store, node)
-        managed = parse_provider_id(node.spec.provider_id) is not None
         if match.vm is not None:
-            names[name] = match.vm.name
-            vmis += [match.vm.vmi] if match.vm.vmi is not None else []
-        elif managed and not store.vms.synced:
-            names[name] = recorded_name(node, store.cluster.namespace) or name
-        elif not uninitialized_taints(node) and (match.unmanaged or not managed):
-            unknown.add(name)
-    networks: dict[str, tuple[str, ...]] = {}
-    for vmi in vmis:
-        for nic, network in vmi.spec.multus_networks.items():
-            full = full_network(network, vmi)
-            networks[full] = (*networks.get(full, ()), *reported_addresses(vmi, nic))
-    known = all(one.synced or isinstance(one.problem, Forbidden) for one in (store.vms, store.vmis))
-    return NodeMatches(names, frozenset(unknown), networks, known=known)
+            found[name] = match.vm.name
+        elif parse_provider_id(node.spec.provider_id) is not None and not store.vms.synced:
+            found[name] = recorded_name(node, store.cluster.namespace) or name
+    return found

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, Self
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from harvester_ccm.model.core import Node
-from harvester_ccm.model.harvester import NodeMatches
 from harvester_ccm.names import EXCLUDE_NODE_LABEL
 
 NO_BACKEND: Final = "no-node-of-this-cluster"
@@ -24,33 +23,24 @@ class Backends(Struct, frozen=True):
 
     names: tuple[str, ...] = ()
     """Of their VMs."""
-    unmatched: tuple[str, ...] = ()
-    """Names of nodes without traffic because their VM is not known for certain."""
     known: bool = True
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
     none_because: str = ""
     """Why no node may get traffic; empty if some may."""
-    networks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """VM network to the addresses that nodes report there; only used in an Event."""
-
-    @property
-    def chosen(self) -> tuple[object, ...]:
-        """The fields whose change requires a write of load balancers."""
-        return self.names, self.unmatched, self.known, self.none_because
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], matches: NodeMatches) -> Self:
-        """Return the nodes that may get traffic; ``matches`` are their VMs."""
+    def of(cls, nodes: Iterable[Node], vm_names: Mapping[str, str] | None) -> Self:
+        """Return the nodes that may get traffic.
+
+        ``vm_names`` are the VMs of the nodes whose VM is known for certain, by the names of the nodes; None until the
+        VMs are listed.
+        """
+        if vm_names is None:
+            return cls(known=False)
         nodes = tuple(nodes)
-        unmatched = sorted(n.metadata.name for n in nodes if takes_traffic(n) and n.metadata.name in matches.unmatched)
-        names = backend_names(nodes, matches.vm_names)
-        return cls(
-            names=names,
-            unmatched=tuple(unmatched),
-            known=matches.known,
-            none_because="" if names else _NO_BACKEND if nodes else "This cluster has no Node yet",
-            networks=matches.networks,
-        )
+        names = {vm_names[one.metadata.name] for one in nodes if one.metadata.name in vm_names and takes_traffic(one)}
+        none_because = "" if names else _NO_BACKEND if nodes else "This cluster has no Node yet"
+        return cls(tuple(sorted(names)), none_because=none_because)
 
 
 def takes_traffic(node: Node) -> bool:
@@ -65,12 +55,3 @@ def takes_traffic(node: Node) -> bool:
         return False
     excluded = node.metadata.label(EXCLUDE_NODE_LABEL)
     return excluded is None or excluded in {"0", "f", "F", "false", "FALSE", "False"}
-
-
-def backend_names(nodes: Iterable[Node], vm_names: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the VMs behind the nodes that take traffic, sorted.
-
-    ``vm_names`` are of the nodes whose VM is known: a VM that merely has a node's name may be another cluster's.
-    """
-    names = (vm_names.get(node.metadata.name) for node in nodes if takes_traffic(node))
-    return tuple(sorted({name for name in names if name is not None}))

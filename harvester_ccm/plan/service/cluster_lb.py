@@ -1,13 +1,10 @@
 """A cluster load balancer that exists: kube-vip in the guest cluster announces its address."""
 
-from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 from msgspec.structs import replace
 
 from harvester_ccm import names
-from harvester_ccm.model.core import ipv4_text
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.plan.service import kube_vip
@@ -15,9 +12,8 @@ from harvester_ccm.plan.service.load_balancer import load_balancer_change, netwo
 from harvester_ccm.plan.service.messages import NO_DHCP_ANSWER, UNAVAILABLE_PATIENCE, harvester_unavailable
 from harvester_ccm.plan.service.network_device import Device, device_for
 from harvester_ccm.plan.service.removal import deletion_of
-from harvester_ccm.plan.service.request import Request, normal_network
+from harvester_ccm.plan.service.request import Request
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.unallocated_address import not_allocated_note, record_of
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
     DeleteLoadBalancer,
@@ -35,8 +31,6 @@ TOUCH_RETRY: Final = 600.0
 """Seconds after which endpoints are touched again if the patch was not permitted."""
 NO_ADDRESS: Final = frozenset({WaitReason.NO_MATCHING_POOL, WaitReason.POOL_EXHAUSTED})
 """Causes for which Harvester certainly has no address for a Service."""
-POINT_TO_POINT: Final = 31
-"""Length of the prefix from which on a subnet has no room for load balancers beside nodes."""
 
 
 def plan_cluster(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
@@ -95,6 +89,13 @@ def without_address(snapshot: ServiceSnapshot, annotations: kube_vip.Annotations
     return ServiceChange(annotations={**annotations, **kube_vip.WITHDRAWN}, finalizer=True, ingress=shown)
 
 
+def record_of(snapshot: ServiceSnapshot) -> kube_vip.Annotations:
+    """Return the annotation that keeps a requested address which only kube-vip's annotation has."""
+    found = kube_vip.Announcement.of(snapshot.service)
+    is_recorded = snapshot.retained_address in {"", found.specified, found.requested}
+    return {} if is_recorded else {names.REQUESTED_ADDRESS: snapshot.retained_address}
+
+
 def wait_for_address(snapshot: ServiceSnapshot) -> Desired:
     """Return the state of a Service that waits for an address from Harvester, with the Warning when it is due."""
     cause, problem = snapshot.pending, snapshot.harvester_problem
@@ -104,6 +105,17 @@ def wait_for_address(snapshot: ServiceSnapshot) -> Desired:
     # If there is certainly no address, one that the Service does not request is withdrawn.
     shown = desired.cause is not None and (snapshot.retained_address or cause.reason not in NO_ADDRESS)
     return desired.plus(not_allocated_note(snapshot)) if shown else desired
+
+
+def not_allocated_note(snapshot: ServiceSnapshot) -> EventMessage | None:
+    """Return the Warning about the address of a Service that no load balancer of it has, or None."""
+    address = snapshot.unallocated_address
+    text = (
+        f"Address {address} stays announced, but it is not allocated to this Service in Harvester and may be given to "
+        "another one. To have it allocated, create an IP pool with that single address and name it in annotation "
+        f"{names.IP_POOL}"
+    )
+    return EventMessage("Warning", names.Reason.ADDRESS_NOT_ALLOCATED, text) if address else None
 
 
 def _plan_without_device(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: Device) -> Desired:
@@ -123,8 +135,7 @@ def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: D
     return Desired(
         events=(
             kube_vip.device_note(service, address, device),
-            not_as_requested(snapshot.request, load_balancer, address),
-            out_of_reach(snapshot.request, load_balancer, snapshot.node_addresses),
+            not_as_requested(snapshot.request, address),
             kube_vip.restored(service, address),
             address_event(snapshot, load_balancer, address),
         ),
@@ -146,7 +157,7 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: D
         desired,
         events=(
             kube_vip.device_note(service, names.DHCP_ADDRESS, device),
-            not_as_requested(snapshot.request, load_balancer, lease),
+            not_as_requested(snapshot.request, lease),
             _lease_event(load_balancer.address, lease) if lease and lease != load_balancer.address else None,
         ),
         service=ServiceChange(
@@ -202,60 +213,13 @@ def _lease_event(before: str, lease: str) -> EventMessage:
     return EventMessage("Normal", names.Reason.ENSURED, f"Ensured load balancer, address {lease} from DHCP")
 
 
-def not_as_requested(request: Request, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
-    """Return the Warning about an address that differs from the request, or None."""
-    differences = []
-    if request.address and address and request.address != address:
-        text = (
-            f"address {request.address} is requested and {address} was allocated, because Harvester chooses the "
-            f"address itself. To have {request.address}, make an IP pool with only that address, name the pool in "
-            f"annotation {names.IP_POOL}, delete this Service and create it again"
-        )
-        differences.append(text)
-    differences += _chosen_otherwise(request, load_balancer)
-    if not differences:
-        return None
-    return EventMessage("Warning", names.Reason.ADDRESS_NOT_AS_REQUESTED, f"Not as requested: {'; '.join(differences)}")
-
-
-def out_of_reach(request: Request, load_balancer: LoadBalancer, nodes: tuple[str, ...]) -> EventMessage | None:
-    """Return the Warning about an address in whose subnet no node of the requested network is, or None.
-
-    Harvester falls back to a global pool, whatever network that is for. ``nodes`` are the addresses of the nodes there;
-    where none is known nothing follows.
-    """
-    subnet, known = _subnet(load_balancer), [address for address in map(ipv4_text, nodes) if address]
-    if not request.network or subnet is None or not known or any(IPv4Address(one) in subnet for one in known):
+def not_as_requested(request: Request, address: str) -> EventMessage | None:
+    """Return the Warning about an address that differs from the requested one, or None."""
+    if not request.address or not address or request.address == address:
         return None
     text = (
-        f"Address {load_balancer.allocated_ip} comes from IP pool {load_balancer.allocated_pool} ({subnet}), but no "
-        f"node has an address of that subnet in network {request.network}: it will probably not be reachable. Give the "
-        "network an IP pool of its own, delete the Service and create it again"
+        f"Not as requested: address {request.address} is requested and {address} was allocated, because Harvester "
+        f"chooses the address itself. To have {request.address}, make an IP pool with only that address, name the pool "
+        f"in annotation {names.IP_POOL}, delete this Service and create it again"
     )
     return EventMessage("Warning", names.Reason.ADDRESS_NOT_AS_REQUESTED, text)
-
-
-def _subnet(load_balancer: LoadBalancer) -> IPv4Network | None:
-    """Return the subnet of the pool of the address; None where that has no room for nodes, or does not say."""
-    allocated = load_balancer.status.allocated_address
-    try:
-        subnet = IPv4Network((allocated.ip, allocated.mask) if allocated else "", strict=False)
-    except ValueError:
-        return None
-    return subnet if subnet.prefixlen < POINT_TO_POINT else None
-
-
-def _chosen_otherwise(request: Request, load_balancer: LoadBalancer) -> Iterator[str]:
-    """Yield the differences between what the pool was to be chosen by and what Harvester made of it."""
-    meta, network = load_balancer.metadata, network_of(load_balancer, request.network)
-    chosen = meta.annotation(names.LB_SELECT_NETWORK) or ""
-    if network and chosen and normal_network(chosen) != network:
-        yield f"network {network} is requested and Harvester chose {chosen} (versions before 1.9 do that)"
-    wishes = (
-        (names.PROJECT, request.project, names.LB_SELECT_PROJECT),
-        (names.POOL_NAMESPACE, request.pool_namespace, names.LB_SELECT_NAMESPACE),
-    )
-    for key, wish, used_by in wishes:
-        used = meta.annotation(used_by)
-        if wish and used is not None and wish != used:
-            yield f"{key} {wish} is requested and Harvester uses {used or 'none'}, that of the load balancer itself"

@@ -17,7 +17,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
-from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, plan_cluster
+from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, plan_cluster, record_of
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, delegate, suppress
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import (
@@ -32,7 +32,6 @@ from harvester_ccm.plan.service.request import converted, ignored_settings, loca
 from harvester_ccm.plan.service.scope import is_served, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.unallocated_address import plan_taken, record_of
 from harvester_ccm.plan.service.vm_lb import plan_vm, wanted_spec
 from harvester_ccm.plan.service.writes import (
     CreateLoadBalancer,
@@ -110,18 +109,20 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
     """Return the desired state of a Service with an address of its own."""
     service, match = snapshot.service, snapshot.match
     lb, expected = match.lb, match.expected_name
-    if lb is not None and lb.metadata.deleting and snapshot.waited >= GONE_PATIENCE and lb.metadata.name != expected:
-        # The new one has another name, so it need not wait for a deletion that does not finish.
-        lb = None
     conflicting = next((one for one in match.foreign if one.conflicts(service, expected)), None)
-    taken = plan_taken(snapshot) if snapshot.unallocated_address else None
     if lb is None and conflicting is not None:
         suppressed = ServiceChange(annotations=suppress(service))
         desired = Desired(Refused(WaitReason.OWNERSHIP_CONFLICT), foreign_note(conflicting), service=suppressed)
     elif lb is None and not snapshot.our_harvester:
         desired = _plan_mismatch(snapshot)
-    elif taken is not None:
-        desired = taken
+    elif others := snapshot.allocated_to_others(snapshot.unallocated_address):
+        text = (
+            f"Address {snapshot.unallocated_address} is withdrawn: Harvester has given it to {others[0].metadata.name}, "
+            "and this Service gets another one"
+        )
+        cause = EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, text)
+        withdrawn = ServiceChange(annotations=WITHDRAWN, ingress=())
+        desired = Desired(Wait(WaitReason.OTHER, 1.0), cause, service=withdrawn)
     elif lb is None:
         desired = _plan_creation(snapshot)
     else:

@@ -317,25 +317,9 @@ def _kept_request(service: Service) -> Annotations:
 
 
 def restored(service: Service, address: str) -> EventMessage | None:
-    """Return the Warning for annotations of a served Service that another client changed, or None.
-
-    ``address`` is the one that kube-vip announces; empty if Harvester announces it.
-    """
+    """Return the Warning for an address annotation that another client changed on a served Service, or None."""
     found = Announcement.of(service)
-    if _is_stripped(service, address):
-        effect = "kube-vip stops announcing the address" if address else "kube-vip announces the address as well"
-        keys = names.KUBE_VIP_ADDRESSES if address else f"{names.KUBE_VIP_ADDRESSES} and {names.KUBE_VIP_IGNORE}"
-        text = (
-            f"{keys} was removed from the annotations of the Service and is restored: without it {effect}. A client "
-            "that replaces the Service must keep its annotations"
-        )
-        return EventMessage("Warning", names.Reason.ANNOTATION_RESTORED, text)
-    if (
-        not found.address
-        or not found.status
-        or found.address in {address, names.DHCP_ADDRESS, *found.status}
-        or not address
-    ):
+    if not found.address or not found.status or found.address in {address, names.DHCP_ADDRESS, *found.status}:
         return None
     text = (
         f"Annotation {names.KUBE_VIP_ADDRESSES} was changed to {found.address} and is restored to {address}, the "
@@ -349,9 +333,8 @@ def _is_stripped(service: Service, address: str) -> bool:
     """Return whether another client removed this controller's annotations from a served Service."""
     found = Announcement.of(service)
     served = bool(found.status) and service.metadata.has_finalizer(names.SERVICE_FINALIZER)
-    if not served or found.address is not None or found.ignored or found.specified == address != "":
-        return False
-    return not address or found.status == (address,)
+    readable = found.address is not None or found.ignored or found.specified == address
+    return served and not readable and found.status == (address,)
 
 
 def stays_up(service: Service) -> bool:

@@ -36,7 +36,8 @@ def new_load_balancer(service: Service, request: Request, cluster: ClusterIdenti
         **_kept_annotations(service, cluster),
     }
     spec = {
-        **_description(request),
+        # Harvester's UI shows the description in its lists.
+        "description": request.description or f"{service.metadata.key} of cluster {cluster.name}",
         "workloadType": "vm" if vm_spec else "cluster",
         "ipam": request.ipam,
         "ipPool": request.ip_pool if request.ipam == "pool" else "",
@@ -54,23 +55,6 @@ def new_load_balancer(service: Service, request: Request, cluster: ClusterIdenti
         },
         "spec": {key: value for key, value in spec.items() if value not in (None, "")},
     }
-
-
-def _description(request: Request) -> Document:
-    """Return the field with the description that the Service requests."""
-    return {"description": request.description} if request.description else {}
-
-
-def described(document: Document, snapshot: ServiceSnapshot) -> Document:
-    """Return a load balancer as it is written, with a description that names its Service and cluster.
-
-    Harvester's UI shows it in its lists. A description by another client stays, and this one is no reason for a write.
-    """
-    spec, whose = cast("Document", document["spec"]), f"{snapshot.service.metadata.key} of cluster "
-    written = str(spec.get("description") or "")
-    if snapshot.request.description or (written and not written.startswith(whose)):
-        return document
-    return {**document, "spec": {**spec, "description": f"{whose}{snapshot.cluster.name}"}}
 
 
 def network_of(current: LoadBalancer, wanted: str) -> str:
@@ -99,7 +83,9 @@ def load_balancer_change(
     noted = {**_kept_annotations(service, cluster), **(annotations or {})}
     if not searches_elsewhere(current, snapshot):
         noted[names.LB_RECONCILE] = None
-    wanted = {**_description(snapshot.request), **(spec or {})}
+    wanted = dict(spec or {})
+    if snapshot.request.description:
+        wanted["description"] = snapshot.request.description
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}
     change = ChangeLoadBalancer(
         meta.name,

@@ -227,10 +227,9 @@ def _number(service: Service, key: str, problems: list[EventMessage]) -> int:
     value = service.metadata.annotation(key)
     if value is None:
         return default
-    text = value.strip()
-    # Python refuses to read a number of thousands of digits.
-    digits = text.lstrip("0") if text.isascii() and text.isdecimal() else ""
-    if 0 < len(digits) <= 5 and int(digits) <= 86400:
+    digits = value.strip()
+    # ``int`` reads other texts as well, and rejects a number of thousands of digits.
+    if digits.isascii() and digits.isdecimal() and len(digits) <= 5 and 1 <= int(digits) <= 86400:
         return int(digits)
     problems.append(invalid(key, value, f"a whole number from 1 to 86400; {default} is used"))
     return default

@@ -127,8 +127,6 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Services that name this Service as their primary, or last had its address."""
     secondary_in_progress: bool = False
     """Whether one of these is being reconciled now."""
-    node_addresses: tuple[str, ...] = ()
-    """Of the nodes in the requested network or, if none reports an address there, in all networks."""
     network_devices: Mapping[str, str] | None = None
     """Network to device of the nodes; None if there is no mapping."""
     mapping_known: bool = True
@@ -216,7 +214,6 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         secondaries_of_primary=tuple(one for one in shares_with if primary_reference(one) == (primary or key)),
         own_secondaries=tuple(one for one in store.services.by_index(BY_PRIMARY, key) if one.metadata.key != key),
         backends=store.backends,
-        node_addresses=_node_addresses(store, request.network),
         network_devices=network_devices(mapping),
         mapping_known=store.config_maps.synced or store.config_maps.problem is not None,
         # A load balancer that cannot be decoded exists, although it is not in the cache.
@@ -234,14 +231,6 @@ def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity)
     found += tuple(one for one in store.load_balancers.by_index(BY_SERVICE, uid) if service_key(one) != key)
     named = store.load_balancers.get(f"{cluster.namespace}/{name_for(service, cluster)}")
     return found if named is None or named in found else (*found, named)
-
-
-def _node_addresses(store: ServiceStore, network: str) -> tuple[str, ...]:
-    """Return the addresses of the nodes in a network, without those of load balancers."""
-    networks = store.backends.networks if network else {}
-    reported = networks.get(network) or [address for addresses in networks.values() for address in addresses]
-    listed = store.services, store.load_balancers
-    return tuple(one for one in reported if not any(of.by_index(BY_ADDRESS, one) for of in listed))
 
 
 def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:

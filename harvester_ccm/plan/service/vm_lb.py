@@ -10,7 +10,7 @@ import msgspec
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason, some_of
+from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, VM_NAME, Reason
 from harvester_ccm.plan.service.backends import NO_BACKEND
 from harvester_ccm.plan.service.cluster_lb import (
@@ -20,7 +20,7 @@ from harvester_ccm.plan.service.cluster_lb import (
     wait_for_address,
     without_address,
 )
-from harvester_ccm.plan.service.kube_vip import Annotations, delegate, restored, virtual_ip_ingress
+from harvester_ccm.plan.service.kube_vip import Annotations, delegate, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.messages import backend_note
 from harvester_ccm.plan.service.shared_address import approved
@@ -57,7 +57,7 @@ def plan_vm(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
     if not address:
         change = load_balancer_change(load_balancer, snapshot, spec=spec)
         return msgspec.structs.replace(
-            wait_for_address(snapshot).plus(_unknown_nodes(snapshot)),
+            wait_for_address(snapshot),
             service=without_address(snapshot, delegate(service)),
             then=keep_or_remake(snapshot, load_balancer, change),
         )
@@ -72,10 +72,7 @@ def plan_vm(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
         Wait(WaitReason.BACKENDS, seconds) if seconds else Done(),
         unhealthy,
         events=(
-            _healthy_again(service, load_balancer) if unhealthy is None else None,
-            not_as_requested(snapshot.request, load_balancer, address),
-            restored(service, ""),
-            _unknown_nodes(snapshot),
+            not_as_requested(snapshot.request, address),
             address_event(snapshot, load_balancer, address),
         ),
         service=ServiceChange(
@@ -101,50 +98,19 @@ def _health(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> tuple[Eve
     return (None, left) if left > 0 else (note, 0.0)
 
 
-def _healthy_again(service: Service, load_balancer: LoadBalancer) -> EventMessage | None:
-    """Return the Event for backends that respond again, or None."""
-    before, ready = service.ready_condition, load_balancer.ready
-    was_unhealthy = before is not None and before.reason == Reason.BACKENDS_UNHEALTHY
-    if not was_unhealthy or ready is None or ready.status != "True":
-        return None
-    backends = f": {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
-    text = f"Harvester sends traffic to the nodes again{backends}"
-    return EventMessage("Normal", Reason.BACKENDS_HEALTHY, text)
-
-
-def _unknown_nodes(snapshot: ServiceSnapshot) -> EventMessage | None:
-    """Return the Warning about nodes without traffic because their VM is not known for certain."""
-    names, backends = snapshot.backends.unmatched, snapshot.backends
-    if not names or not backends.known:
-        return None
-    text = (
-        f"Harvester sends no traffic to {some_of(names)}: for these nodes no VM in the namespace "
-        "of the cloud-config is known for certain. See: harvester-ccm explain node NAME"
-    )
-    return EventMessage("Warning", Reason.BACKEND_VM_UNKNOWN, text)
-
-
 def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[dict[str, object], ...]:
     """Return one listener per port of the Service and of the Services that share its address.
 
-    Ports without a node port (not yet allocated) are left out. Names are unique DNS labels.
+    Ports without a node port (not yet allocated) are left out. A name is that of the port, as with the Go provider, or
+    made of protocol and number: the names of other Services' ports may be the same. Harvester rejects equal names.
     """
     made: dict[tuple[str, int], dict[str, object]] = {}
-    used: set[str] = set()
     for owner in (service, *secondaries):
         for port in owner.spec.ports:
-            if not port.node_port or (port.protocol, port.port) in made:
-                continue
-            wish = port.name if port.name and owner is service else f"{port.protocol.lower()}-{port.port}"
-            name = _unused(wish, used)
-            used.add(name)
-            listener = {"name": name, "port": port.port, "protocol": port.protocol, "backendPort": port.node_port}
-            made[port.protocol, port.port] = listener
+            if port.node_port and (port.protocol, port.port) not in made:
+                name = port.name if port.name and owner is service else f"{port.protocol.lower()}-{port.port}"
+                if any(one["name"] == name for one in made.values()):
+                    name = f"{name}-{port.node_port}"
+                listener = {"name": name, "port": port.port, "protocol": port.protocol, "backendPort": port.node_port}
+                made[port.protocol, port.port] = listener
     return tuple(made.values())
-
-
-def _unused(wish: str, used: set[str]) -> str:
-    name, number = wish, 2
-    while name in used:
-        name, number = f"{wish[:58]}-{number}", number + 1
-    return name

@@ -65,7 +65,8 @@ def short(write: Write | None, service: Service) -> object:
             metadata.pop("resourceVersion", None)
             return {**metadata, **_status(patch), **({"touch": True} if touch else {})} or None
         case CreateLoadBalancer(name=name, body=body):
-            return {"create": name, **body["spec"]}  # type: ignore[dict-item]  # a spec is a document
+            spec = {key: value for key, value in body["spec"].items() if key != "description"}
+            return {"create": name, **spec}
         case ChangeLoadBalancer(name=name):
             return {"write": name, **{key: value for key, value in asdict(write).items() if value and key != "name"}}
         case DeleteLoadBalancer(name=name):

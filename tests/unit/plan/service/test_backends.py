@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harvester_ccm.model.core import NODES, ConfigMap
-from harvester_ccm.model.harvester import NodeMatches
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, WORKLOAD_TYPE
 from harvester_ccm.plan.service.backends import Backends
@@ -32,17 +31,13 @@ NODE_FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
 @pytest.mark.parametrize(("metadata", "spec", "expected"), NODE_FIELDS.values(), ids=NODE_FIELDS.keys())
 def test_nodes_that_get_traffic(metadata: dict[str, Any], spec: dict[str, Any], expected: bool) -> None:
     node = NODES.decode(msgspec.json.encode({"metadata": {"name": "host-a", **metadata}, "spec": spec}))
-    backends = Backends.of([node], NodeMatches({"host-a": "vm-a"}, frozenset()))
+    backends = Backends.of([node], {"host-a": "vm-a"})
     assert backends.names == (("vm-a",) if expected else ())
 
 
 PORTS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
     "named": ([{"name": "http", "port": 80, "nodePort": 30080}], ["http 80/TCP 30080"]),
     "without a name": ([{"port": 80, "nodePort": 30080}], ["tcp-80 80/TCP 30080"]),
-    "default name already used": (
-        [{"name": "tcp-81", "port": 80, "nodePort": 30080}, {"name": "", "port": 81, "nodePort": 30081}],
-        ["tcp-81 80/TCP 30080", "tcp-81-2 81/TCP 30081"],
-    ),
     "one number, two protocols": (
         [
             {"name": "dns-tcp", "port": 53, "protocol": "TCP", "nodePort": 30053},

@@ -19,7 +19,6 @@ from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_INTERFACE,
     LB_REQUESTED_NETWORK,
-    LB_SELECT_NETWORK,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
@@ -291,24 +290,6 @@ EXISTING: dict[str, tuple[dict[str, Any], dict[str, Any], str, list[str]]] = {
     "the allocated pool": ({IP_POOL: "vlan100"}, {}, "", []),
     "another address": ({REQUESTED_ADDRESS: "10.0.0.7"}, {}, OTHERWISE, ["10.0.0.7", ADDRESS]),
     "the requested address": ({REQUESTED_ADDRESS: ADDRESS}, {}, "", []),
-    "another network": (
-        {NETWORK: "infra/new"},
-        {"annotations": {LB_REQUESTED_NETWORK: "infra/new", LB_SELECT_NETWORK: "infra/mgmt"}},
-        OTHERWISE,
-        ["infra/new", "infra/mgmt"],
-    ),
-    "another project": (
-        {PROJECT: "c-1/p-1"},
-        {"annotations": {"loadbalancer.harvesterhci.io/project": "c-2/p-2"}},
-        OTHERWISE,
-        ["c-1/p-1", "c-2/p-2"],
-    ),
-    "another namespace": (
-        {POOL_NAMESPACE: "lab"},
-        {"annotations": {"loadbalancer.harvesterhci.io/namespace": "vms"}},
-        OTHERWISE,
-        ["lab", "vms"],
-    ),
     "description": ({DESCRIPTION: "shop"}, {"spec": {"description": "shop"}}, "", []),
 }
 
