@@ -117,8 +117,8 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
         desired = _plan_mismatch(snapshot)
     elif others := snapshot.allocated_to_others(snapshot.unallocated_address):
         text = (
-            f"Address {snapshot.unallocated_address} is withdrawn: Harvester has given it to {others[0].metadata.name}, "
-            "and this Service gets another one"
+            f"Address {snapshot.unallocated_address} is withdrawn: Harvester has given it to "
+            f"{others[0].metadata.name}, and this Service gets another one"
         )
         cause = EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, text)
         withdrawn = ServiceChange(annotations=WITHDRAWN, ingress=())
