@@ -65,8 +65,8 @@ def short(write: Write | None, service: Service) -> object:
             metadata.pop("resourceVersion", None)
             return {**metadata, **_status(patch), **({"touch": True} if touch else {})} or None
         case CreateLoadBalancer(name=name, body=body):
-            spec = {key: value for key, value in body["spec"].items() if key != "description"}
-            return {"create": name, **spec}
+            spec: Any = body["spec"]
+            return {"create": name, **{key: value for key, value in spec.items() if key != "description"}}
         case ChangeLoadBalancer(name=name):
             return {"write": name, **{key: value for key, value in asdict(write).items() if value and key != "name"}}
         case DeleteLoadBalancer(name=name):

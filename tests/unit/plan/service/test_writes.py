@@ -208,10 +208,12 @@ def test_write_before_a_deletion_resets_the_response_of_harvester(found: Any, st
 
 def test_requested_description_follows_and_another_one_stays() -> None:
     found = allocated(spec={"description": "mine"}, address="10.0.0.1")
-    assert plan(served(), found).write is None or "description" not in plan(served(), found).write.spec
     write = plan(served(annotations={DESCRIPTION: "front"}), found).write
     assert isinstance(write, ChangeLoadBalancer)
     assert write.spec == {"description": "front"}
+    write = plan(served(), found).write
+    assert isinstance(write, ChangeLoadBalancer)
+    assert write.spec == {}
 
 
 @pytest.mark.parametrize(("annotations", "text"), [({}, "shop/web of cluster demo"), ({DESCRIPTION: "front"}, "front")])
