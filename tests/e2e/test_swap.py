@@ -266,9 +266,7 @@ def only_marks_added(before: Document, after: Document) -> bool:
     kept = {key: value for key, value in annotations_of(after).items() if key not in added}
     assert set(added) - {f"{OURS}/lb-network"} == MARKS
     assert kept == annotations_of(before)
-    labels = after["metadata"]["labels"]
-    service = f"{labels[f'{OURS}/serviceNamespace']}/{labels[f'{OURS}/serviceName']}"
-    assert after["spec"] == {**before["spec"], "description": f"{service} of cluster {labels[f'{OURS}/cluster']}"}
+    assert after["spec"] == before["spec"]
     assert after["status"] == before["status"]
     assert after["metadata"]["labels"] == before["metadata"]["labels"]
     return True

@@ -13,7 +13,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.plan.service.ownership import name_for
-from harvester_ccm.plan.service.request import Request, network_annotation, normal_network
+from harvester_ccm.plan.service.request import Request, normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import ChangeLoadBalancer, Document
 
@@ -25,7 +25,7 @@ def new_load_balancer(service: Service, request: Request, cluster: ClusterIdenti
     which may conflict with others and is a third of its writes, of which it has five a second. The finalizer does not
     show that Harvester has recorded an address then.
     """
-    network = network_annotation(service)
+    network = service.metadata.annotation(names.NETWORK) or ""
     annotations = {
         names.LB_SELECT_NETWORK: normal_network(network),
         names.LB_REQUESTED_NETWORK: network,

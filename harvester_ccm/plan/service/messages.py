@@ -26,15 +26,6 @@ REPORTED_FAILURES: Final = 2
 """Failures in a row after which a transient error is reported to the user."""
 
 
-class PendingCause(Struct, frozen=True):
-    """Why a load balancer has no address yet."""
-
-    reason: WaitReason
-    note: EventMessage
-    patience: float = CONTROLLER_PATIENCE
-    """Seconds in which it usually passes without a report; 0 if it does not pass by itself."""
-
-
 WEBHOOK_AWAY: Final = (
     "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
 )
@@ -57,6 +48,15 @@ _SLOW: Final = (
     "Harvester is still allocating the address. If this stays, check the status of the IP pool and the log of "
     "harvester-load-balancer in namespace harvester-system"
 )
+
+
+class PendingCause(Struct, frozen=True):
+    """Why a load balancer has no address yet."""
+
+    reason: WaitReason
+    note: EventMessage
+    patience: float = CONTROLLER_PATIENCE
+    """Seconds in which it usually passes without a report; 0 if it does not pass by itself."""
 
 
 class _Meaning(Struct, frozen=True):
@@ -271,21 +271,18 @@ def failure_event(
     ``failures`` is the number of failures in a row; ``in_guest``: whether the Service could not be patched, instead of
     its load balancer. A webhook that hangs is reported at once, because each attempt takes its timeout.
     """
+    away = isinstance(error, errors.Forbidden | errors.WebhookFailed)
+    rejected = isinstance(error, errors.AdmissionDenied | errors.Invalid | errors.BadRequest)
     if isinstance(error, errors.Conflict):
         text = f"Every write conflicts with a change by another client; the controller retries. It says: {error}"
         return EventMessage("Warning", Reason.SYNC_FAILED, text) if failures >= LASTING_CONFLICT else None
-    rejected = isinstance(error, errors.AdmissionDenied | errors.Invalid | errors.BadRequest)
     if in_guest:
-        rejected = rejected or isinstance(error, errors.Forbidden | errors.WebhookFailed)
-        return _patch_rejected(error) if rejected and failures >= REPORTED_FAILURES else None
+        return _patch_rejected(error) if (rejected or away) and failures >= REPORTED_FAILURES else None
     if rejected:
         text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
         return EventMessage("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
-    if failures >= REPORTED_FAILURES or isinstance(
-        error, errors.Forbidden | errors.Unauthorized | errors.NoResponse | errors.WebhookFailed
-    ):
-        return harvester_unavailable(error, service)
-    return None
+    at_once = away or isinstance(error, errors.Unauthorized | errors.NoResponse)
+    return harvester_unavailable(error, service) if at_once or failures >= REPORTED_FAILURES else None
 
 
 def _patch_rejected(error: errors.CCMError) -> EventMessage:
@@ -312,12 +309,6 @@ _REMEDIES: Final = {
     r"it is being terminated": "In Harvester the namespace of the VMs is being deleted, so it takes nothing new.",
     r"needs to have at least one listener": "This version of Harvester wants listeners on every load balancer; update "
     "Harvester to 1.5 or later.",
-    r"duplicate name": "Two ports of the Service have the same name; give each its own.",
-    r"duplicate port": "Two ports of the Service, or of Services sharing the address, are the same; change one.",
-    r"duplicate backend port": "Two ports of the Service have the same node port; let Kubernetes choose another for "
-    "one of them.",
-    r"can't change the (IPAM|WorkloadType)": "That is fixed once a load balancer exists; delete the Service and create "
-    "it again.",
     r"metadata\.name: Invalid value|metadata\.labels: Invalid value|a valid label must": "The name of the cluster "
     "cannot be used in Harvester; --cluster-name takes lower-case letters, digits, dashes.",
 }

@@ -7,21 +7,17 @@ balancer, or that cannot change after its creation, also leads to a Warning.
 
 import difflib
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, Literal, TypeVar
+from typing import Final
 
 from msgspec import Struct
 
 from harvester_ccm import names
-from harvester_ccm.model.core import ConfigMap, Service, ServicePort, ipv4_text, published_devices
+from harvester_ccm.model.core import ConfigMap, Service, ipv4_text, published_devices
 from harvester_ccm.model.harvester import HealthCheck, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.service.kube_vip import Announcement, requested_address
-
-T = TypeVar("T", bound=str)
-Ipam = Literal["pool", "dhcp"]
-WorkloadType = Literal["cluster", "vm"]
 
 MOST_UNKNOWN: Final = 5
 """Unknown annotations that a Warning names; there may be thousands, and each costs a comparison."""
@@ -39,10 +35,10 @@ HEALTH_CHECK_DEFAULTS: Final = {
 class Request(Struct, frozen=True):
     """The request of a Service: only this module reads the user's annotations with the prefix of this controller."""
 
-    ipam: Ipam | None
-    """None when the annotation is wrong: nothing can be created then."""
-    workload_type: WorkloadType | None
-    """Value of the annotation; None if it is absent or invalid."""
+    ipam: str | None
+    """``pool`` or ``dhcp``; None when the annotation is wrong: nothing can be created then."""
+    workload_type: str | None
+    """``cluster`` or ``vm``; None if the annotation is absent or invalid."""
     network: str
     """Namespace and name, in the form in which networks are compared."""
     ip_pool: str
@@ -75,13 +71,13 @@ def read_request(service: Service) -> Request:
     """Return the request of the Service."""
     problems: list[EventMessage] = []
     annotation = service.metadata.annotation
-    ipam: Ipam | None = _choice(service, names.IPAM, ("pool", "dhcp"), "pool", problems)
-    workload_type: WorkloadType | None = _choice(service, names.WORKLOAD_TYPE, ("cluster", "vm"), None, problems)
-    health_check = read_health_check(service, problems)
+    ipam = _choice(service, names.IPAM, ("pool", "dhcp"), "pool", problems)
+    workload_type = _choice(service, names.WORKLOAD_TYPE, ("cluster", "vm"), None, problems)
+    health_check = _health_check(service, problems)
     return Request(
         ipam=ipam,
         workload_type=workload_type,
-        network=normal_network(network_annotation(service)),
+        network=requested_network(service),
         ip_pool=(annotation(names.IP_POOL) or "").strip(),
         project=annotation(names.PROJECT) or "",
         pool_namespace=annotation(names.POOL_NAMESPACE) or "",
@@ -95,9 +91,9 @@ def read_request(service: Service) -> Request:
     )
 
 
-def network_annotation(service: Service) -> str:
-    """Return the network as it is written, for the Go provider, which compares it so; empty for none."""
-    return service.metadata.annotation(names.NETWORK) or ""
+def requested_network(service: Service) -> str:
+    """Return the network that the Service requests, in normal form; empty for none."""
+    return normal_network(service.metadata.annotation(names.NETWORK) or "")
 
 
 def primary_reference(service: Service) -> str | None:
@@ -160,15 +156,14 @@ def invalid(key: str, value: str, expected: str) -> EventMessage:
 
 
 def _choice(
-    service: Service, key: str, choices: tuple[T, ...], default: T | None, problems: list[EventMessage]
-) -> T | None:
+    service: Service, key: str, choices: tuple[str, ...], default: str | None, problems: list[EventMessage]
+) -> str | None:
     value = service.metadata.annotation(key) or ""
-    if not value.strip():
-        return default
-    found = next((choice for choice in choices if choice == value.strip()), None)
-    if found is None:
-        problems.append(invalid(key, value, " or ".join(choices)))
-    return found
+    found = value.strip() or default
+    if found in {*choices, default}:
+        return found
+    problems.append(invalid(key, value, " or ".join(choices)))
+    return None
 
 
 def _address(service: Service, problems: list[EventMessage], *, dhcp: bool) -> str:
@@ -189,17 +184,24 @@ def _address(service: Service, problems: list[EventMessage], *, dhcp: bool) -> s
     return ""
 
 
-def read_health_check(service: Service, problems: list[EventMessage]) -> HealthCheck | None:
-    """Return the health check that the annotations request, or None without a usable port."""
+def _health_check(service: Service, problems: list[EventMessage]) -> HealthCheck | None:
+    """Return the health check that the annotations request, or None without a usable port.
+
+    The port is the number of a Service port, the name of one, or a node port, in this order.
+    """
     value = service.metadata.annotation(names.HEALTH_CHECK_PORT)
     if value is None:
         return None
-    port = health_check_port(service, value.strip())
-    if port is None:
-        expected = "a TCP port of this Service: its number, its name or its node port; there are " + (
-            ", ".join(_describe(p) for p in service.spec.ports if p.protocol == "TCP" and p.node_port) or "none"
+    ports = [port for port in service.spec.ports if port.protocol == "TCP" and port.node_port]
+    forms = {str(getattr(one, form)): one for form in ("node_port", "name", "port") for one in reversed(ports)}
+    port = forms.get(value.strip())
+    if port is None or not value.strip():
+        available = ", ".join(f"{one.port} ({one.name})" if one.name else str(one.port) for one in ports) or "none"
+        expected = (
+            f"a TCP port of this Service: its number, its name or its node port; there are {available}. Nodes are not "
+            "checked until then"
         )
-        problems.append(invalid(names.HEALTH_CHECK_PORT, value, expected + ". Nodes are not checked until then"))
+        problems.append(invalid(names.HEALTH_CHECK_PORT, value, expected))
         return None
     return HealthCheck(
         port=port.node_port,
@@ -208,18 +210,6 @@ def read_health_check(service: Service, problems: list[EventMessage]) -> HealthC
         period_seconds=_number(service, names.HEALTH_CHECK_PERIOD, problems),
         timeout_seconds=_number(service, names.HEALTH_CHECK_TIMEOUT, problems),
     )
-
-
-def health_check_port(service: Service, value: str) -> ServicePort | None:
-    """Return the TCP port that a value means: a Service port number, a port name, or a node port, in this order."""
-    ports = [port for port in service.spec.ports if port.protocol == "TCP" and port.node_port]
-    forms = ((lambda p: str(p.port)), (lambda p: p.name), (lambda p: str(p.node_port)))
-    return next((port for form in forms for port in ports if value and form(port) == value), None)
-
-
-def _describe(port: ServicePort) -> str:
-    name = f" ({port.name})" if port.name else ""
-    return f"{port.port}{name}"
 
 
 def _number(service: Service, key: str, problems: list[EventMessage]) -> int:
@@ -266,9 +256,7 @@ def ignored_settings(
     ``vm``: whether Harvester announces the address; ``primary``: the Service whose address this one shares.
     """
     spec = service.spec
-    ignored = [
-        *(_ignored_on_own(request, vm=vm) if primary is None else _ignored_on_secondary(service, request, primary))
-    ]
+    ignored = _ignored_on_own(request, vm=vm) if primary is None else _ignored_on_secondary(service, request, primary)
     if "IPv6" in spec.ip_families:
         dual = spec.ip_family_policy in {"RequireDualStack", "PreferDualStack"}
         families = f"spec.ipFamilyPolicy {spec.ip_family_policy}" if dual else "spec.ipFamilies"
@@ -277,63 +265,61 @@ def ignored_settings(
         ignored.append("ipMode Proxy in the status (packets keep the address as destination, so ipMode is VIP)")
     if request.ipam == "dhcp" and request.ip_pool:
         ignored.append(f"annotation {names.IP_POOL} (the address comes from DHCP)")
-    if vm:
-        ignored += _ignored_by_harvester(service)
+    ignored += _ignored_by_harvester(service) if vm else ()
     text = f"Without effect on this load balancer: {'; '.join(ignored)}"
     return EventMessage("Warning", names.Reason.IGNORED, text) if ignored else None
 
 
-def _ignored_on_own(request: Request, *, vm: bool) -> Iterator[str]:
+def _ignored_on_own(request: Request, *, vm: bool) -> list[str]:
     checks, port = request.health_check_annotations, names.HEALTH_CHECK_PORT in request.present
+    ignored = []
     if not vm and checks:
-        needed = f"{names.WORKLOAD_TYPE} to vm" + (
-            "" if port else f" and {names.HEALTH_CHECK_PORT} to the port to check"
-        )
-        yield f"{', '.join(checks)} (health checks need a VM load balancer; set annotation {needed})"
+        needed = "" if port else f" and {names.HEALTH_CHECK_PORT} to the port to check"
+        why = f"health checks need a VM load balancer; set annotation {names.WORKLOAD_TYPE} to vm{needed}"
+        ignored.append(f"{', '.join(checks)} ({why})")
     if vm and checks and not port:
-        yield f"{', '.join(checks)} (nodes are checked only with annotation {names.HEALTH_CHECK_PORT})"
+        ignored.append(f"{', '.join(checks)} (nodes are checked only with annotation {names.HEALTH_CHECK_PORT})")
     if vm and request.network:
-        yield (
-            f"annotation {names.NETWORK}, beyond the choice of a pool (Harvester announces the address in the network "
-            "of its hosts; one of another network cannot be reached)"
-        )
+        why = "Harvester announces the address in the network of its hosts; one of another network cannot be reached"
+        ignored.append(f"annotation {names.NETWORK}, beyond the choice of a pool ({why})")
+    return ignored
 
 
-def _ignored_by_harvester(service: Service) -> Iterator[str]:
-    """Yield the fields that have no effect while Harvester announces the address and forwards to node ports."""
+def _ignored_by_harvester(service: Service) -> list[str]:
+    """Return the fields that have no effect while Harvester announces the address and forwards to node ports."""
     spec = service.spec
-    if spec.load_balancer_source_ranges:
-        yield "spec.loadBalancerSourceRanges (Harvester forwards from everywhere; use a NetworkPolicy or a firewall)"
-    if spec.session_affinity == "ClientIP":
-        yield "spec.sessionAffinity ClientIP (the nodes see Harvester's hosts, not the clients)"
-    if spec.external_traffic_policy == "Local":
-        yield (
-            "the client address of spec.externalTrafficPolicy Local (Harvester's hosts hide it; nodes without an "
-            "endpoint only drop traffic)"
-        )
-    if any(port.protocol == "SCTP" for port in spec.ports):
-        yield "SCTP ports (not known to work with Harvester's load balancers)"
     ports = [f"{port.port}/{port.protocol}" for port in spec.ports if not port.node_port]
-    if ports and spec.allocate_load_balancer_node_ports is False:
-        yield f"ports {', '.join(ports)} (they have no node port; set spec.allocateLoadBalancerNodePorts to true)"
+    no_node_port = ports and spec.allocate_load_balancer_node_ports is False
+    fields = {
+        "spec.loadBalancerSourceRanges (Harvester forwards from everywhere; use a NetworkPolicy or a firewall)": (
+            spec.load_balancer_source_ranges
+        ),
+        "spec.sessionAffinity ClientIP (the nodes see Harvester's hosts, not the clients)": (
+            spec.session_affinity == "ClientIP"
+        ),
+        "the client address of spec.externalTrafficPolicy Local (Harvester's hosts hide it; nodes without an endpoint "
+        "only drop traffic)": spec.external_traffic_policy == "Local",
+        "SCTP ports (not known to work with Harvester's load balancers)": (
+            any(port.protocol == "SCTP" for port in spec.ports)
+        ),
+        f"ports {', '.join(ports)} (they have no node port; set spec.allocateLoadBalancerNodePorts to true)": (
+            no_node_port
+        ),
+    }
+    return [text for text, is_set in fields.items() if is_set]
 
 
-def _ignored_on_secondary(service: Service, request: Request, primary: Service) -> Iterator[str]:
-    keys: list[str] = [
-        key
-        for key in (names.IP_POOL, names.WORKLOAD_TYPE, names.PROJECT, names.POOL_NAMESPACE)
-        if key in request.present
-    ]
-    keys += [*request.health_check_annotations, *([names.IPAM] if request.ipam is None else [])]
+def _ignored_on_secondary(service: Service, request: Request, primary: Service) -> list[str]:
     found, key = Announcement.of(service), primary.metadata.key
-    if keys:
-        yield f"{', '.join(keys)} (set on {key}, whose address is shared)"
+    of_primary = (names.IP_POOL, names.WORKLOAD_TYPE, names.PROJECT, names.POOL_NAMESPACE)
+    keys = [one for one in of_primary if one in request.present] + request.health_check_annotations
+    keys += [names.IPAM] if request.ipam is None else []
+    ignored = [f"{', '.join(keys)} (set on {key}, whose address is shared)"] if keys else []
     if request.description:
-        yield f"annotation {names.DESCRIPTION} (this Service has no load balancer of its own)"
+        ignored.append(f"annotation {names.DESCRIPTION} (this Service has no load balancer of its own)")
     requests = {"spec.loadBalancerIP": found.specified, f"annotation {names.REQUESTED_ADDRESS}": found.requested}
-    for setting, wanted in requests.items():
-        if wanted and wanted not in primary.addresses:
-            yield f"{setting} (the address is that of {key})"
+    wrong = (setting for setting, wanted in requests.items() if wanted and wanted not in primary.addresses)
+    return ignored + [f"{setting} (the address is that of {key})" for setting in wrong]
 
 
 def local_policy(service: Service) -> EventMessage | None:

@@ -22,9 +22,8 @@ from harvester_ccm.plan.service.removal import plan_deletion, users_of_address, 
 from harvester_ccm.plan.service.request import (
     ignored_settings,
     invalid,
-    network_annotation,
-    normal_network,
     primary_reference,
+    requested_network,
     unsupported,
 )
 from harvester_ccm.plan.service.scope import is_served_by_us, primary_label, was_secondary
@@ -138,8 +137,8 @@ def _keeps_address(snapshot: ServiceSnapshot) -> bool:
 def _attached(service: Service, primary: Service, address: str) -> ServiceChange:
     """Return the change that gives the Service the primary's address, announced like that of the primary."""
     delegated = kube_vip.delegate(service) if kube_vip.Announcement.of(primary).ignored else {}
-    network = network_annotation(primary)
-    copied = {} if network_annotation(service).strip() or not network else {names.NETWORK: network}
+    network = primary.metadata.annotation(names.NETWORK)
+    copied = {names.NETWORK: network} if network and not requested_network(service) else {}
     return ServiceChange(
         annotations={**delegated, **kube_vip.announce_like(primary, service, address), **copied, names.IPAM: None},
         labels={names.PRIMARY_SERVICE_LABEL: primary_label(primary.metadata.key)},
@@ -212,7 +211,7 @@ def _obstacle(service: Service, primary: Service | None, reference: str, cluster
 
 def _network_clash(service: Service, primary: Service) -> str:
     """Return why the address is not in the network that the Service requests; empty if it is, or none is requested."""
-    wanted, has = (normal_network(network_annotation(one)) for one in (service, primary))
+    wanted, has = (requested_network(one) for one in (service, primary))
     if not wanted or wanted == has:
         return ""
     where = f"{has!r} on Service" if has else "absent on Service"

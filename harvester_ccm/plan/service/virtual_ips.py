@@ -1,15 +1,13 @@
 """Which addresses are load balancers': kube-vip binds them to the nodes' devices, where they are no Node's."""
 
-from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import Service, ipv4_text
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.meta import Store
-from harvester_ccm.names import SERVICE_FINALIZER
-from harvester_ccm.netip import plain_address
+from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
 from harvester_ccm.plan.service.kube_vip import Announcement
 
 VIRTUAL_IP: Final = "virtual IP"
@@ -42,28 +40,15 @@ def virtual_ips_of_service(service: Service | None) -> set[str]:
     addresses (K3s ServiceLB) writes exactly those. An annotation with several addresses does not count: a tenant can
     write the addresses of all nodes there.
     """
-    if service is None:
+    if service is None or service.spec.type != "LoadBalancer" or not service.metadata.has_finalizer(SERVICE_FINALIZER):
         return set()
     found = Announcement.of(service)
-    served = service.spec.type == "LoadBalancer" and service.metadata.has_finalizer(SERVICE_FINALIZER)
-    if not served or not (found.address or found.node):
-        return set()
-    return _addresses((found.address or "", *found.status))
+    texts = (found.address or "", *found.status) if found.address or found.node else ()
+    return set(map(ipv4_text, texts)) - {"", DHCP_ADDRESS}
 
 
 def virtual_ips_of_load_balancer(load_balancer: LoadBalancer | None) -> set[str]:
     """Return the addresses of a load balancer."""
-    return set() if load_balancer is None else _addresses((load_balancer.address, load_balancer.allocated_ip))
-
-
-def _addresses(texts: Iterable[str]) -> set[str]:
-    """Return the addresses in their usual form, without unspecified ones (DHCP) and without invalid texts."""
-    found: set[str] = set()
-    for text in texts:
-        try:
-            address = plain_address(text.strip())
-        except ValueError:
-            continue
-        if not address.is_unspecified:
-            found.add(str(address))
-    return found
+    if load_balancer is None:
+        return set()
+    return {ipv4_text(load_balancer.address), ipv4_text(load_balancer.allocated_ip)} - {"", DHCP_ADDRESS}

@@ -75,7 +75,11 @@ port = st.fixed_dictionaries(
 )
 
 
-@given(own=st.lists(port, max_size=5), shared=st.lists(port, max_size=5))
+# The names of the ports of one Service are unique, unless it has a single port without a name.
+ports = st.lists(port, max_size=5, unique_by=lambda one: one["name"])
+
+
+@given(own=ports, shared=ports)
 def test_listeners_pass_the_rules_of_harvester(own: list[dict[str, Any]], shared: list[dict[str, Any]]) -> None:
     found: Any = listeners(service(ports=own), (service("api", ports=shared),))
     assert len({one["name"] for one in found}) == len(found)

@@ -42,14 +42,6 @@ def denied(text: str) -> CCMError:
 
 REJECTIONS: dict[str, tuple[CCMError, str]] = {
     "no listener": (denied(CREATE + "the loadbalancer needs to have at least one listener"), "update Harvester to 1.5"),
-    "names": (denied(CREATE + "listener has duplicate name http"), "same name"),
-    "ports": (denied(CREATE + "listener b has duplicate port TCP:80 with listener a"), "are the same; change one"),
-    "node ports": (
-        denied(CREATE + "listener b has duplicate backend port TCP:30080 with listener a"),
-        "same node port",
-    ),
-    "ipam": (denied(UPDATE + "can't change the IPAM from pool to dhcp"), "fixed once a load balancer exists"),
-    "workload type": (denied(UPDATE + "can't change the WorkloadType from vm to cluster"), "fixed once"),
     "cluster being removed": (
         denied(GUEST + "the vm vms/a shows guest cluster demo is being removed"),
         "Rancher is removing",
