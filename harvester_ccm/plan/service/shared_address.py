@@ -5,6 +5,7 @@ order of events. They are ranked: those that already have the address first, the
 the primary or one before it has any of them.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -28,7 +29,7 @@ from harvester_ccm.plan.service.request import (
 )
 from harvester_ccm.plan.service.scope import is_served_by_us, primary_label, was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.writes import Desired, ServiceChange
+from harvester_ccm.plan.service.writes import Desired, ServiceChange, wait_for
 
 PRIMARY_PATIENCE: Final = 60.0
 """Seconds for which a primary may have no address before its secondaries get an Event."""
@@ -38,13 +39,13 @@ class Sharing(Struct, frozen=True):
     """Whether a secondary may use its primary's address."""
 
     address: str = ""
-    """The shared address, if it may and there is one."""
+    """The shared address, if it may be used and there is one."""
+    outcome: Outcome = Wait(WaitReason.SHARED_ADDRESS)
+    """What the Service waits for without the address; ``Refused`` if only a change of this Service permits it."""
     refusal: EventMessage | None = None
-    """Why not, if a user has to change something."""
+    """Why it may not be used."""
     clashes: bool = False
     """Whether a port is used by another Service on this address: then this one leaves it."""
-    servable: bool = True
-    """Whether the Service may have such an address at all."""
 
 
 def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
@@ -52,17 +53,16 @@ def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
 
     ``keep`` is that with its own load balancer, if it has one: it stays until the other address can be used.
     """
-    service, primary = snapshot.service, snapshot.primary
-    sharing = _share_now(snapshot)
-    if primary is None or not sharing.address:
-        return keep.plus(sharing.refusal) if keep else _plan_without_address(snapshot, sharing)
+    service, primary, sharing = snapshot.service, snapshot.primary, _sharing(snapshot)
     users = users_of_address(snapshot)
-    if users:
+    if users and sharing.address and primary is not None:
         refusal = _refusal(
             f"This Service keeps its own, because {', '.join(users)} shares it. Name {primary.metadata.key} as primary "
             "there, too"
         )
-        return keep.plus(refusal) if keep else Desired(Wait(WaitReason.SHARED_ADDRESS), refusal)
+        return keep.plus(refusal) if keep else Desired(sharing.outcome, refusal)
+    if primary is None or not sharing.address:
+        return keep.plus(sharing.refusal) if keep else _plan_without_address(snapshot, sharing)
     found = kube_vip.Announcement.of(primary)
     ignored = ignored_settings(service, snapshot.request, vm=found.ignored, primary=primary)
     device = None if found.ignored else kube_vip.device_note(service, sharing.address, Device(found.device or ""))
@@ -87,36 +87,22 @@ def plan_leaving(service: Service) -> Desired:
 def _plan_without_address(snapshot: ServiceSnapshot, sharing: Sharing) -> Desired:
     """Return the desired state while the address may not be shared or does not exist."""
     service, primary = snapshot.service, snapshot.primary
-    outcome, cause = _waiting(snapshot, sharing)
+    desired = Desired(sharing.outcome, sharing.refusal)
+    if primary is not None and sharing.refusal is None and not service.addresses:
+        text = (
+            f"Service {primary.metadata.key}, whose address this Service shares, has none from Harvester yet: see its "
+            f"Events. To have an address of its own, remove annotation {names.PRIMARY_SERVICE}"
+        )
+        late = EventMessage("Warning", names.Reason.ADDRESS_PENDING, text)
+        desired = wait_for(WaitReason.SHARED_ADDRESS, snapshot, PRIMARY_PATIENCE, late)
     if (was_secondary(service) or service.addresses) and (sharing.clashes or not _keeps_address(snapshot)):
-        return replace(plan_leaving(service), outcome=outcome, cause=cause)
+        return replace(plan_leaving(service), outcome=desired.outcome, cause=desired.cause)
     # While the primary's load balancer is being replaced no Service may announce the address.
     withdrawn = service.addresses and primary is not None and kube_vip.Announcement.of(primary).withdrawn
     annotations = kube_vip.WITHDRAWN if withdrawn else kube_vip.suppress(service)
     # A Service that can never be served does not get the finalizer.
-    finalizer = True if sharing.servable else None
-    return Desired(outcome, cause, service=ServiceChange(annotations=annotations, finalizer=finalizer))
-
-
-def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> tuple[Outcome, EventMessage | None]:
-    """Return the outcome for a Service without an address to share, and the Warning about it."""
-    service, primary, refusal = snapshot.service, snapshot.primary, sharing.refusal
-    if not sharing.servable:
-        return Refused(WaitReason.UNSUPPORTED), refusal
-    if refusal is not None:
-        # A change of the other Services may permit it, but an invalid annotation only the user can correct.
-        is_invalid = refusal.reason is names.Reason.INVALID_ANNOTATION
-        return Refused(WaitReason.UNSUPPORTED) if is_invalid else Wait(WaitReason.UNSUPPORTED), refusal
-    if primary is None or service.addresses:
-        return Wait(WaitReason.SHARED_ADDRESS), None
-    if snapshot.waited < PRIMARY_PATIENCE:
-        return Wait(WaitReason.SHARED_ADDRESS, PRIMARY_PATIENCE - snapshot.waited), None
-    text = (
-        f"Service {primary.metadata.key}, whose address this Service shares, has none from Harvester yet: see its "
-        "Events. To have an address of its own, remove annotation "
-        f"{names.PRIMARY_SERVICE}"
-    )
-    return Wait(WaitReason.SHARED_ADDRESS), EventMessage("Warning", names.Reason.ADDRESS_PENDING, text)
+    finalizer = None if isinstance(desired.outcome, Refused) else True
+    return replace(desired, service=ServiceChange(annotations=annotations, finalizer=finalizer))
 
 
 def _keeps_address(snapshot: ServiceSnapshot) -> bool:
@@ -152,45 +138,30 @@ def _ensured(service: Service, primary: Service, address: str) -> EventMessage:
     if service.addresses:
         text = f"The address changed from {service.addresses[0]} to {address}, {shared}"
         return EventMessage("Warning", names.Reason.ADDRESS_CHANGED, text)
-    text = f"Ensured load balancer, address {address} {shared}"
-    return EventMessage("Normal", names.Reason.ENSURED, text)
+    return EventMessage("Normal", names.Reason.ENSURED, f"Ensured load balancer, address {address} {shared}")
 
 
-def _share_now(snapshot: ServiceSnapshot) -> Sharing:
-    """Return whether the Service may share the address, and have it now.
+def _sharing(snapshot: ServiceSnapshot) -> Sharing:
+    """Return whether the Service may share the address that it requests, and have it now.
 
     The address must be from Harvester: kube-vip may announce for the primary the address that its user requested.
     """
-    service, primary, allocated = snapshot.service, snapshot.primary, snapshot.primary_allocated
-    refusal = unsupported(service, vm=False, new=snapshot.is_new)
+    service, primary, reference = snapshot.service, snapshot.primary, snapshot.request.primary or ""
+    refused, waits = Refused(WaitReason.UNSUPPORTED), Wait(WaitReason.UNSUPPORTED)
+    vm = primary is not None and kube_vip.Announcement.of(primary).ignored
+    refusal = unsupported(service, vm=vm, new=snapshot.is_new)
+    if refusal is None and not re.fullmatch("[^/]+/[^/]+", reference):
+        refusal = invalid(names.PRIMARY_SERVICE, reference, "namespace/name of a Service of type LoadBalancer")
     if refusal is not None:
-        return Sharing(refusal=refusal, servable=False)
-    sharing = share(service, primary, snapshot.secondaries_of_primary, snapshot.cluster)
-    if primary is None or allocated.isdisjoint({sharing.address, names.DHCP_ADDRESS}):
-        return replace(sharing, address="")
-    if not sharing.address:
-        return sharing
-    refusal = unsupported(service, vm=kube_vip.Announcement.of(primary).ignored)
-    return sharing if refusal is None else Sharing(refusal=refusal, servable=False)
-
-
-def share(
-    service: Service, primary: Service | None, secondaries: Iterable[Service], cluster: ClusterIdentity
-) -> Sharing:
-    """Return whether ``service`` may share the address of ``primary``, the one it names (None: not found)."""
-    reference = primary_reference(service) or ""
-    namespace, _, name = reference.partition("/")
-    if not (namespace and name) or "/" in name:
-        return Sharing(
-            refusal=invalid(names.PRIMARY_SERVICE, reference, "namespace/name of a Service of type LoadBalancer")
-        )
-    why = _obstacle(service, primary, reference, cluster)
+        return Sharing("", refused, refusal)
+    why = _obstacle(service, primary, reference, snapshot.cluster)
     if primary is None or why:
-        return Sharing(refusal=_refusal(why))
-    clash = port_clashes(primary, (*secondaries, service), cluster).get(service.metadata.key)
-    if clash:
-        return Sharing(refusal=_refusal(clash), clashes=True)
-    return Sharing(address=primary.addresses[0]) if primary.addresses else Sharing()
+        return Sharing("", waits, _refusal(why))
+    clashes = port_clashes(primary, (*snapshot.secondaries_of_primary, service), snapshot.cluster)
+    if clash := clashes.get(service.metadata.key):
+        return Sharing("", waits, _refusal(clash), clashes=True)
+    allocated = snapshot.primary_allocated & {*primary.addresses[:1], names.DHCP_ADDRESS}
+    return Sharing(primary.addresses[0]) if allocated and primary.addresses else Sharing()
 
 
 def _obstacle(service: Service, primary: Service | None, reference: str, cluster: ClusterIdentity) -> str:
@@ -206,19 +177,17 @@ def _obstacle(service: Service, primary: Service | None, reference: str, cluster
         return f"Service {reference} is being deleted. Name another primary, or give this Service its own address"
     if not is_served_by_us(primary, cluster):
         return f"Service {reference} has no load balancer of Harvester. Its type must be LoadBalancer"
-    return _network_clash(service, primary)
-
-
-def _network_clash(service: Service, primary: Service) -> str:
-    """Return why the address is not in the network that the Service requests; empty if it is, or none is requested."""
-    wanted, has = (requested_network(one) for one in (service, primary))
-    if not wanted or wanted == has:
-        return ""
-    where = f"{has!r} on Service" if has else "absent on Service"
-    return (
-        f"Annotation {names.NETWORK} is {wanted!r} here and {where} {primary.metadata.key}. Remove it here, or name a "
-        "primary in that network"
+    has = requested_network(primary)
+    elsewhere = (
+        f"Annotation {names.NETWORK} is {requested_network(service)!r} here and {repr(has) if has else 'absent'} on "
+        f"Service {reference}. Remove it here, or name a primary in that network"
     )
+    return "" if _is_in_network(service, primary) else elsewhere
+
+
+def _is_in_network(service: Service, primary: Service) -> bool:
+    """Return whether the primary's address is in the network that the Service requests, or none is requested."""
+    return requested_network(service) in {"", requested_network(primary)}
 
 
 def _refusal(why: str) -> EventMessage:
@@ -232,32 +201,22 @@ def port_clashes(primary: Service, secondaries: Iterable[Service], cluster: Clus
     comes first: its patch may already be on the way when the others arrive.
     """
     label = primary_label(primary.metadata.key)
-    served = (
-        one
-        for one in {one.metadata.key: one for one in secondaries}.values()
-        if is_served_by_us(one, cluster)
-        and (one.metadata.label(names.PRIMARY_SERVICE_LABEL) == label or not _network_clash(one, primary))
-    )
-    ranked = sorted(
-        served,
-        key=lambda one: (
-            one.metadata.label(names.PRIMARY_SERVICE_LABEL) != label,
-            one.metadata.creation_timestamp or "",
-        ),
-    )
+
+    def rank(one: Service) -> tuple[bool, str]:
+        return one.metadata.label(names.PRIMARY_SERVICE_LABEL) != label, one.metadata.creation_timestamp or ""
+
     used = {(port.protocol, port.port): primary.metadata.key for port in primary.spec.ports}
     clashes: dict[str, str] = {}
-    for one in ranked:
-        ports = {(port.protocol, port.port) for port in one.spec.ports}
-        protocol, number = min(ports & used.keys(), default=("", 0))
-        clashes[one.metadata.key] = ""
-        if protocol:
-            clashes[one.metadata.key] = (
-                f"Port {number}/{protocol} is used on this address by Service {used[protocol, number]}. Choose another "
-                "port, or another primary"
-            )
-        else:
-            used |= dict.fromkeys(ports, one.metadata.key)
+    for one in sorted({one.metadata.key: one for one in secondaries}.values(), key=rank):
+        if not is_served_by_us(one, cluster) or (rank(one)[0] and not _is_in_network(one, primary)):
+            continue
+        ports = {(port.protocol, port.port): one.metadata.key for port in one.spec.ports}
+        protocol, number = min(ports.keys() & used.keys(), default=("", 0))
+        clashes[one.metadata.key] = protocol and (
+            f"Port {number}/{protocol} is used on this address by Service {used[protocol, number]}. Choose another "
+            "port, or another primary"
+        )
+        used |= {} if protocol else ports
     return clashes
 
 

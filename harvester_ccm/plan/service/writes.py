@@ -8,7 +8,7 @@ Annotations, labels, finalizers and status of a Service go through its ``status`
 API server permits and every installed RBAC rule grants.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 import msgspec
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import Ingress, Service, ServiceCondition
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Refused, Wait, WaitReason
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.kube_vip import Announcement
@@ -214,8 +214,9 @@ def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
         metadata["finalizers"] = [*others, SERVICE_FINALIZER] if change.finalizer else others
         metadata["resourceVersion"] = service.metadata.resource_version
     status: dict[str, object] = {}
-    if change.ingress is not None and not _same_ingress(service.status.load_balancer.ingress, change.ingress):
-        status["loadBalancer"] = {"ingress": [_ingress_document(i) for i in change.ingress] or None}
+    if change.ingress is not None:
+        current, wanted = map(_ingress_documents, (service.status.load_balancer.ingress, change.ingress))
+        status |= {"loadBalancer": {"ingress": wanted or None}} if wanted != current else {}
     condition = _condition_patch(service.ready_condition, change.condition)
     if condition is not None:
         status["conditions"] = [condition]
@@ -246,91 +247,64 @@ def _condition_patch(current: ServiceCondition | None, wanted: ServiceCondition 
     return {key: value for key, value in document.items() if value != 0}
 
 
-def _same_ingress(current: tuple[Ingress, ...], wanted: tuple[Ingress, ...]) -> bool:
-    """Return whether two statuses are equal; an API server older than 1.29 does not store ``ipMode``."""
-    return len(current) == len(wanted) and all(
-        (a.ip, a.hostname, a.ports) == (b.ip, b.hostname, b.ports) and (a.ip_mode or "VIP") == (b.ip_mode or "VIP")
-        for a, b in zip(current, wanted, strict=True)
-    )
-
-
 def _differing(current: Mapping[str, str] | None, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
     return {key: value for key, value in wanted.items() if (current or {}).get(key) != value}
 
 
-def _ingress_document(ingress: Ingress) -> dict[str, object]:
-    document: dict[str, object] = {"ip": ingress.ip, "ipMode": ingress.ip_mode}
-    if ingress.ports:
-        document["ports"] = [{"port": port.port, "protocol": port.protocol} for port in ingress.ports]
-    return document
+def _ingress_documents(ingress: Iterable[Ingress]) -> list[dict[str, object]]:
+    """Return the entries of a status; an API server older than 1.29 does not store ``ipMode``."""
+    return [
+        {
+            "ip": one.ip,
+            "ipMode": one.ip_mode or "VIP",
+            **({"hostname": one.hostname} if one.hostname else {}),
+            **({"ports": [{"port": p.port, "protocol": p.protocol} for p in one.ports]} if one.ports else {}),
+        }
+        for one in ingress
+    ]
 
 
 def condition_of(desired: Desired, snapshot: ServiceSnapshot) -> ServiceCondition | None:
     """Return the condition that the Service has in its desired state; None if it has none."""
-    service, outcome, cause = snapshot.service, desired.outcome, desired.cause
+    service, outcome, present = snapshot.service, desired.outcome, snapshot.service.ready_condition
     if not snapshot.scope.ours or desired.service.finalizer is False:
         return None
-    if cause is not None:
-        return condition_for(cause, snapshot, outcome)
+    reason = "" if isinstance(outcome, Done) or outcome.reason == WaitReason.BACKENDS else outcome.reason
+    if desired.cause is not None:
+        return condition_for(desired.cause, snapshot, reason)
     ingress = desired.service.ingress
     addresses = service.addresses if ingress is None else tuple(one.ip for one in ingress if one.ip)
-    if _has_load_balancer(outcome):
-        unhealthy = service.ready_condition is not None and service.ready_condition.reason == Reason.BACKENDS_UNHEALTHY
-        lb = snapshot.match.lb
+    if not reason:
+        lb, was_unhealthy = snapshot.match.lb, present is not None and present.reason == Reason.BACKENDS_UNHEALTHY
         is_ready = lb is not None and lb.ready is not None and lb.ready.status == "True"
-        if not addresses or (unhealthy and not is_ready):
+        if not addresses or (was_unhealthy and not is_ready):
             # While Harvester reports another problem, the last known state of the backends stays.
-            return service.ready_condition
-        text = f"The load balancer has address {', '.join(addresses)}"
-        return _condition(snapshot, "True", str(Reason.ENSURED), text)
-    lacking = _ANNOUNCING.get(getattr(outcome, "reason", "")) or _lacking(snapshot, addresses)
-    if isinstance(outcome, Wait) and lacking:
-        return _condition(snapshot, "False", _camel(outcome.reason), lacking)
-    return service.ready_condition
-
-
-def condition_for(
-    cause: EventMessage, snapshot: ServiceSnapshot, outcome: Outcome | None = None
-) -> ServiceCondition | None:
-    """Return the condition of a Service that is not ready for this cause; ``outcome`` names the reason, if given."""
-    if cause.reason in _CLUSTER_WIDE and snapshot.service.addresses and not snapshot.scope.leaving:
-        return snapshot.service.ready_condition
-    named = outcome is not None and not _has_load_balancer(outcome)
-    reason = _camel(outcome.reason) if named and isinstance(outcome, Wait | Refused) else str(cause.reason)
-    return _condition(snapshot, "False", reason, cause.message)
-
-
-def _has_load_balancer(outcome: Outcome) -> bool:
-    """Return whether a Service with this outcome has its load balancer."""
-    return isinstance(outcome, Done) or (isinstance(outcome, Wait) and outcome.reason == WaitReason.BACKENDS)
-
-
-def _lacking(snapshot: ServiceSnapshot, addresses: tuple[str, ...]) -> str:
-    """Return the message for a Service that waits without a Warning; empty if the condition does not change yet."""
-    service, found = snapshot.service, Announcement.of(snapshot.service)
-    if not service.metadata.has_finalizer(SERVICE_FINALIZER) and (found.without_status or found.status):
+            return present
+        return _condition(snapshot, "True", Reason.ENSURED, f"The load balancer has address {', '.join(addresses)}")
+    found, message = Announcement.of(service), _ANNOUNCING.get(reason, "")
+    if not message and not service.metadata.has_finalizer(SERVICE_FINALIZER) and (found.without_status or found.status):
         # kube-vip may announce the requested address of a new Service. Without the condition, a restarted process would
         # take that for the address of a Service that another provider served.
-        return "An address is requested from Harvester"
-    was_ready = service.ready_condition is not None and service.ready_condition.status == "True"
-    return "The Service has no address at the moment" if was_ready and not addresses else ""
+        message = "An address is requested from Harvester"
+    elif not message and not addresses and present is not None and present.status == "True":
+        message = "The Service has no address at the moment"
+    return _condition(snapshot, "False", reason, message) if message and isinstance(outcome, Wait) else present
+
+
+def condition_for(cause: EventMessage, snapshot: ServiceSnapshot, reason: str = "") -> ServiceCondition | None:
+    """Return the condition of a Service that is not ready for this cause, with its ``reason`` to wait if it has one."""
+    if cause.reason in _CLUSTER_WIDE and snapshot.service.addresses and not snapshot.scope.leaving:
+        return snapshot.service.ready_condition
+    return _condition(snapshot, "False", reason or cause.reason, cause.message)
 
 
 def _condition(snapshot: ServiceSnapshot, status: str, reason: str, message: str) -> ServiceCondition:
+    """Return the condition; a reason to wait becomes one in the form of the API conventions."""
     return ServiceCondition(
         type=LOAD_BALANCER_READY,
         status=status,
-        reason=reason,
+        reason=str(reason if reason[:1].isupper() else reason.title().replace("_", "")),
         message=inert(message),
         observed_generation=snapshot.service.metadata.generation,
         last_transition_time=snapshot.wall_time,
     )
-
-
-def _camel(reason: str) -> str:
-    """Return a reason in the form of the API conventions.
-
-    >>> _camel("pool_exhausted")
-    'PoolExhausted'
-    """
-    return "".join(word.capitalize() for word in reason.split("_"))
