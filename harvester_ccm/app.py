@@ -42,7 +42,6 @@ from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES
-from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_service
 from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -140,7 +139,7 @@ class Application:
             ClusterIdentity.of(settings, harvester.namespace),
         )
         self._caches = ServiceCaches(
-            services=Informer(guest, SERVICES, indexes={**SERVICE_INDEXES, VIRTUAL_IP: virtual_ips_of_service}),
+            services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
             load_balancers=follow_load_balancers(harvester, namespace),
             vms=self._vms,
             config_maps=Informer(guest, CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, field_selector=mapping),

@@ -25,12 +25,7 @@ from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.scope import is_our_harvester
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
-from harvester_ccm.plan.service.virtual_ips import (
-    VIRTUAL_IP,
-    VirtualIPIndex,
-    virtual_ips_of_load_balancer,
-    virtual_ips_of_service,
-)
+from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex
 
 GUEST: Final = "guest"
 HARVESTER: Final = "harvester"
@@ -64,12 +59,10 @@ class ClusterStore:
         """``lists`` has the list of each resource by its plural, or the reason why it could not be read."""
         self.lists = lists
         self.cluster = cluster
-        self.services = self._listed(SERVICES, {**SERVICE_INDEXES, VIRTUAL_IP: virtual_ips_of_service})
+        self.services = self._listed(SERVICES, SERVICE_INDEXES)
         self.nodes = self._listed(NODES, NODE_INDEXES)
         self.config_maps = self._listed(CONFIG_MAPS, {})
-        self.load_balancers = self._listed(
-            LOAD_BALANCERS, {**LOAD_BALANCER_INDEXES, VIRTUAL_IP: virtual_ips_of_load_balancer}
-        )
+        self.load_balancers = self._listed(LOAD_BALANCERS, LOAD_BALANCER_INDEXES)
         self.vms = self._listed(VIRTUAL_MACHINES, VM_INDEXES)
         self.vmis = self._listed(INSTANCES, VMI_INDEXES)
         self.virtual_ips = VirtualIPIndex(self.services, self.load_balancers)

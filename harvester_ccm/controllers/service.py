@@ -38,7 +38,6 @@ from harvester_ccm.plan.service.snapshot import (
     ServiceState,
     observe,
 )
-from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_load_balancer
 from harvester_ccm.plan.service.writes import (
     ChangeService,
     CreateLoadBalancer,
@@ -116,8 +115,7 @@ def follow_load_balancers(client: ApiClient, namespace: str) -> Informer[LoadBal
     Harvester before 1.2 does not serve this version of the API. The informer keeps listing, so that the controller
     continues after an upgrade.
     """
-    indexes = {**LOAD_BALANCER_INDEXES, VIRTUAL_IP: virtual_ips_of_load_balancer}
-    informer = Informer(client, LOAD_BALANCERS, namespace=namespace, indexes=indexes)
+    informer = Informer(client, LOAD_BALANCERS, namespace=namespace, indexes=LOAD_BALANCER_INDEXES)
 
     def report() -> None:
         if isinstance(informer.problem, NotServed):

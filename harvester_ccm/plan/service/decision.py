@@ -108,13 +108,16 @@ def _plan_unavailable(snapshot: ServiceSnapshot) -> Desired:
 def _plan_own(snapshot: ServiceSnapshot) -> Desired:
     """Return the desired state of a Service with an address of its own."""
     service, match = snapshot.service, snapshot.match
-    lb, expected = match.lb, match.expected_name
-    conflicting = next((one for one in match.foreign if one.conflicts(service, expected)), None)
+    lb, suppressed = match.lb, ServiceChange(annotations=suppress(service))
+    conflicting = next((one for one in match.foreign if one.conflicts(service, match.expected_name)), None)
     if lb is None and conflicting is not None:
-        suppressed = ServiceChange(annotations=suppress(service))
         desired = Desired(Refused(WaitReason.OWNERSHIP_CONFLICT), foreign_note(conflicting), service=suppressed)
+    elif lb is None and snapshot.our_harvester is None:
+        desired = Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE, 1.0), service=suppressed)
     elif lb is None and not snapshot.our_harvester:
-        desired = _plan_mismatch(snapshot)
+        # A Service that has an address keeps it: it is announced, and allocated in the Harvester of the cluster.
+        cause = EventMessage("Warning", Reason.HARVESTER_MISMATCH, harvester_mismatch(snapshot.cluster))
+        desired = Desired(Refused(WaitReason.HARVESTER_MISMATCH), cause, service=suppressed)
     elif others := snapshot.allocated_to_others(snapshot.unallocated_address):
         text = (
             f"Address {snapshot.unallocated_address} is withdrawn: Harvester has given it to "
@@ -185,7 +188,9 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
     if body is None:
         reason = WaitReason.NODE_PORTS if not wanted_spec(snapshot) else WaitReason.HARVESTER_UNAVAILABLE
         return Desired(Wait(reason), service=ServiceChange(annotations=suppress(service)))
-    switches = _is_switching(service, vm=vm)
+    found = Announcement.of(service)
+    # The Service has the address of a load balancer of the other workload type.
+    switches = found.withdrawn and found.ignored != vm and is_served(service)
     if switches and request.ipam == "dhcp":
         # Another machine requests the next lease, so the address is another one.
         return Desired(Wait(WaitReason.OLD_LOAD_BALANCER), service=ServiceChange(ingress=()))
@@ -211,24 +216,6 @@ def _new_body(snapshot: ServiceSnapshot, *, vm: bool) -> Document | None:
     if vm and not (spec and snapshot.backends.known):
         return None
     return new_load_balancer(snapshot.service, snapshot.request, snapshot.cluster, spec)
-
-
-def _is_switching(service: Service, *, vm: bool) -> bool:
-    """Return whether the Service has the address of a load balancer of the other workload type."""
-    found = Announcement.of(service)
-    return found.withdrawn and found.ignored != vm and is_served(service)
-
-
-def _plan_mismatch(snapshot: ServiceSnapshot) -> Desired:
-    """Return the plan for a Service without a load balancer if this is not known to be the Harvester of the cluster.
-
-    A Service that has an address keeps it: it is announced, and allocated in the Harvester of the cluster.
-    """
-    suppressed = ServiceChange(annotations=suppress(snapshot.service))
-    if snapshot.our_harvester is None:
-        return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE, 1.0), service=suppressed)
-    cause = EventMessage("Warning", Reason.HARVESTER_MISMATCH, harvester_mismatch(snapshot.cluster))
-    return Desired(Refused(WaitReason.HARVESTER_MISMATCH), cause, service=suppressed)
 
 
 def _given_up(snapshot: ServiceSnapshot) -> ServiceChange:

@@ -12,7 +12,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from harvester_ccm import names
-from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.plan.service import kube_vip
@@ -69,20 +68,18 @@ def plan_removal(snapshot: ServiceSnapshot) -> Desired:
 
 def plan_deletion(snapshot: ServiceSnapshot, left: Iterable[LoadBalancer]) -> Desired:
     """Return the next step of the deletion of load balancers that are not being deleted yet."""
-    forced = snapshot.waited >= DELETION_PATIENCE
+    forced, late = snapshot.waited >= DELETION_PATIENCE, snapshot.waited >= REPORT_DELETION_AFTER
     writes = [delete_load_balancer(one) if forced else deletion_of(one) for one in left]
     write = next((one for one in writes if one is not None), None)
     if isinstance(write, DeleteLoadBalancer):
         return Desired(Wait(WaitReason.ALLOCATING), events=(_DELETING,), then=write)
-    if snapshot.waited < REPORT_DELETION_AFTER:
-        return Desired(Wait(WaitReason.ALLOCATING, REPORT_DELETION_AFTER - snapshot.waited), then=write)
     text = (
         "Harvester has not finished recording the address of the load balancer; a deletion now would lose the address. "
         "Check that harvester-load-balancer in namespace harvester-system runs. It is deleted in any case after "
         f"{DELETION_PATIENCE:.0f} s"
     )
-    outcome = Wait(WaitReason.ALLOCATING, DELETION_PATIENCE - snapshot.waited)
-    return Desired(outcome, _deletion_pending(text), then=write)
+    outcome = Wait(WaitReason.ALLOCATING, (DELETION_PATIENCE if late else REPORT_DELETION_AFTER) - snapshot.waited)
+    return Desired(outcome, _deletion_pending(text) if late else None, then=write)
 
 
 def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wanted: str, body: Document) -> Desired:
@@ -100,7 +97,9 @@ def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wan
     prepared = ServiceChange(annotations={**pinned, **withdrawal(snapshot)}, finalizer=True)
     # A Service that is withdrawn already has no address to keep.
     check = body if wanted != "vm" or service_patch(service, prepared) else None
-    if _announced_by_secondaries(snapshot, load_balancer):
+    held = {*service.addresses, load_balancer.allocated_ip, load_balancer.address}
+    secondaries = map(kube_vip.Announcement.of, snapshot.own_secondaries)
+    if any(held.intersection(one.status) for one in secondaries if one.shown and not one.ignored):
         # They withdraw the address when they see that this Service has.
         return Desired(Wait(WaitReason.SHARED_ADDRESS, 5.0), service=prepared, check=check)
     text = (
@@ -109,14 +108,6 @@ def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wan
     )
     events = (EventMessage("Normal", names.Reason.REPLACING, text),)
     return replace(deletion, outcome=Wait(WaitReason.OLD_LOAD_BALANCER), events=events, service=prepared, check=check)
-
-
-def _announced_by_secondaries(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
-    held = {*snapshot.service.addresses, load_balancer.allocated_ip, load_balancer.address}
-    announced = (
-        one for one in map(kube_vip.Announcement.of, snapshot.own_secondaries) if one.shown and not one.ignored
-    )
-    return any(held.intersection(one.status) for one in announced)
 
 
 def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
@@ -146,22 +137,18 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
 
 def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
     """Return the keys of the Services that still have the address of this one, which its load balancers hold."""
-    own = snapshot.match.own
-    if not own:
-        return []
-    held = {*snapshot.service.addresses, *allocated_addresses(own)}
-    label = primary_label(snapshot.service.metadata.key)
-    users = (one for one in snapshot.own_secondaries if _may_be_announced(one, label))
-    # kube-vip announces the address in its annotation, also if another client changed the status.
-    return sorted(one.metadata.key for one in users if held & {*one.addresses, kube_vip.Announcement.of(one).address})
-
-
-def _may_be_announced(secondary: Service, label: str) -> bool:
-    """Return whether the address may still be announced for a Service whose label names this primary."""
-    meta = secondary.metadata
-    # A Service that is being removed has the finalizer until its address is withdrawn.
-    stays = meta.has_finalizer(names.SERVICE_FINALIZER) or (secondary.spec.type == "LoadBalancer" and not meta.deleting)
-    return stays and meta.label(names.PRIMARY_SERVICE_LABEL) == label
+    own, label = snapshot.match.own, primary_label(snapshot.service.metadata.key)
+    held = {*snapshot.service.addresses, *allocated_addresses(own)} if own else set()
+    users = []
+    for one in snapshot.own_secondaries:
+        meta = one.metadata
+        # A Service that is being removed has the finalizer until its address is withdrawn.
+        stays = meta.has_finalizer(names.SERVICE_FINALIZER) or (one.spec.type == "LoadBalancer" and not meta.deleting)
+        # kube-vip announces the address in its annotation, also if another client changed the status.
+        has_address = held & {*one.addresses, kube_vip.Announcement.of(one).address}
+        if stays and has_address and meta.label(names.PRIMARY_SERVICE_LABEL) == label:
+            users.append(meta.key)
+    return sorted(users)
 
 
 def withdrawal(snapshot: ServiceSnapshot) -> kube_vip.Annotations:
@@ -174,19 +161,15 @@ def withdrawal(snapshot: ServiceSnapshot) -> kube_vip.Annotations:
 
 def _released(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...], *, announced_by_us: bool) -> ServiceChange:
     """Return the last change: a Service that stays loses everything of this controller and nothing of others."""
-    service = snapshot.service
-    annotations: kube_vip.Annotations = {}
-    labels: dict[str, str | None] = {}
-    if not service.metadata.deleting:
-        wanted = snapshot.request.network
-        network = network_of(own[0], wanted) if own else wanted
-        device = device_for(network, snapshot.network_devices).name
-        annotations = {**kube_vip.release(service, device=device, announced_by_us=announced_by_us)}
-        annotations |= kube_vip.NO_OWN_DEVICE if was_secondary(service) else {}
-        labels = {names.PRIMARY_SERVICE_LABEL: None}
+    service, network = snapshot.service, snapshot.request.network
     ours = not of_other_class(service) or not allocated_addresses(own).isdisjoint(service.addresses)
-    served = service.metadata.has_finalizer(names.SERVICE_FINALIZER)
-    ingress = () if ours and served else None
+    ingress = () if ours and service.metadata.has_finalizer(names.SERVICE_FINALIZER) else None
+    if service.metadata.deleting:
+        return ServiceChange(finalizer=False, ingress=ingress)
+    device = device_for(network_of(own[0], network) if own else network, snapshot.network_devices).name
+    annotations = kube_vip.release(service, device=device, announced_by_us=announced_by_us)
+    annotations |= kube_vip.NO_OWN_DEVICE if was_secondary(service) else {}
+    labels = {names.PRIMARY_SERVICE_LABEL: None}
     return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=ingress)
 
 

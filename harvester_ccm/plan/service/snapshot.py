@@ -29,6 +29,7 @@ from harvester_ccm.plan.service.ownership import (
 )
 from harvester_ccm.plan.service.request import Request, network_devices, primary_reference, read_request
 from harvester_ccm.plan.service.scope import Scope, primaries_of, scope_of
+from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_load_balancer, virtual_ips_of_service
 
 BY_PRIMARY: Final = "primary"
 """Index of Services by the primary that they name, and by the one whose address they last had."""
@@ -43,11 +44,11 @@ class ServiceStore(Protocol):
 
     @property
     def services(self) -> Store[Service]:
-        """With the indexes BY_PRIMARY and BY_ADDRESS."""
+        """With SERVICE_INDEXES."""
 
     @property
     def load_balancers(self) -> Store[LoadBalancer]:
-        """With the indexes BY_SERVICE and BY_ADDRESS."""
+        """With LOAD_BALANCER_INDEXES."""
 
     @property
     def config_maps(self) -> Store[ConfigMap]:
@@ -61,23 +62,15 @@ class ServiceStore(Protocol):
         """As ``scope.is_our_harvester``."""
 
 
-def service_index(load_balancer: LoadBalancer) -> Iterable[str]:
-    """Return the values of a load balancer in the index BY_SERVICE: key and UID of its Service."""
-    return {service_key(load_balancer), service_uuid(load_balancer)} - {""}
-
-
-def address_index(load_balancer: LoadBalancer) -> Iterable[str]:
-    """Return the address that is allocated to a load balancer, for the index BY_ADDRESS."""
-    return {load_balancer.allocated_ip} - {"", DHCP_ADDRESS}
-
-
 SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {
     BY_PRIMARY: primaries_of,
     BY_ADDRESS: lambda service: set(service.addresses),
+    VIRTUAL_IP: virtual_ips_of_service,
 }
 LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]]]] = {
-    BY_SERVICE: service_index,
-    BY_ADDRESS: address_index,
+    BY_SERVICE: lambda one: {service_key(one), service_uuid(one)} - {""},
+    BY_ADDRESS: lambda one: {one.allocated_ip} - {"", DHCP_ADDRESS},
+    VIRTUAL_IP: virtual_ips_of_load_balancer,
 }
 
 
@@ -201,6 +194,8 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     mapping = store.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
+    addresses = sorted({*service.addresses, *(one.allocated_ip for one in load_balancers)})
+    have_address = [one for address in addresses for one in store.load_balancers.by_index(BY_ADDRESS, address)]
     shares_with = store.services.by_index(BY_PRIMARY, primary or key)
     return ServiceSnapshot(
         service=service,
@@ -208,7 +203,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         match=match,
         scope=scope_of(service, cluster, owned=match.lb is not None),
         request=request,
-        holders=_holders(store, service, load_balancers),
+        holders=tuple(one for one in have_address if one not in load_balancers),
         primary=named,
         primary_allocated=allocated_addresses(_candidates(store, named, cluster)) if named else frozenset(),
         secondaries_of_primary=tuple(one for one in shares_with if primary_reference(one) == (primary or key)),
@@ -231,10 +226,3 @@ def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity)
     found += tuple(one for one in store.load_balancers.by_index(BY_SERVICE, uid) if service_key(one) != key)
     named = store.load_balancers.get(f"{cluster.namespace}/{name_for(service, cluster)}")
     return found if named is None or named in found else (*found, named)
-
-
-def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:
-    """Return the load balancers of other Services with an address of the Service or of its ``own`` ones."""
-    addresses = {*service.addresses, *(one.allocated_ip for one in own)}
-    found = (one for address in sorted(addresses) for one in store.load_balancers.by_index(BY_ADDRESS, address))
-    return tuple(one for one in found if one not in own)
