@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import LB_RECONCILE
 from harvester_ccm.plan.service.removal import deletion_of
 from harvester_ccm.plan.service.writes import ChangeLoadBalancer, DeleteLoadBalancer, delete_load_balancer
 from tests.simulation.actions import LATE, Action, Scenario
@@ -91,7 +92,7 @@ def test_allocation_that_one_more_search_shows_may_not_stay(monkeypatch: pytest.
 
     def unasked(balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
         write = deletion_of(balancer)
-        asks = isinstance(write, ChangeLoadBalancer) and write.reconcile
+        asks = isinstance(write, ChangeLoadBalancer) and LB_RECONCILE in write.annotations
         return delete_load_balancer(balancer) if asks else write
 
     monkeypatch.setattr("harvester_ccm.plan.service.removal.deletion_of", unasked)

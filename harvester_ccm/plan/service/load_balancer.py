@@ -92,7 +92,7 @@ def load_balancer_change(
         labels={k: v for k, v in load_balancer_labels(service, cluster).items() if meta.label(k) != v},
         annotations={k: v for k, v in noted.items() if meta.annotation(k) != v},
         spec={k: v for k, v in wanted.items() if not _agrees(k, present.get(k), v)},
-        address=address if address and address != current.address else None,
+        status={"address": address} if address and address != current.address else {},
     )
     return None if change == ChangeLoadBalancer(meta.name) else change
 
@@ -128,20 +128,15 @@ def changed_document(current: LoadBalancer, change: ChangeLoadBalancer) -> Docum
     """Return the whole changed object; unknown fields and the resource version stay."""
     document = current.document()
     metadata = cast("Document", document["metadata"])
-    labels = cast("Document", metadata.get("labels") or {})
-    annotations = {**cast("Document", metadata.get("annotations") or {}), **change.annotations}
-    spec = {**cast("Document", document.get("spec") or {}), **change.spec}
-    metadata["labels"] = {**labels, **change.labels}
-    metadata["annotations"] = {key: value for key, value in annotations.items() if value is not None}
-    document["spec"] = {key: value for key, value in spec.items() if value is not None}
-    status = cast("Document", document.get("status") or {})
-    unsaid = {key: value for key, value in status.items() if key != "conditions"}
-    if change.address is not None:
-        document["status"] = {**status, "address": change.address}
-    elif change.closing_pool:
-        document["status"] = {**unsaid, "allocatedAddress": {"ipPool": change.closing_pool}}
-    elif change.reconcile and not current.allocated_ip:
-        document["status"] = unsaid
+    for parent, part, changes in (
+        (metadata, "labels", change.labels),
+        (metadata, "annotations", change.annotations),
+        (document, "spec", change.spec),
+        (document, "status", change.status),
+    ):
+        if changes:
+            merged = {**cast("Document", parent.get(part) or {}), **changes}
+            parent[part] = {key: value for key, value in merged.items() if value is not None}
     return document
 
 

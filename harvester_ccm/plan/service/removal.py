@@ -117,8 +117,9 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
     moment. With the pool named in the status it allocates nothing more, fails to record what it is allocating just now,
     and releases that on deletion; but a deletion that arrives before that allocation releases nothing. Harvester
     processes one load balancer once at a time, so its response to the blocked pool shows that no allocation is in
-    progress. A pool that does not exist must not be named: Harvester would never remove its finalizer. If Harvester has
-    found no pool, it is made to search once more, since its answer may be older than the request.
+    progress. Its conditions are cleared, so that the next one is its response. A pool that does not exist must not be
+    named: Harvester would never remove its finalizer. If Harvester has found no pool, it is made to search once more,
+    since its answer may be older than the request.
     """
     if not load_balancer.metadata.has_finalizer(names.LB_CONTROLLER_FINALIZER):
         return None
@@ -127,12 +128,14 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
     if load_balancer.allocated_ip or (load_balancer.is_closed and load_balancer.ready):
         return delete_load_balancer(load_balancer)
     if pool:
-        return ChangeLoadBalancer(load_balancer.metadata.name, closing_pool=pool)
+        blocked = {"allocatedAddress": {"ipPool": pool}, "conditions": None}
+        return ChangeLoadBalancer(load_balancer.metadata.name, status=blocked)
     if pending_cause(load_balancer).patience:
         return None
     if is_requested:
         return delete_load_balancer(load_balancer)
-    return ChangeLoadBalancer(load_balancer.metadata.name, annotations={names.LB_RECONCILE: "true"}, reconcile=True)
+    requested = {names.LB_RECONCILE: "true"}
+    return ChangeLoadBalancer(load_balancer.metadata.name, annotations=requested, status={"conditions": None})
 
 
 def users_of_address(snapshot: ServiceSnapshot) -> list[str]:

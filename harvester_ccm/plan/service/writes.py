@@ -78,13 +78,7 @@ class ChangeLoadBalancer(Struct, frozen=True):
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     spec: Mapping[str, object] = field(default_factory=dict)
-    address: str | None = None
-    """New ``status.address``; None leaves it."""
-    closing_pool: str = ""
-    """Pool that is named instead of an address: Harvester then allocates nothing more, and releases what it has
-    allocated there with the load balancer. Its conditions are cleared, so that the next one is its response."""
-    reconcile: bool = False
-    """Whether Harvester's conditions are cleared, so that it searches for an address once more."""
+    status: Mapping[str, object] = field(default_factory=dict)
 
 
 class DeleteLoadBalancer(Struct, frozen=True):

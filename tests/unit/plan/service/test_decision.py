@@ -33,6 +33,7 @@ from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, SUPPRESSED, VM_SPEC
 
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
 WITHDRAWN = {KUBE_VIP_ADDRESSES: ""}
+BLOCKED_LAN = {"allocatedAddress": {"ipPool": "lan"}, "conditions": None}
 SHOWN = f"{ADDRESS} VIP 80/TCP"
 VM = {WORKLOAD_TYPE: "vm"}
 waiting = service(ours=True, annotations=SUPPRESSED)
@@ -130,7 +131,7 @@ ROWS = {
         service(ours=True, annotations={**SUPPRESSED, IP_POOL: "other"}),
         found=(marked(message=EXHAUSTED),),
         events=["Warning AddressPending"],
-        write={"write": LB_NAME, "closing_pool": "lan"},
+        write={"write": LB_NAME, "status": BLOCKED_LAN},
         reason=WaitReason.POOL_EXHAUSTED,
     ),
     "the blocked pool was confirmed": Row(
@@ -147,7 +148,7 @@ ROWS = {
         write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
     ),
     "the load balancer gets the address": Row(
-        served(), found=(marked(ip=ADDRESS, pool="lan"),), write={"write": LB_NAME, "address": ADDRESS}
+        served(), found=(marked(ip=ADDRESS, pool="lan"),), write={"write": LB_NAME, "status": {"address": ADDRESS}}
     ),
     "ready": Row(served(), found=(allocated(),)),
     "another address": Row(
@@ -280,13 +281,13 @@ ROWS = {
     "removal: the pool is blocked": Row(
         service(ours=True, deleting=True, annotations=SUPPRESSED),
         found=(marked(message=EXHAUSTED),),
-        write={"write": LB_NAME, "closing_pool": "lan"},
+        write={"write": LB_NAME, "status": BLOCKED_LAN},
         reason=WaitReason.ALLOCATING,
     ),
     "removal: one more search": Row(
         service(ours=True, deleting=True, annotations=SUPPRESSED),
         found=(marked(message="no matched IPPool"),),
-        write={"write": LB_NAME, "annotations": {LB_RECONCILE: "true"}, "reconcile": True},
+        write={"write": LB_NAME, "annotations": {LB_RECONCILE: "true"}, "status": {"conditions": None}},
         reason=WaitReason.ALLOCATING,
     ),
     "removal: patience": Row(

@@ -115,7 +115,7 @@ MANAGED = ClusterIdentity("demo", "vms", "cluster-uid", management_network="infr
 MANAGEMENT = "cloudprovider.harvesterhci.io/managementNetwork"
 DIFFERENCES: dict[str, tuple[dict[str, str], dict[str, Any], ClusterIdentity, ChangeLoadBalancer | None]] = {
     "none": ({}, {}, CLUSTER, None),
-    "address": ({}, {"address": "10.0.0.1"}, CLUSTER, ChangeLoadBalancer(LB_NAME, address=ADDRESS)),
+    "address": ({}, {"address": "10.0.0.1"}, CLUSTER, ChangeLoadBalancer(LB_NAME, status={"address": ADDRESS})),
     "management network": ({}, {}, MANAGED, ChangeLoadBalancer(LB_NAME, annotations={MANAGEMENT: "infra/mgmt"})),
     "removed management network": (
         {},
@@ -167,7 +167,7 @@ def test_put_keeps_unknown_fields() -> None:
         labels={"l": "1"},
         annotations={LB_SERVICE_UID: UID, LB_TOUCH: None},
         spec={"listeners": [], "healthCheck": None},
-        address=ADDRESS,
+        status={"address": ADDRESS},
     )
     written: Any = changed_document(found, change)
     assert written["metadata"] == {
