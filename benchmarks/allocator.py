@@ -18,7 +18,7 @@ from devenv.harvester.records import LOAD_BALANCERS
 from devenv.watch import Document, Mirror
 from harvester_ccm.errors import Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER
 
 FIRST_ADDRESS: Final = ipaddress.IPv4Address("198.18.0.1")
@@ -70,7 +70,7 @@ class Allocator:
 
 
 async def _run(kubeconfig: Path, namespace: str) -> None:
-    async with ApiClient(load_kubeconfig(kubeconfig), cluster="harvester-admin", patience=120.0) as client:
+    async with ApiClient(load_credentials(kubeconfig), cluster="harvester-admin", patience=120.0) as client:
         await Allocator(client, namespace).balancers.run()
 
 

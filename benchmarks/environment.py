@@ -21,7 +21,7 @@ from devenv.process import ChildProcess
 from devenv.stage import VM_NAMESPACE, Scene, until
 from devenv.watch import Document, Mirror, addresses_in, labels_of
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.names import LB_SERVICE_NAME
 
 CLUSTER: Final = "bench"
@@ -182,8 +182,10 @@ async def open_environment(scene: Scene, directory: Path) -> AsyncIterator[Envir
     allocator = ChildProcess.start("allocator", [*command, VM_NAMESPACE], log_file=directory / "allocator.log")
     try:
         async with (
-            ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin", patience=PATIENCE) as guest,
-            ApiClient(load_kubeconfig(scene.harvester.admin_kubeconfig), cluster="host", patience=PATIENCE) as host,
+            ApiClient(
+                load_credentials(scene.guest.admin_kubeconfig), cluster="guest-admin", patience=PATIENCE
+            ) as guest,
+            ApiClient(load_credentials(scene.harvester.admin_kubeconfig), cluster="host", patience=PATIENCE) as host,
         ):
             environment = Environment(scene, directory, guest, host)
             mirrors = (environment.services, environment.balancers)

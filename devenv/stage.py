@@ -22,7 +22,7 @@ from devenv.proxy import FaultProxy
 from devenv.watch import Document, addresses_in
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.model.core import EVENTS, LEASES, NAMESPACES, NODES, SERVICES, Lease, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.meta import Resource
@@ -139,8 +139,8 @@ class Stage:
         """
         self.scene = scene
         self.directory = directory
-        self.guest = ApiClient(load_kubeconfig(scene.guest.admin_kubeconfig), cluster="guest-admin")
-        self.host = ApiClient(load_kubeconfig(scene.harvester.admin_kubeconfig), cluster="harvester-admin")
+        self.guest = ApiClient(load_credentials(scene.guest.admin_kubeconfig), cluster="guest-admin")
+        self.host = ApiClient(load_credentials(scene.harvester.admin_kubeconfig), cluster="harvester-admin")
         self.guest_proxy = FaultProxy(scene.guest)
         self.harvester_proxy = FaultProxy(scene.harvester)
         self.harvester = HarvesterEmulator(self.host, pace=pace, dhcp_range=HOST_DHCP_RANGE)

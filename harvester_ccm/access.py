@@ -4,21 +4,19 @@ from collections.abc import Mapping
 
 from harvester_ccm.config import GuestSettings, HarvesterSettings, Settings
 from harvester_ccm.errors import ConfigurationError, CredentialError
-from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
+from harvester_ccm.kube.credentials import Credentials, load_credentials
 
 
 def harvester_credentials(settings: HarvesterSettings, environment: Mapping[str, str]) -> Credentials:
     """Return the credentials of --cloud-config. Raises CredentialError."""
     if settings.cloud_config is None:
         raise CredentialError("--cloud-config is not set; expected the path of a kubeconfig for Harvester")
-    return load_kubeconfig(settings.cloud_config, environment, context=settings.context)
+    return load_credentials(settings.cloud_config, environment, context=settings.context)
 
 
 def guest_credentials(settings: GuestSettings, environment: Mapping[str, str]) -> Credentials:
     """Return the credentials of --kubeconfig, KUBECONFIG or the pod. Raises CredentialError."""
-    if settings.kubeconfigs:
-        return load_kubeconfig(settings.kubeconfigs, environment, master=settings.master, context=settings.context)
-    return load_in_cluster(environment, master=settings.master)
+    return load_credentials(settings.kubeconfigs, environment, master=settings.master, context=settings.context)
 
 
 def both_credentials(settings: Settings, environment: Mapping[str, str]) -> tuple[Credentials, Credentials]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from devenv.harvester.emulator import HarvesterEmulator
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.credentials import load_credentials
 
 
 async def play(kubeconfig: Path, cidr: str) -> None:
@@ -22,7 +22,7 @@ async def play(kubeconfig: Path, cidr: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     async with (
-        ApiClient(load_kubeconfig(kubeconfig), cluster="harvester-admin") as client,
+        ApiClient(load_credentials(kubeconfig), cluster="harvester-admin") as client,
         HarvesterEmulator(client, webhook=False) as harvester,
     ):
         await harvester.create_pool("kind", cidr)

@@ -6,10 +6,12 @@ and the cluster name are checked. A failed check leaves out those that depend on
 
 import asyncio
 import ssl
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -25,9 +27,8 @@ from harvester_ccm.commands.permissions import Check, Finding, Result, check_per
 from harvester_ccm.commands.render import Document, table
 from harvester_ccm.config import Settings
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.credentials import Credentials, FileToken, token_claims
 from harvester_ccm.kube.identity import SUBJECT_REVIEWS, ask_review
-from harvester_ccm.kube.tokens import FileToken, token_claims
 from harvester_ccm.model.core import NODES, Service
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import ObjectMeta
@@ -88,7 +89,7 @@ async def _check_cluster(
     checks += [
         Check(where, "server", Result.OK, f"{credentials.server} answers{known}"),
         Check(where, "TLS", *_check_tls(credentials)),
-        Check(where, "credential", *_check_credential(credentials, where, user)),
+        Check(where, "credential", *check_credential(credentials, where, user)),
     ]
     if where == HARVESTER:
         checks.append(Check(where, "API versions", *await check_versions(client)))
@@ -142,12 +143,14 @@ def _check_tls(credentials: Credentials) -> Finding:
     return Result.OK, "the server's certificate is verified", ""
 
 
-def _check_credential(credentials: Credentials, where: str, user: str) -> Finding:
+def check_credential(credentials: Credentials, where: str, user: str) -> Finding:
     """Check a credential that the server accepts; ``user`` is empty if the server does not report it."""
     if user == "system:anonymous":
         return Result.FAILED, "none is sent: the user is system:anonymous", _REMEDIES[where]
     name = f"accepted, user {user}" if user else "accepted"
-    if credentials.readable_by_all:
+    mode = Path(credentials.origin).lstat().st_mode
+    # A mounted Secret is a link that only one pod can see.
+    if stat.S_ISREG(mode) and mode & stat.S_IROTH:
         return Result.WARNING, f"{name}; every user of this host may read {credentials.origin}", "Set its mode to 0600"
     # A file is expected to be rotated before its token expires.
     token = None if isinstance(credentials.token, FileToken) else credentials.token.get()

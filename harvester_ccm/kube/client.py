@@ -25,8 +25,7 @@ from msgspec import Struct
 
 from harvester_ccm import errors
 from harvester_ccm.kube.connection import connection_fault, open_session
-from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.tokens import ExecToken, credential_text, token_claims
+from harvester_ccm.kube.credentials import Credentials, ExecToken, credential_text, token_claims
 from harvester_ccm.kube.workqueue import loop_time
 from harvester_ccm.model.meta import EventDocument, Head, ListDocument, Page, Resource, WatchEvent
 

@@ -1,17 +1,27 @@
-"""Connections: the pool of a client, certificates, errors of failed connections, and the proxy by Go's rules."""
+"""Connections: the pool of a client, certificates and their files, errors of failed connections, and the proxy by Go's
+rules.
+"""
 
 import os
 import ssl
 from asyncio import sslproto
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from harvester_ccm import __version__
-from harvester_ccm.errors import CertificateNotValid, ConnectionRefused, HostUnknown, NotTrusted, Unreachable
+from harvester_ccm.errors import (
+    CertificateNotValid,
+    ConnectionRefused,
+    CredentialError,
+    HostUnknown,
+    NotTrusted,
+    Unreachable,
+)
 from harvester_ccm.netip import parse_range, plain_address
 
 AGENT: Final = "harvester-ccm"
@@ -71,6 +81,24 @@ def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
         stream.flush()
         # Without a password function, OpenSSL prompts on the terminal for the password of an encrypted key.
         context.load_cert_chain(f"/proc/self/fd/{stream.fileno()}", password=lambda: b"")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the contents of a file. Raises CredentialError."""
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        # ValueError: a path in a file can contain a null character.
+        raise CredentialError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def read_all(paths: Iterable[Path]) -> dict[Path, bytes]:
+    """Return the contents of files, empty for those that cannot be read. Raises nothing."""
+    contents = dict.fromkeys(paths, b"")
+    for path in contents:
+        with suppress(CredentialError):
+            contents[path] = read_bytes(path)
+    return contents
 
 
 def connection_fault(error: BaseException, *, limit: float) -> tuple[type[Unreachable], str]:

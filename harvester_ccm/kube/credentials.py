@@ -1,18 +1,25 @@
-"""Server and identity of an API client, from kubeconfig files or from the service account of the pod.
+"""Server, TLS and bearer token of an API client, from kubeconfig files or from the service account of the pod.
 
 Several kubeconfigs are merged by client-go's rules for ``KUBECONFIG``: the first file that defines an entry or
 ``current-context`` wins, missing files are skipped, and a relative path starts at the directory of its file.
 Every problem is a CredentialError that names file and field. Unknown fields of a user are rejected, because ignoring
-one, such as ``as``, would use another identity than the file names. Credentials are never logged.
+one, such as ``as``, would use another identity than the file names.
+
+A token is fixed, in a file that is rotated, or from a credential plugin (client.authentication.k8s.io). Credentials are
+never logged.
 """
 
+import asyncio
 import base64
+import math
 import os
 import re
 import ssl
-import stat
+import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field  # noqa: TID251  # a field must not be printed
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -21,18 +28,181 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.connection import load_certificate, proxy_for
-from harvester_ccm.kube.tokens import ExecToken, FileToken, Plugin, TokenSource, checked_token, read_bytes
+from harvester_ccm.errors import UNREADABLE, CredentialError
+from harvester_ccm.kube.connection import load_certificate, proxy_for, read_bytes
 from harvester_ccm.model.meta import DNS_LABEL
-from harvester_ccm.redaction import redact_text
+from harvester_ccm.redaction import one_line, redact_text
 
 T = TypeVar("T")
 Section = dict[str, Any]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+PLUGIN_SECONDS: Final = 20.0
+"""Time limit for a run of a plugin; then it is killed."""
 _HOST: Final = r"(?:[\w-]{1,63}\.)*[\w-]{1,63}\.?|\[[0-9a-f:.]+\]"
 _URL: Final = re.compile(rf"https?://(?:[!-.0-?A-~]*@)?(?:{_HOST})(?::[0-9]{{1,5}})?(?:/[^\s?#]*)?", re.IGNORECASE)
+_SUBJECT: Final = re.compile(r"system:serviceaccount:([a-z0-9][a-z0-9-]{0,62}):([a-z0-9][a-z0-9.-]{0,252})")
+
+
+def checked_token(text: str, where: str) -> str:
+    """Return a token without surrounding whitespace. Raises CredentialError if a header cannot carry it."""
+    token = text.strip()
+    if not re.fullmatch("[!-~]+", token):
+        raise CredentialError(f"{where}: expected one word of ASCII characters")
+    return token
+
+
+class TokenSource:
+    """A bearer token that never changes, or none; the other sources of tokens override its methods."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    def get(self) -> str | None:
+        """Return the current token; None if no token exists or a plugin renews it. Raises CredentialError."""
+        return self._token
+
+    def forget(self) -> None:
+        """Fetch a new token for the next request: the server rejected the current one."""
+
+    async def fetch(self) -> str | None:
+        """Return the token to send, without blocking the event loop. Raises CredentialError."""
+        return self.get()
+
+
+class FileToken(TokenSource):
+    """A token file that the kubelet rotates; it is read for every request."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises CredentialError."""
+        self._path = path
+        self.get()
+
+    def get(self) -> str | None:
+        return checked_token(read_bytes(self._path).decode("utf-8", "replace"), f"{self._path}: token")
+
+
+class Plugin(Struct, rename="camel"):
+    """The field ``exec`` of a user in a kubeconfig."""
+
+    api_version: str
+    command: str
+    args: list[str] | None = None
+    env: list[dict[str, str]] | None = None
+    provide_cluster_info: bool = False
+
+
+class _Status(Struct, rename="camel"):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class _ExecCredential(Struct):
+    status: _Status
+
+
+class ExecToken(TokenSource):
+    """A token, a client certificate, or both, from a plugin. It runs again when they have expired, as in client-go."""
+
+    def __init__(self, path: Path, plugin: Plugin, cluster: Mapping[str, object], tls: ssl.SSLContext | None) -> None:
+        """Build it for a kubeconfig at ``path``; ``tls`` receives the client certificates."""
+        super().__init__(None)
+        self._path = path
+        self._plugin = plugin
+        self._cluster = cluster
+        self._tls = tls
+        self._valid_until = -math.inf
+        self._run: asyncio.Task[str | None] | None = None
+        """The last run, which all callers wait for."""
+
+    def forget(self) -> None:
+        self._valid_until = -math.inf
+
+    async def fetch(self) -> str | None:
+        if self._run is None or (self._run.done() and time.time() >= self._valid_until):
+            self._run = asyncio.create_task(self._renew(), name="credential plugin")
+            # Retrieve the exception: all callers may have been cancelled.
+            self._run.add_done_callback(lambda run: run.cancelled() or run.exception())
+        return await asyncio.shield(self._run)
+
+    async def _renew(self) -> str | None:
+        """Return a new token; None if there is only a certificate."""
+        self._valid_until = -math.inf
+        output = await asyncio.to_thread(self._output)
+        try:
+            status = msgspec.json.decode(output, type=_ExecCredential).status
+            if status.client_certificate_data and self._tls is not None:
+                load_certificate(self._tls, f"{status.client_certificate_data}\n{status.client_key_data}".encode())
+            elif not status.token:
+                raise self._failure("it printed neither a token nor a client certificate")
+        except (*UNREADABLE, OSError) as error:
+            raise self._failure(f"it printed no ExecCredential: {one_line(str(error))}") from None
+        token = checked_token(status.token, f"{self._path}: token of the plugin") if status.token else None
+        expiry = status.expiration_timestamp
+        self._valid_until = math.inf if expiry is None else expiry.timestamp()
+        return token
+
+    def _output(self) -> bytes:
+        """Run the plugin and return its standard output."""
+        plugin = self._plugin
+        spec = {"interactive": False, **({"cluster": self._cluster} if plugin.provide_cluster_info else {})}
+        info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+        variables = {one.get("name", ""): one.get("value", "") for one in plugin.env or ()}
+        variables["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
+        try:
+            done = subprocess.run(
+                [plugin.command, *(plugin.args or ())],
+                check=False,
+                env=os.environ | variables,
+                cwd=self._path.parent,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PLUGIN_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise self._failure(f"it did not end within {PLUGIN_SECONDS:g} s") from None
+        except (OSError, ValueError) as error:
+            raise self._failure(getattr(error, "strerror", None) or str(error)) from None
+        if done.returncode:
+            message = one_line(redact_text(done.stderr.decode(errors="replace").strip()))[-500:]
+            raise self._failure(f"it ended with exit code {done.returncode}: {message}")
+        return done.stdout
+
+    def _failure(self, why: str) -> CredentialError:
+        return CredentialError(f"{self._path}: credential plugin {self._plugin.command!r} failed: {why}")
+
+
+class _Claims(Struct):
+    exp: float | None = None
+    sub: str = ""
+
+
+def token_claims(token: str | None) -> tuple[datetime | None, str]:
+    """Return when a token expires, and the ``namespace/name`` of its ServiceAccount.
+
+    They are None and empty if the token is not a JSON web token with such a claim. The signature is not verified: only
+    the server knows whether a token is valid.
+    """
+    try:
+        # The decoder ignores surplus padding.
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(f"{(token or '').split('.')[1]}==="), type=_Claims)
+        end = None if claims.exp is None else datetime.fromtimestamp(claims.exp, UTC)
+    except (IndexError, OverflowError, *UNREADABLE):
+        return None, ""
+    match = _SUBJECT.fullmatch(claims.sub)
+    return end, f"{match[1]}/{match[2]}" if match is not None else ""
+
+
+def credential_text(token: str, origin: str, now: datetime) -> str:
+    """Return the text for a rejected credential; ``token`` is empty for a client certificate."""
+    if not token:
+        return f"the credential in {origin}"
+    end, account = token_claims(token)
+    owner = f" of ServiceAccount {account}" if account else ""
+    expiry = f", which {'expired on' if end <= now else 'is valid until'} {end:%Y-%m-%d %H:%M} UTC" if end else ""
+    return f"the token{owner} in {origin}{expiry}"
 
 
 @dataclass(frozen=True)
@@ -53,8 +223,6 @@ class Credentials:
     """File of the identity, for messages."""
     files: Mapping[Path, bytes] = field(default_factory=dict, repr=False)
     """Contents of the kubeconfigs and of the certificates and keys that they name; empty for a missing file."""
-    readable_by_all: bool = False
-    """Whether every user of the host can read the file."""
 
 
 class _Cluster(Struct, rename="kebab", omit_defaults=True):
@@ -100,15 +268,44 @@ class _Entry(NamedTuple, Generic[T]):
     value: T
 
 
-def load_kubeconfig(
+_Identity = tuple[_Entry[_Cluster], _Entry[_User], str]
+"""A cluster, a user, and the namespace; empty if none is named."""
+
+
+def load_credentials(
     paths: Path | Sequence[Path], environment: Mapping[str, str] = {}, *, master: str = "", context: str = ""
 ) -> Credentials:
-    """Return the credentials of a context, by default of the current one. Raises CredentialError.
+    """Return the credentials of a context, by default of the current one; without paths, those of the pod.
 
-    ``environment`` names the proxy if the file does not. ``master`` replaces the URL of the server.
+    ``environment`` has the address of the pod's API server, and names the proxy if the file does not. ``master``
+    replaces the URL of the server. Raises CredentialError.
     """
-    paths = (paths,) if isinstance(paths, Path) else paths
-    files = dict.fromkeys(paths, b"")
+    paths, files = (paths,) if isinstance(paths, Path) else paths, dict[Path, bytes]()
+    cluster, user, namespace = _read_files(paths, context, files) if paths else _read_pod(environment)
+    server, server_name = (master or cluster.value.server).strip().rstrip("/"), cluster.value.tls_server_name or None
+    if not _is_url(server) or "@" in server:
+        raise CredentialError(f"{cluster.where}: server: {redact_text(server)!r} is not https://host:port")
+    # Without colons, an IPv6 address has the form of a host name.
+    if server_name and not _is_url(f"https://{server_name.replace(':', '')}"):
+        raise CredentialError(f"{cluster.where}: tls-server-name: not a valid host name")
+    proxy = cluster.value.proxy_url or proxy_for(server, environment)
+    if proxy and not _is_url(proxy):
+        raise CredentialError(f"{cluster.where}: proxy-url, or the proxy of the environment: not an http:// URL")
+    tls = _tls(cluster, user, files) if urlsplit(server).scheme == "https" else None
+    return Credentials(
+        server=server,
+        namespace=namespace,
+        tls=tls,
+        token=_token_source(user, cluster.value, tls),
+        tls_server_name=server_name,
+        proxy=proxy,
+        origin=str(user.path),
+        files=files,
+    )
+
+
+def _read_files(paths: Sequence[Path], context: str, files: dict[Path, bytes]) -> _Identity:
+    files |= dict.fromkeys(paths, b"")
     documents = {path: _parse(path, files) for path in [one for one in paths if os.path.exists(one)] or paths[:1]}
     where = os.pathsep.join(map(str, documents))
 
@@ -126,26 +323,18 @@ def load_kubeconfig(
         raise CredentialError(f"{where}: current-context: not set; name the context to use")
     path, entry, found = find("context", name, _Context)
     user = find("user", found.user, _User) if found.user else _Entry(path, f"{entry}: user", _User())
-    cluster = find("cluster", found.cluster, _Cluster)
-    return _credentials(cluster, user, found.namespace or "", files, environment=environment, master=master)
+    return find("cluster", found.cluster, _Cluster), user, found.namespace or ""
 
 
-def load_in_cluster(
-    environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT, *, master: str = ""
-) -> Credentials:
-    """Return the credentials of the pod's service account. Raises CredentialError if this is not a pod.
-
-    ``master`` replaces the URL of the server in the environment.
-    """
+def _read_pod(environment: Mapping[str, str]) -> _Identity:
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise CredentialError("no kubeconfig was given and this is not a pod; set --kubeconfig or KUBECONFIG")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    cluster = _Entry(directory / "ca.crt", str(directory), _Cluster(server, certificate_authority="ca.crt"))
-    user = _Entry(directory / "token", str(directory), _User(token_file="token"))  # noqa: S106 - a file name
-    file = directory / "namespace"
-    namespace = read_bytes(file).decode("utf-8", "replace").strip() if file.exists() else ""
-    return _credentials(cluster, user, namespace, {}, environment=environment, master=master)
+    where, file = str(SERVICE_ACCOUNT), SERVICE_ACCOUNT / "namespace"
+    cluster = _Entry(SERVICE_ACCOUNT / "ca.crt", where, _Cluster(server, certificate_authority="ca.crt"))
+    user = _Entry(SERVICE_ACCOUNT / "token", where, _User(token_file="token"))  # noqa: S106 - a file name
+    return cluster, user, read_bytes(file).decode("utf-8", "replace").strip() if file.exists() else ""
 
 
 def _parse(path: Path, files: dict[Path, bytes]) -> _Kubeconfig:
@@ -167,42 +356,6 @@ def _convert(where: str, document: Section, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         problem, _, name = str(error).partition(" - at `$")
         raise CredentialError(": ".join(filter(None, (where, name.strip(".`"), problem)))) from None
-
-
-def _credentials(
-    cluster_entry: _Entry[_Cluster],
-    user_entry: _Entry[_User],
-    namespace: str,
-    files: dict[Path, bytes],
-    *,
-    environment: Mapping[str, str],
-    master: str,
-) -> Credentials:
-    where, cluster = cluster_entry.where, cluster_entry.value
-    server = (master or cluster.server).strip().rstrip("/")
-    if not _is_url(server) or "@" in server:
-        raise CredentialError(f"{where}: server: {redact_text(server)!r} is not https://host:port")
-    # Without colons, an IPv6 address has the form of a host name.
-    if cluster.tls_server_name and not _is_url(f"https://{cluster.tls_server_name.replace(':', '')}"):
-        raise CredentialError(f"{where}: tls-server-name: not a valid host name")
-    proxy = cluster.proxy_url or proxy_for(server, environment)
-    if proxy and not _is_url(proxy):
-        raise CredentialError(f"{where}: proxy-url, or the proxy of the environment: not an http:// URL")
-    tls = _tls(cluster_entry, user_entry, files) if urlsplit(server).scheme == "https" else None
-    token = _token_source(user_entry, cluster, tls)
-    mode = user_entry.path.lstat().st_mode
-    return Credentials(
-        server=server,
-        namespace=namespace,
-        tls=tls,
-        token=token,
-        tls_server_name=cluster.tls_server_name or None,
-        proxy=proxy,
-        origin=str(user_entry.path),
-        files=files,
-        # A mounted Secret is a link that only one pod can see.
-        readable_by_all=stat.S_ISREG(mode) and bool(mode & stat.S_IROTH),
-    )
 
 
 def _is_url(url: str) -> bool:

@@ -22,8 +22,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, ret
 
 from harvester_ccm.errors import CCMError, ClusterReplaced, CredentialError, Forbidden
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.connection import read_all
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.tokens import read_all
 from harvester_ccm.kube.workqueue import IN_PLACE_DELAYS
 from harvester_ccm.model.core import NAMESPACES
 from harvester_ccm.model.meta import Model, Resource, decoder

@@ -14,8 +14,7 @@ import structlog
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError, CredentialError
-from harvester_ccm.kube.connection import load_certificate
-from harvester_ccm.kube.tokens import read_all, read_bytes
+from harvester_ccm.kube.connection import load_certificate, read_all, read_bytes
 
 ISSUE_TIMEOUT_SECONDS: Final = 30.0
 _ISSUER: Final = Path(__file__).with_name("issuer.py")

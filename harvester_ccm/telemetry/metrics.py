@@ -18,9 +18,9 @@ from prometheus_client.exposition import choose_encoder
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import token_claims
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
-from harvester_ccm.kube.tokens import token_claims
 from harvester_ccm.kube.workqueue import WorkQueue, loop_time
 
 Labels = tuple[str, ...]

@@ -9,7 +9,7 @@ from devenv.apiserver import ControlPlane
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.kube.client import REQUEST_TIMEOUT, ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.credentials import load_credentials
 from tests.apiserver.follower import Follower
 
 
@@ -25,7 +25,7 @@ async def client(
 ) -> AsyncIterator[ApiClient]:
     """All rights on the guest, through the proxy."""
     path = guest_proxy.kubeconfig(admin_kubeconfig, tmp_path / "kubeconfig")
-    async with ApiClient(load_kubeconfig(path), cluster="guest", patience=patience) as one:
+    async with ApiClient(load_credentials(path), cluster="guest", patience=patience) as one:
         yield one
 
 

@@ -37,8 +37,7 @@ from harvester_ccm.errors import (
     Unreachable,
 )
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
-from harvester_ccm.kube.tokens import TokenSource
+from harvester_ccm.kube.credentials import TokenSource, load_credentials
 from harvester_ccm.kube.workqueue import pause_after
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, SERVICES
 from harvester_ccm.model.meta import Object, Resource, decoder
@@ -182,7 +181,7 @@ async def test_wrong_token_is_unauthorized_and_forgotten(client: ApiClient) -> N
 
 
 async def test_missing_permission_is_forbidden(account: Callable[..., Path], namespace: str) -> None:
-    async with ApiClient(load_kubeconfig(account("nobody")), cluster="guest") as client:
+    async with ApiClient(load_credentials(account("nobody")), cluster="guest") as client:
         assert client.namespace == namespace
         with pytest.raises(Forbidden, match='cannot get resource "services"'):
             await client.get(SERVICES, "web", namespace=namespace)
@@ -297,7 +296,7 @@ async def test_untrusted_certificate_is_an_error_with_its_reason(
     authority = Authority("another authority", tmp_path)
     monkeypatch.setattr("devenv.pki.VALID_FOR", valid_for)
     async with FaultProxy(guest, serving=authority.issue_server("proxy", hosts)) as proxy:
-        credentials = load_kubeconfig(proxy.kubeconfig(admin_kubeconfig, tmp_path / "kubeconfig"))
+        credentials = load_credentials(proxy.kubeconfig(admin_kubeconfig, tmp_path / "kubeconfig"))
         if trusted:
             credentials = replace(credentials, tls=ssl.create_default_context(cafile=authority.ca_file))
         async with ApiClient(credentials, cluster="guest") as client:
@@ -347,7 +346,7 @@ async def test_proxy_with_an_untrusted_certificate_gets_no_token(client: ApiClie
 async def test_every_request_is_observed(guest_proxy: FaultProxy, admin_kubeconfig: Path, tmp_path: Path) -> None:
     seen: list[tuple[str, str, str, int]] = []
     path = guest_proxy.kubeconfig(admin_kubeconfig, tmp_path / "kubeconfig")
-    credentials = load_kubeconfig(path)
+    credentials = load_credentials(path)
     async with ApiClient(credentials, cluster="c", observer=lambda *call: seen.append(call[:4])) as client:
         await client.get(NAMESPACES, "default")
         with pytest.raises(NotFound):

@@ -19,7 +19,7 @@ from devenv.restclient import Json
 from harvester_ccm.cli import main
 from harvester_ccm.kube import client
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.names import (
     LB_CLUSTER,
     LB_OWNER,
@@ -226,7 +226,7 @@ async def test_preflight_names_a_webhook_that_hangs(field: Field, monkeypatch: p
 @pytest.fixture
 async def emulator(harvester: ControlPlane) -> Any:
     async with (
-        ApiClient(load_kubeconfig(harvester.admin_kubeconfig), cluster="harvester-admin") as admin,
+        ApiClient(load_credentials(harvester.admin_kubeconfig), cluster="harvester-admin") as admin,
         HarvesterEmulator(admin, webhook=False) as running,
     ):
         yield running
@@ -305,7 +305,7 @@ async def test_webhook_decides_about_the_dry_run(field: Field, joined: Callable[
         return {check["result"], explained.document["dryRun"]["result"]}
 
     async with (
-        ApiClient(load_kubeconfig(field.harvester.admin_kubeconfig), cluster="harvester-admin") as admin,
+        ApiClient(load_credentials(field.harvester.admin_kubeconfig), cluster="harvester-admin") as admin,
         HarvesterEmulator(admin) as running,
     ):
         webhook = running.webhook

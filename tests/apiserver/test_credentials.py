@@ -17,9 +17,9 @@ from devenv.apiserver import ControlPlane
 from devenv.pki import Authority
 from devenv.restclient import Json
 from harvester_ccm.errors import CredentialError, Unauthorized, Unreachable
-from harvester_ccm.kube import tokens
+from harvester_ccm.kube import credentials as module
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
+from harvester_ccm.kube.credentials import Credentials, ExecToken, Plugin, load_credentials
 from harvester_ccm.model.core import NAMESPACES
 
 pytestmark = pytest.mark.apiserver
@@ -70,14 +70,14 @@ def calls(tmp_path: Path) -> int:
 
 
 async def test_client_certificate_is_accepted(guest: ControlPlane) -> None:
-    assert await is_accepted(load_kubeconfig(guest.certificate_kubeconfig))
+    assert await is_accepted(load_credentials(guest.certificate_kubeconfig))
 
 
 async def test_rotated_token_file_is_read_after_a_401(admin_kubeconfig: Path, tmp_path: Path) -> None:
     token_file = tmp_path / "token"
     token_file.write_text("expired")
     path = with_user(admin_kubeconfig, tmp_path / "kubeconfig", {"tokenFile": "token"})
-    async with ApiClient(load_kubeconfig(path), cluster="guest") as client:
+    async with ApiClient(load_credentials(path), cluster="guest") as client:
         with pytest.raises(Unauthorized):
             await client.get(NAMESPACES, "default")
         token_file.write_text(token_of(admin_kubeconfig))
@@ -86,14 +86,15 @@ async def test_rotated_token_file_is_read_after_a_401(admin_kubeconfig: Path, tm
 
 
 async def test_service_account_of_a_pod_is_accepted(
-    guest: ControlPlane, admin_kubeconfig: Path, tmp_path: Path
+    guest: ControlPlane, admin_kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "SERVICE_ACCOUNT", tmp_path)
     (tmp_path / "token").write_text(token_of(admin_kubeconfig))
     (tmp_path / "ca.crt").write_bytes(guest.ca_file.read_bytes())
     address = urlsplit(guest.url)
     pod = {"KUBERNETES_SERVICE_HOST": address.hostname or "", "KUBERNETES_SERVICE_PORT": str(address.port)}
 
-    assert await is_accepted(load_in_cluster(pod, tmp_path))
+    assert await is_accepted(load_credentials((), pod))
 
 
 async def test_plugin_runs_again_when_its_token_is_rejected(
@@ -101,7 +102,7 @@ async def test_plugin_runs_again_when_its_token_is_rejected(
 ) -> None:
     good, first = printing({"token": token_of(admin_kubeconfig)}), printing({"token": "expired"})
     path = plugin(f"if [ $(wc -l < {tmp_path / 'calls'}) = 1 ]; then\n{first}\nelse\n{good}\nfi")
-    credentials = load_kubeconfig(path)
+    credentials = load_credentials(path)
     async with ApiClient(credentials, cluster="guest") as client:
         with pytest.raises(Unauthorized):
             await client.get(NAMESPACES, "default")
@@ -121,7 +122,7 @@ async def test_plugin_runs_again_when_its_certificate_is_rejected(
     ]
     first, good = (printing({"clientCertificateData": pair[0], "clientKeyData": pair[1]}) for pair in pairs)
     path = plugin(f"if [ $(wc -l < {tmp_path / 'calls'}) = 1 ]; then\n{first}\nelse\n{good}\nfi")
-    async with ApiClient(load_kubeconfig(path), cluster="guest") as client:
+    async with ApiClient(load_credentials(path), cluster="guest") as client:
         with pytest.raises(Unauthorized):
             await client.get(NAMESPACES, "default")
         await asyncio.gather(*(client.get(NAMESPACES, "default") for _ in range(5)))
@@ -140,7 +141,7 @@ async def test_plugin_gets_the_cluster_and_its_arguments(
         provideClusterInfo=True,
     )
 
-    assert await load_kubeconfig(path).token.fetch() == "a"
+    assert await load_credentials(path).token.fetch() == "a"
 
     assert json.loads((tmp_path / "info").read_text())["spec"]["cluster"]["server"] == guest.url
     assert (tmp_path / "arguments").read_text() == "get-token more\n"
@@ -151,7 +152,7 @@ async def test_plugin_runs_again_when_its_token_has_expired(
     plugin: Callable[..., Path], tmp_path: Path, left: timedelta, times_asked: int
 ) -> None:
     expiry = (datetime.now(UTC) + left).strftime("%Y-%m-%dT%H:%M:%SZ")
-    credentials = load_kubeconfig(plugin(printing({"token": "a", "expirationTimestamp": expiry})))
+    credentials = load_credentials(plugin(printing({"token": "a", "expirationTimestamp": expiry})))
 
     assert [await credentials.token.fetch(), await credentials.token.fetch()] == ["a", "a"]
     assert calls(tmp_path) == times_asked
@@ -176,7 +177,7 @@ async def test_failure_of_a_plugin_is_explained(
     path = plugin(script)
 
     with pytest.raises(CredentialError) as caught:
-        await load_kubeconfig(path).token.fetch()
+        await load_credentials(path).token.fetch()
 
     assert str(caught.value).startswith(f"{path}: credential plugin '{tmp_path / 'plugin.sh'}' failed: {why}")
     assert "secret" not in str(caught.value)
@@ -186,17 +187,17 @@ async def test_missing_plugin_is_explained(plugin: Callable[..., Path]) -> None:
     path = plugin("", command="/no/such/plugin")
 
     with pytest.raises(CredentialError, match="credential plugin '/no/such/plugin' failed: No such file or directory"):
-        await load_kubeconfig(path).token.fetch()
+        await load_credentials(path).token.fetch()
 
 
-def running(command: str, tmp_path: Path) -> tokens.ExecToken:
+def running(command: str, tmp_path: Path) -> ExecToken:
     """A plugin that is a shell script."""
-    plugin = tokens.Plugin(API_VERSION, "sh", ["-c", command])
-    return tokens.ExecToken(tmp_path / "kubeconfig", plugin, {}, None)
+    plugin = Plugin(API_VERSION, "sh", ["-c", command])
+    return ExecToken(tmp_path / "kubeconfig", plugin, {}, None)
 
 
 async def test_plugin_is_killed_at_its_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "PLUGIN_SECONDS", 0.5)
+    monkeypatch.setattr(module, "PLUGIN_SECONDS", 0.5)
     with pytest.raises(CredentialError, match=r"failed: it did not end within 0\.5 s"):
         await running(f"echo $$ > {tmp_path / 'pid'}; exec sleep 600", tmp_path).fetch()
     with pytest.raises(ProcessLookupError):
@@ -213,8 +214,8 @@ async def test_concurrent_requests_share_one_run_of_the_plugin(tmp_path: Path) -
 async def test_request_times_out_while_the_plugin_runs(plugin: Callable[..., Path], tmp_path: Path) -> None:
     path = plugin(f"while [ ! -e {tmp_path / 'over'} ]; do sleep 0.05; done")
     started = time.monotonic()
-    async with ApiClient(load_kubeconfig(path), cluster="guest", patience=0.3) as client:
+    async with ApiClient(load_credentials(path), cluster="guest", patience=0.3) as client:
         with pytest.raises(Unreachable, match=r"no answer within 0\.3 s"):
             await client.get(NAMESPACES, "default")
-    assert time.monotonic() - started < tokens.PLUGIN_SECONDS / 2
+    assert time.monotonic() - started < module.PLUGIN_SECONDS / 2
     (tmp_path / "over").touch()

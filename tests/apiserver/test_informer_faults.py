@@ -12,7 +12,7 @@ from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.errors import ConnectionRefused, Forbidden, Gone, Unauthorized, Unreachable
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, load_kubeconfig
+from harvester_ccm.kube.credentials import Credentials, load_credentials
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS
 from tests.apiserver.follower import Follower
@@ -124,7 +124,7 @@ async def test_forbidden_watch_is_replaced_by_polling_with_one_log_line(
     path = account("lister", {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]})
     put_config_map("cm", a="1")
     with capture_logs() as logs:
-        async with ApiClient(load_kubeconfig(path), cluster="guest") as lister:
+        async with ApiClient(load_credentials(path), cluster="guest") as lister:
             follower = Follower(lister, namespace)
             async with follower.synced():
                 put_config_map("cm", a="2")
@@ -210,7 +210,7 @@ async def test_server_with_older_versions_replaces_the_cache(
 def administrator(plane: ControlPlane, path: Path) -> Credentials:
     bind(plane, "cluster-admin", account=("default", "test-rewind"))
     kubeconfig = plane.kubeconfig_for_service_account("default", "test-rewind", context_namespace="default", path=path)
-    return load_kubeconfig(kubeconfig)
+    return load_credentials(kubeconfig)
 
 
 def config_map(name: str) -> Json:

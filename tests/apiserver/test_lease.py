@@ -13,7 +13,7 @@ from devenv.faults import Answer, Hang, Lose
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.kube.client import ApiClient, WriteFence
-from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from tests.worlds.background import running
 from tests.worlds.waiting import wait_for
@@ -292,7 +292,7 @@ async def test_lease_needs_get_create_and_update_only(
 ) -> None:
     """The published charts grant no patch, list or watch."""
     path = guest_proxy.kubeconfig(guest_kubeconfig, tmp_path / "kubeconfig")
-    async with ApiClient(load_kubeconfig(path), cluster="guest") as client:
+    async with ApiClient(load_credentials(path), cluster="guest") as client:
         candidate = Candidate(client, "kube-system", times=PATIENT)
         await candidate.acquire()
         async with running(candidate.hold()):

@@ -14,7 +14,7 @@ from devenv.faults import Answer, Hang
 from devenv.proxy import FaultProxy
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.telemetry import auth
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
@@ -77,7 +77,7 @@ async def serve(kubeconfig: Path) -> AsyncIterator[Asking]:
     with free_port() as port:
         settings = ServerSettings("127.0.0.1", port, None, None, "1.2", frozenset({"/healthz"}))
         async with (
-            ApiClient(load_kubeconfig(kubeconfig), cluster="guest") as client,
+            ApiClient(load_credentials(kubeconfig), cluster="guest") as client,
             https_server(
                 settings, HealthRegistry(), telemetry=Telemetry("1.2.3"), reviewer=auth.AccessReviewer(client)
             ),

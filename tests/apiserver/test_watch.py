@@ -12,7 +12,7 @@ from devenv.faults import Answer, Cut, Silence
 from devenv.proxy import FaultProxy
 from harvester_ccm.errors import Gone, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, ConfigMap
 from harvester_ccm.model.meta import Object, WatchEvent
 from tests.worlds.background import running
@@ -164,7 +164,7 @@ async def test_new_credentials_end_running_watches(
     watching = Watching(client, namespace)
     async with running(watching.run(), until=Unreachable):
         await watching.started()
-        await client.use(load_kubeconfig(admin_kubeconfig))
+        await client.use(load_credentials(admin_kubeconfig))
 
     guest_proxy.forget()
     await client.get(NAMESPACES, "default")

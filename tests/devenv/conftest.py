@@ -8,20 +8,20 @@ from devenv.apiserver import ControlPlane
 from devenv.harvester import HarvesterEmulator
 from devenv.harvester.queue import FAST
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_kubeconfig
+from harvester_ccm.kube.credentials import load_credentials
 
 
 @pytest.fixture
 async def harvester_admin(harvester: ControlPlane) -> AsyncIterator[ApiClient]:
     """A client with all rights in Harvester."""
-    async with ApiClient(load_kubeconfig(harvester.admin_kubeconfig), cluster="harvester") as client:
+    async with ApiClient(load_credentials(harvester.admin_kubeconfig), cluster="harvester") as client:
         yield client
 
 
 @pytest.fixture
 async def guest_admin(guest: ControlPlane) -> AsyncIterator[ApiClient]:
     """A client with all rights in the guest."""
-    async with ApiClient(load_kubeconfig(guest.admin_kubeconfig), cluster="guest") as client:
+    async with ApiClient(load_credentials(guest.admin_kubeconfig), cluster="guest") as client:
         yield client
 
 

@@ -26,8 +26,7 @@ from harvester_ccm.kube.client import (
     Request,
     WriteFence,
 )
-from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.tokens import TokenSource
+from harvester_ccm.kube.credentials import Credentials, TokenSource
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.meta import Object, Resource, WatchEvent
 from tests.worlds.builders import DELETED_AT

@@ -1,6 +1,7 @@
 """``preflight``: its conclusions from Nodes and VMs, from permissions, and from a dry run."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -8,10 +9,11 @@ import pytest
 
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore
 from harvester_ccm.commands.permissions import Result, check_permissions, permissions_of
-from harvester_ccm.commands.preflight import check_admission, check_content
+from harvester_ccm.commands.preflight import check_admission, check_content, check_credential
 from harvester_ccm.errors import CCMError, NoResponse, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials, TokenSource
 from harvester_ccm.kube.identity import Review, ReviewStatus
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
@@ -157,3 +159,13 @@ async def test_each_permission_is_reviewed_in_its_namespace(cluster: str, namesp
 def test_lease_is_not_checked_without_leader_election() -> None:
     less = permissions_of(GUEST, build_settings(parse_command_line([*FLAGS, "--leader-elect=false"]), {}))
     assert {one.title for one in permissions_of(GUEST, SETTINGS)} - {one.title for one in less} == {"leases"}
+
+
+def test_file_that_every_user_can_read_is_a_warning(tmp_path: Path) -> None:
+    file, mounted = tmp_path / "kubeconfig", tmp_path / "mounted"
+    file.touch()
+    mounted.symlink_to(file)
+    for mode, expected in ((0o600, Result.OK), (0o644, Result.WARNING)):
+        file.chmod(mode)
+        found = [Credentials("x", "", None, TokenSource(None), origin=str(one)) for one in (file, mounted)]
+        assert [check_credential(one, GUEST, "me")[0] for one in found] == [expected, Result.OK]

@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives import serialization
 
 from devenv.pki import Authority
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.credentials import load_in_cluster, load_kubeconfig
-from harvester_ccm.kube.tokens import read_bytes
+from harvester_ccm.kube import credentials
+from harvester_ccm.kube.connection import read_bytes
+from harvester_ccm.kube.credentials import load_credentials
 
 Document = dict[str, Any]
 
@@ -154,7 +155,7 @@ def test_error_of_an_unusable_kubeconfig_is_one_line_without_secrets(
         text = text.replace(f"{{{name}}}", value)
     path.write_text(text)
     with pytest.raises(CredentialError) as caught:
-        load_kubeconfig(path, {}).token.get()
+        load_credentials(path, {}).token.get()
     assert str(caught.value).startswith(f"{path.parent}/")
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -192,14 +193,14 @@ def test_unusable_file_is_reported_at_once_and_closed(
             read_bytes(path.with_name(name))
     assert len(os.listdir("/proc/self/fd")) == len(before)
     with pytest.raises(CredentialError, match=expected):
-        load_kubeconfig(path, {})
+        load_credentials(path, {})
 
 
 def test_usable_kubeconfig(path: Path, pair: dict[str, str]) -> None:
     lines = "\n".join(re.findall(".{1,64}", pair["authority"]))
     path.write_text(written(cluster(certificate_authority_data=lines, insecure_skip_tls_verify=True)))
 
-    found = load_kubeconfig(path, {})
+    found = load_credentials(path, {})
 
     assert (found.server, found.namespace, found.token.get(), found.origin) == (SERVER, "vms", "good", str(path))
     assert found.tls is not None
@@ -215,7 +216,7 @@ def test_kubeconfig_from_a_pipe() -> None:
     os.write(into, written().encode())
     os.close(into)
     try:
-        assert load_kubeconfig(Path(f"/dev/fd/{output}")).server == SERVER
+        assert load_credentials(Path(f"/dev/fd/{output}")).server == SERVER
     finally:
         os.close(output)
 
@@ -229,7 +230,7 @@ def test_optional_fields_of_a_cluster(path: Path) -> None:
     )
     path.write_text(written(change))
 
-    found = load_kubeconfig(path, {"HTTPS_PROXY": "http://other"})
+    found = load_credentials(path, {"HTTPS_PROXY": "http://other"})
 
     assert (found.server, found.tls_server_name) == ("HTTPS://host/k8s/clusters/local", "harvester")
     assert found.proxy == "http://proxy:3128"
@@ -240,13 +241,13 @@ def test_optional_fields_of_a_cluster(path: Path) -> None:
 def test_proxy_of_the_environment_is_used_if_the_file_names_none(path: Path) -> None:
     path.write_text(written())
 
-    assert load_kubeconfig(path, {"HTTPS_PROXY": "proxy:3128"}).proxy == "http://proxy:3128"
-    assert load_kubeconfig(path, {"HTTPS_PROXY": "proxy:3128", "NO_PROXY": "192.0.2.0/24"}).proxy is None
+    assert load_credentials(path, {"HTTPS_PROXY": "proxy:3128"}).proxy == "http://proxy:3128"
+    assert load_credentials(path, {"HTTPS_PROXY": "proxy:3128", "NO_PROXY": "192.0.2.0/24"}).proxy is None
 
 
 def test_plain_http_without_a_user(path: Path) -> None:
     path.write_text(written(lambda d: (cluster(server="http://192.0.2.1")(d), context(user=None)(d))))
-    found = load_kubeconfig(path, {})
+    found = load_credentials(path, {})
     assert (found.tls, found.token.get()) == (None, None)
 
 
@@ -254,7 +255,7 @@ def test_server_of_the_flag_master_is_verified(path: Path) -> None:
     """A kubeconfig with http:// has no TLS of its own, and the token must not be sent to an unverified server."""
     path.write_text(written(cluster(server="http://127.0.0.1:8080")))
 
-    found = load_kubeconfig(path, {}, master="https://192.0.2.9:6443/")
+    found = load_credentials(path, {}, master="https://192.0.2.9:6443/")
 
     assert found.server == "https://192.0.2.9:6443"
     assert found.tls is not None
@@ -268,17 +269,17 @@ def test_certificate_files_next_to_the_kubeconfig(path: Path, authority: Authori
     change = user(client_certificate="me.crt", client_key="me.key")
     path.write_text(written(lambda d: (change(d), cluster(certificate_authority="ca.crt")(d))))
 
-    assert load_kubeconfig(path, {}).token.get() is None
+    assert load_credentials(path, {}).token.get() is None
     path.with_name("me.key").unlink()
     with pytest.raises(CredentialError, match=r"me\.key: No such file"):
-        load_kubeconfig(path, {})
+        load_credentials(path, {})
 
 
 def test_token_file_is_read_for_every_request(path: Path) -> None:
     path.write_text(written(user(token="fixed", tokenFile="token")))
     token_file = path.with_name("token")
     token_file.write_text("first\n")
-    found = load_kubeconfig(path, {})
+    found = load_credentials(path, {})
     assert found.token.get() == "first"
     token_file.write_text("second\n")
     assert found.token.get() == "second"
@@ -287,32 +288,23 @@ def test_token_file_is_read_for_every_request(path: Path) -> None:
         found.token.get()
 
 
-def test_file_that_every_user_can_read_is_recognized(path: Path) -> None:
-    path.write_text(written())
-    mounted = path.with_name("mounted")
-    mounted.symlink_to(path)
-    for mode, readable in ((0o600, False), (0o644, True)):
-        path.chmod(mode)
-        assert load_kubeconfig(path, {}).readable_by_all is readable
-        assert not load_kubeconfig(mounted, {}).readable_by_all
-
-
-def test_service_account_of_a_pod(tmp_path: Path, authority: Authority) -> None:
+def test_service_account_of_a_pod(tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path)
     with pytest.raises(CredentialError, match=r"not a pod; set --kubeconfig or KUBECONFIG"):
-        load_in_cluster({}, tmp_path)
+        load_credentials((), {})
     with pytest.raises(CredentialError, match=r"ca\.crt: No such file"):
-        load_in_cluster(POD, tmp_path)
+        load_credentials((), POD)
     (tmp_path / "ca.crt").write_text("")
     with pytest.raises(CredentialError, match=f"{tmp_path}: certificate-authority: expected a PEM certificate"):
-        load_in_cluster(POD, tmp_path)
+        load_credentials((), POD)
     (tmp_path / "ca.crt").write_bytes(authority.ca_file.read_bytes())
     with pytest.raises(CredentialError, match="token: No such file"):
-        load_in_cluster(POD, tmp_path)
+        load_credentials((), POD)
     (tmp_path / "token").write_text("secret")
-    without_namespace = load_in_cluster(POD, tmp_path)
+    without_namespace = load_credentials((), POD)
     (tmp_path / "namespace").write_text("kube-system\n")
 
-    found = load_in_cluster(POD | {"KUBERNETES_SERVICE_HOST": "fd00::1"}, tmp_path)
+    found = load_credentials((), POD | {"KUBERNETES_SERVICE_HOST": "fd00::1"})
 
     assert (without_namespace.server, without_namespace.namespace) == ("https://10.43.0.1:443", "")
     assert (found.server, found.namespace, found.token.get()) == ("https://[fd00::1]:443", "kube-system", "secret")
@@ -355,13 +347,13 @@ def second(tmp_path: Path) -> Path:
 
 def test_first_entry_of_a_name_wins_and_the_first_current_context(first: Path, second: Path, tmp_path: Path) -> None:
     third = write(tmp_path / "third", "main")
-    found = load_kubeconfig([first, second, third])
+    found = load_credentials([first, second, third])
     assert (found.server, found.token.get(), found.origin) == ("https://192.0.2.3:6443", "of-first", str(first))
 
-    named = load_kubeconfig([first, second], context="main")
+    named = load_credentials([first, second], context="main")
     assert (named.server, named.token.get(), named.namespace) == ("https://192.0.2.1:6443", "of-first", "first")
     assert named.tls_server_name is None
-    assert load_kubeconfig(second, context="main").token.get() == "yours"
+    assert load_credentials(second, context="main").token.get() == "yours"
 
 
 def test_relative_path_starts_at_the_file_that_contains_it(tmp_path: Path, authority: Authority) -> None:
@@ -377,7 +369,7 @@ def test_relative_path_starts_at_the_file_that_contains_it(tmp_path: Path, autho
     servers.with_name("ca.crt").write_bytes(authority.ca_file.read_bytes())
     users.with_name("token").write_text("good")
 
-    found = load_kubeconfig([servers, users])
+    found = load_credentials([servers, users])
 
     assert found.token.get() == "good"
     assert tuple(found.files) == (servers, users, servers.with_name("ca.crt"))
@@ -387,12 +379,12 @@ def test_missing_and_empty_files_of_a_list_are_skipped(first: Path, second: Path
     missing, empty = tmp_path / "missing", tmp_path / "empty"
     empty.touch()
 
-    assert load_kubeconfig([missing, empty, second]).token.get() == "of-second"
+    assert load_credentials([missing, empty, second]).token.get() == "of-second"
     with pytest.raises(CredentialError, match="missing: No such file"):
-        load_kubeconfig([missing, missing.with_name("other")])
+        load_credentials([missing, missing.with_name("other")])
     with pytest.raises(CredentialError, match="empty: current-context: not set"):
-        load_kubeconfig([empty, missing])
+        load_credentials([empty, missing])
     with pytest.raises(CredentialError, match="Is a directory"):
-        load_kubeconfig([tmp_path, second])
+        load_credentials([tmp_path, second])
     with pytest.raises(CredentialError, match=f"{first}:{second}: context 'gone' not found; available: main, other"):
-        load_kubeconfig([first, second], context="gone")
+        load_credentials([first, second], context="gone")

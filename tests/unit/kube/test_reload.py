@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 
 from devenv.pki import Authority
 from harvester_ccm.errors import ClusterReplaced
+from harvester_ccm.kube import credentials
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, load_in_cluster, load_kubeconfig
+from harvester_ccm.kube.credentials import Credentials, load_credentials
 from harvester_ccm.kube.identity import CredentialReloader
 
 Document = dict[str, Any]
@@ -41,7 +42,7 @@ class Files:
         self.kubeconfig.write_text(yaml.safe_dump(self.document))
 
     def load(self) -> Credentials:
-        return load_kubeconfig(self.kubeconfig)
+        return load_credentials(self.kubeconfig)
 
     def issue(self, number: int, *, certificate: bool = True) -> None:
         """Write the client's key and certificate of one authority."""
@@ -191,11 +192,14 @@ class ServiceAccount:
         link.rename(self.directory / "..data")
 
 
-async def test_new_token_of_a_pod_closes_no_connection_and_a_new_authority_does(tmp_path: Path) -> None:
+async def test_new_token_of_a_pod_closes_no_connection_and_a_new_authority_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = (Authority(name, tmp_path / name).ca_file for name in ("first", "second"))
     account = ServiceAccount(tmp_path / "account", first)
     pod = {"KUBERNETES_SERVICE_HOST": "192.0.2.1", "KUBERNETES_SERVICE_PORT": "443"}
-    load = partial(load_in_cluster, pod, account.directory)
+    monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", account.directory)
+    load = partial(load_credentials, (), pod)
     async with CountingClient(load(), cluster="guest") as client:
         reloader = CredentialReloader(client, load)
         for authority, reloads in ((first, 0), (first, 0), (second, 1), (second, 1)):
