@@ -42,11 +42,9 @@ from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES
-from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.health import HealthRegistry
-from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.server import https_server
-from harvester_ccm.telemetry.services import measure_load_balancers, measure_nodes, measure_services
+from harvester_ccm.telemetry.metrics import Telemetry, measure_load_balancers, measure_nodes, measure_services
+from harvester_ccm.telemetry.server import AccessReviewer, https_server
 
 DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""

@@ -1,4 +1,4 @@
-"""The HTTPS server for health checks and metrics.
+"""The HTTPS server for health checks and metrics: connections, access to metrics, and the serving certificate.
 
 It serves one request per connection. Probes open a new connection each time and a scrape is rare, so nothing is lost,
 and an idle connection cannot occupy memory. Before the client is known, three limits bound what it can cost: at most
@@ -6,14 +6,22 @@ and an idle connection cannot occupy memory. Before the client is known, three l
 closed after ``CONNECTION_SECONDS``. A connection beyond the limit closes the oldest one, so that the kubelet's probe
 succeeds while another client opens thousands of silent connections. asyncio's own accept loop cannot do that, and the
 failed handshakes of 4,000 such connections occupy 170 MiB there until the next garbage collection.
+
+The guest's API server authenticates the bearer token of a caller and authorizes its user for a path. The certificate is
+read from files, which are loaded again when they change, or it is self-signed and in memory only. A private key made
+here never touches a disk: the process that creates it prints it into a pipe.
 """
 
 import asyncio
 import logging
 import os
 import socket
+import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Final, cast
 
 import structlog
@@ -21,9 +29,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from harvester_ccm.config import ServerSettings
-from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.telemetry.auth import AccessReviewer
-from harvester_ccm.telemetry.certificate import ServingCertificate
+from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError, Forbidden
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.connection import load_certificate, read_all, read_bytes
+from harvester_ccm.kube.identity import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ask_review
 from harvester_ccm.telemetry.health import LIVE, HealthRegistry, summary
 from harvester_ccm.telemetry.metrics import Telemetry
 
@@ -43,8 +52,125 @@ _HEADERS: Final = {
     "Connection": "close",
     "Server": "harvester-ccm",
 }
+MAX_REVIEWS: Final = 4
+"""Callers that are reviewed at a time, so that no client can make this process flood the API server."""
+REVIEW_TIMEOUT_SECONDS: Final = 10.0
+NOT_GRANTED: Final = (
+    "callers cannot be checked: the service account of this controller may not create "
+    "tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io; grant both to have this served\n"
+)
+NOT_CHECKED: Final = "callers cannot be checked: the API server of this cluster is unavailable\n"
+ISSUE_TIMEOUT_SECONDS: Final = 30.0
+_ISSUER: Final = Path(__file__).with_name("issuer.py")
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 log = structlog.get_logger(__name__)
+
+
+class AccessReviewer:
+    """Decides about callers with reviews by the guest's API server."""
+
+    def __init__(self, guest: ApiClient) -> None:
+        self._guest = guest
+        self._slots = asyncio.Semaphore(MAX_REVIEWS)
+
+    async def check(self, authorization: str, path: str) -> None:
+        """Return if the caller with this ``Authorization`` header can read ``path``.
+
+        Raises aiohttp's HTTPUnauthorized, HTTPForbidden, or HTTPServiceUnavailable if the API server does not decide.
+        """
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not (token and token.isascii()):
+            raise _unauthorized(f"{path} is served only to callers that send a bearer token")
+        try:
+            async with asyncio.timeout(REVIEW_TIMEOUT_SECONDS), self._slots:
+                await self._review(token, path)
+        except Forbidden as error:
+            raise web.HTTPForbidden(text=NOT_GRANTED) from error
+        except (CCMError, TimeoutError) as error:
+            log.debug("caller not checked", path=path, error=str(error))
+            raise web.HTTPServiceUnavailable(text=NOT_CHECKED) from error
+
+    async def _review(self, token: str, path: str) -> None:
+        review = await ask_review(self._guest, TOKEN_REVIEWS, {"token": token})
+        if not review.authenticated:
+            raise _unauthorized("the bearer token is not accepted by the API server of this cluster")
+        user = review.user
+        spec = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups or (),
+            "extra": user.extra or {},
+            "nonResourceAttributes": {"path": path, "verb": "get"},
+        }
+        if not (await ask_review(self._guest, SUBJECT_ACCESS_REVIEWS, spec)).allowed:
+            message = f'user "{user.username}" cannot get path "{path}"; grant get on the nonResourceURL to it'
+            raise web.HTTPForbidden(text=f"forbidden: {message}\n")
+
+
+def _unauthorized(message: str) -> web.HTTPUnauthorized:
+    return web.HTTPUnauthorized(text=f"{message}\n", headers={"WWW-Authenticate": "Bearer"})
+
+
+class ServingCertificate:
+    """A TLS context whose certificate follows its files."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._files = tuple(filter(None, (settings.certificate, settings.key)))
+        self._min_version = _VERSIONS[settings.min_tls]
+        self._loaded = read_all(self._files)
+        self.context: ssl.SSLContext
+        """For new connections; set by ``load``."""
+
+    async def load(self) -> None:
+        """Load or create the certificate. Raises ConfigurationError."""
+        try:
+            self.context = self._read() if self._files else self._new_context(await asyncio.to_thread(_issue))
+        except CredentialError as error:
+            raise ConfigurationError([f"--tls-cert-file, --tls-private-key-file: {error}"]) from error
+
+    def refresh(self) -> None:
+        """Load changed files. If they cannot be used, log the reason and keep the old certificate."""
+        current = read_all(self._files)
+        if current == self._loaded:
+            return
+        self._loaded = current
+        try:
+            self.context = self._read()
+        except CredentialError as error:
+            log.warning("serving certificate not reloaded", error=str(error))
+        else:
+            log.info("serving certificate reloaded", file=str(self._files[0]))
+
+    def _read(self) -> ssl.SSLContext:
+        try:
+            return self._new_context(b"\n".join(map(read_bytes, self._files)))
+        except OSError as error:
+            # OpenSSL reports some encrypted keys as "invalid argument".
+            reason = (getattr(error, "reason", "") or "not PEM").replace("_", " ").lower()
+            problem = f"the files are not an unencrypted PEM certificate and its key: {reason}"
+            raise CredentialError(problem) from error
+
+    def _new_context(self, pem: bytes) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = self._min_version
+        # TLS 1.2: forward secrecy and authenticated encryption only. The suites of TLS 1.3 are always on.
+        context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
+        context.set_alpn_protocols(["http/1.1"])
+        load_certificate(context, pem)
+        return context
+
+
+def _issue() -> bytes:
+    """Return a new key and certificate. Raises ConfigurationError."""
+    try:
+        # -P: no file in the current directory can replace a library that the issuer imports.
+        command = [sys.executable, "-P", str(_ISSUER)]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=ISSUE_TIMEOUT_SECONDS).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        way_out = "give --tls-cert-file and --tls-private-key-file, or --secure-port=0 for no server"
+        raise ConfigurationError([f"no self-signed certificate could be made: {error}; {way_out}"]) from error
 
 
 @asynccontextmanager

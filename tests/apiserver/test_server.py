@@ -15,7 +15,7 @@ from devenv.proxy import FaultProxy
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
-from harvester_ccm.telemetry import auth
+from harvester_ccm.telemetry import server as module
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import https_server
@@ -79,7 +79,7 @@ async def serve(kubeconfig: Path) -> AsyncIterator[Asking]:
         async with (
             ApiClient(load_credentials(kubeconfig), cluster="guest") as client,
             https_server(
-                settings, HealthRegistry(), telemetry=Telemetry("1.2.3"), reviewer=auth.AccessReviewer(client)
+                settings, HealthRegistry(), telemetry=Telemetry("1.2.3"), reviewer=module.AccessReviewer(client)
             ),
             aiohttp.ClientSession(connector=connector) as session,
         ):
@@ -127,7 +127,7 @@ async def test_metrics_are_denied_without_the_permission_to_review(account: Call
         async for asking in serve(account("unprivileged")):
             answers = [await asking.get("/metrics", token) for token in (scraper, scraper, "made-up")]
 
-    assert answers == [(403, auth.NOT_GRANTED)] * 3
+    assert answers == [(403, module.NOT_GRANTED)] * 3
     assert scraper not in str(logs)
 
 
@@ -141,12 +141,12 @@ async def test_metrics_are_denied_when_the_review_fails(
     review: str,
     fault: Answer | Hang,
 ) -> None:
-    monkeypatch.setattr(auth, "REVIEW_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(module, "REVIEW_TIMEOUT_SECONDS", 0.5)
     rule = guest_proxy.inject(fault, path=review)
 
     status, body = await asking.get("/metrics", scraper)
 
-    assert (status, body) == (503, auth.NOT_CHECKED)
+    assert (status, body) == (503, module.NOT_CHECKED)
     guest_proxy.heal(rule)
     monkeypatch.undo()
     assert (await asking.get("/metrics", scraper))[0] == 200

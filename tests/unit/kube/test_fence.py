@@ -18,7 +18,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NodeReason
-from harvester_ccm.telemetry.auth import AccessReviewer
+from harvester_ccm.telemetry.server import AccessReviewer
 from tests.worlds.background import running
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer, refused

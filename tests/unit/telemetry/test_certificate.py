@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from devenv.pki import Authority, KeyPair
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.telemetry import certificate as module
-from harvester_ccm.telemetry.certificate import ServingCertificate
+from harvester_ccm.telemetry import server as module
+from harvester_ccm.telemetry.server import ServingCertificate
 
 
 def settings(pair: KeyPair | None = None, *, min_tls: str = "1.2") -> ServerSettings:

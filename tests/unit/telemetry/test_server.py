@@ -16,10 +16,9 @@ from structlog.testing import capture_logs
 from devenv.pki import Authority
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
-from harvester_ccm.telemetry.auth import AccessReviewer
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.server import https_server
+from harvester_ccm.telemetry.server import AccessReviewer, https_server
 from tests.worlds.loopback import free_port
 from tests.worlds.memory_server import MemoryClient, MemoryServer
 

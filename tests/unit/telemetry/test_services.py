@@ -15,8 +15,7 @@ from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, UNINITIALIZED_TAINT
-from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.services import measure_load_balancers, measure_nodes, measure_services
+from harvester_ccm.telemetry.metrics import Telemetry, measure_load_balancers, measure_nodes, measure_services
 from tests.unit.telemetry.states import ElectorState
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, load_balancer, service
