@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from prometheus_client import CollectorRegistry
 
 from harvester_ccm.commands.clusters import GUEST, HARVESTER
-from harvester_ccm.commands.permissions import Permission, permissions_of
+from harvester_ccm.commands.preflight import Permission, permissions_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import FLAGS, Flag, Group, build_settings, parse_command_line
 from harvester_ccm.model.outcome import WaitReason
@@ -44,7 +44,7 @@ repeatedly fails. For Nodes, the label is the reason of an Event, such as `vm_no
 _RBAC_HEAD = """\
 # Permissions
 
-Generated from `harvester_ccm/commands/permissions.py` by `make generate`.
+Generated from `harvester_ccm/commands/preflight.py` by `make generate`.
 
 The controller uses these permissions with its default flags. Verbs in bold are required. `preflight` verifies each verb
 and prints the effect if it is missing. In Harvester, they apply to the namespace of the cloud-config. Without `watch`,

@@ -14,9 +14,8 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from harvester_ccm.access import harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, flag, switch
+from harvester_ccm.commands.call import OUTPUT, Call, Document, Manual, describe, flag, switch
 from harvester_ccm.commands.clusters import HARVESTER, ClusterStore, ask
-from harvester_ccm.commands.render import Document, describe
 from harvester_ccm.errors import CCMError, ConfigurationError, Conflict, NotFound
 from harvester_ccm.flags.settings import trimmed_cluster_name
 from harvester_ccm.kube.client import ApiClient

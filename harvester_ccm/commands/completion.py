@@ -11,8 +11,7 @@ from typing import Final
 import shtab
 
 from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP, VERSION
-from harvester_ccm.commands.call import OUTPUT, Call, Manual
-from harvester_ccm.commands.render import Form
+from harvester_ccm.commands.call import OUTPUT, Call, Form, Manual
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import FLAGS, Flag, Group, types
 from harvester_ccm.flags.parser import describe_flags

@@ -16,9 +16,8 @@ from rich.live import Live
 from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Manual, switch
+from harvester_ccm.commands.call import OUTPUT, Call, Document, Form, Manual, describe, harmless, switch, table
 from harvester_ccm.commands.clusters import ClusterStore, ask, open_clusters, read_clusters
-from harvester_ccm.commands.render import Document, Form, describe, harmless, table
 from harvester_ccm.commands.verdict import (
     Reason,
     State,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harvester_ccm.commands.permissions import Result
+from harvester_ccm.commands.preflight import Result
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_CLUSTER, LB_OWNER, LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects

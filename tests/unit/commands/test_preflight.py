@@ -8,8 +8,14 @@ import msgspec
 import pytest
 
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore
-from harvester_ccm.commands.permissions import Result, check_permissions, permissions_of
-from harvester_ccm.commands.preflight import check_admission, check_content, check_credential
+from harvester_ccm.commands.preflight import (
+    Result,
+    check_admission,
+    check_content,
+    check_credential,
+    check_permissions,
+    permissions_of,
+)
 from harvester_ccm.errors import CCMError, NoResponse, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
