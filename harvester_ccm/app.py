@@ -22,13 +22,12 @@ from harvester_ccm import __version__
 from harvester_ccm.access import both_credentials, guest_credentials, harvester_credentials
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
 from harvester_ccm.controllers.device_mapping import NetworkMapping
-from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.orphans import OrphanCollector
 from harvester_ccm.controllers.service import ServiceCaches, ServiceController, follow_load_balancers
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import NodeWrites, VMCache
+from harvester_ccm.controllers.vms import GuestHostnames, NodeWrites, VMCache
 from harvester_ccm.errors import ClusterReplaced
 from harvester_ccm.kube.client import ApiClient, WriteFence
 from harvester_ccm.kube.events import EventRecorder

@@ -13,9 +13,8 @@ import structlog
 from msgspec import Struct, field
 
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
-from harvester_ccm.controllers.guest_hostnames import HOSTNAME_SECONDS, GuestHostnames
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import NodeWrites, VMCache
+from harvester_ccm.controllers.vms import HOSTNAME_SECONDS, GuestHostnames, NodeWrites, VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid, WebhookFailed
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue, loop_time

@@ -1,24 +1,42 @@
-"""The caches of Nodes and VMs, which Nodes a change enqueues, and writes to Nodes.
+"""The caches of Nodes and VMs, which Nodes a change enqueues, queries of guest agents, and writes to Nodes.
 
 A change of a Node enqueues that Node. A change of a VM or its VMI enqueues the Nodes that have an identity in common
 with it. Changes that no plan reads (versions, heartbeats) enqueue nothing.
+
+Guest agents are queried for host names on behalf of new Nodes whose VM no other identity reveals. All of them are
+queried at once, because two VMs with one host name must be seen as two. Results are cached for a minute, also failures.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from harvester_ccm.errors import Conflict, NotFound
+import structlog
+
+from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter
+from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter, loop_time
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
-from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine, VirtualMachineInstance
+from harvester_ccm.model.harvester import GUEST_OS_INFO, ClusterIdentity, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NodeReason
 from harvester_ccm.plan.node.patch import NodeRequest
-from harvester_ccm.plan.node.vms import IDENTITY, identity, vm_identities, vmi_identities, vms_of
+from harvester_ccm.plan.node.vms import (
+    IDENTITY,
+    all_vms,
+    has_queryable_guest,
+    identity,
+    vm_identities,
+    vmi_identities,
+    vms_of,
+)
 
+HOSTNAME_SECONDS: Final = 60.0
+"""Time for which the host name of a guest, or the failure to get it, is cached."""
+MAX_PARALLEL: Final = 16
+"""Maximum number of queries in flight: KubeVirt passes each on to a guest."""
 NODE_CONFLICT: Final = EventMessage(
     "Warning",
     NodeReason.FIELD_CONFLICT,
@@ -28,6 +46,8 @@ NODE_CONFLICT: Final = EventMessage(
 )
 NodeWake = Callable[[str], None]
 """Called with the name of a Node that must be reconciled."""
+
+log = structlog.get_logger(__name__)
 
 
 class VMCache:
@@ -94,6 +114,53 @@ class VMCache:
         for name in names:
             for callback in self._on_wake:
                 callback(name)
+
+
+class GuestHostnames:
+    """Queries guest agents on behalf of Nodes."""
+
+    def __init__(self, harvester: ApiClient, vms: VMCache) -> None:
+        self._harvester = harvester
+        self._vms = vms
+        self._queried_at: dict[str, float] = {}
+        """Loop time of the last query by UID of the VMI."""
+        self._limit = asyncio.Semaphore(MAX_PARALLEL)
+        self._query_lock = asyncio.Lock()
+        self._forbidden = False
+
+    async def query(self) -> None:
+        """Query the guests whose result is not cached. Concurrent calls share the queries."""
+        async with self._query_lock:
+            now = loop_time()
+            self._queried_at = {uid: at for uid, at in self._queried_at.items() if now - at < HOSTNAME_SECONDS}
+            guests = [vm.vmi for vm in all_vms(self._vms) if vm.vmi is not None and has_queryable_guest(self._vms, vm)]
+            vmis = [vmi for vmi in guests if vmi.metadata.uid not in self._queried_at]
+            found = dict(self._vms.hostnames)
+            for vmi, hostname in zip(vmis, await asyncio.gather(*map(self._query, vmis)), strict=True):
+                self._queried_at[vmi.metadata.uid] = loop_time()
+                found[vmi.metadata.name] = hostname
+            # A VM that was restarted meanwhile can have another host name.
+            known = {vmi.metadata.name for vmi in self._vms.vmis.all() if vmi.metadata.uid in self._queried_at}
+            self._vms.hostnames = {name: hostname for name, hostname in found.items() if hostname and name in known}
+
+    async def _query(self, vmi: VirtualMachineInstance) -> str:
+        """Return the host name of a guest; empty if its agent returned none."""
+        name, namespace = vmi.metadata.name, vmi.metadata.namespace
+        try:
+            async with self._limit:
+                info = await self._harvester.get(GUEST_OS_INFO, name, namespace=namespace, subresource="guestosinfo")
+        except CCMError as error:
+            if isinstance(error, Forbidden) and not self._forbidden:
+                self._forbidden = True
+                log.warning(
+                    "guest host names not readable",
+                    effect="a VM must have the name or system UUID of its Node",
+                    remedy="bind ClusterRole harvesterhci.io:cloudprovider to the service account of the cloud-config",
+                    error=str(error),
+                )
+            log.debug("guest agent returned no host name", vm=name, error=str(error))
+            return ""
+        return info.hostname
 
 
 class NodeWrites:

@@ -15,11 +15,10 @@ from devenv.harvester.machines import (
 )
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.controllers.device_mapping import NetworkMapping
-from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import NodeWrites, VMCache
+from harvester_ccm.controllers.vms import GuestHostnames, NodeWrites, VMCache
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE, GuestIdentity
 from harvester_ccm.kube.informer import Informer
