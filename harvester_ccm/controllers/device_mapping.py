@@ -1,7 +1,7 @@
 """Controller of the ConfigMap ``kube-system/harvester-nad-mapping``: Harvester network to device in the nodes.
 
-It has one key; changes of Nodes and VMs within a second cause one reconcile. ``plan.node.device_mapping`` decides about
-the value. Charts before 0.2.13 do not grant ConfigMaps: everything else works without.
+It has one key; changes of Nodes and VMs within a second cause one reconcile. ``plan_device_mapping`` decides about the
+value. Charts before 0.2.13 do not grant ConfigMaps: everything else works without.
 """
 
 from typing import Final
@@ -17,8 +17,7 @@ from harvester_ccm.kube.workqueue import WRITE_LIMIT, WorkQueue, WriteRateLimite
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NodeReason
-from harvester_ccm.plan.node.device_mapping import new_config_map, plan_device_mapping
-from harvester_ccm.plan.node.vms import own_vmis
+from harvester_ccm.plan.node.vms import own_vmis, plan_device_mapping
 
 KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
 COMPONENT: Final = "network-mapping"
@@ -97,7 +96,9 @@ class NetworkMapping:
         try:
             document = await self._guest.get(_DOCUMENTS, NAD_MAPPING_NAME, namespace=NAD_MAPPING_NAMESPACE)
         except NotFound:
-            return await self._guest.create(CONFIG_MAPS, new_config_map(value), namespace=NAD_MAPPING_NAMESPACE)
+            metadata = {"name": NAD_MAPPING_NAME, "namespace": NAD_MAPPING_NAMESPACE}
+            body = {"metadata": metadata, "data": {NAD_MAPPING_KEY: value}}
+            return await self._guest.create(CONFIG_MAPS, body, namespace=NAD_MAPPING_NAMESPACE)
         data = document.get("data")
         document["data"] = {**(data if isinstance(data, dict) else {}), NAD_MAPPING_KEY: value}
         return await self._guest.replace(CONFIG_MAPS, NAD_MAPPING_NAME, document, namespace=NAD_MAPPING_NAMESPACE)

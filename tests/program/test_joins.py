@@ -9,7 +9,7 @@ import pytest
 
 from harvester_ccm.controllers import device_mapping
 from harvester_ccm.controllers.service import COALESCE_SECONDS, ServiceCaches
-from harvester_ccm.plan.node.device_mapping import plan_device_mapping
+from harvester_ccm.plan.node.vms import plan_device_mapping
 from tests.worlds.clock import jumping_time
 from tests.worlds.node_world import NAMESPACE, NodeWorld, initialised, machine
 from tests.worlds.program_world import Harvester, Program, guest_server
