@@ -16,7 +16,7 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import OUTPUT, Call, Document, Manual, flag
 from harvester_ccm.commands.clusters import ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.preflight import Result, check_admission
-from harvester_ccm.commands.verdict import judge_node, judge_service, warnings_in
+from harvester_ccm.commands.status import judge_node, judge_service, warnings_in
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError
 from harvester_ccm.kube.client import ApiClient
