@@ -12,11 +12,12 @@ import gc
 import signal
 import socket
 import uuid
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from harvester_ccm import __version__
 from harvester_ccm.access import both_credentials, guest_credentials, harvester_credentials
@@ -50,15 +51,9 @@ DRAIN_SECONDS: Final = 0.2
 SHUTDOWN_SECONDS: Final = 1.7
 """Time for responses to writes in flight, for releasing the Lease and for the last Events at shutdown."""
 
+_Controller = ServiceController | OrphanCollector | NodeController | NetworkMapping | NodeLifecycleController
+
 log = structlog.get_logger(__name__)
-
-
-class _Controller(Protocol):
-    """A controller with a work queue."""
-
-    queue: WorkQueue
-
-    def run(self) -> Coroutine[None, None, None]: ...
 
 
 class _Stop(Exception):
@@ -133,7 +128,7 @@ class Application:
             Informer(guest, NODES, indexes=NODE_INDEXES),
             Informer(harvester, VIRTUAL_MACHINES, namespace=namespace, indexes=VM_INDEXES),
             Informer(harvester, INSTANCES, namespace=namespace, indexes=VMI_INDEXES),
-            ClusterIdentity.of(settings, harvester.namespace),
+            ClusterIdentity.of(settings, namespace),
         )
         self._caches = ServiceCaches(
             services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
@@ -171,9 +166,8 @@ class Application:
         telemetry.follow_count(telemetry.metrics.events_dropped, lambda: self._recorder.dropped)
         measure_nodes(telemetry, self._vms.nodes)
         if SERVICE_CONTROLLER in settings.controllers:
-            cluster = ClusterIdentity.of(settings, self._harvester.namespace)
-            measure_services(telemetry, caches.services, cluster)
-            measure_load_balancers(telemetry, caches.load_balancers, caches.services, cluster)
+            measure_services(telemetry, caches.services, self._vms.cluster)
+            measure_load_balancers(telemetry, caches.load_balancers, caches.services, self._vms.cluster)
         if settings.leader_election.enabled:
             telemetry.follow_lease(settings.leader_election.name, self._elector)
 
@@ -223,7 +217,7 @@ class Application:
         """Run the enabled controllers."""
         async with asyncio.TaskGroup() as group:
             uid = await self._guest_identity.learn()
-            for controller in self._controllers(ClusterIdentity.of(self._settings, self._harvester.namespace, uid)):
+            for controller in self._controllers(replace(self._vms.cluster, uid=uid)):
                 self._telemetry.follow_queue(controller.queue)
                 self._queues.append(controller.queue)
                 group.create_task(controller.run(), name=controller.queue.name)

@@ -8,7 +8,7 @@ import asyncio
 import ssl
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -201,9 +201,8 @@ async def _is_granted(client: ApiClient, where: str, permission: Permission, set
     return (await ask_review(client, ACCESS_REVIEWS, {"resourceAttributes": known})).allowed
 
 
-def _judged(reviewed: Iterable[tuple[Permission, bool | errors.CCMError]], grantee: str) -> Finding:
+def _judged(pairs: Sequence[tuple[Permission, bool | errors.CCMError]], grantee: str) -> Finding:
     """Check the permissions on one kind of object; ``grantee`` says where to grant what is missing."""
-    pairs = list(reviewed)
     verbs = ", ".join(one.verb for one, _ in pairs)
     missing = [one for one, granted in pairs if granted is False]
     if missing:

@@ -33,9 +33,21 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
     """
     problems = list(flags.problems)
     cluster_name = trimmed_cluster_name(flags["cluster-name"])
+    former_names = dict.fromkeys(map(trimmed_cluster_name, flags["former-cluster-name"]))
+    former_names.pop(cluster_name, None)
+    listed = dict.fromkeys(filter(None, environment.get("KUBECONFIG", "").split(os.pathsep)))
     settings = Settings(
-        harvester=_harvester(flags, cluster_name),
-        guest=_guest(flags, environment),
+        harvester=HarvesterSettings(
+            cloud_config=flags["cloud-config"],
+            cluster_name=cluster_name,
+            former_names=tuple(former_names),
+            context=flags["cloud-config-context"],
+        ),
+        guest=GuestSettings(
+            kubeconfigs=(flags["kubeconfig"],) if flags["kubeconfig"] else tuple(map(Path, listed)),
+            master=flags["master"],
+            context=flags["context"],
+        ),
         services=ServiceSettings(
             concurrent_syncs=flags["concurrent-service-syncs"],
             orphan_lbs=flags["orphan-lbs"],
@@ -114,27 +126,6 @@ def cluster_name_warning(name: str) -> str:
     return (
         f"--cluster-name is {name!r}: Harvester will reject {rejected}, because names and labels contain the cluster "
         "name. Use a DNS label: at most 63 of a-z, 0-9 and '-', with no '-' at the ends"
-    )
-
-
-def _harvester(flags: FlagValues, cluster_name: str) -> HarvesterSettings:
-    former = dict.fromkeys(map(trimmed_cluster_name, flags["former-cluster-name"]))
-    former.pop(cluster_name, None)
-    return HarvesterSettings(
-        cloud_config=flags["cloud-config"],
-        cluster_name=cluster_name,
-        former_names=tuple(former),
-        context=flags["cloud-config-context"],
-    )
-
-
-def _guest(flags: FlagValues, environment: Mapping[str, str]) -> GuestSettings:
-    explicit: Path | None = flags["kubeconfig"]
-    listed = filter(None, environment.get("KUBECONFIG", "").split(os.pathsep))
-    return GuestSettings(
-        kubeconfigs=(explicit,) if explicit else tuple(map(Path, dict.fromkeys(listed))),
-        master=flags["master"],
-        context=flags["context"],
     )
 
 

@@ -19,7 +19,7 @@ from harvester_ccm.errors import AlreadyExists, CCMError, ServerError, Throttled
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.workqueue import IN_PLACE_DELAYS, WriteRateLimiter, loop_time, wall_time
 from harvester_ccm.model.core import EVENTS
-from harvester_ccm.model.meta import ObjectMeta, ObjectT, Resource
+from harvester_ccm.model.meta import ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.redaction import inert
 
@@ -68,34 +68,31 @@ class EventRecorder:
         if is_repeated:
             return
         self._limiter.record(meta.uid)
-        self._queue.put_nowait(self._body(resource, meta, event, component))
+        now_text = wall_time()
+        self._queue.put_nowait(
+            {
+                "metadata": {"name": f"{meta.name}.{time.time_ns():x}", "namespace": meta.namespace or "default"},
+                "involvedObject": {
+                    "apiVersion": resource.api_version,
+                    "kind": resource.kind,
+                    "namespace": meta.namespace,
+                    "name": meta.name,
+                    "uid": meta.uid,
+                },
+                "type": event.type,
+                "reason": event.reason,
+                "message": inert(event.message),
+                "source": {"component": component, "host": self._host},
+                "reportingComponent": component,
+                "reportingInstance": self._host,
+                "count": 1,
+                "firstTimestamp": now_text,
+                "lastTimestamp": now_text,
+            }
+        )
         level = log.warning if event.type == "Warning" else log.debug
         about = {resource.kind.lower(): meta.key}
         level("event emitted", **about, reason=str(event.reason), detail=event.message)
-
-    def _body(
-        self, resource: Resource[ObjectT], meta: ObjectMeta, event: EventMessage, component: str
-    ) -> dict[str, Any]:
-        now = wall_time()
-        return {
-            "metadata": {"name": f"{meta.name}.{time.time_ns():x}", "namespace": meta.namespace or "default"},
-            "involvedObject": {
-                "apiVersion": resource.api_version,
-                "kind": resource.kind,
-                "namespace": meta.namespace,
-                "name": meta.name,
-                "uid": meta.uid,
-            },
-            "type": event.type,
-            "reason": event.reason,
-            "message": inert(event.message),
-            "source": {"component": component, "host": self._host},
-            "reportingComponent": component,
-            "reportingInstance": self._host,
-            "count": 1,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-        }
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""

@@ -103,7 +103,9 @@ def plan_node(view: NodeView) -> NodePlan:
         return _waiting(view, AddressPlan(problem=view.match.problem), ())
     if vm.vmi is None:
         # While VMIs cannot be read, it is unknown whether the VM runs.
-        addresses = AddressPlan(problem=view.unreadable or _not_running(vm))
+        status = vm.object.status.printable_status or "unknown"
+        not_running = warning(NodeReason.VM_NOT_RUNNING, vm=vm.object.metadata.key, status=status)
+        addresses = AddressPlan(problem=view.unreadable or not_running)
     else:
         addresses = plan_addresses(
             node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips, missing_for=view.missing_for
@@ -161,11 +163,6 @@ def _internal_ip_change(node: Node, plan: AddressPlan) -> tuple[EventMessage, ..
     reasons = [f"{address}: {plan.reasons.get(address, 'not reported by the VM')}" for address in changed]
     change = warning(NodeReason.INTERNAL_IP_CHANGED, ",".join(after), before=before, after=after, reasons=reasons)
     return (change,)
-
-
-def _not_running(vm: VM) -> EventMessage:
-    status = vm.object.status.printable_status
-    return warning(NodeReason.VM_NOT_RUNNING, vm=vm.object.metadata.key, status=status or "unknown")
 
 
 def _record(node: Node, vm: VM) -> dict[str, str]:
