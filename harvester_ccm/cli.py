@@ -20,9 +20,8 @@ from harvester_ccm.commands import COMMANDS, HELP, VERSION, Invocation
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError
 from harvester_ccm.flags import FlagValues, build_settings, help_text, parse_command_line
-from harvester_ccm.logs import configure_logging
+from harvester_ccm.logs import configure_logging, report
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
-from harvester_ccm.redaction import one_line
 
 EXIT_OK: Final = 0
 EXIT_FAILURE: Final = 1
@@ -80,8 +79,7 @@ def _run(invocation: Invocation) -> int:
         _reject_unknown_command(invocation.words)
         settings = build_settings(flags, invocation.environment)
     except ConfigurationError as error:
-        _report(*error.problems)
-        sys.stderr.write(f"{PROGRAM}: hint: {HINT}\n")
+        report(error.problems, HINT)
         if flags["show-full-help-on-error"]:
             sys.stderr.write(f"\n{_help(invocation)}")
         return EXIT_FAILURE
@@ -102,12 +100,12 @@ def _run_app(settings: Settings, environment: Mapping[str, str]) -> int:
     try:
         return run(settings, environment)
     except CredentialError as error:
-        _report(f"cannot use --cloud-config: {error}")
+        report([f"cannot use --cloud-config: {error}"])
         return EXIT_CLOUD_CONFIG
     except ConfigurationError as error:
-        _report(*error.problems)
+        report(error.problems)
     except CCMError as error:
-        _report(str(error))
+        report([str(error)])
     except Exception:
         # The log redacts credentials, a traceback on standard error does not.
         log.exception("unexpected error")
@@ -120,11 +118,6 @@ def _log_configuration(settings: Settings, flags: FlagValues) -> None:
         log.warning("questionable setting", detail=problem)
     for problem in settings.ignored:
         log.warning("flag without effect", detail=problem)
-
-
-def _report(*problems: str) -> None:
-    for problem in problems:
-        sys.stderr.write(f"{PROGRAM}: error: {one_line(' '.join(problem.splitlines()))}\n")
 
 
 def _help(invocation: Invocation) -> str:

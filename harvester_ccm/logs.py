@@ -6,7 +6,7 @@ Messages are constant; everything variable is in fields. Warnings and errors of 
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TextIO
 
@@ -14,7 +14,8 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from harvester_ccm.config import LogFormat, LoggingSettings
-from harvester_ccm.redaction import one_line, redact
+from harvester_ccm.names import PROGRAM
+from harvester_ccm.redaction import one_line, redact, redact_text
 
 DEBUG_VERBOSITY: Final = 4
 """klog level from which on debug lines are written."""
@@ -48,6 +49,14 @@ def configure_logging(
     )
     logging.basicConfig(handlers=[_LibraryHandler(logging.WARNING)], level=logging.WARNING, force=True)
     logging.captureWarnings(True)
+
+
+def report(problems: Iterable[str], hint: str = "") -> None:
+    """Print errors of a command line to standard error, each in one line without credentials, and a hint."""
+    for problem in problems:
+        sys.stderr.write(f"{PROGRAM}: error: {one_line(redact_text(' '.join(problem.splitlines())))}\n")
+    if hint:
+        sys.stderr.write(f"{PROGRAM}: hint: {hint}\n")
 
 
 def _renderers(log_format: LogFormat, *, colors: bool) -> list[Processor]:

@@ -31,7 +31,7 @@ from harvester_ccm.config import LogFormat, LoggingSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, Unauthorized
 from harvester_ccm.flags import FLAGS, Flag, FlagValues, Group, build_settings, parse_command_line, types
 from harvester_ccm.flags.parser import describe_flags
-from harvester_ccm.logs import configure_logging, wants_colours
+from harvester_ccm.logs import configure_logging, report, wants_colours
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 from harvester_ccm.redaction import one_line, redact_text
 
@@ -167,7 +167,7 @@ def perform(invocation: Invocation, manual: Manual) -> int:
         code = manual.action(Call(flags.arguments, flags, settings, environment, output))
         return code if isinstance(code, int) else asyncio.run(code)
     except ConfigurationError as error:
-        _report(error.problems, HINT)
+        report(error.problems, HINT)
         return EXIT_USAGE
     except CCMError as error:
         _report_failure(error)
@@ -206,14 +206,7 @@ def _report_failure(error: CCMError) -> None:
     where = {"guest": "guest cluster: ", "harvester": "Harvester: "}.get(error.cluster, "")
     remedy = f". {error.remedy}" if isinstance(error, Unauthorized) else ""
     hint = f"{PROGRAM} preflight checks both clusters and names the remedy" if where and not remedy else ""
-    _report([f"{where}{error}{remedy}", *getattr(error, "__notes__", ())], hint)
-
-
-def _report(problems: Iterable[str], hint: str) -> None:
-    for problem in problems:
-        sys.stderr.write(f"{PROGRAM}: error: {one_line(redact_text(' '.join(problem.splitlines())))}\n")
-    if hint:
-        sys.stderr.write(f"{PROGRAM}: hint: {hint}\n")
+    report([f"{where}{error}{remedy}", *getattr(error, "__notes__", ())], hint)
 
 
 def _help(invocation: Invocation, manual: Manual) -> str:
