@@ -245,13 +245,11 @@ class Application:
             yield collector
         if NODE_CONTROLLER in enabled:
             hostnames = GuestHostnames(self._harvester, vms)
-            yield NodeController(writes, vms, self._addresses, recorder=recorder, settings=nodes, hostnames=hostnames)
+            yield NodeController(writes, vms, self._addresses, settings=nodes, hostnames=hostnames)
             if nodes.vmi_controller:
                 yield NetworkMapping(self._guest, vms, caches.config_maps, recorder=recorder)
         if LIFECYCLE_CONTROLLER in enabled:
-            yield NodeLifecycleController(
-                self._guest_identity, self._harvester, writes, vms, recorder=recorder, settings=nodes
-            )
+            yield NodeLifecycleController(self._guest_identity, self._harvester, writes, vms, settings=nodes)
 
     async def _shut_down(self, *, lost: bool) -> None:
         if lost:

@@ -7,8 +7,6 @@ is in the cache when the next reconcile starts, which is enqueued by that change
 Warnings are emitted after they have held for ``--node-monitor-period``, so a regular join has one Event.
 """
 
-from collections.abc import Iterable
-
 import structlog
 from msgspec import Struct, field
 
@@ -16,11 +14,10 @@ from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import HOSTNAME_SECONDS, GuestHostnames, NodeWrites, VMCache
 from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid, WebhookFailed
-from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue, loop_time
-from harvester_ccm.model.core import NODES, Node
+from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
+from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import NodeReason, Reason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
@@ -50,14 +47,12 @@ class NodeController:
         vms: VMCache,
         virtual_addresses: VirtualAddresses,
         *,
-        recorder: EventRecorder,
         settings: NodeSettings,
         hostnames: GuestHostnames,
     ) -> None:
         self._vms = vms
         self._nodes = vms.nodes
         self._virtual_addresses = virtual_addresses
-        self._recorder = recorder
         self._writes = writes
         self._settings = settings
         self._hostnames = hostnames
@@ -124,7 +119,7 @@ class NodeController:
         delay = state.events_since + self._settings.monitor_period - now
         if keys and delay > 0:
             return delay
-        self._emit(node, plan.events)
+        self._writes.emit(node, *plan.events, component=NODE_CONTROLLER)
         return None
 
     async def _write(self, node: Node, plan: NodePlan) -> float | None:
@@ -134,19 +129,15 @@ class NodeController:
         try:
             written = await self._writes.patch(node, plan.request, component=NODE_CONTROLLER)
         except (Invalid, Forbidden, AdmissionDenied, WebhookFailed) as error:
-            self._emit(node, (write_failed(node, error),))
+            self._writes.emit(node, write_failed(node, error), component=NODE_CONTROLLER)
             raise
         if not isinstance(written, Node):
             return written
         addresses = [f"{one.type} {one.address}" for one in written.status.addresses]
         log.info("node updated", node=node.metadata.name, provider_id=written.spec.provider_id, addresses=addresses)
         log.debug("reasons of the addresses", node=node.metadata.name, reasons=plan.addresses.reasons)
-        self._emit(node, plan.emitted)
+        self._writes.emit(node, *plan.emitted, component=NODE_CONTROLLER)
         return 0.0
-
-    def _emit(self, node: Node, events: Iterable[EventMessage]) -> None:
-        for event in events:
-            self._recorder.emit(NODES, node, event, component=NODE_CONTROLLER)
 
     def _vmi_changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
         if new is not None and new.has_agent and not (old is not None and old.has_agent):

@@ -14,7 +14,6 @@ from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.vms import NodeWrites, VMCache
 from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue, loop_time
 from harvester_ccm.model.core import NODES, Node
@@ -50,14 +49,12 @@ class NodeLifecycleController:
         writes: NodeWrites,
         vms: VMCache,
         *,
-        recorder: EventRecorder,
         settings: NodeSettings,
     ) -> None:
         self._guest = guest
         self._harvester = harvester
         self._vms = vms
         self._nodes = vms.nodes
-        self._recorder = recorder
         self._writes = writes
         self._settings = settings
         self._next_deletion = 0.0
@@ -154,4 +151,4 @@ class NodeLifecycleController:
 
     def _emit(self, node: Node, event: EventMessage | None) -> None:
         if event is not None:
-            self._recorder.emit(NODES, node, event, component=LIFECYCLE_CONTROLLER)
+            self._writes.emit(node, event, component=LIFECYCLE_CONTROLLER)

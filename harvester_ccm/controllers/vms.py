@@ -23,15 +23,7 @@ from harvester_ccm.model.harvester import GUEST_OS_INFO, ClusterIdentity, Virtua
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NodeReason
 from harvester_ccm.plan.node.patch import NodeRequest
-from harvester_ccm.plan.node.vms import (
-    IDENTITY,
-    all_vms,
-    has_queryable_guest,
-    identity,
-    vm_identities,
-    vmi_identities,
-    vms_of,
-)
+from harvester_ccm.plan.node.vms import IDENTITY, identity, queryable_guests, vm_identities, vmi_identities, vms_of
 
 HOSTNAME_SECONDS: Final = 60.0
 """Time for which the host name of a guest, or the failure to get it, is cached."""
@@ -133,8 +125,7 @@ class GuestHostnames:
         async with self._query_lock:
             now = loop_time()
             self._queried_at = {uid: at for uid, at in self._queried_at.items() if now - at < HOSTNAME_SECONDS}
-            guests = [vm.vmi for vm in all_vms(self._vms) if vm.vmi is not None and has_queryable_guest(self._vms, vm)]
-            vmis = [vmi for vmi in guests if vmi.metadata.uid not in self._queried_at]
+            vmis = [vmi for vmi in queryable_guests(self._vms) if vmi.metadata.uid not in self._queried_at]
             found = dict(self._vms.hostnames)
             for vmi, hostname in zip(vmis, await asyncio.gather(*map(self._query, vmis)), strict=True):
                 self._queried_at[vmi.metadata.uid] = loop_time()
@@ -164,7 +155,10 @@ class GuestHostnames:
 
 
 class NodeWrites:
-    """Patches Nodes for all controllers within the rate limit of each Node, and stores the responses in the cache."""
+    """Patches Nodes for all controllers within the rate limit of each Node, and emits their Events.
+
+    The responses are stored in the cache.
+    """
 
     def __init__(self, guest: ApiClient, nodes: Informer[Node], recorder: EventRecorder) -> None:
         self._guest = guest
@@ -175,7 +169,7 @@ class NodeWrites:
     async def patch(self, node: Node, request: NodeRequest, *, component: str) -> Node | float:
         """Patch a Node and return the response, or the seconds until its rate limit permits the patch."""
         if delay := self._limiter.delay(node.metadata.uid, terminating=node.metadata.deleting):
-            self._recorder.emit(NODES, node, NODE_CONFLICT, component=component)
+            self.emit(node, NODE_CONFLICT, component=component)
             return delay
         try:
             answer = await self._guest.merge_patch(
@@ -187,6 +181,11 @@ class NodeWrites:
         self._limiter.record(node.metadata.uid)
         self._nodes.observe(answer)
         return answer
+
+    def emit(self, node: Node, *events: EventMessage, component: str) -> None:
+        """Emit Events about a Node; ``component`` is their source."""
+        for event in events:
+            self._recorder.emit(NODES, node, event, component=component)
 
 
 def _is_equal(

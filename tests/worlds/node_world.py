@@ -89,7 +89,6 @@ class NodeWorld:
             writes,
             self.vms,
             self.virtual_addresses,
-            recorder=self.recorder,
             settings=settings,
             hostnames=self.hostnames,
         )
@@ -102,7 +101,6 @@ class NodeWorld:
             self.harvester,
             writes,
             self.vms,
-            recorder=self.recorder,
             settings=settings,
         )
 

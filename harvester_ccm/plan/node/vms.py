@@ -215,17 +215,21 @@ def _devices(vmi: VirtualMachineInstance) -> dict[str, str]:
     return devices | {networks[i.name]: i.interface_name for i in reported if i.interface_name and networks.get(i.name)}
 
 
-def has_queryable_guest(store: NodeStore, vm: VM) -> bool:
-    """Return whether the guest agent of a VM can be queried for the host name.
+def queryable_guests(store: NodeStore) -> list[VirtualMachineInstance]:
+    """Return the VMIs whose guest agents can be queried for the host name.
 
     Only VMs that can be this cluster's and have no Node yet are queried, and only while they run with a connected
     agent: KubeVirt answers any other query with an error.
     """
-    vmi = vm.vmi
-    if vmi is None or vmi.status.phase != "Running" or not vmi.has_agent or owner_of(store, vm) is not None:
-        return False
-    made_by_driver = (vmi.metadata.labels or {}).get(VM_CREATOR) == NODE_DRIVER
-    return vm.membership is Membership.OWN or (vm.membership is Membership.UNMARKED and made_by_driver)
+    guests = []
+    for vm in all_vms(store):
+        vmi = vm.vmi
+        if vmi is None or vmi.status.phase != "Running" or not vmi.has_agent or owner_of(store, vm) is not None:
+            continue
+        made_by_driver = vmi.metadata.label(VM_CREATOR) == NODE_DRIVER
+        if vm.membership is Membership.OWN or (vm.membership is Membership.UNMARKED and made_by_driver):
+            guests.append(vmi)
+    return guests
 
 
 def recorded_name(node: Node, namespace: str) -> str:

@@ -15,10 +15,10 @@ from harvester_ccm.plan.node.match import find_vm, vm_names
 from harvester_ccm.plan.node.vms import (
     VM_INDEXES,
     Membership,
-    has_queryable_guest,
     join,
     node_identities,
     own_vmis,
+    queryable_guests,
     vm_identities,
     vmi_identities,
 )
@@ -187,7 +187,7 @@ def test_guests_that_are_queried(
     machine = vm("w1", labels=labels)
     vmi = instance("w1", labels=labels, phase=phase, agent=agent)
     lists = store([machine], [vmi], nodes=[OTHER_NODE] if claimed else [])
-    assert has_queryable_guest(lists, join(lists, machine)) is queried
+    assert [one.metadata.name for one in queryable_guests(lists)] == (["w1"] if queried else [])
     assert [one.metadata.name for one in own_vmis(lists)] == (["w1"] if labels is OWN or claimed else [])
 
 
