@@ -19,7 +19,7 @@ from harvester_ccm import __version__
 from harvester_ccm.commands import COMMANDS, HELP, VERSION, Invocation
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError
-from harvester_ccm.flags import FlagValues, build_settings, help_text, parse_command_line
+from harvester_ccm.flags import build_settings, help_text, parse_command_line
 from harvester_ccm.logs import configure_logging, report
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 
@@ -84,7 +84,11 @@ def _run(invocation: Invocation) -> int:
             sys.stderr.write(f"\n{_help(invocation)}")
         return EXIT_FAILURE
     configure_logging(settings.logging, environment=invocation.environment)
-    _log_configuration(settings, flags)
+    log.info("flags read", given=dict(sorted(flags.given.items())))
+    for problem in settings.warnings:
+        log.warning("questionable setting", detail=problem)
+    for problem in flags.ignored:
+        log.warning("flag without effect", detail=problem)
     return _run_app(settings, invocation.environment)
 
 
@@ -110,14 +114,6 @@ def _run_app(settings: Settings, environment: Mapping[str, str]) -> int:
         # The log redacts credentials, a traceback on standard error does not.
         log.exception("unexpected error")
     return EXIT_FAILURE
-
-
-def _log_configuration(settings: Settings, flags: FlagValues) -> None:
-    log.info("flags read", given=dict(sorted(flags.given.items())))
-    for problem in settings.warnings:
-        log.warning("questionable setting", detail=problem)
-    for problem in settings.ignored:
-        log.warning("flag without effect", detail=problem)
 
 
 def _help(invocation: Invocation) -> str:

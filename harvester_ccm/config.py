@@ -166,5 +166,3 @@ class Settings(Struct, frozen=True):
     """Names out of ``CONTROLLERS`` that are on, without the route controller."""
     warnings: tuple[str, ...] = ()
     """Messages about questionable values."""
-    ignored: tuple[str, ...] = ()
-    """Messages about flags without effect that were set."""

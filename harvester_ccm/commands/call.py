@@ -126,7 +126,6 @@ OUTPUT: Final = Flag("output", _FORMS, Form.TEXT, Group.GENERAL, "Form of the ou
 class Call(Struct, frozen=True):
     """A command line that was understood."""
 
-    arguments: tuple[str, ...]
     flags: FlagValues
     settings: Settings
     environment: Mapping[str, str]
@@ -164,7 +163,7 @@ def perform(invocation: Invocation, manual: Manual) -> int:
         width = None if sys.stdout.isatty() or "COLUMNS" in environment else UNLIMITED
         form = flags.values.get(OUTPUT.name, Form.TEXT)
         output = Output(sys.stdout, form, width=width, colors=wants_colours(sys.stdout, environment))
-        code = manual.action(Call(flags.arguments, flags, settings, environment, output))
+        code = manual.action(Call(flags, settings, environment, output))
         return code if isinstance(code, int) else asyncio.run(code)
     except ConfigurationError as error:
         report(error.problems, HINT)

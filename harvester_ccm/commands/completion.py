@@ -48,7 +48,7 @@ def _add_flags(parser: ArgumentParser, flags: Iterable[Flag]) -> None:
 
 
 def _complete(call: Call) -> int:
-    shell = " ".join(call.arguments)
+    shell = " ".join(call.flags.arguments)
     if shell not in SHELLS:
         raise ConfigurationError([f"no completion for {shell!r}; expected one of: {', '.join(SHELLS)}"])
     call.output.write(script(shell))

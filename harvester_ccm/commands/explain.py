@@ -52,7 +52,7 @@ _PRECONDITIONS: Final = frozenset({"metadata.uid", "metadata.resourceVersion"})
 
 
 async def _explain(call: Call) -> int:
-    kind, namespace, name = read_target(call.arguments, call.flags[NAMESPACE.name])
+    kind, namespace, name = read_target(call.flags.arguments, call.flags[NAMESPACE.name])
     async with open_clusters(call) as (guest, harvester):
         store = await read_clusters(call.settings, guest, harvester)
         if kind == "node":

@@ -86,7 +86,6 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
         logging=LoggingSettings(format=flags["logging-format"], verbosity=flags["v"]),
         controllers=_controllers(flags["controllers"]),
         warnings=tuple(filter(None, [cluster_name_warning(cluster_name)])),
-        ignored=flags.ignored,
     )
     guest, server = settings.guest, settings.server
     if settings.harvester.cloud_config is None and not offline:
