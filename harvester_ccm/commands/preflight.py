@@ -27,15 +27,9 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import OUTPUT, Call, Document, Manual, table
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, ask, list_clusters
 from harvester_ccm.config import Settings
+from harvester_ccm.kube import identity
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, FileToken, token_claims
-from harvester_ccm.kube.identity import (
-    ACCESS_REVIEWS,
-    SUBJECT_ACCESS_REVIEWS,
-    SUBJECT_REVIEWS,
-    TOKEN_REVIEWS,
-    ask_review,
-)
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import ObjectMeta, Resource
@@ -156,8 +150,8 @@ PERMISSIONS: Final = {
         Permission(CONFIG_MAPS, "watch", False, _POLLED),
         Permission(CONFIG_MAPS, "create", False, _NO_MAPPING),
         Permission(CONFIG_MAPS, "update", False, _NO_MAPPING),
-        Permission(TOKEN_REVIEWS, "create", False, _NO_METRICS),
-        Permission(SUBJECT_ACCESS_REVIEWS, "create", False, _NO_METRICS),
+        Permission(identity.TOKEN_REVIEWS, "create", False, _NO_METRICS),
+        Permission(identity.SUBJECT_ACCESS_REVIEWS, "create", False, _NO_METRICS),
         Permission(LEASES, "get", True, _NO_LEASE),
         Permission(LEASES, "create", True, _NO_LEASE),
         Permission(LEASES, "update", True, _NO_LEASE),
@@ -198,7 +192,7 @@ async def _is_granted(client: ApiClient, where: str, permission: Permission, set
         "name": name,
     }
     known = {key: value for key, value in attributes.items() if value}
-    return (await ask_review(client, ACCESS_REVIEWS, {"resourceAttributes": known})).allowed
+    return (await identity.ask_review(client, identity.ACCESS_REVIEWS, {"resourceAttributes": known})).allowed
 
 
 def _judged(pairs: Sequence[tuple[Permission, bool | errors.CCMError]], grantee: str) -> Finding:
@@ -246,7 +240,7 @@ async def _check_cluster(
     client = await stack.enter_async_context(ApiClient(credentials, cluster=where))
     version = await ask(client.read("/version", _decode_version))
     is_usable = isinstance(version, dict | errors.Forbidden)
-    who = await ask(ask_review(client, SUBJECT_REVIEWS, {})) if is_usable else version
+    who = await ask(identity.ask_review(client, identity.SUBJECT_REVIEWS, {})) if is_usable else version
     # Servers before Kubernetes 1.28 do not serve the review.
     if isinstance(who, errors.CCMError) and not isinstance(who, errors.Forbidden | errors.NotServed):
         return [*checks, _unusable(who, credentials, where)], None

@@ -13,15 +13,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from harvester_ccm import __version__
-from harvester_ccm.errors import (
-    CertificateNotValid,
-    ConnectionRefused,
-    CredentialError,
-    HostUnknown,
-    NotTrusted,
-    Unreachable,
-)
+from harvester_ccm import __version__, errors
 from harvester_ccm.netip import parse_range, plain_address
 
 AGENT: Final = "harvester-ccm"
@@ -89,36 +81,38 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except (OSError, ValueError) as error:
         # ValueError: a path in a file can contain a null character.
-        raise CredentialError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise errors.CredentialError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def read_all(paths: Iterable[Path]) -> dict[Path, bytes]:
     """Return the contents of files, empty for those that cannot be read. Raises nothing."""
     contents = dict.fromkeys(paths, b"")
     for path in contents:
-        with suppress(CredentialError):
+        with suppress(errors.CredentialError):
             contents[path] = read_bytes(path)
     return contents
 
 
-def connection_fault(error: BaseException, *, limit: float) -> tuple[type[Unreachable], str]:
+def connection_fault(error: BaseException, *, limit: float) -> tuple[type[errors.Unreachable], str]:
     """Return the error class of a failed connection, which determines the remedy, and the message without the server.
 
     ``limit`` is the time limit in seconds. The message contains no part of a request or credential.
     """
     # The error of a proxy is never a HostUnknown or ConnectionRefused: these are about the server.
-    kind: type[Unreachable] = NotTrusted if isinstance(error, ssl.SSLError | aiohttp.ClientSSLError) else Unreachable
+    kind: type[errors.Unreachable] = (
+        errors.NotTrusted if isinstance(error, ssl.SSLError | aiohttp.ClientSSLError) else errors.Unreachable
+    )
     match error:
         case aiohttp.ClientConnectorCertificateError(certificate_error=why):
             is_late = isinstance(why, ssl.SSLCertVerificationError) and why.verify_code in _OUT_OF_TIME
-            kind = CertificateNotValid if is_late else NotTrusted
+            kind = errors.CertificateNotValid if is_late else errors.NotTrusted
             text = f"the server's certificate is not trusted: {getattr(why, 'verify_message', '') or why}"
         case aiohttp.ClientConnectorDNSError():
-            kind, text = HostUnknown, "the host name cannot be resolved"
+            kind, text = errors.HostUnknown, "the host name cannot be resolved"
         case aiohttp.ClientProxyConnectionError():
             text = f"connection to the proxy failed: {_reason_of(error.os_error)}"
         case aiohttp.ClientConnectorError():
-            kind = ConnectionRefused if isinstance(error.os_error, ConnectionRefusedError) else kind
+            kind = errors.ConnectionRefused if isinstance(error.os_error, ConnectionRefusedError) else kind
             text = f"connection failed: {_reason_of(error.os_error)}"
         case aiohttp.ClientHttpProxyError():
             text = f"the proxy refused the connection: HTTP status {error.status}"

@@ -280,9 +280,11 @@ def load_credentials(
     ``environment`` has the address of the pod's API server, and names the proxy if the file does not. ``master``
     replaces the URL of the server. Raises CredentialError.
     """
-    paths, files = (paths,) if isinstance(paths, Path) else paths, dict[Path, bytes]()
+    files: dict[Path, bytes] = {}
+    paths = (paths,) if isinstance(paths, Path) else paths
     cluster, user, namespace = _read_files(paths, context, files) if paths else _read_pod(environment)
-    server, server_name = (master or cluster.value.server).strip().rstrip("/"), cluster.value.tls_server_name or None
+    server = (master or cluster.value.server).strip().rstrip("/")
+    server_name = cluster.value.tls_server_name or None
     if not _is_url(server) or "@" in server:
         raise CredentialError(f"{cluster.where}: server: {redact_text(server)!r} is not https://host:port")
     # Without colons, an IPv6 address has the form of a host name.
@@ -331,9 +333,10 @@ def _read_pod(environment: Mapping[str, str]) -> _Identity:
     if not host or not port:
         raise CredentialError("no kubeconfig was given and this is not a pod; set --kubeconfig or KUBECONFIG")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    where, file = str(SERVICE_ACCOUNT), SERVICE_ACCOUNT / "namespace"
+    where = str(SERVICE_ACCOUNT)
     cluster = _Entry(SERVICE_ACCOUNT / "ca.crt", where, _Cluster(server, certificate_authority="ca.crt"))
     user = _Entry(SERVICE_ACCOUNT / "token", where, _User(token_file="token"))  # noqa: S106 - a file name
+    file = SERVICE_ACCOUNT / "namespace"
     return cluster, user, read_bytes(file).decode("utf-8", "replace").strip() if file.exists() else ""
 
 
