@@ -16,14 +16,13 @@ from typing import Final
 import structlog
 
 from harvester_ccm import __version__
-from harvester_ccm.commands import COMMANDS, HELP, VERSION, Invocation
+from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP, VERSION, Invocation
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError
 from harvester_ccm.flags import build_settings, help_text, parse_command_line
 from harvester_ccm.logs import configure_logging, report
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 
-EXIT_OK: Final = 0
 EXIT_FAILURE: Final = 1
 EXIT_CLOUD_CONFIG: Final = 255
 EXIT_CLOSED_PIPE: Final = 141

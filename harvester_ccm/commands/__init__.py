@@ -4,8 +4,7 @@ They take the flags of the controller, list the clusters with its credentials an
 loaded only when its command runs; the controller loads none.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -38,13 +37,11 @@ class Command(Struct, frozen=True):
     name: str
     summary: str
     """One sentence for the help."""
-    run: Callable[[Invocation], int]
-    """Reports errors and returns the exit code."""
 
-
-def _load_and_run(module: str, invocation: Invocation) -> int:
-    code: int = import_module(f"{__name__}.call").perform(invocation, import_module(f"{__name__}.{module}").MANUAL)
-    return code
+    def run(self, invocation: Invocation) -> int:
+        """Load and run the command. Report errors and return the exit code."""
+        manual = import_module(f"{__name__}.{self.name}").MANUAL
+        return int(import_module(f"{__name__}.call").perform(invocation, manual))
 
 
 _SUMMARIES: Final = {
@@ -54,7 +51,7 @@ _SUMMARIES: Final = {
     "cleanup": "List or delete the load balancers of a guest cluster that no longer exists.",
     "completion": "Print the script that completes command lines in bash, zsh or fish.",
 }
-COMMANDS: Final = tuple(Command(name, text, partial(_load_and_run, name)) for name, text in _SUMMARIES.items())
+COMMANDS: Final = tuple(Command(name, summary) for name, summary in _SUMMARIES.items())
 """In the order of the help."""
 HELP: Final = ("help", "Show the help, or that of a command.")
 VERSION: Final = ("version", "Show the version.")

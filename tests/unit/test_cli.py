@@ -249,15 +249,15 @@ def test_an_unexpected_error_is_logged_without_credentials(app: App, capsys: pyt
 
 
 def test_commands_get_the_rest_of_the_words(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Invocation] = []
+    calls: list[tuple[str, Invocation]] = []
 
-    def run(invocation: Invocation) -> int:
-        calls.append(invocation)
+    def run(command: Command, invocation: Invocation) -> int:
+        calls.append((command.name, invocation))
         return 7
 
-    monkeypatch.setattr("harvester_ccm.cli.COMMANDS", (Command("explain", "Say why.", run),))
+    monkeypatch.setattr(Command, "run", run)
     assert main(["harvester-cloud-provider", "explain", "default/web", "--v=4"], {"A": "b"}) == 7
-    assert calls == [Invocation("harvester-cloud-provider", ("default/web", "--v=4"), {"A": "b"})]
+    assert calls == [("explain", Invocation("harvester-cloud-provider", ("default/web", "--v=4"), {"A": "b"}))]
     assert app.seen == []
 
 
