@@ -5,18 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harvester_ccm.config import (
-    CONTROLLERS,
-    ROUTE_CONTROLLER,
-    GuestSettings,
-    HarvesterSettings,
-    LeaderElectionSettings,
-    LoggingSettings,
-    NodeSettings,
-    ServerSettings,
-    ServiceSettings,
-    Settings,
-)
+from harvester_ccm import config
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.parser import FlagValues
 from harvester_ccm.model.meta import DNS_LABEL, DNS_SUBDOMAIN, LABEL_VALUE
@@ -26,7 +15,7 @@ RETRY_JITTER: Final = 1.2
 """Maximum factor by which a retry is delayed. The renew deadline must be longer."""
 
 
-def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline: bool = False) -> Settings:
+def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline: bool = False) -> config.Settings:
     """Return the settings of a run. Raises ConfigurationError with all errors, including those of the command line.
 
     ``offline`` is for commands that connect to no cluster and do not need --cloud-config.
@@ -36,26 +25,26 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
     former_names = dict.fromkeys(map(trimmed_cluster_name, flags["former-cluster-name"]))
     former_names.pop(cluster_name, None)
     listed = dict.fromkeys(filter(None, environment.get("KUBECONFIG", "").split(os.pathsep)))
-    settings = Settings(
-        harvester=HarvesterSettings(
+    settings = config.Settings(
+        harvester=config.HarvesterSettings(
             cloud_config=flags["cloud-config"],
             cluster_name=cluster_name,
             former_names=tuple(former_names),
             context=flags["cloud-config-context"],
         ),
-        guest=GuestSettings(
+        guest=config.GuestSettings(
             kubeconfigs=(flags["kubeconfig"],) if flags["kubeconfig"] else tuple(map(Path, listed)),
             master=flags["master"],
             context=flags["context"],
         ),
-        services=ServiceSettings(
+        services=config.ServiceSettings(
             concurrent_syncs=flags["concurrent-service-syncs"],
             orphan_lbs=flags["orphan-lbs"],
             orphan_period=flags["orphan-lbs-period"],
             class_only=flags["load-balancer-class-only"],
             accept_new_harvester=flags["accept-new-harvester"],
         ),
-        nodes=NodeSettings(
+        nodes=config.NodeSettings(
             management_network=flags["management-network"],
             node_ip_cidrs=flags["node-ip-cidr"],
             exclude_ranges=flags["node-exclude-ip-ranges"],
@@ -67,7 +56,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
             vmi_controller=not flags["disable-vmi-controller"],
             hostname_lookup=not flags["disable-hostname-lookup"],
         ),
-        leader_election=LeaderElectionSettings(
+        leader_election=config.LeaderElectionSettings(
             enabled=flags["leader-elect"],
             lease_duration=flags["leader-elect-lease-duration"],
             renew_deadline=flags["leader-elect-renew-deadline"],
@@ -75,7 +64,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
             name=flags["leader-elect-resource-name"],
             namespace=flags["leader-elect-resource-namespace"],
         ),
-        server=ServerSettings(
+        server=config.ServerSettings(
             bind_address=flags["bind-address"],
             port=flags["secure-port"],
             certificate=flags["tls-cert-file"],
@@ -83,7 +72,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
             min_tls=flags["tls-min-version"],
             open_paths=frozenset(flags["authorization-always-allow-paths"]),
         ),
-        logging=LoggingSettings(format=flags["logging-format"], verbosity=flags["v"]),
+        logging=config.LoggingSettings(format=flags["logging-format"], verbosity=flags["v"]),
         controllers=_controllers(flags["controllers"]),
         warnings=tuple(filter(None, [cluster_name_warning(cluster_name)])),
     )
@@ -131,10 +120,12 @@ def cluster_name_warning(name: str) -> str:
 def _controllers(words: Sequence[str]) -> frozenset[str]:
     """Return the enabled controllers: the first match of a name counts, ``*`` enables those without a match."""
     matches = {word.removeprefix("-"): not word.startswith("-") for word in reversed(words)}
-    return frozenset(name for name in CONTROLLERS if name != ROUTE_CONTROLLER and matches.get(name, "*" in words))
+    return frozenset(
+        name for name in config.CONTROLLERS if name != config.ROUTE_CONTROLLER and matches.get(name, "*" in words)
+    )
 
 
-def _lease_problems(election: LeaderElectionSettings, lock: str) -> list[str]:
+def _lease_problems(election: config.LeaderElectionSettings, lock: str) -> list[str]:
     lease, renew, retry = election.lease_duration, election.renew_deadline, election.retry_period
     checks = {
         f"--leader-elect-resource-lock is {lock!r}; expected leases": lock == "leases",
