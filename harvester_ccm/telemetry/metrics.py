@@ -33,7 +33,7 @@ from harvester_ccm.model.outcome import WaitReason
 from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.ownership import service_key
-from harvester_ccm.plan.service.scope import wants_load_balancer
+from harvester_ccm.plan.service.scope import scope_of
 
 Labels = tuple[str, ...]
 """Values of a metric's labels."""
@@ -240,14 +240,14 @@ def measure_services(telemetry: Telemetry, services: Informer[Service], cluster:
     def changed(old: Service | None, new: Service | None) -> None:
         item, now = new or old, time.time()
         key = item.metadata.key if item is not None else ""
-        if new is not None and not new.addresses and wants_load_balancer(new, cluster):
+        if new is not None and not new.addresses and scope_of(new, cluster, owned=False).requested:
             # A Service that this process did not see before has waited since its creation.
             pending_since.setdefault(key, now if old is not None else min(now, new.metadata.created or now))
         elif (since := pending_since.pop(key, None)) is not None and new and new.addresses and telemetry.leading:
             metrics.pending_seconds.observe(now - since)
 
     def read() -> None:
-        managed = [one.metadata.key for one in services.all() if wants_load_balancer(one, cluster)]
+        managed = [one.metadata.key for one in services.all() if scope_of(one, cluster, owned=False).requested]
         # A Service with an address can wait, too.
         found = {key: telemetry.reason("service", key) for key in managed}
         reasons = {key: reason for key, reason in found.items() if reason}

@@ -17,11 +17,8 @@ from harvester_ccm.plan.service.request import primary_reference
 
 FOREIGN_MARKS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
 """Prefixes of annotations that give a Service to another load balancer controller."""
-FOREIGN_LABELS: Final = {"implementation": "kube-vip"}
+FOREIGN_LABEL: Final = ("implementation", "kube-vip")
 """Label of the Services that kube-vip-cloud-provider serves; it has the same finalizer as this controller."""
-
-LONGEST_LABEL: Final = 63
-"""Characters of a label value."""
 
 
 class Scope(Struct, frozen=True):
@@ -35,6 +32,11 @@ class Scope(Struct, frozen=True):
     note: EventMessage | None = None
     """The Event about that."""
 
+    @property
+    def requested(self) -> bool:
+        """Whether the Service requests a load balancer of this controller."""
+        return self.ours and not self.leaving
+
 
 def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scope:
     """Return whether the Service is managed; ``owned``: whether a load balancer of this cluster exists for it.
@@ -43,104 +45,72 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scop
     put it there: it has a load balancer of this cluster or other marks of this controller, or asks for no other
     controller. A Service without the finalizer is removed if kube-vip is still suppressed on it.
     """
-    meta, spec = service.metadata, service.spec
-    marked = owned or carries_our_marks(service)
-    if wants_load_balancer(service, cluster, owned=owned):
+    meta, spec, found = service.metadata, service.spec, Announcement.of(service)
+    has_finalizer = meta.has_finalizer(SERVICE_FINALIZER)
+    # Marks that only this controller writes; a Service that it serves need not have any.
+    owned = owned or (has_finalizer and (found.withdrawn or was_secondary(service)))
+    ended, others = _ended(service), _others(service, cluster, owned=owned)
+    if not ended and not others:
         return Scope()
-    if not meta.has_finalizer(SERVICE_FINALIZER):
-        leaving = Announcement.of(service).suppressed and not meta.deleting
-    elif of_other_class(service):
-        leaving = marked
-    elif spec.type == "LoadBalancer" and not meta.deleting:
-        leaving = False
+    if has_finalizer:
+        leaving = bool(ended or of_other_class(service)) and (owned or not others)
     else:
-        is_ours = spec.load_balancer_class is not None or not (cluster.class_only or served_by_others(service))
-        leaving = marked or is_ours
+        leaving = found.suppressed and not meta.deleting
     if leaving:
         return Scope(leaving=True)
-    because = _does_not_ask(service, cluster)
-    if because:
-        return Scope(ours=False, because=because)
-    because = _of_others(service)
-    left = EventMessage("Normal", Reason.MANAGED_BY_OTHER, f"This controller does not serve the Service: {because}")
-    return Scope(ours=False, because=because, note=None if service.status.load_balancer.ingress else left)
-
-
-def wants_load_balancer(service: Service, cluster: ClusterIdentity, *, owned: bool = False) -> bool:
-    """Return whether the Service requests a load balancer of this controller.
-
-    ``owned``: whether a load balancer of this cluster exists for it; marks that others add later have no effect then.
-    """
-    wanted = service.spec.load_balancer_class
-    class_matches = wanted == LOAD_BALANCER_CLASS or (wanted is None and not cluster.class_only)
-    requested = service.spec.type == "LoadBalancer" and not service.metadata.deleting
-    return requested and class_matches and (owned or not served_by_others(service))
+    note = None
+    # A class is a request for another controller; an annotation may have been written for another reason.
+    if not (ended or spec.load_balancer_class or cluster.class_only or service.status.load_balancer.ingress):
+        note = EventMessage("Normal", Reason.MANAGED_BY_OTHER, f"This controller does not serve the Service: {others}")
+    return Scope(ours=False, because=ended or others, note=note)
 
 
 def is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
-    """Return the same for a Service whose load balancers are not known: the finalizer stands for them."""
-    return wants_load_balancer(service, cluster, owned=service.metadata.has_finalizer(SERVICE_FINALIZER))
+    """Return whether a Service whose load balancers are not known is served: the finalizer stands for them."""
+    return scope_of(service, cluster, owned=service.metadata.has_finalizer(SERVICE_FINALIZER)).requested
 
 
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether the Service may be managed, whatever load balancers exist; ``scope_of`` decides."""
     marked = Announcement.of(service).suppressed or service.ready_condition is not None
-    return (
-        marked or service.metadata.has_finalizer(SERVICE_FINALIZER) or wants_load_balancer(service, cluster, owned=True)
-    )
+    return marked or service.metadata.has_finalizer(SERVICE_FINALIZER) or scope_of(service, cluster, owned=True).ours
 
 
-def _does_not_ask(service: Service, cluster: ClusterIdentity) -> str:
-    """Return why a Service does not request a load balancer of this controller; empty if it does."""
-    wanted = service.spec.load_balancer_class
+def _ended(service: Service) -> str:
+    """Return why the Service requests no load balancer at all; empty if it does."""
     if service.metadata.deleting:
         held = ", ".join(service.metadata.finalizers or ())
         others = f"; it waits for finalizers of other controllers: {held}" if held else ""
         return f"it is being deleted, and nothing of this controller is left{others}"
-    if service.spec.type != "LoadBalancer":
-        return f"its type is {service.spec.type}, not LoadBalancer"
-    if wanted is None and cluster.class_only:
-        return f"--load-balancer-class-only is set, and spec.loadBalancerClass is not {LOAD_BALANCER_CLASS}"
+    return "" if service.spec.type == "LoadBalancer" else f"its type is {service.spec.type}, not LoadBalancer"
+
+
+def _others(service: Service, cluster: ClusterIdentity, *, owned: bool) -> str:
+    """Return why the Service is left to other controllers, by its class or a mark on it; empty if it is not.
+
+    A Service that is ``owned``, or has the finalizer, is managed whatever is added later. But kube-vip-cloud-provider
+    has the same finalizer, and its label counts.
+    """
+    meta, wanted, (label, value) = service.metadata, service.spec.load_balancer_class, FOREIGN_LABEL
     if of_other_class(service):
         return f"spec.loadBalancerClass is {wanted!r}: another controller serves it (ours is {LOAD_BALANCER_CLASS})"
-    return ""
-
-
-def _of_others(service: Service) -> str:
-    """Return the mark of another controller on a Service, and how to have it served nevertheless."""
-    foreign = sorted(key for key in service.metadata.annotations or {} if key.startswith(FOREIGN_MARKS))
-    labels = (f"label {key}" for key, value in FOREIGN_LABELS.items() if service.metadata.label(key) == value)
-    mark = next(labels, None) or f"annotation {next(iter(foreign), '')}"
-    return (
-        f"{mark} belongs to another load balancer controller. To have it served by Harvester, remove that, or create "
-        f"the Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}"
+    if wanted is None and cluster.class_only:
+        return f"--load-balancer-class-only is set, and spec.loadBalancerClass is not {LOAD_BALANCER_CLASS}"
+    if owned or wanted is not None:
+        return ""
+    marks = [f"label {label}"] if meta.label(label) == value else []
+    if not meta.has_finalizer(SERVICE_FINALIZER):
+        marks += sorted(f"annotation {key}" for key in meta.annotations or {} if key.startswith(FOREIGN_MARKS))
+    remedy = (
+        "belongs to another load balancer controller. To have it served by Harvester, remove that, or create the "
+        f"Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}"
     )
+    return f"{marks[0]} {remedy}" if marks else ""
 
 
 def of_other_class(service: Service) -> bool:
     """Return whether the Service requests another controller by its class."""
     return service.spec.load_balancer_class not in (None, LOAD_BALANCER_CLASS)
-
-
-def served_by_others(service: Service) -> bool:
-    """Return whether marks of another controller are on a Service that does not request this one by class.
-
-    With the finalizer the Service is managed, whatever is added later; but kube-vip-cloud-provider has the same
-    finalizer, so next to its label only marks count that no other controller writes.
-    """
-    if service.spec.load_balancer_class == LOAD_BALANCER_CLASS or carries_our_marks(service):
-        return False
-    if any(service.metadata.label(key) == value for key, value in FOREIGN_LABELS.items()):
-        return True
-    if service.metadata.has_finalizer(SERVICE_FINALIZER):
-        return False
-    return any(key.startswith(FOREIGN_MARKS) for key in service.metadata.annotations or {})
-
-
-def carries_our_marks(service: Service) -> bool:
-    """Return whether the Service has marks that only this controller writes; a served one need not have any."""
-    ours = Announcement.of(service).withdrawn or was_secondary(service)
-    return ours and service.metadata.has_finalizer(SERVICE_FINALIZER)
 
 
 def is_served(service: Service) -> bool:
@@ -154,9 +124,9 @@ def was_secondary(service: Service) -> bool:
 
 
 def primary_label(primary_key: str) -> str:
-    """Return the value of the label on a secondary; a checksum replaces the end of a value that is too long."""
+    """Return the value of the label on a secondary; a checksum is the end of one with more than 63 characters."""
     value = primary_key.replace("/", ".", 1)
-    return value if len(value) <= LONGEST_LABEL else f"{value[: LONGEST_LABEL - 9]}-{zlib.crc32(value.encode()):08x}"
+    return value if len(value) <= 63 else f"{value[:54]}-{zlib.crc32(value.encode()):08x}"
 
 
 def primaries_of(service: Service) -> frozenset[str]:
@@ -183,25 +153,16 @@ def is_our_harvester(
     """
     if cluster.new_harvester or not load_balancers.synced or load_balancers.unread:
         return True
-    if any(_is_ours(one, services, cluster) for one in load_balancers.all()):
-        return True
+    for one in load_balancers.all():
+        marked = marked_ours(one, cluster)
+        # Without an owner annotation (Go provider), one counts that has the cluster's name and that of a Service.
+        if marked or (marked is None and goes_by(one, cluster) and services.get(service_key(one)) is not None):
+            return True
     named = {uid for node in nodes.all() if (uid := parse_provider_id(node.spec.provider_id))}
     not_readable = vms.unread or (not vms.synced and isinstance(vms.problem, Forbidden))
     if not named or not_readable or any(one.metadata.uid in named for one in vms.all()):
         return True
-    if not any(
-        is_served(one) and wants_load_balancer(one, cluster) and not was_secondary(one) for one in services.all()
-    ):
+    with_address = (one for one in services.all() if is_served(one) and not was_secondary(one))
+    if not any(scope_of(one, cluster, owned=False).requested for one in with_address):
         return True
     return False if vms.synced else None
-
-
-def _is_ours(load_balancer: LoadBalancer, services: Store[Service], cluster: ClusterIdentity) -> bool:
-    """Return whether the load balancer is this cluster's, whatever the cluster was called at its creation.
-
-    Without an owner annotation (Go provider), one that has the cluster's name and that of an existing Service counts.
-    """
-    marked = marked_ours(load_balancer, cluster)
-    if marked is not None:
-        return marked
-    return goes_by(load_balancer, cluster) and services.get(service_key(load_balancer)) is not None
