@@ -33,7 +33,7 @@ from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
-from harvester_ccm.plan.service.ownership import made_for
+from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.snapshot import BY_ADDRESS, ServiceSnapshot
 from harvester_ccm.plan.service.snapshot import observe as observe_service
 from harvester_ccm.plan.service.writes import ServicePlan
@@ -295,7 +295,7 @@ def _load_balancers(store: ClusterStore, settings: Settings) -> Iterator[Line]:
             yield title, Verdict(State.DEGRADED, reasons=(reason,))
         if is_managed and is_orphan(one, service_of(one, store.services), store.cluster):
             why = deletion_obstacle(one, store.services, store.load_balancers) or ORPHANED
-            reason = Reason("Orphaned", f"Service {made_for(one)} does not exist. {why[0].upper()}{why[1:]}")
+            reason = Reason("Orphaned", f"Service {service_key(one)} does not exist. {why[0].upper()}{why[1:]}")
             yield title, Verdict(State.ORPHANED, reasons=(reason,))
 
 

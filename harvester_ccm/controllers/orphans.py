@@ -23,7 +23,7 @@ from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.orphans import ORPHAN_GRACE, ORPHANED, deletion_obstacle, is_orphan, service_of
-from harvester_ccm.plan.service.ownership import made_for, service_key
+from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.removal import deletion_of
 from harvester_ccm.plan.service.snapshot import BY_SERVICE
 from harvester_ccm.plan.service.writes import ChangeLoadBalancer
@@ -93,7 +93,7 @@ class OrphanCollector:
         obstacle = deletion_obstacle(load_balancer, self._services, self._load_balancers)
         if not candidate.reported:
             candidate.reported, detail = True, obstacle or ORPHANED
-            log.warning("orphaned load balancer found", lb=key, service=made_for(load_balancer), detail=detail)
+            log.warning("orphaned load balancer found", lb=key, service=service_key(load_balancer), detail=detail)
         if self._settings.orphan_lbs is not OrphanPolicy.DELETE:
             return Wait("orphan")
         if obstacle or now < self._next_deletion:

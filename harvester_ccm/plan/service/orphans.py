@@ -10,14 +10,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.meta import Store
-from harvester_ccm.plan.service.ownership import (
-    allocated_addresses,
-    goes_by,
-    marked_ours,
-    service_key,
-    service_uuid,
-    shows_address,
-)
+from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, marked_ours, service_key, shows_address
 from harvester_ccm.plan.service.removal import deletion_of
 from harvester_ccm.plan.service.scope import scope_of
 from harvester_ccm.plan.service.snapshot import BY_ADDRESS
@@ -32,10 +25,8 @@ _UNMARKED: Final = (
 
 def service_of(load_balancer: LoadBalancer, services: Store[Service]) -> Service | None:
     """Return the Service that the labels name, or without labels the one whose UID an earlier provider noted."""
-    key, uid = service_key(load_balancer), service_uuid(load_balancer)
-    if key != "/" or not uid:
-        return services.get(key)
-    return next((one for one in services.all() if one.metadata.uid == uid), None)
+    key = service_key(load_balancer)
+    return services.get(key) if "/" in key else next((one for one in services.all() if one.metadata.uid == key), None)
 
 
 def is_orphan(load_balancer: LoadBalancer, service: Service | None, cluster: ClusterIdentity) -> bool:
@@ -43,21 +34,17 @@ def is_orphan(load_balancer: LoadBalancer, service: Service | None, cluster: Clu
 
     Without an owner annotation, only the cluster name in the label says so.
     """
-    meta = load_balancer.metadata
-    labelled = bool(meta.label(names.LB_SERVICE_NAME) and meta.label(names.LB_SERVICE_NAMESPACE))
-    if meta.deleting or not goes_by(load_balancer, cluster) or not (labelled or service_uuid(load_balancer)):
+    meta, key = load_balancer.metadata, service_key(load_balancer)
+    if meta.deleting or not key or not goes_by(load_balancer, cluster):
         return False
-    if service is not None and _keeps(service, load_balancer, cluster):
-        return False
+    if service is not None:
+        # An existing Service uses the load balancer, adopts it, or deletes it in its own removal.
+        ours = scope_of(service, cluster, owned=True).ours or service.metadata.has_finalizer(names.SERVICE_FINALIZER)
+        if ours or shows_address(service, load_balancer):
+            return False
     if meta.annotation(names.LB_OWNER):
-        return labelled and marked_ours(load_balancer, cluster) is True
+        return "/" in key and marked_ours(load_balancer, cluster) is True
     return meta.label(names.LB_CLUSTER) not in ("", names.DEFAULT_CLUSTER_NAME)
-
-
-def _keeps(service: Service, load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
-    """Return whether an existing Service uses the load balancer, adopts it, or deletes it in its own removal."""
-    ours = scope_of(service, cluster, owned=True).ours
-    return ours or service.metadata.has_finalizer(names.SERVICE_FINALIZER) or shows_address(service, load_balancer)
 
 
 def deletion_obstacle(

@@ -7,9 +7,8 @@ annotations alone those of a clone of this cluster: a load balancer of this clus
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,10 +17,6 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
-
-BASE_LENGTH: Final = 55
-"""Bytes of the readable part; with the digits of the checksum a name has at most 63."""
-CHECKSUM_LENGTH: Final = 8
 
 _DNS_1035_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
@@ -81,16 +76,14 @@ def load_balancer_name(cluster: str, namespace: str, name: str, uid: str) -> str
     """Return the name of a Service's load balancer.
 
     It must never change: Harvester remembers addresses by the name of the load balancer, so another name is another
-    address.
-
-    The checksum covers the uncut readable part and the Service's UID. A cluster name that is no DNS-1035 label gets an
-    ``a`` in front; nothing else is repaired.
+    address. The checksum covers the uncut readable part and the Service's UID; with its eight digits a name has at most
+    63 bytes. A cluster name that is no DNS-1035 label gets an ``a`` in front; nothing else is repaired.
     """
     if len(cluster) > 63 or not _DNS_1035_LABEL.fullmatch(cluster):
         cluster = f"a{cluster}"
     base = f"{cluster}-{namespace}-{name}-".encode()
     checksum = zlib.crc32(base + uid.encode())
-    return base[:BASE_LENGTH].decode("utf-8", "ignore") + f"{checksum:0{CHECKSUM_LENGTH}x}"
+    return base[:55].decode("utf-8", "ignore") + f"{checksum:08x}"
 
 
 def name_for(service: Service, cluster: ClusterIdentity) -> str:
@@ -132,64 +125,50 @@ def claim_of(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> C
     (created by the Go provider) the name is a proof, because its checksum covers the UID of the Service; otherwise only
     that the Service has its address.
     """
-    meta, label, marked = one.metadata, one.metadata.label(names.LB_CLUSTER), marked_ours(one, cluster)
-    if marked is False:
-        because = f"annotation {names.LB_OWNER} is {meta.annotation(names.LB_OWNER)}, and this cluster is {cluster.uid}"
-        return Claim(one, Owner.FOREIGN, because)
-    made_under = _made_under(one, service, (*cluster.names, *({label} if label is not None else ())))
-    uid = next(
-        (k for k in (names.LB_SERVICE_UID, names.LB_SERVICE_UUID) if meta.annotation(k) == service.metadata.uid), None
-    )
-    if label is not None and label not in cluster.names:
-        proven = uid is not None or made_under is not None or marked
-        because = _other_name(label, service, cluster) if proven else _unproven(one, service, cluster)
-        return Claim(one, Owner.FOREIGN if proven else Owner.UNPROVEN, because)
-    shown = label not in (None, "", names.DEFAULT_CLUSTER_NAME) and shows_address(service, one)
-    proofs = (
-        (label is not None and marked, "its owner annotation is this cluster's UID"),
-        (label is not None and uid is not None, f"annotation {uid} is this Service's UID"),
-        (made_under is not None, f"its name is made from this Service, its UID and cluster name {made_under!r}"),
-        (
-            shown and not meta.annotation(names.LB_OWNER),
-            f"the Service has its address, and label {names.LB_CLUSTER} is {label!r}, a name of this cluster's own",
-        ),
-    )
-    proof = next((text for holds, text in proofs if holds), None)
+    meta, label = service.metadata, one.metadata.label(names.LB_CLUSTER)
+    if marked_ours(one, cluster) is False:
+        owner = one.metadata.annotation(names.LB_OWNER)
+        return Claim(one, Owner.FOREIGN, f"annotation {names.LB_OWNER} is {owner}, and this cluster is {cluster.uid}")
+    proof = next(_proofs(one, service, cluster), None)
     if proof is None:
-        return Claim(one, Owner.UNPROVEN, _unproven(one, service, cluster))
-    return Claim(one, Owner.OURS, proof)
-
-
-def _made_under(load_balancer: LoadBalancer, service: Service, cluster_names: Iterable[str]) -> str | None:
-    """Return the cluster name from which, with the Service and its UID, the name of the load balancer is made."""
-    meta = service.metadata
-    made = ((name, load_balancer_name(name, meta.namespace, meta.name, meta.uid)) for name in cluster_names)
-    return next((name for name, full in made if full == load_balancer.metadata.name), None)
-
-
-def _other_name(label: str, service: Service, cluster: ClusterIdentity) -> str:
-    meta = service.metadata
-    return (
+        return Claim(one, Owner.UNPROVEN, _unproven(one, cluster))
+    if label is None or label in cluster.names:
+        return Claim(one, Owner.OURS, proof)
+    because = (
         f"it belongs to this cluster under the name {label!r}, and this cluster is called {cluster.name!r}. If the "
         f"cluster was renamed, start the controller with --former-cluster-name={label}. If it is a clone of a cluster "
         "that still exists (or a restored snapshot), give the Service an address of its own: kubectl patch service "
         f"-n {meta.namespace} {meta.name} --subresource=status --type=merge "
         """-p '{"status":{"loadBalancer":null}}'"""
     )
+    return Claim(one, Owner.FOREIGN, because)
 
 
-def _unproven(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> str:
-    meta, label = one.metadata, one.metadata.label(names.LB_CLUSTER)
-    if service_key(one) != service.metadata.key:
-        return f"its labels name Service {service_key(one)}"
+def _proofs(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Iterator[str]:
+    """Yield the proofs that a load balancer belongs to the Service, apart from the cluster name in its label."""
+    meta, of, label = one.metadata, service.metadata, one.metadata.label(names.LB_CLUSTER)
+    if label is not None and marked_ours(one, cluster):
+        yield "its owner annotation is this cluster's UID"
+    for key in (names.LB_SERVICE_UID, names.LB_SERVICE_UUID):
+        if label is not None and meta.annotation(key) == of.uid:
+            yield f"annotation {key} is this Service's UID"
+    for name in (*cluster.names, cluster.name if label is None else label):
+        if meta.name == load_balancer_name(name, of.namespace, of.name, of.uid):
+            yield f"its name is made from this Service, its UID and cluster name {name!r}"
+    is_named = label in cluster.names and label not in ("", names.DEFAULT_CLUSTER_NAME)
+    if is_named and not meta.annotation(names.LB_OWNER) and shows_address(service, one):
+        yield f"the Service has its address, and label {names.LB_CLUSTER} is {label!r}, a name of this cluster's own"
+
+
+def _unproven(one: LoadBalancer, cluster: ClusterIdentity) -> str:
+    label = one.metadata.label(names.LB_CLUSTER)
     if label is None:
         return f"it has no label {names.LB_CLUSTER}"
-    if meta.annotation(names.LB_OWNER):
+    if one.metadata.annotation(names.LB_OWNER):
         return "it has an owner annotation, and the UID of this cluster (namespace kube-system) is not known"
     text = f"it was created for a Service of this name with another UID, by a cluster called {label!r}"
-    if goes_by(one, cluster):
-        return f"{text}: that may be another cluster of this name"
-    return f"{text}, and this one is {cluster.name!r}"
+    doubt = ": that may be another cluster of this name"
+    return f"{text}{doubt}" if goes_by(one, cluster) else f"{text}, and this one is {cluster.name!r}"
 
 
 def _adoption(claim: Claim, lb: LoadBalancer | None, service: Service, cluster: ClusterIdentity) -> str:
@@ -197,9 +176,9 @@ def _adoption(claim: Claim, lb: LoadBalancer | None, service: Service, cluster: 
 
     ``lb`` is the load balancer that the Service has: of two of them, the controller keeps the one in use.
     """
-    one, marked = claim.load_balancer, marked_ours(claim.load_balancer, cluster)
-    known = claim.owner is Owner.UNPROVEN or marked is False
-    if claim.owner is Owner.OURS or not known or service_key(one) != service.metadata.key or not cluster.uid:
+    one = claim.load_balancer
+    is_adoptable = claim.owner is Owner.UNPROVEN or marked_ours(one, cluster) is False
+    if not is_adoptable or service_key(one) != service.metadata.key or not cluster.uid:
         return ""
     target = f"-n {one.metadata.namespace} {LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group} {one.metadata.name}"
     condition = "it is this cluster's" if claim.owner is Owner.UNPROVEN else "that cluster no longer exists"
@@ -216,28 +195,31 @@ def match_load_balancer(
 ) -> LoadBalancerMatch:
     """Return which of the load balancers with the Service's labels or name serves it, and who owns the others."""
     expected = name_for(service, cluster)
-    claims = [claim_of(one, service, cluster) for one in load_balancers]
-    ours = [claim.load_balancer for claim in claims if claim.owner is Owner.OURS]
-    ours.sort(key=lambda one: _preference(one, service, expected))
+    found = [claim_of(one, service, cluster) for one in load_balancers]
+    found.sort(key=lambda claim: _preference(claim, service, expected))
+    ours = [claim.load_balancer for claim in found if claim.owner is Owner.OURS]
     lb = ours[0] if ours else None
-    # Without the owner annotation of this cluster it is not certain enough for a deletion.
-    duplicates = tuple(one for one in ours[1:] if marked_ours(one, cluster))
-    explained = [replace(one, because=f"{one.because}{_adoption(one, lb, service, cluster)}") for one in claims]
-    foreign = tuple(
-        claim
-        for claim in explained
-        if claim.owner is Owner.FOREIGN
+    claims = tuple(replace(one, because=f"{one.because}{_adoption(one, lb, service, cluster)}") for one in found)
+    return LoadBalancerMatch(
+        expected,
+        lb,
+        # Without the owner annotation of this cluster it is not certain enough for a deletion.
+        duplicates=tuple(one for one in ours[1:] if marked_ours(one, cluster)),
         # Clusters of other names may well have a Service of this name.
-        and (goes_by(claim.load_balancer, cluster) or claim.conflicts(service, expected))
+        foreign=tuple(
+            one
+            for one in claims
+            if one.owner is Owner.FOREIGN and (goes_by(one.load_balancer, cluster) or one.conflicts(service, expected))
+        ),
+        claims=claims,
     )
-    explained.sort(key=lambda claim: claim.load_balancer is not lb)
-    return LoadBalancerMatch(expected, lb, duplicates, foreign, tuple(explained))
 
 
-def _preference(one: LoadBalancer, service: Service, expected: str) -> tuple[bool, bool, bool, str]:
-    """Return the sort key: not being deleted, with the address in use, with the current name, then by name."""
+def _preference(claim: Claim, service: Service, expected: str) -> tuple[bool, bool, bool, bool, str]:
+    """Return the sort key: ours, not being deleted, with the address in use, with the current name, then by name."""
+    one, name = claim.load_balancer, claim.name
     in_use = bool(service.addresses) and service.addresses[0] in (one.allocated_ip, one.address)
-    return (one.metadata.deleting, not in_use, one.metadata.name != expected, one.metadata.name)
+    return (claim.owner is not Owner.OURS, one.metadata.deleting, not in_use, name != expected, name)
 
 
 def foreign_note(claim: Claim) -> EventMessage:
@@ -250,17 +232,12 @@ def foreign_note(claim: Claim) -> EventMessage:
 
 
 def service_key(load_balancer: LoadBalancer) -> str:
-    """Return the ``namespace/name`` of the Service that the labels name."""
+    """Return the ``namespace/name`` of the Service that the labels name, or without labels its UID."""
     meta = load_balancer.metadata
-    return f"{meta.label(names.LB_SERVICE_NAMESPACE) or ''}/{meta.label(names.LB_SERVICE_NAME) or ''}"
+    namespace, name = meta.label(names.LB_SERVICE_NAMESPACE), meta.label(names.LB_SERVICE_NAME)
+    return f"{namespace}/{name}" if namespace and name else service_uuid(load_balancer)
 
 
 def service_uuid(load_balancer: LoadBalancer) -> str:
     """Return the UID of the Service in the annotation of the Go provider before 0.2, which wrote no labels."""
     return load_balancer.metadata.annotation(names.LB_SERVICE_UUID) or ""
-
-
-def made_for(load_balancer: LoadBalancer) -> str:
-    """Return the Service that the labels name, or without labels its UID."""
-    key = service_key(load_balancer)
-    return key if key != "/" else service_uuid(load_balancer)
