@@ -6,7 +6,6 @@ balancer, or that cannot change after its creation, also leads to a Warning.
 """
 
 import difflib
-import heapq
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
@@ -16,20 +15,18 @@ from msgspec import Struct
 from harvester_ccm import names
 from harvester_ccm.model.core import ConfigMap, Service, ipv4_text, published_devices
 from harvester_ccm.model.harvester import HealthCheck, LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.outcome import NAMED, EventMessage, some_of
 from harvester_ccm.plan.service.kube_vip import Announcement, requested_address
 
-MOST_UNKNOWN: Final = 5
-"""Unknown annotations that a Warning names; there may be thousands, and each costs a comparison."""
 LONGEST_SHOWN: Final = 200
 """Characters of a wrong value that are repeated to the user."""
-HEALTH_CHECK_DEFAULTS: Final = {
-    names.HEALTH_CHECK_SUCCESS_THRESHOLD: 1,
-    names.HEALTH_CHECK_FAILURE_THRESHOLD: 3,
-    names.HEALTH_CHECK_PERIOD: 5,
-    names.HEALTH_CHECK_TIMEOUT: 3,
+HEALTH_CHECK_NUMBERS: Final = {
+    "success_threshold": (names.HEALTH_CHECK_SUCCESS_THRESHOLD, 1),
+    "failure_threshold": (names.HEALTH_CHECK_FAILURE_THRESHOLD, 3),
+    "period_seconds": (names.HEALTH_CHECK_PERIOD, 5),
+    "timeout_seconds": (names.HEALTH_CHECK_TIMEOUT, 3),
 }
-"""Defaults of the documented annotations; always written out, because Harvester's own differ (2, 2, 1 s, 1 s)."""
+"""Annotation and documented default of each number; always written out, as Harvester's differ (2, 2, 1 s, 1 s)."""
 
 
 class Request(Struct, frozen=True):
@@ -59,7 +56,8 @@ class Request(Struct, frozen=True):
     @property
     def health_check_annotations(self) -> list[str]:
         """The annotations of health checks that are there, be they valid or not."""
-        return [key for key in (names.HEALTH_CHECK_PORT, *HEALTH_CHECK_DEFAULTS) if key in self.present]
+        numbers = (key for key, _ in HEALTH_CHECK_NUMBERS.values())
+        return [key for key in (names.HEALTH_CHECK_PORT, *numbers) if key in self.present]
 
     @property
     def wants_vm(self) -> bool:
@@ -71,12 +69,13 @@ def read_request(service: Service) -> Request:
     """Return the request of the Service."""
     problems: list[EventMessage] = []
     annotation = service.metadata.annotation
-    ipam = _choice(service, names.IPAM, ("pool", "dhcp"), "pool", problems)
-    workload_type = _choice(service, names.WORKLOAD_TYPE, ("cluster", "vm"), None, problems)
+    ipam = _choice(service, names.IPAM, ("pool", "dhcp"), problems)
+    workload_type = _choice(service, names.WORKLOAD_TYPE, ("cluster", "vm"), problems)
     health_check = _health_check(service, problems)
+    present = frozenset(key for key in service.metadata.annotations or () if key.startswith(names.PREFIX))
     return Request(
-        ipam=ipam,
-        workload_type=workload_type,
+        ipam="pool" if ipam == "" else ipam,
+        workload_type=workload_type or None,
         network=requested_network(service),
         ip_pool=(annotation(names.IP_POOL) or "").strip(),
         project=annotation(names.PROJECT) or "",
@@ -85,9 +84,9 @@ def read_request(service: Service) -> Request:
         address=_address(service, problems, dhcp=ipam == "dhcp"),
         primary=primary_reference(service),
         health_check=health_check,
-        present=frozenset(key for key in service.metadata.annotations or () if key.startswith(names.PREFIX)),
+        present=present,
         problems=tuple(problems),
-        unknown=unknown_annotations(service),
+        unknown=_unknown_annotations(present),
     )
 
 
@@ -110,29 +109,27 @@ def unsupported(service: Service, *, vm: bool, new: bool = False) -> EventMessag
 
     ``new``: whether nothing was done to serve it yet. One that was served before it asked for more goes on being so.
     """
-    if service.spec.ip_families and "IPv4" not in service.spec.ip_families:
+    spec = service.spec
+    has_node_ports = spec.allocate_load_balancer_node_ports is not False or any(port.node_port for port in spec.ports)
+    if spec.ip_families and "IPv4" not in spec.ip_families:
         text = (
-            "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies of this Service has no IPv4. Set "
-            "spec.ipFamilyPolicy to PreferDualStack, which adds IPv4 in a cluster that has both, or create the Service "
-            "again with IPv4"
+            "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies has no IPv4. Set "
+            "spec.ipFamilyPolicy to PreferDualStack if the cluster has both, or create the Service again with IPv4"
         )
-        return EventMessage("Warning", names.Reason.SYNC_FAILED, text)
-    if new and service.spec.ip_family_policy == "RequireDualStack":
+    elif new and spec.ip_family_policy == "RequireDualStack":
         text = (
             "Harvester's load balancers have one IPv4 address, and spec.ipFamilyPolicy of this Service, "
             "RequireDualStack, asks for an IPv6 address, too. Set it to PreferDualStack, and the Service is served on "
             "IPv4"
         )
-        return EventMessage("Warning", names.Reason.SYNC_FAILED, text)
-    if not vm:
-        return None
-    if service.spec.allocate_load_balancer_node_ports is False and not any(p.node_port for p in service.spec.ports):
+    elif vm and not has_node_ports:
         text = (
             "A VM load balancer sends traffic to node ports, but spec.allocateLoadBalancerNodePorts is false. Set it "
             f"to true, or set annotation {names.WORKLOAD_TYPE} to cluster"
         )
-        return EventMessage("Warning", names.Reason.SYNC_FAILED, text)
-    return None
+    else:
+        return None
+    return EventMessage("Warning", names.Reason.SYNC_FAILED, text)
 
 
 def normal_network(name: str) -> str:
@@ -155,13 +152,11 @@ def invalid(key: str, value: str, expected: str) -> EventMessage:
     return EventMessage("Warning", names.Reason.INVALID_ANNOTATION, f"{kind}{key} is {shown!r}; expected {expected}")
 
 
-def _choice(
-    service: Service, key: str, choices: tuple[str, ...], default: str | None, problems: list[EventMessage]
-) -> str | None:
-    value = service.metadata.annotation(key) or ""
-    found = value.strip() or default
-    if found in {*choices, default}:
-        return found
+def _choice(service: Service, key: str, choices: tuple[str, ...], problems: list[EventMessage]) -> str | None:
+    """Return the value of an annotation; empty if it is absent, None if it is invalid."""
+    value = (service.metadata.annotation(key) or "").strip()
+    if value in {"", *choices}:
+        return value
     problems.append(invalid(key, value, " or ".join(choices)))
     return None
 
@@ -203,17 +198,11 @@ def _health_check(service: Service, problems: list[EventMessage]) -> HealthCheck
         )
         problems.append(invalid(names.HEALTH_CHECK_PORT, value, expected))
         return None
-    return HealthCheck(
-        port=port.node_port,
-        success_threshold=_number(service, names.HEALTH_CHECK_SUCCESS_THRESHOLD, problems),
-        failure_threshold=_number(service, names.HEALTH_CHECK_FAILURE_THRESHOLD, problems),
-        period_seconds=_number(service, names.HEALTH_CHECK_PERIOD, problems),
-        timeout_seconds=_number(service, names.HEALTH_CHECK_TIMEOUT, problems),
-    )
+    numbers = {name: _number(service, *setting, problems) for name, setting in HEALTH_CHECK_NUMBERS.items()}
+    return HealthCheck(port=port.node_port, **numbers)
 
 
-def _number(service: Service, key: str, problems: list[EventMessage]) -> int:
-    default = HEALTH_CHECK_DEFAULTS[key]
+def _number(service: Service, key: str, default: int, problems: list[EventMessage]) -> int:
     value = service.metadata.annotation(key)
     if value is None:
         return default
@@ -225,18 +214,14 @@ def _number(service: Service, key: str, problems: list[EventMessage]) -> int:
     return default
 
 
-def unknown_annotations(service: Service) -> EventMessage | None:
+def _unknown_annotations(present: frozenset[str]) -> EventMessage | None:
     """Return one note about all annotations of our prefix that mean nothing, each with the nearest known one."""
-    unknown = [
-        key
-        for key in service.metadata.annotations or {}
-        if key.startswith(names.PREFIX) and key not in names.SERVICE_ANNOTATIONS
-    ]
+    unknown = sorted(present.difference(names.SERVICE_ANNOTATIONS))
     if not unknown:
         return None
-    shown = ", ".join(map(_likened, heapq.nsmallest(MOST_UNKNOWN, unknown)))
-    more = f" and {len(unknown) - MOST_UNKNOWN} more" if len(unknown) > MOST_UNKNOWN else ""
-    return EventMessage("Warning", names.Reason.IGNORED, f"Unknown annotations have no effect: {shown}{more}")
+    # There may be thousands, and each comparison with the known ones takes time.
+    shown = some_of([*map(_likened, unknown[:NAMED]), *unknown[NAMED:]])
+    return EventMessage("Warning", names.Reason.IGNORED, f"Unknown annotations have no effect: {shown}")
 
 
 @lru_cache(maxsize=256)
@@ -255,71 +240,57 @@ def ignored_settings(
 
     ``vm``: whether Harvester announces the address; ``primary``: the Service whose address this one shares.
     """
-    spec = service.spec
-    ignored = _ignored_on_own(request, vm=vm) if primary is None else _ignored_on_secondary(service, request, primary)
-    if "IPv6" in spec.ip_families:
-        dual = spec.ip_family_policy in {"RequireDualStack", "PreferDualStack"}
-        families = f"spec.ipFamilyPolicy {spec.ip_family_policy}" if dual else "spec.ipFamilies"
-        ignored.append(f"IPv6 of {families} (the load balancer has one IPv4 address)")
-    if any(entry.ip_mode not in {"", "VIP"} for entry in service.status.load_balancer.ingress):
-        ignored.append("ipMode Proxy in the status (packets keep the address as destination, so ipMode is VIP)")
-    if request.ipam == "dhcp" and request.ip_pool:
-        ignored.append(f"annotation {names.IP_POOL} (the address comes from DHCP)")
-    ignored += _ignored_by_harvester(service) if vm else ()
-    text = f"Without effect on this load balancer: {'; '.join(ignored)}"
-    return EventMessage("Warning", names.Reason.IGNORED, text) if ignored else None
-
-
-def _ignored_on_own(request: Request, *, vm: bool) -> list[str]:
-    checks, port = request.health_check_annotations, names.HEALTH_CHECK_PORT in request.present
-    ignored = []
-    if not vm and checks:
-        needed = "" if port else f" and {names.HEALTH_CHECK_PORT} to the port to check"
-        why = f"health checks need a VM load balancer; set annotation {names.WORKLOAD_TYPE} to vm{needed}"
-        ignored.append(f"{', '.join(checks)} ({why})")
-    if vm and checks and not port:
-        ignored.append(f"{', '.join(checks)} (nodes are checked only with annotation {names.HEALTH_CHECK_PORT})")
-    if vm and request.network:
-        why = "Harvester announces the address in the network of its hosts; one of another network cannot be reached"
-        ignored.append(f"annotation {names.NETWORK}, beyond the choice of a pool ({why})")
-    return ignored
-
-
-def _ignored_by_harvester(service: Service) -> list[str]:
-    """Return the fields that have no effect while Harvester announces the address and forwards to node ports."""
-    spec = service.spec
+    spec, policy = service.spec, service.spec.ip_family_policy
+    families = f"ipFamilyPolicy {policy}" if policy in {"RequireDualStack", "PreferDualStack"} else "ipFamilies"
+    is_sticky, is_local = spec.session_affinity == "ClientIP", spec.external_traffic_policy == "Local"
     ports = [f"{port.port}/{port.protocol}" for port in spec.ports if not port.node_port]
-    no_node_port = ports and spec.allocate_load_balancer_node_ports is False
-    fields = {
+    has_no_node_port = ports and spec.allocate_load_balancer_node_ports is False
+    of_vm = {
         "spec.loadBalancerSourceRanges (Harvester forwards from everywhere; use a NetworkPolicy or a firewall)": (
             spec.load_balancer_source_ranges
         ),
-        "spec.sessionAffinity ClientIP (the nodes see Harvester's hosts, not the clients)": (
-            spec.session_affinity == "ClientIP"
-        ),
+        "spec.sessionAffinity ClientIP (the nodes see Harvester's hosts, not the clients)": is_sticky,
         "the client address of spec.externalTrafficPolicy Local (Harvester's hosts hide it; nodes without an endpoint "
-        "only drop traffic)": spec.external_traffic_policy == "Local",
-        "SCTP ports (not known to work with Harvester's load balancers)": (
-            any(port.protocol == "SCTP" for port in spec.ports)
-        ),
+        "only drop traffic)": is_local,
         f"ports {', '.join(ports)} (they have no node port; set spec.allocateLoadBalancerNodePorts to true)": (
-            no_node_port
+            has_no_node_port
         ),
     }
-    return [text for text, is_set in fields.items() if is_set]
+    settings = {
+        **(_ignored_on_own(request, vm=vm) if primary is None else _ignored_on_secondary(service, request, primary)),
+        f"IPv6 of spec.{families} (the load balancer has one IPv4 address)": "IPv6" in spec.ip_families,
+        f"annotation {names.IP_POOL} (the address comes from DHCP)": request.ipam == "dhcp" and request.ip_pool,
+        **(of_vm if vm else {}),
+    }
+    ignored = "; ".join(text for text, is_set in settings.items() if is_set)
+    text = f"Without effect on this load balancer: {ignored}"
+    return EventMessage("Warning", names.Reason.IGNORED, text) if ignored else None
 
 
-def _ignored_on_secondary(service: Service, request: Request, primary: Service) -> list[str]:
+def _ignored_on_own(request: Request, *, vm: bool) -> dict[str, object]:
+    """Return the settings by their text, with a value that is true for those that have no effect."""
+    checks = request.health_check_annotations
+    needed = [] if vm else [f"annotation {names.WORKLOAD_TYPE} to vm"]
+    needed += [] if names.HEALTH_CHECK_PORT in checks else [f"{names.HEALTH_CHECK_PORT} to the port to check"]
+    why = f"health checks need a VM load balancer and a port; set {' and '.join(needed)}"
+    network = "Harvester announces the address in the network of its hosts; one of another network cannot be reached"
+    return {
+        f"{', '.join(checks)} ({why})": checks and needed,
+        f"annotation {names.NETWORK}, beyond the choice of a pool ({network})": vm and request.network,
+    }
+
+
+def _ignored_on_secondary(service: Service, request: Request, primary: Service) -> dict[str, object]:
+    """Return the same for a Service that shares the address of ``primary``."""
     found, key = Announcement.of(service), primary.metadata.key
     of_primary = (names.IP_POOL, names.WORKLOAD_TYPE, names.PROJECT, names.POOL_NAMESPACE)
     keys = [one for one in of_primary if one in request.present] + request.health_check_annotations
     keys += [names.IPAM] if request.ipam is None else []
-    ignored = [f"{', '.join(keys)} (set on {key}, whose address is shared)"] if keys else []
-    if request.description:
-        ignored.append(f"annotation {names.DESCRIPTION} (this Service has no load balancer of its own)")
     requests = {"spec.loadBalancerIP": found.specified, f"annotation {names.REQUESTED_ADDRESS}": found.requested}
-    wrong = (setting for setting, wanted in requests.items() if wanted and wanted not in primary.addresses)
-    return ignored + [f"{setting} (the address is that of {key})" for setting in wrong]
+    ignored: dict[str, object] = {f"{', '.join(keys)} (set on {key}, whose address is shared)": keys}
+    for setting, wanted in requests.items():
+        ignored[f"{setting} (the address is that of {key})"] = wanted and wanted not in primary.addresses
+    return ignored
 
 
 def local_policy(service: Service) -> EventMessage | None:
@@ -344,10 +315,10 @@ def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | N
     if spec.named_workload_type or request.workload_type or request.wants_vm:
         return None
     text = (
-        f"Load balancer {load_balancer.metadata.name} was made for Harvester before 1.2 and goes on serving as a VM "
-        f"load balancer. New Services get a cluster load balancer. Set annotation {names.WORKLOAD_TYPE} to vm to keep "
-        "this one without further notice, or to cluster to have it recreated; the address is kept where Harvester "
-        "allows it, and traffic stops for some seconds"
+        f"Load balancer {load_balancer.metadata.name} was made for Harvester before 1.2 and stays a VM load balancer; "
+        f"new Services get a cluster load balancer. Set annotation {names.WORKLOAD_TYPE} to vm to keep it without this "
+        "notice, or to cluster to have it recreated: traffic stops for some seconds, and the address is kept if "
+        "Harvester allows it"
     )
     return EventMessage("Normal", names.Reason.ADOPTED, text)
 
@@ -358,25 +329,24 @@ def refused_changes(request: Request, load_balancer: LoadBalancer) -> tuple[Even
     Network and pool follow while there is no address to lose. Load balancers made by providers before 0.2.7 do not say
     which network was asked for.
     """
+    spec, noted = load_balancer.spec, load_balancer.metadata.annotation(names.LB_REQUESTED_NETWORK)
+    settings = [(names.IPAM, request.ipam or spec.ipam, spec.ipam)]
+    if load_balancer.allocated_ip:
+        network = request.network if noted is None else normal_network(noted)
+        # An administrator may have changed the pool of the specification since.
+        pool = (load_balancer.allocated_pool or spec.ip_pool) if spec.ipam == "pool" else ""
+        settings.append((names.NETWORK, request.network, network))
+        settings.append((names.IP_POOL, request.ip_pool or pool, pool or request.ip_pool))
     notes = []
-    spec, given = load_balancer.spec, load_balancer.metadata.annotation(names.LB_REQUESTED_NETWORK)
-    if request.ipam is not None and request.ipam != spec.ipam:
-        notes.append(_fixed(names.IPAM, request.ipam if names.IPAM in request.present else "", spec.ipam))
-    if load_balancer.allocated_ip and given is not None and request.network != normal_network(given):
-        notes.append(_fixed(names.NETWORK, request.network, given))
-    # An administrator may have changed the pool of the specification since.
-    pool = load_balancer.allocated_pool or spec.ip_pool
-    if load_balancer.allocated_ip and request.ip_pool and spec.ipam == "pool" and pool and request.ip_pool != pool:
-        notes.append(_fixed(names.IP_POOL, request.ip_pool, pool))
+    for key, wanted, present in settings:
+        if wanted == present:
+            continue
+        wish = f"is {wanted!r}" if wanted and key in request.present else "was removed"
+        made_with = f"with {present!r}" if present else "without one"
+        remedy = "Set the annotation back" if present else "Remove the annotation"
+        text = (
+            f"Annotation {key} {wish}, but the load balancer was created {made_with} and keeps it so, because a change "
+            f"would cost the address. {remedy}, or delete the Service and create it again"
+        )
+        notes.append(EventMessage("Warning", names.Reason.IMMUTABLE, text))
     return tuple(notes)
-
-
-def _fixed(key: str, asked: str, has: str) -> EventMessage:
-    wish = f"is {asked!r}" if asked else "was removed"
-    made_with = f"with {has!r}" if has else "without one"
-    remedy = "Set the annotation back" if has else "Remove the annotation"
-    text = (
-        f"Annotation {key} {wish}, but the load balancer was created {made_with} and keeps it so, because a change "
-        f"would cost the address. {remedy}, or delete the Service and create it again"
-    )
-    return EventMessage("Warning", names.Reason.IMMUTABLE, text)

@@ -203,7 +203,6 @@ NEW: dict[str, tuple[dict[str, Any], str, str]] = {
         IGNORED,
         "externalTrafficPolicy Local",
     ),
-    "SCTP": ({"annotations": VM, "ports": [{"port": 80, "protocol": "SCTP", "nodePort": 30080}]}, IGNORED, "SCTP"),
     "dual stack": ({"spec": DUAL}, IGNORED, "IPv6 of spec.ipFamilies"),
     "dual stack preferred": (
         {"spec": {**DUAL, "ipFamilyPolicy": "PreferDualStack"}},
