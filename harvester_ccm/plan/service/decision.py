@@ -17,7 +17,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
-from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, plan_cluster, record_of
+from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, plan_cluster
 from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, delegate, suppress
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import (
@@ -195,11 +195,10 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
         # Another machine requests the next lease, so the address is another one.
         return Desired(Wait(WaitReason.OLD_LOAD_BALANCER), service=ServiceChange(ingress=()))
     # kube-vip may have announced the address that the user requests.
-    lost = not switches and is_served(service) and service.addresses[0] != request.address
+    found = Announcement.of(service)
+    lost = not switches and is_served(service) and service.addresses[0] not in {found.specified, found.requested}
     name = snapshot.match.expected_name
     annotations = delegate(service) if vm else suppress(service, keep_request=True)
-    if snapshot.retained_address and not vm:
-        annotations |= record_of(snapshot)
     # ``ignore`` is set only after kube-vip has seen the withdrawal.
     prepared = ServiceChange() if switches and vm else ServiceChange(annotations=annotations, finalizer=True)
     return Desired(

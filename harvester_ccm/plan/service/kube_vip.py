@@ -1,8 +1,7 @@
 """kube-vip in the guest cluster: what it reads on a Service, and the annotations that control it.
 
 kube-vip announces any address that it finds on a Service, and blocks on a Service without one; an empty address
-annotation makes it withdraw the address and continue. The empty annotation replaces the user's own one, so a request
-in that is copied to an annotation of this controller.
+annotation makes it withdraw the address and continue.
 
 kube-vip handles its events one after another, and while it waits for an address it reads ahead. With the empty
 annotation alone it may announce the address that follows, then handle the event with the empty annotation, withdraw,
@@ -21,16 +20,18 @@ from msgspec import Struct
 from harvester_ccm import names
 from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, Service, ServicePort, ipv4_text
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.plan.service.network_device import Device
 
 Annotations = dict[str, str | None]
 
 WITHDRAWN: Final[Mapping[str, str | None]] = {names.KUBE_VIP_ADDRESSES: ""}
 """kube-vip announces nothing, unless it ignores the Service."""
+IGNORED: Final[Mapping[str, str | None]] = {names.KUBE_VIP_IGNORE: "true"}
+"""kube-vip skips all events of the Service."""
 NO_OWN_DEVICE: Final[Annotations] = {names.KUBE_VIP_INTERFACE: None}
 """Removes the device of the primary."""
 
 RESTART: Final = "Restart it, for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
+NAME_DEVICE: Final = f"A device can also be named in annotation {names.KUBE_VIP_INTERFACE} of the Service"
 
 
 class Announcement(Struct, frozen=True):
@@ -79,70 +80,49 @@ class Announcement(Struct, frozen=True):
         return self.withdrawn and self.ignored
 
     @property
-    def shown(self) -> bool:
-        """Whether kube-vip announces the address of the annotation, or may announce that of the status."""
-        return bool(self.status) if self.address is None else bool(self.address)
-
-    @property
     def read_address(self) -> str:
         """The address that kube-vip reads; the one of the specification takes precedence over the status."""
         first = self.status[0] if self.status else ""
         return self.address if self.address is not None else self.specified or first
-
-    @property
-    def without_status(self) -> str:
-        """The address that kube-vip reads if the status has none; empty if none exists."""
-        return self.specified if self.address is None else self.address
 
 
 def suppress(service: Service, *, keep_request: bool = False) -> Annotations:
     """Keep kube-vip from a Service that waits for an address, and withdraw an address that it should not have.
 
     Both annotations are necessary: with one alone kube-vip may announce the address and withdraw it again. ``ignore``
-    is not set while kube-vip may announce an address, because it would not withdraw it. That includes a Service whose
-    status was emptied by another client after kube-vip had announced it.
+    is not set while kube-vip may announce an address, because it would not withdraw it.
     ``keep_request``: kube-vip goes on announcing the address that the user requests until Harvester has decided. Most
     often Harvester allocates that address, and kube-vip may not announce it again once it has withdrawn it.
     """
     found = Announcement.of(service)
-    if keep_request and found.without_status and not found.ignored:
-        return _kept_request(service)
-    if found.status:
-        return _look_again(service)
-    announced_before = found.node is not None and service.metadata.has_finalizer(names.SERVICE_FINALIZER)
-    shown = found.address is not None or found.without_status or announced_before
-    ignored: Annotations = {} if shown else {names.KUBE_VIP_IGNORE: "true"}
-    return {names.KUBE_VIP_ADDRESSES: "", **ignored, **_kept_request(service), **_look_again(service)}
+    if keep_request and found.read_address and not found.ignored:
+        return {}
+    if found.status and not _ignores_address(service):
+        return {}
+    reads_nothing = found.address is None and not found.read_address
+    return {**WITHDRAWN, **IGNORED} if reads_nothing else withdraw(service)
 
 
 def withdraw(service: Service) -> Annotations:
     """Withdraw the address, even if kube-vip ignores the Service now."""
-    return {**WITHDRAWN, **_look_again(service)}
+    return {**WITHDRAWN, names.KUBE_VIP_IGNORE: None} if _ignores_address(service) else {**WITHDRAWN}
 
 
-def withdraws(service: Service, annotations: Mapping[str, str | None]) -> bool:
-    """Return whether these annotations make kube-vip withdraw an address that it has read."""
-    return Announcement.of(service).shown and WITHDRAWN.items() <= annotations.items()
-
-
-def _look_again(service: Service) -> Annotations:
-    """Return the annotations that make kube-vip withdraw the address of a managed Service that it ignores.
+def _ignores_address(service: Service) -> bool:
+    """Return whether kube-vip may announce an address of a managed Service that it ignores.
 
     While kube-vip waited for an address it may have read one that another client wrote after ``ignore`` was set, or the
     one of the status after another client removed the empty annotation.
     """
     found = Announcement.of(service)
-    managed = service.metadata.has_finalizer(names.SERVICE_FINALIZER) and found.ignored
-    return {names.KUBE_VIP_ADDRESSES: "", names.KUBE_VIP_IGNORE: None} if managed and found.shown else {}
+    return service.metadata.has_finalizer(names.SERVICE_FINALIZER) and found.ignored and bool(found.read_address)
 
 
 def delegate(service: Service) -> Annotations:
     """Leave the announcement to Harvester. An address that kube-vip may announce is withdrawn by a patch before."""
-    found, look_again = Announcement.of(service), _look_again(service)
-    withdrawn: Annotations = {names.KUBE_VIP_ADDRESSES: "", **_kept_request(service), **look_again}
-    if look_again or (not found.ignored and (found.shown or found.without_status)):
-        return withdrawn
-    return {**withdrawn, names.KUBE_VIP_IGNORE: "true"}
+    found = Announcement.of(service)
+    is_announced = _ignores_address(service) or (found.read_address and not found.ignored)
+    return withdraw(service) if is_announced else {**WITHDRAWN, **IGNORED}
 
 
 def announce(service: Service, address: str, *, device: str = "") -> Annotations:
@@ -152,24 +132,13 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
     the annotation for another one, withdraw, and stay silent.
     """
     found = Announcement.of(service)
-    annotations: Annotations = {}
+    annotations: Annotations = {names.KUBE_VIP_INTERFACE: device} if device else {}
+    if found.address == address:
+        # A user has set ``ignore`` since then, if it is present.
+        return annotations
     if found.address is not None or found.specified != address:
         annotations[names.KUBE_VIP_ADDRESSES] = address
-    if _is_suppressed(service, address):
-        annotations[names.KUBE_VIP_IGNORE] = None
-    if device:
-        annotations[names.KUBE_VIP_INTERFACE] = device
-    return annotations
-
-
-def _is_suppressed(service: Service, address: str) -> bool:
-    """Return whether this controller suppresses kube-vip, also if another client changed the address annotation.
-
-    ``address`` is the one to announce: if kube-vip has that already, a user has set ``ignore`` since then.
-    """
-    found = Announcement.of(service)
-    managed = service.metadata.has_finalizer(names.SERVICE_FINALIZER)
-    return found.suppressed or (managed and found.ignored and found.address != address)
+    return {**annotations, names.KUBE_VIP_IGNORE: None}
 
 
 def stays_silent(service: Service, address: str) -> bool:
@@ -180,8 +149,8 @@ def stays_silent(service: Service, address: str) -> bool:
     noted its node. A Service that Harvester announced was never announced by kube-vip.
     """
     found = Announcement.of(service)
-    known = found.read_address == address and not _is_stripped(service, address)
-    if known or (found.ignored and not _is_suppressed(service, address)):
+    # It reads an address from the status only after another client has removed the annotation: it has withdrawn it.
+    if address == (found.specified if found.address is None else found.address):
         return False
     return found.node is not None or (not found.ignored and (bool(found.status) or found.withdrawn))
 
@@ -229,12 +198,11 @@ def not_announced(service: Service) -> EventMessage:
 def announce_like(primary: Service, service: Service, address: str) -> Annotations:
     """Announce the address that a Service shares with its primary, as that of the primary is announced.
 
-    kube-vip announces the address for each of the Services, on the device of that Service. If Harvester announces the
-    address, ``delegate`` precedes.
+    kube-vip announces the address for each of the Services, on the device of that Service.
     """
     found = Announcement.of(primary)
     if found.ignored:
-        return NO_OWN_DEVICE
+        return {**delegate(service), **NO_OWN_DEVICE}
     return {**(WITHDRAWN if found.withdrawn else announce(service, address)), names.KUBE_VIP_INTERFACE: found.device}
 
 
@@ -255,65 +223,18 @@ def release(service: Service, *, device: str, announced_by_us: bool) -> Annotati
     return annotations
 
 
-def has_ignored(annotations: Mapping[str, str | None]) -> bool:
-    """Return whether kube-vip ignores the Service after these annotations are written."""
-    return annotations.get(names.KUBE_VIP_IGNORE) is not None
+def requested_addresses(service: Service) -> dict[str, str]:
+    """Return what the Service requests as address, by the field or annotation, in order of precedence.
 
-
-def awaits_device(service: Service, address: str, device: Device) -> bool:
-    """Return whether an address is not announced until its device is known: kube-vip reads the device only once.
-
-    A device that a user wrote on the Service is used if none is known.
+    kube-vip's annotation is the user's until the Service has this controller's condition.
     """
     found = Announcement.of(service)
-    return found.read_address != address and device.awaited and not (device.unknown and found.device)
-
-
-def device_note(service: Service, address: str, device: Device, *, waits: bool = False) -> EventMessage | None:
-    """Return the Warning about the device of an address, or None; ``waits``: whether it is not announced yet."""
-    found = Announcement.of(service)
-    now = f"device {found.device}" if found.device else "its default device"
-    if waits and device.unknown:
-        text = (
-            f"Address {address} is not announced before its device is known: {device.unknown}. A device can also be "
-            f"named in annotation {names.KUBE_VIP_INTERFACE} of the Service"
-        )
-        return EventMessage("Warning", names.Reason.NO_DEVICE, text)
-    if device.unknown:
-        text = f"kube-vip announces the address on {now}: {device.unknown}"
-        return EventMessage("Warning", names.Reason.NO_DEVICE, text)
-    announced = found.read_address == address and (found.node is not None or found.status) and not found.ignored
-    if not announced or found.device == (device.name or found.device):
-        return None
-    text = (
-        f"The device of the network is {device.name}, but kube-vip announces the address on {now} until it restarts, "
-        f"and the address may not be reachable there. {RESTART}"
-    )
-    return EventMessage("Warning", names.Reason.DEVICE_CHANGED, text)
-
-
-def requested_address(service: Service, *, dhcp: bool) -> dict[str, str]:
-    """Return the address that a user wrote for kube-vip before this controller managed the Service, by its annotation.
-
-    kube-vip's own value for DHCP is no address if one from DHCP is requested (``dhcp``).
-    """
-    value = Announcement.of(service).address or ""
-    is_dhcp = dhcp and value.strip() == names.DHCP_ADDRESS
-    return (
-        {} if is_dhcp or service.metadata.has_finalizer(names.SERVICE_FINALIZER) else {names.KUBE_VIP_ADDRESSES: value}
-    )
-
-
-def _kept_request(service: Service) -> Annotations:
-    """Return the annotation that keeps the address which a user wrote for kube-vip.
-
-    On a managed Service with an address, kube-vip's annotation is this controller's.
-    """
-    found = Announcement.of(service)
-    ours = service.metadata.has_finalizer(names.SERVICE_FINALIZER) and found.status
-    address = "" if ours else ipv4_text(found.address or "")
-    is_request = address not in {"", names.DHCP_ADDRESS} and not (found.specified or found.requested)
-    return {names.REQUESTED_ADDRESS: address} if is_request else {}
+    users = found.address if service.ready_condition is None else None
+    return {
+        "spec.loadBalancerIP": found.specified,
+        names.REQUESTED_ADDRESS: found.requested,
+        names.KUBE_VIP_ADDRESSES: users or "",
+    }
 
 
 def restored(service: Service, address: str) -> EventMessage | None:
@@ -327,14 +248,6 @@ def restored(service: Service, address: str) -> EventMessage | None:
         f"annotation {names.IP_POOL} when the Service is created"
     )
     return EventMessage("Warning", names.Reason.ANNOTATION_RESTORED, text)
-
-
-def _is_stripped(service: Service, address: str) -> bool:
-    """Return whether another client removed this controller's annotations from a served Service."""
-    found = Announcement.of(service)
-    served = bool(found.status) and service.metadata.has_finalizer(names.SERVICE_FINALIZER)
-    readable = found.address is not None or found.ignored or found.specified == address
-    return served and not readable and found.status == (address,)
 
 
 def stays_up(service: Service) -> bool:

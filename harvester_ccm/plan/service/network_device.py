@@ -1,11 +1,14 @@
 """The device of the nodes in the network of a Service, from the ConfigMap that maps networks to devices."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NETWORK
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NETWORK, Reason
+from harvester_ccm.plan.service.kube_vip import NAME_DEVICE, RESTART, Announcement
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 _CONFIG_MAP: Final = f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
 
@@ -14,41 +17,54 @@ class Device(Struct, frozen=True):
     """The device for a network, or why it has none."""
 
     name: str = ""
-    unknown: str = ""
-    """Why there is no device for the requested network; empty if there is one."""
+    """Empty for kube-vip's default device, or if the device is unknown."""
+    note: EventMessage | None = None
+    """The Warning about the device."""
     awaited: bool = False
-    """Whether the address is not announced until the device is known."""
+    """Whether the address is not announced until the device is known: kube-vip reads the device only once."""
 
 
-def device_for(
-    network: str,
-    devices: Mapping[str, str] | None,
-    *,
-    read: bool = True,
-    published: bool = True,
-) -> Device:
-    """Return the device for a network in normal form.
+def device_for(network: str, address: str, snapshot: ServiceSnapshot) -> Device:
+    """Return the device on which an address of a network, in normal form, is announced.
 
-    ``devices`` is the content of the ConfigMap, None if none exists; ``read``: whether it has been looked up;
-    ``published``: whether this controller writes it.
+    A device that a user wrote on the Service is used if none is known.
     """
-    if not read:
-        return Device(awaited=True)
-    if devices is None and not published:
-        why = f"this controller does not publish the devices (--disable-vmi-controller), and there is no {_CONFIG_MAP}"
-        return Device(unknown=why)
-    if devices is None:
-        why = (
-            f"no device is known for network {network}, because {_CONFIG_MAP} has no entries yet. It is written when "
-            "all VMs of this cluster report their devices (qemu-guest-agent), for networks that are on the same device "
-            "of all of them"
-        )
-        return Device(unknown=why, awaited=True)
+    found, devices = Announcement.of(snapshot.service), snapshot.network_devices or {}
+    published = snapshot.cluster.publishes_devices
+    awaited = found.read_address != address
+    if not snapshot.mapping_known:
+        return Device(awaited=awaited)
     if network in devices:
-        return Device(name=devices[network])
-    why = (
-        f"the nodes do not all have a device in network {network} of annotation {NETWORK}, or not the same one; they "
-        f"have one in {', '.join(sorted(devices))} ({_CONFIG_MAP}). Correct the annotation, or give all VMs an "
-        "interface in that network"
+        return Device(devices[network], changed_device(snapshot.service, address, devices[network]))
+    why = f"no device is known for network {network}, because {_CONFIG_MAP} has no entries. "
+    if devices:
+        why = (
+            f"the nodes do not all have a device in network {network} of annotation {NETWORK}, or not the same one; "
+            f"they have one in {', '.join(sorted(devices))} ({_CONFIG_MAP}). Correct the annotation, or give all VMs "
+            "an interface in that network"
+        )
+    elif published:
+        why += (
+            "It is written when all VMs of this cluster report their devices (qemu-guest-agent), for networks that are "
+            "on the same device of all of them"
+        )
+    else:
+        why += "This controller does not write it (--disable-vmi-controller)"
+    awaited = awaited and not found.device and (published or bool(devices))
+    text = f"kube-vip announces the address on {found.device or 'its default device'}: {why}"
+    if awaited:
+        text = f"Address {address} is not announced before its device is known: {why}. {NAME_DEVICE}"
+    return Device("", EventMessage("Warning", Reason.NO_DEVICE, text), awaited)
+
+
+def changed_device(service: Service, address: str, device: str) -> EventMessage | None:
+    """Return the Warning about an address that is announced on another device than this one, or None."""
+    found = Announcement.of(service)
+    if found.device == device or found.read_address != address or found.ignored:
+        return None
+    text = (
+        f"The device of the network is {device}, but kube-vip announces the address on "
+        f"{found.device or 'its default device'} until it restarts, and the address may not be reachable there. "
+        f"{RESTART}"
     )
-    return Device(unknown=why, awaited=True)
+    return EventMessage("Warning", Reason.DEVICE_CHANGED, text)

@@ -17,7 +17,6 @@ from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.messages import pending_cause, pool_of_last_attempt
-from harvester_ccm.plan.service.network_device import device_for
 from harvester_ccm.plan.service.ownership import allocated_addresses
 from harvester_ccm.plan.service.scope import of_other_class, primary_label, was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -99,7 +98,7 @@ def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wan
     check = body if wanted != "vm" or service_patch(service, prepared) else None
     held = {*service.addresses, load_balancer.allocated_ip, load_balancer.address}
     secondaries = map(kube_vip.Announcement.of, snapshot.own_secondaries)
-    if any(held.intersection(one.status) for one in secondaries if one.shown and not one.ignored):
+    if any(held.intersection(one.status) for one in secondaries if one.read_address and not one.ignored):
         # They withdraw the address when they see that this Service has.
         return Desired(Wait(WaitReason.SHARED_ADDRESS, 5.0), service=prepared, check=check)
     text = (
@@ -159,7 +158,7 @@ def withdrawal(snapshot: ServiceSnapshot) -> kube_vip.Annotations:
 
     They are written first, so that the address is not allocated to another Service while it is still announced.
     """
-    return kube_vip.withdraw(snapshot.service) if kube_vip.Announcement.of(snapshot.service).shown else {}
+    return kube_vip.withdraw(snapshot.service) if kube_vip.Announcement.of(snapshot.service).read_address else {}
 
 
 def _released(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...], *, announced_by_us: bool) -> ServiceChange:
@@ -169,7 +168,7 @@ def _released(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...], *, annou
     ingress = () if ours and service.metadata.has_finalizer(names.SERVICE_FINALIZER) else None
     if service.metadata.deleting:
         return ServiceChange(finalizer=False, ingress=ingress)
-    device = device_for(network_of(own[0], network) if own else network, snapshot.network_devices).name
+    device = (snapshot.network_devices or {}).get(network_of(own[0], network) if own else network, "")
     annotations = kube_vip.release(service, device=device, announced_by_us=announced_by_us)
     annotations |= kube_vip.NO_OWN_DEVICE if was_secondary(service) else {}
     labels = {names.PRIMARY_SERVICE_LABEL: None}

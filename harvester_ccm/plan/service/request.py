@@ -16,7 +16,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import ConfigMap, Service, ipv4_text, published_devices
 from harvester_ccm.model.harvester import HealthCheck, LoadBalancer
 from harvester_ccm.model.outcome import NAMED, EventMessage, some_of
-from harvester_ccm.plan.service.kube_vip import Announcement, requested_address
+from harvester_ccm.plan.service.kube_vip import Announcement, requested_addresses
 
 LONGEST_SHOWN: Final = 200
 """Characters of a wrong value that are repeated to the user."""
@@ -162,14 +162,9 @@ def _choice(service: Service, key: str, choices: tuple[str, ...], problems: list
 
 
 def _address(service: Service, problems: list[EventMessage], *, dhcp: bool) -> str:
-    """Return the requested address: the field, this controller's annotation, or kube-vip's on a new Service.
-
-    Anything but one address there is a mistake, except kube-vip's own word for DHCP.
-    """
-    found = Announcement.of(service)
-    sources = {"spec.loadBalancerIP": found.specified, names.REQUESTED_ADDRESS: found.requested}
-    for key, value in (sources | requested_address(service, dhcp=dhcp)).items():
-        if not value.strip():
+    """Return the requested address. Any other value than one address is a mistake, except kube-vip's for DHCP."""
+    for key, value in requested_addresses(service).items():
+        if value.strip() in {"", names.DHCP_ADDRESS if dhcp else ""}:
             continue
         address = ipv4_text(value)
         if address and address != names.DHCP_ADDRESS:

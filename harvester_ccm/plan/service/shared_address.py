@@ -18,7 +18,7 @@ from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.outcome import EventMessage, Outcome, Refused, Wait, WaitReason
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.cluster_lb import announced_again
-from harvester_ccm.plan.service.network_device import Device
+from harvester_ccm.plan.service.network_device import changed_device
 from harvester_ccm.plan.service.removal import plan_deletion, users_of_address, withdrawal
 from harvester_ccm.plan.service.request import (
     ignored_settings,
@@ -65,7 +65,7 @@ def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
         return keep.plus(sharing.refusal) if keep else _plan_without_address(snapshot, sharing)
     found = kube_vip.Announcement.of(primary)
     ignored = ignored_settings(service, snapshot.request, vm=found.ignored, primary=primary)
-    device = None if found.ignored else kube_vip.device_note(service, sharing.address, Device(found.device or ""))
+    device = changed_device(service, sharing.address, found.device) if found.device and not found.ignored else None
     events = ignored, device, snapshot.request.unknown
     if snapshot.match.left:
         deletion = plan_deletion(snapshot, snapshot.match.left)
@@ -122,11 +122,10 @@ def _keeps_address(snapshot: ServiceSnapshot) -> bool:
 
 def _attached(service: Service, primary: Service, address: str) -> ServiceChange:
     """Return the change that gives the Service the primary's address, announced like that of the primary."""
-    delegated = kube_vip.delegate(service) if kube_vip.Announcement.of(primary).ignored else {}
     network = primary.metadata.annotation(names.NETWORK)
     copied = {names.NETWORK: network} if network and not requested_network(service) else {}
     return ServiceChange(
-        annotations={**delegated, **kube_vip.announce_like(primary, service, address), **copied, names.IPAM: None},
+        annotations={**kube_vip.announce_like(primary, service, address), **copied, names.IPAM: None},
         labels={names.PRIMARY_SERVICE_LABEL: primary_label(primary.metadata.key)},
         finalizer=True,
         ingress=kube_vip.virtual_ip_ingress(address, service),

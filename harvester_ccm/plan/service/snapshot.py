@@ -162,12 +162,11 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     def retained_address(self) -> str:
         """That address, if the Service requests it and Harvester has allocated none; empty otherwise.
 
-        kube-vip announces it until Harvester allocates an address, as with the Go provider. kube-vip's annotation is
-        the user's until the Service has this controller's condition. An address of another load balancer is no request.
+        kube-vip announces it until Harvester allocates an address, as with the Go provider. An address of another load
+        balancer is no request.
         """
-        address, found = self.unallocated_address, Announcement.of(self.service)
-        asked = {found.specified, found.requested, found.address if self.service.ready_condition is None else ""}
-        if found.ignored or address not in asked or allocated_addresses(self.match.own):
+        address, ignored = self.unallocated_address, Announcement.of(self.service).ignored
+        if ignored or address != self.request.address or allocated_addresses(self.match.own):
             return ""
         return "" if self.allocated_to_others(address) else address
 

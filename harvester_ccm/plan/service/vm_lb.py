@@ -13,13 +13,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, VM_NAME, Reason
 from harvester_ccm.plan.service.backends import NO_BACKEND
-from harvester_ccm.plan.service.cluster_lb import (
-    address_event,
-    keep_or_remake,
-    not_as_requested,
-    wait_for_address,
-    without_address,
-)
+from harvester_ccm.plan.service.cluster_lb import address_event, not_as_requested, plan_pending
 from harvester_ccm.plan.service.kube_vip import Annotations, delegate, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.messages import backend_note
@@ -55,30 +49,24 @@ def plan_vm(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
     """Return the desired state of a Service whose VM load balancer exists."""
     service, address, spec = snapshot.service, load_balancer.address, wanted_spec(snapshot)
     if not address:
-        change = load_balancer_change(load_balancer, snapshot, spec=spec)
-        return msgspec.structs.replace(
-            wait_for_address(snapshot),
-            service=without_address(snapshot, delegate(service)),
-            then=keep_or_remake(snapshot, load_balancer, change),
-        )
+        return plan_pending(snapshot, load_balancer, delegate(service), spec)
     # Harvester may collect the parts of an earlier load balancer of this name, and those of this one, too: it is
     # written once more. Before it has an address it has no parts.
     touch_in = TOUCH_AFTER - snapshot.waited if load_balancer.metadata.annotation(LB_TOUCH) is not None else None
     touched: Annotations = {LB_TOUCH: None} if touch_in is not None and touch_in <= 0 else {}
     unhealthy, check_in = _health(snapshot, load_balancer)
     seconds = min((delay for delay in (touch_in or 0.0, check_in) if delay > 0), default=0.0)
-    change = load_balancer_change(load_balancer, snapshot, spec=spec, annotations=touched)
     return Desired(
         Wait(WaitReason.BACKENDS, seconds) if seconds else Done(),
         unhealthy,
         events=(
             not_as_requested(snapshot.request, address),
-            address_event(snapshot, load_balancer, address),
+            address_event(service, load_balancer, address),
         ),
         service=ServiceChange(
             annotations=delegate(service), finalizer=True, ingress=virtual_ip_ingress(address, service)
         ),
-        then=keep_or_remake(snapshot, load_balancer, change),
+        then=load_balancer_change(load_balancer, snapshot, spec=spec, annotations=touched),
     )
 
 

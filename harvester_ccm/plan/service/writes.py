@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from harvester_ccm.model.core import Ingress, Service, ServiceCondition
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
-from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import LOAD_BALANCER_READY, REQUESTED_ADDRESS, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.ownership import allocated_addresses
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.redaction import inert
 
@@ -159,9 +160,11 @@ def next_write(desired: Desired, snapshot: ServiceSnapshot) -> ServicePlan:
     """Return the plan for the desired state."""
     service, condition, check, needed = snapshot.service, condition_of(desired, snapshot), desired.check, 1
     write: Write | None = desired.then
-    stated = replace(desired.service, condition=condition or REMOVED)
+    annotations = {**_kept_request(snapshot), **desired.service.annotations}
+    stated = replace(desired.service, annotations=annotations, condition=condition or REMOVED)
     if service_patch(service, desired.service):
-        withdraws = kube_vip.withdraws(service, desired.service.annotations)
+        withdrawn = kube_vip.WITHDRAWN.items() <= desired.service.annotations.items()
+        withdraws = withdrawn and bool(Announcement.of(service).read_address)
         write = ChangeService(stated, touch=desired.touch or withdraws)
         if not snapshot.scope.leaving:
             needed = WITHDRAWAL_WRITES if withdraws else needed
@@ -172,10 +175,22 @@ def next_write(desired: Desired, snapshot: ServiceSnapshot) -> ServicePlan:
         # gets its first condition with the next patch that it needs.
         due = condition is None or condition.status == "False" or service.ready_condition is not None
         alone = ServiceChange(condition=stated.condition)
-        write = ChangeService(alone) if due and service_patch(service, alone) else None
+        write = ChangeService(stated) if due and service_patch(service, alone) else None
     events = tuple(one for one in dict.fromkeys((*desired.events, desired.cause)) if one is not None)
     then = desired.then if write is not desired.then else None
     return ServicePlan(desired.outcome, condition, events, write, then, check, needed)
+
+
+def _kept_request(snapshot: ServiceSnapshot) -> dict[str, str]:
+    """Return the annotation that keeps an address which is requested only in kube-vip's annotation.
+
+    With the first patch, which brings the condition, kube-vip's annotation becomes this controller's.
+    """
+    found, address = Announcement.of(snapshot.service), snapshot.request.address
+    has_address = snapshot.primary_allocated or allocated_addresses(snapshot.match.own)
+    if snapshot.scope.leaving or has_address or address in {"", found.specified, found.requested}:
+        return {}
+    return {REQUESTED_ADDRESS: address}
 
 
 def delete_load_balancer(load_balancer: LoadBalancer) -> DeleteLoadBalancer:
@@ -195,7 +210,7 @@ def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
     """
     metadata: dict[str, object] = {}
     annotations = _differing(service.metadata.annotations, change.annotations)
-    if kube_vip.has_ignored(annotations):
+    if kube_vip.IGNORED.items() <= annotations.items():
         metadata["resourceVersion"] = service.metadata.resource_version
     labels = _differing(service.metadata.labels, change.labels)
     if annotations:
@@ -276,7 +291,7 @@ def condition_of(desired: Desired, snapshot: ServiceSnapshot) -> ServiceConditio
             return present
         return _condition(snapshot, "True", Reason.ENSURED, f"The load balancer has address {', '.join(addresses)}")
     found, message = Announcement.of(service), _ANNOUNCING.get(reason, "")
-    if not message and not service.metadata.has_finalizer(SERVICE_FINALIZER) and (found.without_status or found.status):
+    if not message and not service.metadata.has_finalizer(SERVICE_FINALIZER) and found.read_address:
         # kube-vip may announce the requested address of a new Service. Without the condition, a restarted process would
         # take that for the address of a Service that another provider served.
         message = "An address is requested from Harvester"

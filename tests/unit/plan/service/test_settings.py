@@ -337,8 +337,8 @@ def test_address_is_not_announced_before_its_device_is_known(
 
 
 DEVICES: dict[str, tuple[dict[str, str], bool, list[str]]] = {
-    "device of the annotation": ({KUBE_VIP_INTERFACE: "bond7"}, False, ["on device bond7: no device is known"]),
-    "device that is not published any more": ({KUBE_VIP_INTERFACE: "eth9"}, True, ["on device eth9: "]),
+    "device of the annotation": ({KUBE_VIP_INTERFACE: "bond7"}, False, ["on bond7: no device is known"]),
+    "device that is not published any more": ({KUBE_VIP_INTERFACE: "eth9"}, True, ["on eth9: "]),
     "no device any more": ({}, True, ["on its default device: ", "they have one in infra/other"]),
 }
 
