@@ -23,7 +23,6 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.backends import Backends
-from harvester_ccm.plan.service.scope import is_our_harvester
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex
 
@@ -83,10 +82,6 @@ class ClusterStore:
     def backends(self) -> Backends:
         """The nodes that can get traffic."""
         return Backends.of(self.nodes.all(), vm_names(self)) if self.nodes.synced else Backends(known=False)
-
-    def is_our_harvester(self, cluster: ClusterIdentity) -> bool | None:
-        """As ``scope.is_our_harvester``."""
-        return is_our_harvester(self.services, self.load_balancers, self.nodes, self.vms, cluster)
 
     def problem(self, *resources: Resource[Any]) -> CCMError | None:
         """Return why one of these resources cannot be read, or None."""

@@ -29,7 +29,7 @@ from harvester_ccm.plan.service.decision import plan_queued, plan_service
 from harvester_ccm.plan.service.kube_vip import not_announced
 from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable, is_in_progress
 from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
-from harvester_ccm.plan.service.scope import is_our_harvester, may_be_ours, primaries_of
+from harvester_ccm.plan.service.scope import may_be_ours, primaries_of
 from harvester_ccm.plan.service.snapshot import (
     BY_ADDRESS,
     BY_PRIMARY,
@@ -140,20 +140,17 @@ class ServiceCaches:
         """
         self.services = services
         self.load_balancers = load_balancers
-        self.vms = vms
+        self.vm_cache = vms
+        self.nodes, self.vms = vms.nodes, vms.vms
         self.config_maps = config_maps
         self.backends = Backends(known=False)
         """The nodes that may get traffic, as of the last ``refresh_backends``."""
 
-    def is_our_harvester(self, cluster: ClusterIdentity) -> bool | None:
-        """As ``scope.is_our_harvester``."""
-        return is_our_harvester(self.services, self.load_balancers, self.vms.nodes, self.vms.vms, cluster)
-
     def refresh_backends(self) -> tuple[bool, bool]:
         """Update the nodes that get traffic; return whether they are known for the first time, and if they changed."""
-        if not self.vms.nodes.synced:
+        if not self.nodes.synced:
             return False, False
-        before, found = self.backends, Backends.of(self.vms.nodes.all(), vm_names(self.vms))
+        before, found = self.backends, Backends.of(self.nodes.all(), vm_names(self.vm_cache))
         # The last known backends stay until the VMs are known again.
         self.backends = found if found.known else before
         return not before.known and found.known, before != self.backends
@@ -194,8 +191,8 @@ class ServiceController:
         caches.load_balancers.on_change(self._load_balancer_changed)
         caches.load_balancers.on_state(self._refresh_backends)
         caches.load_balancers.on_state(self._enqueue_all)
-        caches.vms.on_wake(self._schedule_backends)
-        for informer in (caches.vms.vms, caches.vms.vmis):
+        caches.vm_cache.on_wake(self._schedule_backends)
+        for informer in (caches.vms, caches.vm_cache.vmis):
             informer.on_state(self._refresh_backends)
         caches.config_maps.on_change(self._enqueue_all)
         caches.config_maps.on_state(self._enqueue_all)
@@ -203,7 +200,7 @@ class ServiceController:
     async def run(self) -> None:
         """Work until cancelled."""
         await self._services.wait_synced()
-        await self._caches.vms.nodes.wait_synced()
+        await self._caches.nodes.wait_synced()
         log.info("service controller started", services=len(self._services))
         self._refresh_backends()
         self._enqueue_all()

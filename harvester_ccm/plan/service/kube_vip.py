@@ -224,7 +224,7 @@ def release(service: Service, *, device: str, announced_by_us: bool) -> Annotati
 
 
 def requested_addresses(service: Service) -> dict[str, str]:
-    """Return what the Service requests as address, by the field or annotation, in order of precedence.
+    """Return the requested address by the field or annotation that has it, in order of precedence.
 
     kube-vip's annotation is the user's until the Service has this controller's condition.
     """

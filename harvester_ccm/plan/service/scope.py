@@ -5,14 +5,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.errors import Forbidden
-from harvester_ccm.model.core import Node, Service, parse_provider_id
-from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine
-from harvester_ccm.model.meta import Store
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.ownership import goes_by, marked_ours, service_key
 from harvester_ccm.plan.service.request import primary_reference
 
 FOREIGN_MARKS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
@@ -136,33 +133,3 @@ def primaries_of(service: Service) -> frozenset[str]:
     """
     labelled = (service.metadata.label(PRIMARY_SERVICE_LABEL) or "").replace(".", "/", 1)
     return frozenset(key for key in (primary_reference(service), labelled) if key)
-
-
-def is_our_harvester(
-    services: Store[Service],
-    load_balancers: Store[LoadBalancer],
-    nodes: Store[Node],
-    vms: Store[VirtualMachine],
-    cluster: ClusterIdentity,
-) -> bool | None:
-    """Return whether load balancers can be created in this Harvester and namespace; None until the VMs are listed.
-
-    In another Harvester or namespace, every Service would get another address. Two independent signs are necessary to
-    conclude that: it has no load balancer of this cluster, although Services have addresses, and no VM of a Node.
-    Either alone is normal: all load balancers were deleted, or all VMs were replaced.
-    """
-    if cluster.new_harvester or not load_balancers.synced or load_balancers.unread:
-        return True
-    for one in load_balancers.all():
-        marked = marked_ours(one, cluster)
-        # Without an owner annotation (Go provider), one counts that has the cluster's name and that of a Service.
-        if marked or (marked is None and goes_by(one, cluster) and services.get(service_key(one)) is not None):
-            return True
-    named = {uid for node in nodes.all() if (uid := parse_provider_id(node.spec.provider_id))}
-    not_readable = vms.unread or (not vms.synced and isinstance(vms.problem, Forbidden))
-    if not named or not_readable or any(one.metadata.uid in named for one in vms.all()):
-        return True
-    with_address = (one for one in services.all() if is_served(one) and not was_secondary(one))
-    if not any(scope_of(one, cluster, owned=False).requested for one in with_address):
-        return True
-    return False if vms.synced else None

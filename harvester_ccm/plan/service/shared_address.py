@@ -41,7 +41,7 @@ class Sharing(Struct, frozen=True):
     address: str = ""
     """The shared address, if it may be used and there is one."""
     outcome: Outcome = Wait(WaitReason.SHARED_ADDRESS)
-    """What the Service waits for without the address; ``Refused`` if only a change of this Service permits it."""
+    """Outcome without the address; ``Refused`` if only a change of this Service permits it."""
     refusal: EventMessage | None = None
     """Why it may not be used."""
     clashes: bool = False

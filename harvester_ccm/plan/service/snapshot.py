@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 from msgspec import Struct, field
 
-from harvester_ccm.errors import CCMError
-from harvester_ccm.model.core import ConfigMap, Service
-from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
+from harvester_ccm.errors import CCMError, Forbidden
+from harvester_ccm.model.core import ConfigMap, Node, Service, parse_provider_id
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine
 from harvester_ccm.model.meta import Store
 from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.backends import Backends
@@ -22,13 +22,15 @@ from harvester_ccm.plan.service.messages import NOT_PROCESSED, PendingCause, pen
 from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
     allocated_addresses,
+    goes_by,
+    marked_ours,
     match_load_balancer,
     name_for,
     service_key,
     service_uuid,
 )
 from harvester_ccm.plan.service.request import Request, network_devices, primary_reference, read_request
-from harvester_ccm.plan.service.scope import Scope, primaries_of, scope_of
+from harvester_ccm.plan.service.scope import Scope, is_served, primaries_of, scope_of, was_secondary
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_load_balancer, virtual_ips_of_service
 
 BY_PRIMARY: Final = "primary"
@@ -58,8 +60,13 @@ class ServiceStore(Protocol):
     def backends(self) -> Backends:
         """The nodes that may get traffic."""
 
-    def is_our_harvester(self, cluster: ClusterIdentity) -> bool | None:
-        """As ``scope.is_our_harvester``."""
+    @property
+    def nodes(self) -> Store[Node]:
+        """The Nodes of the guest cluster."""
+
+    @property
+    def vms(self) -> Store[VirtualMachine]:
+        """The VMs in the namespace of the load balancers."""
 
 
 SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {
@@ -129,7 +136,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     harvester_problem: CCMError | None = None
     """Why they cannot be read now."""
     our_harvester: bool | None = True
-    """Whether a load balancer can be created in this Harvester; see ``scope.is_our_harvester``."""
+    """Whether a load balancer can be created in this Harvester; see ``is_our_harvester``."""
     wall_time: str = ""
     """The time in the format of the API, for the condition."""
     remembered: ServiceState = field(default_factory=ServiceState)
@@ -214,8 +221,33 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         harvester_known=store.load_balancers.synced
         and f"{cluster.namespace}/{match.expected_name}" not in store.load_balancers.unread,
         harvester_problem=store.load_balancers.problem,
-        our_harvester=match.lb is not None or store.is_our_harvester(cluster),
+        our_harvester=match.lb is not None or is_our_harvester(store, cluster),
     )
+
+
+def is_our_harvester(store: ServiceStore, cluster: ClusterIdentity) -> bool | None:
+    """Return whether load balancers can be created in this Harvester and namespace; None until the VMs are listed.
+
+    In another Harvester or namespace, every Service would get another address. Two independent signs are necessary to
+    conclude that: it has no load balancer of this cluster, although Services have addresses, and no VM of a Node.
+    Either alone is normal: all load balancers were deleted, or all VMs were replaced.
+    """
+    load_balancers, vms = store.load_balancers, store.vms
+    if cluster.new_harvester or not load_balancers.synced or load_balancers.unread:
+        return True
+    for one in load_balancers.all():
+        marked = marked_ours(one, cluster)
+        # Without an owner annotation (Go provider), one counts that has the cluster's name and that of a Service.
+        if marked or (marked is None and goes_by(one, cluster) and store.services.get(service_key(one)) is not None):
+            return True
+    named = {uid for node in store.nodes.all() if (uid := parse_provider_id(node.spec.provider_id))}
+    not_readable = vms.unread or (not vms.synced and isinstance(vms.problem, Forbidden))
+    if not named or not_readable or any(one.metadata.uid in named for one in vms.all()):
+        return True
+    with_address = (one for one in store.services.all() if is_served(one) and not was_secondary(one))
+    if not any(scope_of(one, cluster, owned=False).requested for one in with_address):
+        return True
+    return False if vms.synced else None
 
 
 def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:

@@ -89,9 +89,9 @@ def caches_of(store: ClusterStore) -> ServiceCaches:
     )
     caches.services._replace_all(Page(store.services.all(), "100"))
     caches.load_balancers._replace_all(Page(store.load_balancers.all(), "100"))
-    caches.vms.nodes._replace_all(Page(store.nodes.all(), "100"))
-    caches.vms.vms._replace_all(Page(store.vms.all(), "100"))
-    nodes = caches.vms.nodes, caches.vms.vms, caches.vms.vmis
+    caches.nodes._replace_all(Page(store.nodes.all(), "100"))
+    caches.vms._replace_all(Page(store.vms.all(), "100"))
+    nodes = caches.nodes, caches.vms, caches.vm_cache.vmis
     for informer in (caches.services, *nodes, caches.config_maps, caches.load_balancers):
         informer._synced.set()
     caches.refresh_backends()
