@@ -25,7 +25,6 @@ LASTING_CONFLICT: Final = 13
 REPORTED_FAILURES: Final = 2
 """Failures in a row after which a transient error is reported to the user."""
 
-
 WEBHOOK_AWAY: Final = (
     "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
 )
@@ -39,71 +38,45 @@ _POOL = re.compile(r"^fail to get ip from pool (\S+), error: |(?:fail to reserve
 _EXHAUSTED: Final = "no IP addresses available"
 
 
-def _pending(text: str, harvester_says: str = "") -> EventMessage:
-    quoted = f". Harvester says: {harvester_says}" if harvester_says else ""
-    return EventMessage("Warning", Reason.ADDRESS_PENDING, f"{text}{quoted}")
-
-
-_SLOW: Final = (
-    "Harvester is still allocating the address. If this stays, check the status of the IP pool and the log of "
-    "harvester-load-balancer in namespace harvester-system"
-)
-
-
 class PendingCause(Struct, frozen=True):
     """Why a load balancer has no address yet."""
 
     reason: WaitReason
     note: EventMessage
-    patience: float = CONTROLLER_PATIENCE
-    """Seconds in which it usually passes without a report; 0 if it does not pass by itself."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds in which it usually passes without a report; 0 if it does not pass by itself."""
+        passes = self.reason in {WaitReason.NOT_PROCESSED, WaitReason.ALLOCATING, WaitReason.ANNOUNCING}
+        return CONTROLLER_PATIENCE if passes else 0.0
 
 
-class _Meaning(Struct, frozen=True):
-    """The meaning of a message of Harvester; ``{pool}`` in the text is the pool, with a blank before."""
-
-    pattern: str
-    reason: WaitReason
-    text: str
-    patience: float = 0.0
-
-
-_MEANINGS: Final = (
+_MEANINGS: Final = {
     # Two writes of the pool conflicted, or the pool cannot be written at all.
-    _Meaning(
-        r"(fail to reserve|\brecord) \S+ into",
-        WaitReason.ALLOCATING,
-        "Harvester cannot write IP pool{pool}. If this stays, the VM network of the pool was most likely deleted: "
-        f"create it again under its name, or create the Service again with another pool in annotation {IP_POOL}",
-        CONTROLLER_PATIENCE,
-    ),
-    _Meaning(r"duplicate allocation|has been modified|^$", WaitReason.ALLOCATING, _SLOW, CONTROLLER_PATIENCE),
-    _Meaning(
-        r"service is not existing|waiting for external IP",
-        WaitReason.ANNOUNCING,
-        "Harvester has an address for this Service but does not announce it yet. Check that kube-vip runs in namespace "
-        "harvester-system of Harvester and, for ipam dhcp, that a DHCP server answers there",
-        CONTROLLER_PATIENCE,
-    ),
-    _Meaning(
-        _EXHAUSTED,
-        WaitReason.POOL_EXHAUSTED,
-        "IP pool{pool} has no free address. Add a range to it or delete a load balancer that uses it",
-    ),
-    _Meaning(
-        r"(fail to get allocator|could not get the allocator) (?P<pool>\S+)",
-        WaitReason.NO_MATCHING_POOL,
-        f"Harvester has no ready IP pool{{pool}}. Create it, or name another one in annotation {IP_POOL}",
-    ),
-    _Meaning(
-        r"not in range set",
-        WaitReason.OTHER,
-        "The IP pool no longer has the address that a load balancer of this name had, and Harvester gives it no other "
-        "one. Add it to a range of the pool, or delete the Service and create it again",
-    ),
-    _Meaning(r"", WaitReason.OTHER, "Harvester cannot give this Service an address"),
-)
-"""Harvester's messages; the first pattern that occurs counts."""
+    (r"(fail to reserve|\brecord) \S+ into", WaitReason.ALLOCATING): "Harvester cannot write IP pool{pool}. If this "
+    "stays, the VM network of the pool was most likely deleted: create it again under its name, or create the Service "
+    f"again with another pool in annotation {IP_POOL}",
+    (r"duplicate allocation|has been modified|^$", WaitReason.ALLOCATING): "Harvester is still allocating the address. "
+    "If this stays, check the status of the IP pool and the log of harvester-load-balancer in namespace "
+    "harvester-system",
+    (r"service is not existing|waiting for external IP", WaitReason.ANNOUNCING): "Harvester has an address for this "
+    "Service but does not announce it yet. Check that kube-vip runs in namespace harvester-system of Harvester and, "
+    "for ipam dhcp, that a DHCP server answers there",
+    (_EXHAUSTED, WaitReason.POOL_EXHAUSTED): "IP pool{pool} has no free address. Add a range to it or delete a load "
+    "balancer that uses it",
+    (r"(fail to get|could not get the) allocator (?P<pool>\S+)", WaitReason.NO_MATCHING_POOL): "Harvester has no ready "
+    f"IP pool{{pool}}. Create it, or name another one in annotation {IP_POOL}",
+    (r"not in range set", WaitReason.OTHER): "The IP pool no longer has the address that a load balancer of this name "
+    "had, and Harvester gives it no other one. Add it to a range of the pool, or delete the Service and create it "
+    "again",
+    (r"", WaitReason.OTHER): "Harvester cannot give this Service an address",
+}
+"""Meanings of Harvester's messages, by pattern and reason; ``{pool}`` is the pool after a blank. The first counts."""
+
+
+def _pending(text: str, harvester_says: str = "") -> EventMessage:
+    quoted = f". Harvester says: {harvester_says}" if harvester_says else ""
+    return EventMessage("Warning", Reason.ADDRESS_PENDING, f"{text}{quoted}")
 
 
 NOT_PROCESSED: Final = PendingCause(
@@ -127,9 +100,9 @@ def is_in_progress(load_balancer: LoadBalancer) -> bool:
     """
     if load_balancer.metadata.deleting:
         return bool(load_balancer.allocated_ip)
-    if load_balancer.allocated_ip or load_balancer.address:
-        return False
-    return load_balancer.ready is None or pending_cause(load_balancer).reason is WaitReason.ALLOCATING
+    reason = pending_cause(load_balancer).reason
+    has_address = load_balancer.allocated_ip or load_balancer.address
+    return not has_address and reason in {WaitReason.NOT_PROCESSED, WaitReason.ALLOCATING}
 
 
 def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
@@ -139,12 +112,11 @@ def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
         return NOT_PROCESSED
     message = condition.message
     if "no match" in message.lower():
-        return PendingCause(WaitReason.NO_MATCHING_POOL, _pending(_no_pool(message), message), 0.0)
-    found = ((one, re.search(one.pattern, message)) for one in _MEANINGS)
-    meaning, match = next((one, match) for one, match in found if match)
+        return PendingCause(WaitReason.NO_MATCHING_POOL, _pending(_no_pool(message), message))
+    found = ((re.search(pattern, message), reason, text) for (pattern, reason), text in _MEANINGS.items())
+    match, reason, text = next((match, reason, text) for match, reason, text in found if match)
     pool = match.groupdict().get("pool") or pool_of_last_attempt(load_balancer)
-    text = meaning.text.format(pool=f" {pool!r}" if pool else "")
-    return PendingCause(meaning.reason, _pending(text, message or "(nothing)"), meaning.patience)
+    return PendingCause(reason, _pending(text.format(pool=f" {pool!r}" if pool else ""), message or "(nothing)"))
 
 
 def pool_of_last_attempt(load_balancer: LoadBalancer) -> str:
@@ -164,12 +136,11 @@ def _no_pool(message: str) -> str:
     if wanted is None:
         return "No IP pool of Harvester fits this Service. Create a pool whose selector matches, or a global one"
     searched = ", ".join(f"{name} {value!r}" for name, value in wanted.groupdict().items() if value)
-    where = "In Harvester"
-    if wanted["cluster"] in ("", DEFAULT_CLUSTER_NAME):
-        where = (
-            "This cluster has no name of its own, and pools for a named one do not fit: set --cluster-name (chart: "
-            "global.cattle.clusterName). Or in Harvester"
-        )
+    unnamed = (
+        "This cluster has no name of its own, and pools for a named one do not fit: set --cluster-name (chart: "
+        "global.cattle.clusterName). Or in Harvester"
+    )
+    where = unnamed if wanted["cluster"] in ("", DEFAULT_CLUSTER_NAME) else "In Harvester"
     return (
         f"No IP pool of Harvester fits {searched or 'this Service'}. {where}, create an IP pool whose network is "
         f"{wanted['network'] or '(none)'} and whose scope covers namespace {wanted['namespace']!r} and guest cluster "
@@ -193,13 +164,24 @@ def backend_note(load_balancer: LoadBalancer) -> EventMessage | None:
     The state of single backends is not in the object.
     """
     condition = load_balancer.ready
-    if condition is None or condition.status == "True":
-        return None
-    meaning = next((text for words, text in _NO_BACKENDS.items() if words in condition.message), None)
-    if meaning is None:
-        return None
-    text = f"Harvester sends no traffic to the nodes: {meaning}. Harvester says: {condition.message}"
-    return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, text)
+    message = condition.message if condition and condition.status != "True" else ""
+    meaning = next((text for words, text in _NO_BACKENDS.items() if words in message), "")
+    text = f"Harvester sends no traffic to the nodes: {meaning}. Harvester says: {message}"
+    return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, text) if meaning else None
+
+
+_UNAVAILABLE: Final = {
+    errors.NotServed: "Harvester does not serve loadbalancer.harvesterhci.io/v1beta1. Harvester before 1.2 is not "
+    "supported: upgrade Harvester to 1.2 or later. If Harvester is newer, check that the server in the cloud-config is "
+    "Harvester, not this cluster, and that its load balancer controller is installed",
+    errors.CredentialError: "Harvester cannot be reached",
+    errors.NotFound: "The namespace of the cloud-config does not exist in Harvester. Set the namespace of its context "
+    "to that of this cluster's VMs",
+    errors.WebhookFailed: f"Harvester's admission webhook does not answer; the controller retries. {WEBHOOK_AWAY}",
+    errors.CCMError: "Harvester cannot serve requests at the moment; the controller retries. If this stays, check its "
+    "API servers and what stands in front of them",
+}
+"""Meanings of errors without a remedy of their own; the first class that fits counts."""
 
 
 def harvester_unavailable(error: errors.CCMError | None, service: Service | None = None) -> EventMessage:
@@ -228,28 +210,10 @@ def _unavailable_text(error: errors.CCMError | None) -> str:
         case errors.Forbidden():
             remedy = f"{error.remedy[0].upper()}{error.remedy[1:]}"
             return f"The credential in the cloud-config lacks a permission in Harvester: {error}. {remedy}"
-        case errors.NotServed():
-            return (
-                "Harvester does not serve loadbalancer.harvesterhci.io/v1beta1. Harvester before 1.2 is not "
-                "supported: upgrade Harvester to 1.2 or later. If Harvester is newer, check that the server in the "
-                "cloud-config is Harvester, not this cluster, and that its load balancer controller is installed"
-            )
         case errors.Unreachable():
             meaning = f"Harvester {error.summary}; the controller retries. {error.remedy}"
-        case errors.CredentialError():
-            meaning = "Harvester cannot be reached"
-        case errors.NotFound():
-            meaning = (
-                "The namespace of the cloud-config does not exist in Harvester. Set the namespace of its context to "
-                "that of this cluster's VMs"
-            )
-        case errors.WebhookFailed():
-            meaning = f"Harvester's admission webhook does not answer; the controller retries. {WEBHOOK_AWAY}"
         case _:
-            meaning = (
-                "Harvester cannot serve requests at the moment; the controller retries. If this stays, check its API "
-                "servers and what stands in front of them"
-            )
+            meaning = next(text for kind, text in _UNAVAILABLE.items() if isinstance(error, kind))
     return f"{meaning}: {error}"
 
 
@@ -279,8 +243,8 @@ def failure_event(
     if in_guest:
         return _patch_rejected(error) if (rejected or away) and failures >= REPORTED_FAILURES else None
     if rejected:
-        text = " ".join(filter(None, ("Harvester refused the load balancer.", remedy(str(error)))))
-        return EventMessage("Warning", Reason.SYNC_FAILED, f"{text} Harvester says: {error}")
+        text = f"{remedy(str(error))} Harvester says: {error}".strip()
+        return EventMessage("Warning", Reason.SYNC_FAILED, f"Harvester refused the load balancer. {text}")
     at_once = away or isinstance(error, errors.Unauthorized | errors.NoResponse)
     return harvester_unavailable(error, service) if at_once or failures >= REPORTED_FAILURES else None
 
