@@ -18,8 +18,6 @@ from harvester_ccm.model.harvester import HealthCheck, LoadBalancer
 from harvester_ccm.model.outcome import NAMED, EventMessage, some_of
 from harvester_ccm.plan.service.kube_vip import Announcement, requested_addresses
 
-LONGEST_SHOWN: Final = 200
-"""Characters of a wrong value that are repeated to the user."""
 HEALTH_CHECK_NUMBERS: Final = {
     "success_threshold": (names.HEALTH_CHECK_SUCCESS_THRESHOLD, 1),
     "failure_threshold": (names.HEALTH_CHECK_FAILURE_THRESHOLD, 3),
@@ -100,8 +98,7 @@ def primary_reference(service: Service) -> str | None:
 
     An empty annotation counts as none; a malformed one is returned as it is.
     """
-    value = (service.metadata.annotation(names.PRIMARY_SERVICE) or "").strip()
-    return value or None
+    return (service.metadata.annotation(names.PRIMARY_SERVICE) or "").strip() or None
 
 
 def unsupported(service: Service, *, vm: bool, new: bool = False) -> EventMessage | None:
@@ -148,7 +145,7 @@ def invalid(key: str, value: str, expected: str) -> EventMessage:
     """Return the note about a wrong annotation."""
     kind = "" if key.startswith("spec.") else "Annotation "
     # An Event has 1024 characters, and what was expected stands at its end.
-    shown = value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}..."
+    shown = value if len(value) <= 200 else f"{value[:200]}..."
     return EventMessage("Warning", names.Reason.INVALID_ANNOTATION, f"{kind}{key} is {shown!r}; expected {expected}")
 
 
@@ -198,9 +195,7 @@ def _health_check(service: Service, problems: list[EventMessage]) -> HealthCheck
 
 
 def _number(service: Service, key: str, default: int, problems: list[EventMessage]) -> int:
-    value = service.metadata.annotation(key)
-    if value is None:
-        return default
+    value = (service.metadata.annotations or {}).get(key, str(default))
     digits = value.strip()
     # ``int`` reads other texts as well, and rejects a number of thousands of digits.
     if digits.isascii() and digits.isdecimal() and len(digits) <= 5 and 1 <= int(digits) <= 86400:
@@ -282,10 +277,11 @@ def _ignored_on_secondary(service: Service, request: Request, primary: Service) 
     keys = [one for one in of_primary if one in request.present] + request.health_check_annotations
     keys += [names.IPAM] if request.ipam is None else []
     requests = {"spec.loadBalancerIP": found.specified, f"annotation {names.REQUESTED_ADDRESS}": found.requested}
-    ignored: dict[str, object] = {f"{', '.join(keys)} (set on {key}, whose address is shared)": keys}
-    for setting, wanted in requests.items():
-        ignored[f"{setting} (the address is that of {key})"] = wanted and wanted not in primary.addresses
-    return ignored
+    differing = [setting for setting, wanted in requests.items() if wanted and wanted not in primary.addresses]
+    return {
+        f"{', '.join(keys)} (set on {key}, whose address is shared)": keys,
+        f"{', '.join(differing)} (the address is that of {key})": differing,
+    }
 
 
 def local_policy(service: Service) -> EventMessage | None:
