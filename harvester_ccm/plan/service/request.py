@@ -232,19 +232,15 @@ def ignored_settings(
     """
     spec, policy = service.spec, service.spec.ip_family_policy
     families = f"ipFamilyPolicy {policy}" if policy in {"RequireDualStack", "PreferDualStack"} else "ipFamilies"
-    is_sticky, is_local = spec.session_affinity == "ClientIP", spec.external_traffic_policy == "Local"
-    ports = [f"{port.port}/{port.protocol}" for port in spec.ports if not port.node_port]
-    has_no_node_port = ports and spec.allocate_load_balancer_node_ports is False
+    lacking = [port for port in spec.ports if not port.node_port and spec.allocate_load_balancer_node_ports is False]
+    ports = ", ".join(f"{port.port}/{port.protocol}" for port in lacking)
+    ranges, is_sticky = spec.load_balancer_source_ranges, spec.session_affinity == "ClientIP"
     of_vm = {
-        "spec.loadBalancerSourceRanges (Harvester forwards from everywhere; use a NetworkPolicy or a firewall)": (
-            spec.load_balancer_source_ranges
-        ),
+        "spec.loadBalancerSourceRanges (Harvester forwards from everywhere; use a NetworkPolicy or firewall)": ranges,
         "spec.sessionAffinity ClientIP (the nodes see Harvester's hosts, not the clients)": is_sticky,
         "the client address of spec.externalTrafficPolicy Local (Harvester's hosts hide it; nodes without an endpoint "
-        "only drop traffic)": is_local,
-        f"ports {', '.join(ports)} (they have no node port; set spec.allocateLoadBalancerNodePorts to true)": (
-            has_no_node_port
-        ),
+        "only drop traffic)": spec.external_traffic_policy == "Local",
+        f"ports {ports} (they have no node port; set spec.allocateLoadBalancerNodePorts to true)": ports,
     }
     settings = {
         **(_ignored_on_own(request, vm=vm) if primary is None else _ignored_on_secondary(service, request, primary)),
