@@ -12,7 +12,7 @@ NO_BACKEND: Final = "no-node-of-this-cluster"
 """Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
 AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
 """Put on nodes that the cluster autoscaler is about to remove."""
-_NO_BACKEND: Final = (
+NO_BACKEND_TEXT: Final = (
     f"No Node of this cluster gets traffic: each is excluded (label {EXCLUDE_NODE_LABEL} or taint {AUTOSCALER_TAINT}), "
     "is being deleted, or has no VM that is known for certain"
 )
@@ -25,8 +25,6 @@ class Backends(Struct, frozen=True):
     """Of their VMs."""
     known: bool = True
     """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
-    none_because: str = ""
-    """Why no node may get traffic; empty if some may."""
 
     @classmethod
     def of(cls, nodes: Iterable[Node], vm_names: Mapping[str, str] | None) -> Self:
@@ -37,10 +35,8 @@ class Backends(Struct, frozen=True):
         """
         if vm_names is None:
             return cls(known=False)
-        nodes = tuple(nodes)
         names = {vm_names[one.metadata.name] for one in nodes if one.metadata.name in vm_names and takes_traffic(one)}
-        none_because = "" if names else _NO_BACKEND if nodes else "This cluster has no Node yet"
-        return cls(tuple(sorted(names)), none_because=none_because)
+        return cls(tuple(sorted(names)))
 
 
 def takes_traffic(node: Node) -> bool:
@@ -49,9 +45,6 @@ def takes_traffic(node: Node) -> bool:
     The exclusion label counts with any value that is not a written-out false; readiness, roles and cordons do not
     matter (they are what health checks and endpoints are for).
     """
-    if node.metadata.deleting:
-        return False
-    if any(taint.key == AUTOSCALER_TAINT for taint in node.spec.taints):
-        return False
+    leaving = node.metadata.deleting or any(taint.key == AUTOSCALER_TAINT for taint in node.spec.taints)
     excluded = node.metadata.label(EXCLUDE_NODE_LABEL)
-    return excluded is None or excluded in {"0", "f", "F", "false", "FALSE", "False"}
+    return not leaving and (excluded is None or excluded in {"0", "f", "F", "false", "FALSE", "False"})

@@ -91,7 +91,7 @@ def load_balancer_change(
         meta.name,
         labels={k: v for k, v in load_balancer_labels(service, cluster).items() if meta.label(k) != v},
         annotations={k: v for k, v in noted.items() if meta.annotation(k) != v},
-        spec={k: v for k, v in wanted.items() if not _agrees(k, present.get(k), v)},
+        spec={k: v for k, v in wanted.items() if not _covers(present.get(k), v)},
         status={"address": address} if address and address != current.address else {},
     )
     return None if change == ChangeLoadBalancer(meta.name) else change
@@ -102,23 +102,16 @@ def searches_elsewhere(current: LoadBalancer, snapshot: ServiceSnapshot) -> bool
 
     A load balancer by the Go provider before 0.2.7 does not name the requested network.
     """
-    request = snapshot.request
-    if current.allocated_ip:
-        return False
-    pool = request.ip_pool if current.spec.ipam == "pool" else current.spec.ip_pool
-    network = current.metadata.annotation(names.LB_REQUESTED_NETWORK)
-    elsewhere = network is not None and normal_network(network) != request.network
-    return elsewhere or current.spec.ip_pool != pool
-
-
-def _agrees(key: str, present: object, wanted: object) -> bool:
-    """Return whether a field has the desired value, apart from parts that only a newer Harvester knows."""
-    if isinstance(present, list) and isinstance(wanted, list):
-        return len(present) == len(wanted) and all(map(_covers, present, wanted))
-    return _covers(present, wanted) if key == "healthCheck" else present == wanted
+    request, network = snapshot.request, current.metadata.annotation(names.LB_REQUESTED_NETWORK)
+    other_network = network is not None and normal_network(network) != request.network
+    other_pool = current.spec.ipam == "pool" and current.spec.ip_pool != request.ip_pool
+    return not current.allocated_ip and (other_network or other_pool)
 
 
 def _covers(present: object, wanted: object) -> bool:
+    """Return whether a field has the desired value, apart from parts that only a newer Harvester knows."""
+    if isinstance(present, list) and isinstance(wanted, list):
+        return len(present) == len(wanted) and all(map(_covers, present, wanted))
     if isinstance(present, dict) and isinstance(wanted, dict):
         return present.items() >= wanted.items()
     return present == wanted
@@ -150,11 +143,9 @@ def load_balancer_labels(service: Service, cluster: ClusterIdentity) -> dict[str
 
 
 def _kept_annotations(service: Service, cluster: ClusterIdentity) -> dict[str, str | None]:
-    kept: dict[str, str | None] = {
+    return {
         names.LB_SELECT_CLUSTER: cluster.name,
         names.LB_MANAGEMENT_NETWORK: cluster.management_network or None,
         names.LB_SERVICE_UID: service.metadata.uid,
+        **({names.LB_OWNER: cluster.uid} if cluster.uid else {}),
     }
-    if cluster.uid:
-        kept[names.LB_OWNER] = cluster.uid
-    return kept

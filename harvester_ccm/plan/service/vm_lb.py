@@ -12,7 +12,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import LB_TOUCH, VM_NAME, Reason
-from harvester_ccm.plan.service.backends import NO_BACKEND
+from harvester_ccm.plan.service.backends import NO_BACKEND, NO_BACKEND_TEXT
 from harvester_ccm.plan.service.cluster_lb import address_event, not_as_requested, plan_pending
 from harvester_ccm.plan.service.kube_vip import Annotations, delegate, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
@@ -77,7 +77,7 @@ def _health(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> tuple[Eve
     """
     # While the VMs of the nodes are not known, some may get traffic.
     if snapshot.backends.known and not snapshot.backends.names:
-        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, snapshot.backends.none_because), 0.0
+        return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, NO_BACKEND_TEXT), 0.0
     note, check = backend_note(load_balancer), load_balancer.spec.health_check
     if note is None:
         return None, 0.0

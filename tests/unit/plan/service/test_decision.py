@@ -214,7 +214,7 @@ ROWS = {
     "no node can get traffic": Row(
         hosted,
         found=(vmlb,),
-        more={"backends": Backends(none_because="none")},
+        more={"backends": Backends()},
         events=["Warning BackendsUnhealthy"],
         write={
             "write": LB_NAME,
