@@ -22,7 +22,7 @@ from harvester_ccm.model.meta import ObjectT, Page, Resource, Store
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.backends import Backends
+from harvester_ccm.plan.service.backends import Backends, backends_of
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
 from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex
 
@@ -81,7 +81,7 @@ class ClusterStore:
     @cached_property
     def backends(self) -> Backends:
         """The nodes that can get traffic."""
-        return Backends.of(self.nodes.all(), vm_names(self)) if self.nodes.synced else Backends(known=False)
+        return backends_of(self.nodes.all(), vm_names(self)) if self.nodes.synced else None
 
     def problem(self, *resources: Resource[Any]) -> CCMError | None:
         """Return why one of these resources cannot be read, or None."""

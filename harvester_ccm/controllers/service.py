@@ -23,7 +23,7 @@ from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.plan.node.match import vm_names
-from harvester_ccm.plan.service.backends import Backends
+from harvester_ccm.plan.service.backends import Backends, backends_of
 from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY, not_allocated_note
 from harvester_ccm.plan.service.decision import plan_queued, plan_service
 from harvester_ccm.plan.service.kube_vip import not_announced
@@ -143,17 +143,17 @@ class ServiceCaches:
         self.vm_cache = vms
         self.nodes, self.vms = vms.nodes, vms.vms
         self.config_maps = config_maps
-        self.backends = Backends(known=False)
+        self.backends: Backends = None
         """The nodes that may get traffic, as of the last ``refresh_backends``."""
 
     def refresh_backends(self) -> tuple[bool, bool]:
         """Update the nodes that get traffic; return whether they are known for the first time, and if they changed."""
         if not self.nodes.synced:
             return False, False
-        before, found = self.backends, Backends.of(self.nodes.all(), vm_names(self.vm_cache))
+        before, found = self.backends, backends_of(self.nodes.all(), vm_names(self.vm_cache))
         # The last known backends stay until the VMs are known again.
-        self.backends = found if found.known else before
-        return not before.known and found.known, before != self.backends
+        self.backends = before if found is None else found
+        return before is None and found is not None, before != self.backends
 
 
 class ServiceController:

@@ -1,9 +1,7 @@
 """The nodes that may get traffic from a VM load balancer, and why others do not."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Self
-
-from msgspec import Struct
+from typing import Final
 
 from harvester_ccm.model.core import Node
 from harvester_ccm.names import EXCLUDE_NODE_LABEL
@@ -18,25 +16,20 @@ NO_BACKEND_TEXT: Final = (
 )
 
 
-class Backends(Struct, frozen=True):
-    """The nodes that may get traffic from a VM load balancer."""
+Backends = tuple[str, ...] | None
+"""The VMs of the nodes that may get traffic; None until the VMs are listed: the backends are left as they are then."""
 
-    names: tuple[str, ...] = ()
-    """Of their VMs."""
-    known: bool = True
-    """Whether the VMs have been listed; before that, the backends of a load balancer are left as they are."""
 
-    @classmethod
-    def of(cls, nodes: Iterable[Node], vm_names: Mapping[str, str] | None) -> Self:
-        """Return the nodes that may get traffic.
+def backends_of(nodes: Iterable[Node], vm_names: Mapping[str, str] | None) -> Backends:
+    """Return the VMs of the nodes that may get traffic.
 
-        ``vm_names`` are the VMs of the nodes whose VM is known for certain, by the names of the nodes; None until the
-        VMs are listed.
-        """
-        if vm_names is None:
-            return cls(known=False)
-        names = {vm_names[one.metadata.name] for one in nodes if one.metadata.name in vm_names and takes_traffic(one)}
-        return cls(tuple(sorted(names)))
+    ``vm_names`` are the VMs of the nodes whose VM is known for certain, by the names of the nodes; None until the VMs
+    are listed.
+    """
+    if vm_names is None:
+        return None
+    names = {vm_names[one.metadata.name] for one in nodes if one.metadata.name in vm_names and takes_traffic(one)}
+    return tuple(sorted(names))
 
 
 def takes_traffic(node: Node) -> bool:

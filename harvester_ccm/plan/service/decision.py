@@ -212,7 +212,7 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
 def _new_body(snapshot: ServiceSnapshot, *, vm: bool) -> Document | None:
     """Return the load balancer as it is created; None while the backends or node ports of one for VMs are not known."""
     spec = wanted_spec(snapshot) if vm else {}
-    if vm and not (spec and snapshot.backends.known):
+    if vm and not (spec and snapshot.backends is not None):
         return None
     return new_load_balancer(snapshot.service, snapshot.request, snapshot.cluster, spec)
 

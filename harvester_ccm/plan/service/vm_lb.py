@@ -34,14 +34,10 @@ def wanted_spec(snapshot: ServiceSnapshot) -> Document:
     front = listeners(service, approved(service, snapshot.secondaries_of_primary, snapshot.cluster))
     if not front:
         return {}
-    backends, check = snapshot.backends, snapshot.request.health_check
-    spec: Document = {
-        "listeners": [*front],
-        "backendServerSelector": {VM_NAME: [*backends.names] or [NO_BACKEND]},
-        "healthCheck": None if check is None else msgspec.to_builtins(check),
-    }
-    if not backends.known:
-        del spec["backendServerSelector"]
+    check = snapshot.request.health_check
+    spec: Document = {"listeners": [*front], "healthCheck": None if check is None else msgspec.to_builtins(check)}
+    if snapshot.backends is not None:
+        spec["backendServerSelector"] = {VM_NAME: [*snapshot.backends] or [NO_BACKEND]}
     return spec
 
 
@@ -59,10 +55,7 @@ def plan_vm(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
     return Desired(
         Wait(WaitReason.BACKENDS, seconds) if seconds else Done(),
         unhealthy,
-        events=(
-            not_as_requested(snapshot.request, address),
-            address_event(service, load_balancer, address),
-        ),
+        events=(not_as_requested(snapshot.request, address), address_event(service, load_balancer, address)),
         service=ServiceChange(
             annotations=delegate(service), finalizer=True, ingress=virtual_ip_ingress(address, service)
         ),
@@ -76,7 +69,7 @@ def _health(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> tuple[Eve
     A load balancer is not called unhealthy before its first checks are over, nor after a restart of this controller.
     """
     # While the VMs of the nodes are not known, some may get traffic.
-    if snapshot.backends.known and not snapshot.backends.names:
+    if snapshot.backends == ():
         return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, NO_BACKEND_TEXT), 0.0
     note, check = backend_note(load_balancer), load_balancer.spec.health_check
     if note is None:

@@ -7,7 +7,6 @@ from msgspec.structs import asdict, replace
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Outcome, WaitReason
-from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.decision import plan_service
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 from harvester_ccm.plan.service.writes import (
@@ -23,7 +22,7 @@ from harvester_ccm.plan.service.writes import (
 from tests.worlds.builders import CLUSTER, listed_store
 
 Document = dict[str, Any]
-BACKENDS = Backends(("vm-1", "vm-2"))
+BACKENDS = ("vm-1", "vm-2")
 
 
 def snapshot_of(

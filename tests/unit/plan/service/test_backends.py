@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harvester_ccm.model.core import NODES, ConfigMap
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, WORKLOAD_TYPE
-from harvester_ccm.plan.service.backends import Backends
+from harvester_ccm.plan.service.backends import backends_of
 from harvester_ccm.plan.service.request import network_devices
 from harvester_ccm.plan.service.vm_lb import listeners
 from tests.unit.plan.service.plans import plan, short
@@ -31,8 +31,8 @@ NODE_FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
 @pytest.mark.parametrize(("metadata", "spec", "expected"), NODE_FIELDS.values(), ids=NODE_FIELDS.keys())
 def test_nodes_that_get_traffic(metadata: dict[str, Any], spec: dict[str, Any], expected: bool) -> None:
     node = NODES.decode(msgspec.json.encode({"metadata": {"name": "host-a", **metadata}, "spec": spec}))
-    backends = Backends.of([node], {"host-a": "vm-a"})
-    assert backends.names == (("vm-a",) if expected else ())
+    backends = backends_of([node], {"host-a": "vm-a"})
+    assert backends == (("vm-a",) if expected else ())
 
 
 PORTS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {

@@ -27,7 +27,6 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from harvester_ccm.plan.service.backends import Backends
 from tests.unit.plan.service.plans import outline, plan
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, served, service
 
@@ -90,7 +89,7 @@ ROWS = {
     ),
     "VMs not listed yet": Row(
         service(annotations=VM),
-        more={"backends": Backends(known=False)},
+        more={"backends": None},
         write={"annotations": SUPPRESSED},
         reason=WaitReason.HARVESTER_UNAVAILABLE,
     ),
@@ -214,7 +213,7 @@ ROWS = {
     "no node can get traffic": Row(
         hosted,
         found=(vmlb,),
-        more={"backends": Backends()},
+        more={"backends": ()},
         events=["Warning BackendsUnhealthy"],
         write={
             "write": LB_NAME,
