@@ -97,12 +97,12 @@ def _plan_unavailable(snapshot: ServiceSnapshot) -> Desired:
     """Return the desired state while Harvester's load balancers cannot be read: only a new Service is suppressed."""
     service, problem = snapshot.service, snapshot.harvester_problem
     is_managed = service.metadata.has_finalizer(SERVICE_FINALIZER)
-    suppressed = ServiceChange(annotations={} if is_managed else suppress(service))
     # For Services that have what they need, health checks and metrics report the outage.
     waits = snapshot.scope.leaving or not is_served(service)
     cause = harvester_unavailable(problem, service) if waits else None
     patience = UNAVAILABLE_PATIENCE if problem is None else 0.0
-    return wait_for(WaitReason.HARVESTER_UNAVAILABLE, snapshot, patience, cause, service=suppressed)
+    desired = wait_for(WaitReason.HARVESTER_UNAVAILABLE, snapshot, patience, cause)
+    return desired if is_managed else replace(desired, service=ServiceChange(annotations=suppress(service)))
 
 
 def _plan_own(snapshot: ServiceSnapshot) -> Desired:
@@ -146,7 +146,7 @@ def _plan_going(snapshot: ServiceSnapshot, going: LoadBalancer) -> Desired:
     )
     cause = EventMessage("Warning", Reason.ADDRESS_PENDING, text)
     suppressed = ServiceChange(annotations=suppress(snapshot.service), finalizer=True)
-    return wait_for(WaitReason.OLD_LOAD_BALANCER, snapshot, GONE_PATIENCE, cause, service=suppressed)
+    return replace(wait_for(WaitReason.OLD_LOAD_BALANCER, snapshot, GONE_PATIENCE, cause), service=suppressed)
 
 
 def _plan_present(snapshot: ServiceSnapshot, current: LoadBalancer) -> Desired:

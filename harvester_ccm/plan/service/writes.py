@@ -124,19 +124,10 @@ class Desired(Struct, frozen=True):
         return replace(self, events=(*events, *self.events))
 
 
-def wait_for(
-    reason: WaitReason,
-    snapshot: ServiceSnapshot,
-    patience: float,
-    cause: EventMessage | None,
-    *,
-    service: ServiceChange | None = None,
-) -> Desired:
+def wait_for(reason: WaitReason, snapshot: ServiceSnapshot, patience: float, cause: EventMessage | None) -> Desired:
     """Return the state of a Service that waits; the Warning ``cause`` is due after ``patience`` seconds of waiting."""
-    service = service or ServiceChange()
-    if snapshot.waited < patience:
-        return Desired(Wait(reason, patience - snapshot.waited), service=service)
-    return Desired(Wait(reason), cause, service=service)
+    left = patience - snapshot.waited
+    return Desired(Wait(reason, left)) if left > 0 else Desired(Wait(reason), cause)
 
 
 class ServicePlan(Struct, frozen=True):
