@@ -104,8 +104,12 @@ def suppress(service: Service, *, keep_request: bool = False) -> Annotations:
 
 
 def withdraw(service: Service) -> Annotations:
-    """Withdraw the address, even if kube-vip ignores the Service now."""
-    return {**WITHDRAWN, names.KUBE_VIP_IGNORE: None} if _ignores_address(service) else {**WITHDRAWN}
+    """Withdraw the address that kube-vip may announce, even if it ignores the Service now.
+
+    This is written first, so that the address is not allocated to another Service while it is still announced.
+    """
+    ignored = {names.KUBE_VIP_IGNORE: None} if _ignores_address(service) else {}
+    return {**WITHDRAWN, **ignored} if Announcement.of(service).read_address else {}
 
 
 def _ignores_address(service: Service) -> bool:

@@ -58,7 +58,7 @@ def plan_removal(snapshot: ServiceSnapshot) -> Desired:
         events = finished, _still_announced(snapshot, allocated)
         return Desired(events=events, service=_released(snapshot, own, announced_by_us=announced_by_us))
     deletion = plan_deletion(snapshot, snapshot.match.left)
-    withdrawn = ServiceChange(annotations=withdrawal(snapshot) if announced_by_us else {})
+    withdrawn = ServiceChange(annotations=kube_vip.withdraw(service) if announced_by_us else {})
     if snapshot.secondary_in_progress:
         # The patch by which that Service begins to share the address may be on its way.
         return Desired(Wait(WaitReason.SHARED_ADDRESS, SHARING_RETRY), service=withdrawn)
@@ -93,7 +93,7 @@ def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wan
         return deletion
     pool = load_balancer.allocated_pool if load_balancer.spec.ipam == "pool" else ""
     pinned = {names.IP_POOL: pool} if pool and not request.ip_pool else {}
-    prepared = ServiceChange(annotations={**pinned, **withdrawal(snapshot)}, finalizer=True)
+    prepared = ServiceChange(annotations={**pinned, **kube_vip.withdraw(service)}, finalizer=True)
     # A Service that is withdrawn already has no address to keep.
     check = body if wanted != "vm" or service_patch(service, prepared) else None
     held = {*service.addresses, load_balancer.allocated_ip, load_balancer.address}
@@ -151,14 +151,6 @@ def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
         if stays and has_address and meta.label(names.PRIMARY_SERVICE_LABEL) == label:
             users.append(meta.key)
     return sorted(users)
-
-
-def withdrawal(snapshot: ServiceSnapshot) -> kube_vip.Annotations:
-    """Return the annotations that end the announcement by kube-vip.
-
-    They are written first, so that the address is not allocated to another Service while it is still announced.
-    """
-    return kube_vip.withdraw(snapshot.service) if kube_vip.Announcement.of(snapshot.service).read_address else {}
 
 
 def _released(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...], *, announced_by_us: bool) -> ServiceChange:

@@ -19,7 +19,7 @@ from harvester_ccm.model.outcome import EventMessage, Outcome, Refused, Wait, Wa
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.cluster_lb import announced_again
 from harvester_ccm.plan.service.network_device import changed_device
-from harvester_ccm.plan.service.removal import plan_deletion, users_of_address, withdrawal
+from harvester_ccm.plan.service.removal import plan_deletion, users_of_address
 from harvester_ccm.plan.service.request import (
     ignored_settings,
     invalid,
@@ -70,7 +70,7 @@ def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
     if snapshot.match.left:
         deletion = plan_deletion(snapshot, snapshot.match.left)
         changes = kube_vip.Announcement.of(service).address != sharing.address
-        withdrawn = ServiceChange(annotations=withdrawal(snapshot) if changes else {})
+        withdrawn = ServiceChange(annotations=kube_vip.withdraw(service) if changes else {})
         return replace(deletion, events=(*events, *deletion.events), service=withdrawn)
     ensured = None if service.addresses == (sharing.address,) else _ensured(service, primary, sharing.address)
     desired = Desired(events=(*events, ensured), service=_attached(service, primary, sharing.address))
