@@ -112,7 +112,7 @@ async def test_service_with_dhcp_gets_the_address_that_kube_vip_obtains(stage: S
     assert document["status"]["allocatedAddress"] == {"ip": "0.0.0.0"}
     assert [told.message for told in await stage.told("wiki")] == [
         "Ensuring load balancer",
-        "Ensured load balancer, address 127.78.0.10 from DHCP",
+        "Ensured load balancer, address 127.78.0.10",
     ]
 
 

@@ -37,7 +37,11 @@ def plan_cluster(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desi
     network = network_of(load_balancer, snapshot.request.network)
     device = device_for(network, address, snapshot) if network else Device()
     if device.awaited:
-        return _plan_without_device(snapshot, load_balancer, device)
+        # kube-vip would announce the address on another device, permanently.
+        annotations = kube_vip.withdraw(service) if service.addresses else kube_vip.suppress(service)
+        change = ServiceChange(annotations=annotations, finalizer=True)
+        then = load_balancer_change(load_balancer, snapshot)
+        return Desired(Wait(WaitReason.NETWORK_DEVICE), device.note, service=change, then=then)
     return announced_again(_plan_announced(snapshot, load_balancer, device), snapshot, address)
 
 
@@ -81,24 +85,12 @@ def not_allocated_note(snapshot: ServiceSnapshot) -> EventMessage | None:
     return EventMessage("Warning", names.Reason.ADDRESS_NOT_ALLOCATED, text) if address else None
 
 
-def _plan_without_device(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: Device) -> Desired:
-    """Return the desired state until the device is known: kube-vip would announce on another device, permanently."""
-    service = snapshot.service
-    annotations = kube_vip.withdraw(service) if service.addresses else kube_vip.suppress(service)
-    return Desired(
-        Wait(WaitReason.NETWORK_DEVICE),
-        device.note,
-        service=ServiceChange(annotations=annotations, finalizer=True),
-        then=load_balancer_change(load_balancer, snapshot),
-    )
-
-
 def _plan_announced(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, device: Device) -> Desired:
     """Return the desired state with an allocated address.
 
     For DHCP, kube-vip requests a lease and writes it to the status; the load balancer gets a copy of the address.
     """
-    service, requested = snapshot.service, snapshot.request
+    service = snapshot.service
     announced = address = load_balancer.allocated_ip
     if is_dhcp := announced == names.DHCP_ADDRESS:
         address = kube_vip.lease_of(service, touched=snapshot.remembered.touch_at is None)
@@ -109,7 +101,7 @@ def _plan_announced(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, devi
         desired,
         events=(
             device.note,
-            not_as_requested(requested, address),
+            not_as_requested(snapshot.request, address),
             kube_vip.restored(service, announced),
             address_event(service, load_balancer, address),
         ),
@@ -141,13 +133,15 @@ def announced_again(desired: Desired, snapshot: ServiceSnapshot, address: str) -
 
 def address_event(service: Service, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
     """Return the Event about a new address, a changed one, or one that another load balancer has got again."""
+    if not address:
+        return None
     before = next((one for one in (*service.addresses[:1], load_balancer.address) if one not in {"", address}), "")
-    if before and address:
+    if before:
         text = f"The address changed from {before} to {address}"
         return EventMessage("Warning", names.Reason.ADDRESS_CHANGED, text)
     has_it = address in {load_balancer.address, kube_vip.Announcement.of(service).address}
     is_recreated = not has_it or load_balancer.metadata.annotation(names.LB_TOUCH) is not None
-    if not address or (service.addresses and not is_recreated):
+    if service.addresses and not is_recreated:
         return None
     backends = f", backends {', '.join(sorted(load_balancer.backends))}" if load_balancer.backends else ""
     return EventMessage("Normal", names.Reason.ENSURED, f"Ensured load balancer, address {address}{backends}")

@@ -190,11 +190,10 @@ def not_announced(service: Service) -> EventMessage:
     """Return the Warning for a Service whose EndpointSlices must not be patched."""
     meta = service.metadata
     text = (
-        "kube-vip has withdrawn the address of this Service before and does not announce it again until an "
-        "EndpointSlice of the Service changes, which this controller is not permitted to do (chart: "
-        "rbac.endpointSlices); it tries again every ten minutes. The Service gets no traffic until that is granted, "
-        f"the pods of the Service change or you run: kubectl --namespace {meta.namespace} annotate endpointslices "
-        f"--selector {SERVICE_LABEL}={meta.name} --overwrite touched=$(date +%s)"
+        "kube-vip has withdrawn the address and announces it again only after a change of an EndpointSlice of the "
+        "Service, which this controller is not permitted to make (chart: rbac.endpointSlices). The Service gets no "
+        f"traffic until that is granted, its pods change, or you run: kubectl --namespace {meta.namespace} annotate "
+        f"endpointslices --selector {SERVICE_LABEL}={meta.name} --overwrite touched=$(date +%s)"
     )
     return EventMessage("Warning", names.Reason.NOT_ANNOUNCED, text)
 
@@ -252,10 +251,3 @@ def restored(service: Service, address: str) -> EventMessage | None:
         f"annotation {names.IP_POOL} when the Service is created"
     )
     return EventMessage("Warning", names.Reason.ANNOTATION_RESTORED, text)
-
-
-def stays_up(service: Service) -> bool:
-    """Return whether kube-vip goes on announcing the address of a Service whose type was changed."""
-    found = Announcement.of(service)
-    other_type = not service.metadata.deleting and service.spec.type != "LoadBalancer"
-    return other_type and not found.ignored and found.node is not None

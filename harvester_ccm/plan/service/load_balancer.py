@@ -80,12 +80,10 @@ def load_balancer_change(
     in addition to those of every load balancer; None as a value means absent.
     """
     meta, service, cluster = current.metadata, snapshot.service, snapshot.cluster
-    noted = {**_kept_annotations(service, cluster), **(annotations or {})}
-    if not searches_elsewhere(current, snapshot):
-        noted[names.LB_RECONCILE] = None
-    wanted = dict(spec or {})
-    if snapshot.request.description:
-        wanted["description"] = snapshot.request.description
+    settled = {} if searches_elsewhere(current, snapshot) else {names.LB_RECONCILE: None}
+    noted = {**_kept_annotations(service, cluster), **settled, **(annotations or {})}
+    description = snapshot.request.description
+    wanted = {**(spec or {}), **({"description": description} if description else {})}
     present = cast("Document", current.document().get("spec") or {}) if wanted else {}
     change = ChangeLoadBalancer(
         meta.name,

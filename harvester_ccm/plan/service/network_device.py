@@ -30,27 +30,23 @@ def device_for(network: str, address: str, snapshot: ServiceSnapshot) -> Device:
     A device that a user wrote on the Service is used if none is known.
     """
     found, devices = Announcement.of(snapshot.service), snapshot.network_devices or {}
-    published = snapshot.cluster.publishes_devices
     awaited = found.read_address != address
     if not snapshot.mapping_known:
         return Device(awaited=awaited)
     if network in devices:
         return Device(devices[network], changed_device(snapshot.service, address, devices[network]))
-    why = f"no device is known for network {network}, because {_CONFIG_MAP} has no entries. "
+    why = (
+        f"no device is known for network {network}, because {_CONFIG_MAP} has no entries. Unless "
+        "--disable-vmi-controller is set, it is written when all VMs of this cluster report their devices "
+        "(qemu-guest-agent), for networks that are on the same device of all of them"
+    )
     if devices:
         why = (
             f"the nodes do not all have a device in network {network} of annotation {NETWORK}, or not the same one; "
             f"they have one in {', '.join(sorted(devices))} ({_CONFIG_MAP}). Correct the annotation, or give all VMs "
             "an interface in that network"
         )
-    elif published:
-        why += (
-            "It is written when all VMs of this cluster report their devices (qemu-guest-agent), for networks that are "
-            "on the same device of all of them"
-        )
-    else:
-        why += "This controller does not write it (--disable-vmi-controller)"
-    awaited = awaited and not found.device and (published or bool(devices))
+    awaited = awaited and not found.device and (snapshot.cluster.publishes_devices or bool(devices))
     text = f"kube-vip announces the address on {found.device or 'its default device'}: {why}"
     if awaited:
         text = f"Address {address} is not announced before its device is known: {why}. {NAME_DEVICE}"

@@ -172,8 +172,8 @@ def _still_announced(snapshot: ServiceSnapshot, allocated: Iterable[str]) -> Eve
 
     ``allocated`` are the addresses that Harvester allocated: the API server empties the status with the type.
     """
-    found = kube_vip.Announcement.of(snapshot.service)
-    if not kube_vip.stays_up(snapshot.service):
+    service, found = snapshot.service, kube_vip.Announcement.of(snapshot.service)
+    if service.metadata.deleting or service.spec.type == "LoadBalancer" or found.ignored or found.node is None:
         return None
     addresses = {*allocated, *_announced(found)} - {"", names.DHCP_ADDRESS}
     text = (
