@@ -182,8 +182,12 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
     vm = request.wants_vm
     refusal = unsupported(service, vm=vm, new=snapshot.is_new)
     if refusal is not None or request.ipam is None:
+        given_up = ServiceChange(annotations=suppress(service, keep_request=bool(snapshot.retained_address)))
+        if is_served(service) and not snapshot.retained_address:
+            # The address is that of an earlier load balancer.
+            given_up = ServiceChange(annotations=WITHDRAWN, ingress=())
         # The first problem is that of the annotation ipam.
-        return Desired(Refused(WaitReason.UNSUPPORTED), refusal or request.problems[0], service=_given_up(snapshot))
+        return Desired(Refused(WaitReason.UNSUPPORTED), refusal or request.problems[0], service=given_up)
     body = _new_body(snapshot, vm=vm)
     if body is None:
         reason = WaitReason.NODE_PORTS if not wanted_spec(snapshot) else WaitReason.HARVESTER_UNAVAILABLE
@@ -215,17 +219,6 @@ def _new_body(snapshot: ServiceSnapshot, *, vm: bool) -> Document | None:
     if vm and not (spec and snapshot.backends is not None):
         return None
     return new_load_balancer(snapshot.service, snapshot.request, snapshot.cluster, spec)
-
-
-def _given_up(snapshot: ServiceSnapshot) -> ServiceChange:
-    """Return the change for a Service that cannot have a load balancer: the address of an earlier one is withdrawn."""
-    service = snapshot.service
-    if snapshot.retained_address:
-        return ServiceChange()
-    # The address of a withdrawn Service is that of an earlier load balancer.
-    if service.addresses and (is_served(service) or Announcement.of(service).withdrawn):
-        return ServiceChange(annotations=WITHDRAWN, ingress=())
-    return ServiceChange(annotations=suppress(service))
 
 
 def _recreating(service: Service, name: str) -> EventMessage:
