@@ -128,9 +128,9 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
         "requested": _requested(snapshot.request) if snapshot.scope.ours else "",
         "finalizers": list(meta.finalizers or ()),
         "announcedBy": Announcement.of(service).node or "",
-        "loadBalancer": {**_load_balancer(in_use.load_balancer), "owner": in_use.because} if in_use else None,
+        "loadBalancer": {**_load_balancer(in_use.lb), "owner": in_use.because} if in_use else None,
         "otherLoadBalancers": [
-            {"name": one.name, "ownership": str(one.owner), "reason": one.because}
+            {"name": one.lb.metadata.name, "ownership": str(one.owner), "reason": one.because}
             for one in match.claims
             if one is not in_use
         ],
@@ -180,7 +180,7 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
         case CreateLoadBalancer(name=name, body=body):
             return _write(f"create LoadBalancer {name}", diff({}, body))
         case ChangeLoadBalancer(name=name):
-            current = next(one.load_balancer for one in snapshot.match.claims if one.name == name)
+            current = next(one.lb for one in snapshot.match.claims if one.lb.metadata.name == name)
             after = changed_document(current, planned)
             return _write(f"update LoadBalancer {name}", diff(current.document(), after, complete=True))
         case DeleteLoadBalancer(name=name):

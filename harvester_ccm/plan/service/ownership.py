@@ -33,18 +33,13 @@ class Owner(StrEnum):
 class Claim(Struct, frozen=True):
     """A load balancer with the labels or the name of a Service, and its owner."""
 
-    load_balancer: LoadBalancer
+    lb: LoadBalancer
     owner: Owner
     because: str
 
-    @property
-    def name(self) -> str:
-        """Name of the load balancer."""
-        return self.load_balancer.metadata.name
-
     def conflicts(self, service: Service, expected_name: str) -> bool:
         """Return whether it has the name or the address that the Service would get."""
-        return self.name == expected_name or shows_address(service, self.load_balancer)
+        return self.lb.metadata.name == expected_name or shows_address(service, self.lb)
 
 
 class LoadBalancerMatch(Struct, frozen=True):
@@ -176,7 +171,7 @@ def _adoption(claim: Claim, lb: LoadBalancer | None, service: Service, cluster: 
 
     ``lb`` is the load balancer that the Service has: of two of them, the controller keeps the one in use.
     """
-    one = claim.load_balancer
+    one = claim.lb
     is_adoptable = claim.owner is Owner.UNPROVEN or marked_ours(one, cluster) is False
     if not is_adoptable or service_key(one) != service.metadata.key or not cluster.uid:
         return ""
@@ -197,7 +192,7 @@ def match_load_balancer(
     expected = name_for(service, cluster)
     found = [claim_of(one, service, cluster) for one in load_balancers]
     found.sort(key=lambda claim: _preference(claim, service, expected))
-    ours = [claim.load_balancer for claim in found if claim.owner is Owner.OURS]
+    ours = [claim.lb for claim in found if claim.owner is Owner.OURS]
     lb = ours[0] if ours else None
     claims = tuple(replace(one, because=f"{one.because}{_adoption(one, lb, service, cluster)}") for one in found)
     return LoadBalancerMatch(
@@ -209,7 +204,7 @@ def match_load_balancer(
         foreign=tuple(
             one
             for one in claims
-            if one.owner is Owner.FOREIGN and (goes_by(one.load_balancer, cluster) or one.conflicts(service, expected))
+            if one.owner is Owner.FOREIGN and (goes_by(one.lb, cluster) or one.conflicts(service, expected))
         ),
         claims=claims,
     )
@@ -217,7 +212,7 @@ def match_load_balancer(
 
 def _preference(claim: Claim, service: Service, expected: str) -> tuple[bool, bool, bool, bool, str]:
     """Return the sort key: ours, not being deleted, with the address in use, with the current name, then by name."""
-    one, name = claim.load_balancer, claim.name
+    one, name = claim.lb, claim.lb.metadata.name
     in_use = bool(service.addresses) and service.addresses[0] in (one.allocated_ip, one.address)
     return (claim.owner is not Owner.OURS, one.metadata.deleting, not in_use, name != expected, name)
 
@@ -225,7 +220,7 @@ def _preference(claim: Claim, service: Service, expected: str) -> tuple[bool, bo
 def foreign_note(claim: Claim) -> EventMessage:
     """Return the Warning about a load balancer of another cluster."""
     text = (
-        f"Load balancer {claim.name} in namespace {claim.load_balancer.metadata.namespace} of Harvester has the name, "
+        f"Load balancer {claim.lb.metadata.name} in namespace {claim.lb.metadata.namespace} of Harvester has the name, "
         f"the labels or the address of this Service, but another owner, and is not changed: {claim.because}"
     )
     return EventMessage("Warning", names.Reason.OWNERSHIP_CONFLICT, text)

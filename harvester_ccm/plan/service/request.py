@@ -48,14 +48,21 @@ class Request(Struct, frozen=True):
     present: frozenset[str]
     """Keys of all annotations with the prefix, whatever their values."""
     problems: tuple[EventMessage, ...]
-    unknown: EventMessage | None
-    """Warning about annotations with the prefix that mean nothing."""
 
     @property
     def health_check_annotations(self) -> list[str]:
         """The annotations of health checks that are there, be they valid or not."""
         numbers = (key for key, _ in HEALTH_CHECK_NUMBERS.values())
         return [key for key in (names.HEALTH_CHECK_PORT, *numbers) if key in self.present]
+
+    @property
+    def unknown(self) -> EventMessage | None:
+        """The Warning about annotations that mean nothing, each with the nearest known one."""
+        unknown = sorted(self.present.difference(names.SERVICE_ANNOTATIONS))
+        # There may be thousands, and each comparison with the known ones takes time.
+        shown = some_of([*map(_likened, unknown[:NAMED]), *unknown[NAMED:]])
+        text = f"Unknown annotations have no effect: {shown}"
+        return EventMessage("Warning", names.Reason.IGNORED, text) if unknown else None
 
     @property
     def wants_vm(self) -> bool:
@@ -70,7 +77,6 @@ def read_request(service: Service) -> Request:
     ipam = _choice(service, names.IPAM, ("pool", "dhcp"), problems)
     workload_type = _choice(service, names.WORKLOAD_TYPE, ("cluster", "vm"), problems)
     health_check = _health_check(service, problems)
-    present = frozenset(key for key in service.metadata.annotations or () if key.startswith(names.PREFIX))
     return Request(
         ipam="pool" if ipam == "" else ipam,
         workload_type=workload_type or None,
@@ -82,9 +88,8 @@ def read_request(service: Service) -> Request:
         address=_address(service, problems, dhcp=ipam == "dhcp"),
         primary=primary_reference(service),
         health_check=health_check,
-        present=present,
+        present=frozenset(key for key in service.metadata.annotations or () if key.startswith(names.PREFIX)),
         problems=tuple(problems),
-        unknown=_unknown_annotations(present),
     )
 
 
@@ -202,16 +207,6 @@ def _number(service: Service, key: str, default: int, problems: list[EventMessag
         return int(digits)
     problems.append(invalid(key, value, f"a whole number from 1 to 86400; {default} is used"))
     return default
-
-
-def _unknown_annotations(present: frozenset[str]) -> EventMessage | None:
-    """Return one note about all annotations of our prefix that mean nothing, each with the nearest known one."""
-    unknown = sorted(present.difference(names.SERVICE_ANNOTATIONS))
-    if not unknown:
-        return None
-    # There may be thousands, and each comparison with the known ones takes time.
-    shown = some_of([*map(_likened, unknown[:NAMED]), *unknown[NAMED:]])
-    return EventMessage("Warning", names.Reason.IGNORED, f"Unknown annotations have no effect: {shown}")
 
 
 @lru_cache(maxsize=256)
