@@ -195,19 +195,12 @@ def match_load_balancer(
     ours = [claim.lb for claim in found if claim.owner is Owner.OURS]
     lb = ours[0] if ours else None
     claims = tuple(replace(one, because=f"{one.because}{_adoption(one, lb, service, cluster)}") for one in found)
-    return LoadBalancerMatch(
-        expected,
-        lb,
-        # Without the owner annotation of this cluster it is not certain enough for a deletion.
-        duplicates=tuple(one for one in ours[1:] if marked_ours(one, cluster)),
-        # Clusters of other names may well have a Service of this name.
-        foreign=tuple(
-            one
-            for one in claims
-            if one.owner is Owner.FOREIGN and (goes_by(one.lb, cluster) or one.conflicts(service, expected))
-        ),
-        claims=claims,
-    )
+    # Without the owner annotation of this cluster it is not certain enough for a deletion.
+    duplicates = tuple(one for one in ours[1:] if marked_ours(one, cluster))
+    others = (one for one in claims if one.owner is Owner.FOREIGN)
+    # Clusters of other names may well have a Service of this name.
+    foreign = tuple(one for one in others if goes_by(one.lb, cluster) or one.conflicts(service, expected))
+    return LoadBalancerMatch(expected, lb, duplicates, foreign, claims)
 
 
 def _preference(claim: Claim, service: Service, expected: str) -> tuple[bool, bool, bool, bool, str]:
