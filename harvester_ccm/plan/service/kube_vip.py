@@ -41,8 +41,7 @@ class Announcement(Struct, frozen=True):
     """
 
     address: str | None
-    """The address to announce, ``0.0.0.0`` for one from DHCP, or empty for none. None without the annotation: then
-    kube-vip takes the address of the status or, if that is empty, the one of the specification."""
+    """The address to announce, ``0.0.0.0`` for one from DHCP, or empty for none; None without the annotation."""
     status: tuple[str, ...]
     specified: str
     """``spec.loadBalancerIP``."""
@@ -81,9 +80,8 @@ class Announcement(Struct, frozen=True):
 
     @property
     def read_address(self) -> str:
-        """The address that kube-vip reads; the one of the specification takes precedence over the status."""
-        first = self.status[0] if self.status else ""
-        return self.address if self.address is not None else self.specified or first
+        """The address that kube-vip may read: without the annotation that of the specification, else of the status."""
+        return (self.specified or "".join(self.status[:1])) if self.address is None else self.address
 
 
 def suppress(service: Service, *, keep_request: bool = False) -> Annotations:
