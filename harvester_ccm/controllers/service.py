@@ -28,7 +28,7 @@ from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_R
 from harvester_ccm.plan.service.decision import plan_queued, plan_service
 from harvester_ccm.plan.service.kube_vip import not_announced
 from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable, is_in_progress
-from harvester_ccm.plan.service.ownership import allocated_addresses, seems_ours, service_key
+from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, marked_ours, service_key
 from harvester_ccm.plan.service.scope import may_be_ours, primaries_of
 from harvester_ccm.plan.service.snapshot import (
     BY_ADDRESS,
@@ -96,7 +96,9 @@ class CreationGate:
 
     def _operation(self, load_balancer: LoadBalancer | None) -> str:
         """Return the operation in progress for a load balancer of this cluster; empty if none exists."""
-        if load_balancer is None or not seems_ours(load_balancer, self._cluster) or not is_in_progress(load_balancer):
+        if load_balancer is None or not is_in_progress(load_balancer):
+            return ""
+        if not goes_by(load_balancer, self._cluster) or marked_ours(load_balancer, self._cluster) is False:
             return ""
         return f"{'delete' if load_balancer.metadata.deleting else 'create'} {load_balancer.metadata.uid}"
 

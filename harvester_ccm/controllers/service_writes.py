@@ -13,8 +13,7 @@ from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service, ServiceCondition
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.kube_vip import slice_to_touch, touch
+from harvester_ccm.names import ENDPOINTS_TOUCHED, Reason
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.scope import was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -169,13 +168,17 @@ class ServiceWrites:
                 await self.send(ChangeService(change), snapshot)
 
     async def touch(self, snapshot: ServiceSnapshot) -> bool:
-        """Patch an EndpointSlice of a Service, if one has endpoints; return False if that is not permitted."""
-        service = snapshot.service
-        meta, body = service.metadata, {"metadata": {"annotations": touch(service)}}
+        """Patch an EndpointSlice of a Service, if one has endpoints; return False if that is not permitted.
+
+        kube-vip takes the endpoints of the slice that changed last for all of them: without any, it withdraws the
+        address. The value is always new.
+        """
+        meta = snapshot.service.metadata
+        body = {"metadata": {"annotations": {ENDPOINTS_TOUCHED: meta.resource_version}}}
         namespace, selector = meta.namespace, {"labelSelector": f"{SERVICE_LABEL}={meta.name}"}
         try:
             found = await self._guest.list(ENDPOINT_SLICES, namespace=namespace, params=selector)
-            name = slice_to_touch(found.items)
+            name = min((one.metadata.name for one in found.items if one.endpoints), default="")
             if name:
                 await self._guest.merge_patch(ENDPOINT_SLICES, name, body, namespace=namespace)
         except (errors.AdmissionDenied, errors.Forbidden, errors.Invalid):

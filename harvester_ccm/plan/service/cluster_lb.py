@@ -10,7 +10,12 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, network_of, searches_elsewhere
-from harvester_ccm.plan.service.messages import NO_DHCP_ANSWER, UNAVAILABLE_PATIENCE, harvester_unavailable
+from harvester_ccm.plan.service.messages import (
+    NO_DHCP_ANSWER,
+    UNAVAILABLE_PATIENCE,
+    harvester_unavailable,
+    pending_cause,
+)
 from harvester_ccm.plan.service.network_device import Device, device_for
 from harvester_ccm.plan.service.removal import deletion_of
 from harvester_ccm.plan.service.request import Request
@@ -32,7 +37,7 @@ def plan_cluster(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desi
     service, address = snapshot.service, load_balancer.allocated_ip
     if not address:
         # The address may come in the time that Harvester usually takes.
-        is_late = snapshot.waited >= snapshot.pending.patience
+        is_late = snapshot.waited >= pending_cause(load_balancer).patience
         return plan_pending(snapshot, load_balancer, kube_vip.suppress(service, keep_request=not is_late))
     network = network_of(load_balancer, snapshot.request.network)
     device = device_for(network, address, snapshot) if network else Device()
@@ -56,7 +61,7 @@ def plan_pending(
     A load balancer in another pool or network than the Service requests now is deleted and created again: Harvester
     forgets what it has allocated in one pool when another one is named.
     """
-    cause, problem, service = snapshot.pending, snapshot.harvester_problem, snapshot.service
+    cause, problem, service = pending_cause(load_balancer), snapshot.harvester_problem, snapshot.service
     if problem is not None and snapshot.waited >= UNAVAILABLE_PATIENCE:
         desired = Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE), harvester_unavailable(problem))
     else:

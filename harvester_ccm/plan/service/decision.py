@@ -13,7 +13,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
@@ -180,7 +179,7 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
     """Return the desired state of a Service that has no load balancer."""
     service, request = snapshot.service, snapshot.request
     vm = request.wants_vm
-    refusal = unsupported(service, vm=vm, new=snapshot.is_new)
+    refusal = unsupported(service, vm=vm)
     if refusal is not None or request.ipam is None:
         given_up = ServiceChange(annotations=suppress(service, keep_request=bool(snapshot.retained_address)))
         if is_served(service) and not snapshot.retained_address:
@@ -198,16 +197,20 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
     if switches and request.ipam == "dhcp":
         # Another machine requests the next lease, so the address is another one.
         return Desired(Wait(WaitReason.OLD_LOAD_BALANCER), service=ServiceChange(ingress=()))
+    event, name = _ENSURING, snapshot.match.expected_name
     # kube-vip may have announced the address that the user requests.
-    found = Announcement.of(service)
-    lost = not switches and is_served(service) and service.addresses[0] not in {found.specified, found.requested}
-    name = snapshot.match.expected_name
+    if not switches and is_served(service) and service.addresses[0] not in {found.specified, found.requested}:
+        text = (
+            f"No load balancer in Harvester has address {service.addresses[0]} of this Service; one is created as "
+            f"{name}. If that was its name, Harvester gives it the same address unless another load balancer has it now"
+        )
+        event = EventMessage("Warning", Reason.RECREATING, text)
     annotations = delegate(service) if vm else suppress(service, keep_request=True)
     # ``ignore`` is set only after kube-vip has seen the withdrawal.
     prepared = ServiceChange() if switches and vm else ServiceChange(annotations=annotations, finalizer=True)
     return Desired(
         Wait(WaitReason.QUEUED, CONTROLLER_PATIENCE),
-        events=(ignored_settings(service, request, vm=vm), _recreating(service, name) if lost else _ENSURING),
+        events=(ignored_settings(service, request, vm=vm), event),
         service=prepared,
         then=CreateLoadBalancer(name, body),
     )
@@ -219,12 +222,3 @@ def _new_body(snapshot: ServiceSnapshot, *, vm: bool) -> Document | None:
     if vm and not (spec and snapshot.backends is not None):
         return None
     return new_load_balancer(snapshot.service, snapshot.request, snapshot.cluster, spec)
-
-
-def _recreating(service: Service, name: str) -> EventMessage:
-    """Return the Warning for a missing load balancer; Harvester allocates an address again by the name."""
-    text = (
-        f"No load balancer in Harvester has address {service.addresses[0]} of this Service; one is created as {name}. "
-        "If that was its name, Harvester gives it the same address unless another load balancer has it now"
-    )
-    return EventMessage("Warning", Reason.RECREATING, text)

@@ -12,13 +12,13 @@ Five verbs return the annotations to write, where None removes the key: ``suppre
 address, ``announce``, ``withdraw``, ``delegate`` to Harvester, and ``release`` at the end.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
 
 from harvester_ccm import names
-from harvester_ccm.model.core import SERVICE_LABEL, EndpointSlice, Ingress, Service, ServicePort, ipv4_text
+from harvester_ccm.model.core import SERVICE_LABEL, Ingress, Service, ServicePort, ipv4_text
 from harvester_ccm.model.outcome import EventMessage
 
 Annotations = dict[str, str | None]
@@ -169,19 +169,6 @@ def lease_of(service: Service, *, touched: bool = True) -> str:
         return found.status[0]
     announces = found.address == names.DHCP_ADDRESS and found.node is not None and touched
     return ipv4_text(service.metadata.annotation(names.KUBE_VIP_LEASE) or "") if announces else ""
-
-
-def slice_to_touch(slices: Iterable[EndpointSlice]) -> str:
-    """Return the name of a slice that has endpoints; empty if none exists, and kube-vip waits for the first one.
-
-    kube-vip takes the endpoints of the slice that changed last for all of them: without any, it withdraws the address.
-    """
-    return min((one.metadata.name for one in slices if one.endpoints), default="")
-
-
-def touch(service: Service) -> Annotations:
-    """Return the annotation of an EndpointSlice that makes kube-vip read the Service again; its value is always new."""
-    return {names.ENDPOINTS_TOUCHED: service.metadata.resource_version}
 
 
 def not_announced(service: Service) -> EventMessage:

@@ -29,9 +29,9 @@ def device_for(network: str, address: str, snapshot: ServiceSnapshot) -> Device:
 
     A device that a user wrote on the Service is used if none is known.
     """
-    found, devices = Announcement.of(snapshot.service), snapshot.network_devices or {}
+    found, devices = Announcement.of(snapshot.service), snapshot.network_devices
     awaited = found.read_address != address
-    if not snapshot.mapping_known:
+    if devices is None:
         return Device(awaited=awaited)
     if network in devices:
         return Device(devices[network], changed_device(snapshot.service, address, devices[network]))

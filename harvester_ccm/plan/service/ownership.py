@@ -108,11 +108,6 @@ def marked_ours(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool |
     return mark == cluster.uid if mark and cluster.uid else None
 
 
-def seems_ours(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
-    """Return whether a load balancer has this cluster's name and not the owner annotation of another cluster."""
-    return goes_by(load_balancer, cluster) and marked_ours(load_balancer, cluster) is not False
-
-
 def claim_of(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Claim:
     """Return the owner of a load balancer and the reason.
 

@@ -49,10 +49,12 @@ def plan_removal(snapshot: ServiceSnapshot) -> Desired:
             f"The address is still shared by {', '.join(users)}. The load balancer is deleted when those Services are "
             "deleted or no longer name this one as their primary"
         )
-        return Desired(Wait(WaitReason.SHARED_ADDRESS), _deletion_pending(text))
+        return Desired(Wait(WaitReason.SHARED_ADDRESS), EventMessage("Warning", names.Reason.DELETION_PENDING, text))
     allocated, shown = allocated_addresses(own), kube_vip.Announcement.of(service)
     # kube-vip may announce a Service of another class for its other controller.
-    announced_by_us = not of_other_class(service) or shown.withdrawn or not allocated.isdisjoint(_announced(shown))
+    announced_by_us = (
+        not of_other_class(service) or shown.withdrawn or not allocated.isdisjoint({*shown.status, shown.address})
+    )
     if not snapshot.match.left:
         finished = _DELETED if service.metadata.has_finalizer(names.SERVICE_FINALIZER) else None
         events = finished, _still_announced(snapshot, allocated)
@@ -78,7 +80,8 @@ def plan_deletion(snapshot: ServiceSnapshot, left: Iterable[LoadBalancer]) -> De
         f"{DELETION_PATIENCE:.0f} s"
     )
     outcome = Wait(WaitReason.ALLOCATING, (DELETION_PATIENCE if late else REPORT_DELETION_AFTER) - snapshot.waited)
-    return Desired(outcome, _deletion_pending(text) if late else None, then=write)
+    pending = EventMessage("Warning", names.Reason.DELETION_PENDING, text)
+    return Desired(outcome, pending if late else None, then=write)
 
 
 def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wanted: str, body: Document) -> Desired:
@@ -175,18 +178,10 @@ def _still_announced(snapshot: ServiceSnapshot, allocated: Iterable[str]) -> Eve
     service, found = snapshot.service, kube_vip.Announcement.of(snapshot.service)
     if service.metadata.deleting or service.spec.type == "LoadBalancer" or found.ignored or found.node is None:
         return None
-    addresses = {*allocated, *_announced(found)} - {"", names.DHCP_ADDRESS}
+    addresses = {*allocated, *found.status, found.address or ""} - {"", names.DHCP_ADDRESS}
     text = (
         "kube-vip does not withdraw an address when a Service is no longer of type LoadBalancer: "
         f"{', '.join(sorted(addresses)) or 'its address'} may stay up on node {found.node} until kube-vip restarts "
         f"there, while Harvester may allocate it to another Service. {kube_vip.RESTART}"
     )
     return EventMessage("Warning", names.Reason.STILL_ANNOUNCED, text)
-
-
-def _announced(found: kube_vip.Announcement) -> set[str]:
-    return {*found.status, found.address or ""}
-
-
-def _deletion_pending(text: str) -> EventMessage:
-    return EventMessage("Warning", names.Reason.DELETION_PENDING, text)

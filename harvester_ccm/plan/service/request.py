@@ -106,19 +106,19 @@ def primary_reference(service: Service) -> str | None:
     return (service.metadata.annotation(names.PRIMARY_SERVICE) or "").strip() or None
 
 
-def unsupported(service: Service, *, vm: bool, new: bool = False) -> EventMessage | None:
+def unsupported(service: Service, *, vm: bool) -> EventMessage | None:
     """Return why no load balancer can serve the Service at all, or None.
 
-    ``new``: whether nothing was done to serve it yet. One that was served before it asked for more goes on being so.
+    A Service that was served before it requested both IP families goes on being served.
     """
-    spec = service.spec
+    spec, is_new = service.spec, not (service.addresses or service.metadata.has_finalizer(names.SERVICE_FINALIZER))
     has_node_ports = spec.allocate_load_balancer_node_ports is not False or any(port.node_port for port in spec.ports)
     if spec.ip_families and "IPv4" not in spec.ip_families:
         text = (
             "Harvester's load balancers have IPv4 addresses only, and spec.ipFamilies has no IPv4. Set "
             "spec.ipFamilyPolicy to PreferDualStack if the cluster has both, or create the Service again with IPv4"
         )
-    elif new and spec.ip_family_policy == "RequireDualStack":
+    elif is_new and spec.ip_family_policy == "RequireDualStack":
         text = (
             "Harvester's load balancers have one IPv4 address, and spec.ipFamilyPolicy of this Service, "
             "RequireDualStack, asks for an IPv6 address, too. Set it to PreferDualStack, and the Service is served on "
@@ -140,10 +140,10 @@ def normal_network(name: str) -> str:
     return name if not name or "/" in name else f"default/{name}"
 
 
-def network_devices(config_map: ConfigMap | None) -> Mapping[str, str] | None:
-    """Return the mapping in the ConfigMap, networks in normal form; None while it is absent, empty or unreadable."""
+def network_devices(config_map: ConfigMap | None) -> Mapping[str, str]:
+    """Return the mapping in the ConfigMap, networks in normal form; empty while it is absent or unreadable."""
     mapping = published_devices(config_map) or {}
-    return {normal_network(network): device for network, device in mapping.items() if device} or None
+    return {normal_network(network): device for network, device in mapping.items() if device}
 
 
 def invalid(key: str, value: str, expected: str) -> EventMessage:

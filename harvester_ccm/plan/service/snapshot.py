@@ -15,10 +15,9 @@ from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.model.core import ConfigMap, Node, Service, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine
 from harvester_ccm.model.meta import Store
-from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
+from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.messages import NOT_PROCESSED, PendingCause, pending_cause
 from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
     allocated_addresses,
@@ -127,10 +126,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Services that name this Service as their primary, or last had its address."""
     secondary_in_progress: bool = False
     """Whether one of these is being reconciled now."""
-    network_devices: Mapping[str, str] | None = None
-    """Network to device of the nodes; None if there is no mapping."""
-    mapping_known: bool = True
-    """Whether the mapping has been looked up."""
+    network_devices: Mapping[str, str] | None = field(default_factory=dict)
+    """Network to device of the nodes; None until the ConfigMap with the mapping has been looked up."""
     harvester_known: bool = True
     """Whether Harvester's load balancers have been listed; before that, the absence of one means nothing."""
     harvester_problem: CCMError | None = None
@@ -144,19 +141,9 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """The time of the snapshot, in seconds of the monotonic clock."""
 
     @property
-    def is_new(self) -> bool:
-        """Whether the Service was never managed: the finalizer is added first, and stays if the status is emptied."""
-        return not self.service.addresses and not self.service.metadata.has_finalizer(SERVICE_FINALIZER)
-
-    @property
     def waited(self) -> float:
         """Seconds since the Service entered its phase."""
         return self.now - self.remembered.since
-
-    @cached_property
-    def pending(self) -> PendingCause:
-        """Why the Service has no address; only meaningful while it has none."""
-        return NOT_PROCESSED if self.match.lb is None else pending_cause(self.match.lb)
 
     @cached_property
     def unallocated_address(self) -> str:
@@ -197,7 +184,8 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     request = read_request(service)
     key, primary = service.metadata.key, request.primary
     named = store.services.get(primary) if primary else None
-    mapping = store.config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
+    config_maps = store.config_maps
+    mapping = config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
     addresses = sorted({*service.addresses, *(one.allocated_ip for one in load_balancers)})
@@ -215,8 +203,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         secondaries_of_primary=tuple(one for one in shares_with if primary_reference(one) == (primary or key)),
         own_secondaries=tuple(one for one in store.services.by_index(BY_PRIMARY, key) if one.metadata.key != key),
         backends=store.backends,
-        network_devices=network_devices(mapping),
-        mapping_known=store.config_maps.synced or store.config_maps.problem is not None,
+        network_devices=network_devices(mapping) if config_maps.synced or config_maps.problem is not None else None,
         # A load balancer that cannot be decoded exists, although it is not in the cache.
         harvester_known=store.load_balancers.synced
         and f"{cluster.namespace}/{match.expected_name}" not in store.load_balancers.unread,

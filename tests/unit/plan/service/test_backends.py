@@ -93,13 +93,13 @@ def test_listeners_pass_the_rules_of_harvester(own: list[dict[str, Any]], shared
 
 MAPPINGS: dict[str, tuple[str | None, dict[str, str] | None]] = {
     "networks": ('{"infra/vlan9":"eth1","vlan8":"eth2"}', {"infra/vlan9": "eth1", "default/vlan8": "eth2"}),
-    "empty": ("", None),
-    "no networks": ("{}", None),
-    "no JSON": ("x", None),
-    "no JSON object": ("[1]", None),
-    "device that is no text": ('{"infra/vlan9":"eth1","vlan8":2}', None),
-    "network without a device": ('{"infra/vlan9":""}', None),
-    "no such key": (None, None),
+    "empty": ("", {}),
+    "no networks": ("{}", {}),
+    "no JSON": ("x", {}),
+    "no JSON object": ("[1]", {}),
+    "device that is no text": ('{"infra/vlan9":"eth1","vlan8":2}', {}),
+    "network without a device": ('{"infra/vlan9":""}', {}),
+    "no such key": (None, {}),
 }
 
 

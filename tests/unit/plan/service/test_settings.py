@@ -332,7 +332,7 @@ def test_address_is_not_announced_before_its_device_is_known(
     annotations = {NETWORK: "infra/vlan9", **fields.get("annotations", {})}
     asked = service(ours=True, **{**fields, "annotations": annotations})
     found = marked(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}, ip=ip, pool="vlan100")
-    made = outline(asked, found, network_devices={"infra/other": "eth1"}, mapping_known=known)
+    made = outline(asked, found, network_devices={"infra/other": "eth1"} if known else None)
     assert (made[0], made[1], getattr(made[2], "reason", None)) == (events, write, WaitReason.NETWORK_DEVICE)
 
 
@@ -348,7 +348,7 @@ def test_announced_address_without_a_published_device_is_reported(
     annotations: dict[str, str], *, published: bool, texts: list[str]
 ) -> None:
     asked = served(annotations={NETWORK: "infra/vlan9", **annotations})
-    devices = {"infra/other": "eth1"} if published else None
+    devices = {"infra/other": "eth1"} if published else {}
     found = plan(asked, allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}), network_devices=devices)
     (message,) = messages(found, Reason.NO_DEVICE)
     assert all(text in message for text in texts)
