@@ -32,11 +32,8 @@ REPLACEMENT_WRITES: Final = 10
 WITHDRAWAL_WRITES: Final = 3
 """Writes that must be left before an address is withdrawn: that one, the next announcement, and the touch after it."""
 
-_ANNOUNCING: Final[Mapping[str, str]] = {
-    WaitReason.ENDPOINTS: "kube-vip announces the address after the next change of the endpoints of the Service",
-    WaitReason.DHCP: "kube-vip requests an address from DHCP",
-}
-"""Message for what a Service with a load balancer waits for, by the reason."""
+_ANNOUNCING: Final = frozenset({WaitReason.ENDPOINTS, WaitReason.DHCP})
+"""What a Service with a load balancer waits for until kube-vip announces it."""
 _CLUSTER_WIDE: Final = frozenset({Reason.HARVESTER_UNAVAILABLE, Reason.HARVESTER_MISMATCH})
 """Causes that hold for all Services at once; a Service that has its address is not affected."""
 
@@ -204,10 +201,7 @@ def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:
     if kube_vip.IGNORED.items() <= annotations.items():
         metadata["resourceVersion"] = service.metadata.resource_version
     labels = _differing(service.metadata.labels, change.labels)
-    if annotations:
-        metadata["annotations"] = annotations
-    if labels:
-        metadata["labels"] = labels
+    metadata |= {key: found for key, found in (("annotations", annotations), ("labels", labels)) if found}
     finalizers = service.metadata.finalizers or ()
     if change.finalizer is not None and change.finalizer != (SERVICE_FINALIZER in finalizers):
         others = [name for name in finalizers if name != SERVICE_FINALIZER]
@@ -281,14 +275,13 @@ def condition_of(desired: Desired, snapshot: ServiceSnapshot) -> ServiceConditio
             # While Harvester reports another problem, the last known state of the backends stays.
             return present
         return _condition(snapshot, "True", Reason.ENSURED, f"The load balancer has address {', '.join(addresses)}")
-    found, message = Announcement.of(service), _ANNOUNCING.get(reason, "")
-    if not message and not service.metadata.has_finalizer(SERVICE_FINALIZER) and found.read_address:
-        # kube-vip may announce the requested address of a new Service. Without the condition, a restarted process would
-        # take that for the address of a Service that another provider served.
-        message = "An address is requested from Harvester"
-    elif not message and not addresses and present is not None and present.status == "True":
-        message = "The Service has no address at the moment"
-    return _condition(snapshot, "False", reason, message) if message and isinstance(outcome, Wait) else present
+    # kube-vip may announce the requested address of a new Service. Without the condition, a restarted process would
+    # take that for the address of a Service that another provider served.
+    announced = Announcement.of(service).read_address and not service.metadata.has_finalizer(SERVICE_FINALIZER)
+    was_ready = present is not None and present.status == "True"
+    if isinstance(outcome, Wait) and (reason in _ANNOUNCING or announced or (was_ready and not addresses)):
+        return _condition(snapshot, "False", reason, f"The Service waits for {WaitReason(reason).meaning}")
+    return present
 
 
 def condition_for(cause: EventMessage, snapshot: ServiceSnapshot, reason: str = "") -> ServiceCondition | None:
