@@ -212,7 +212,7 @@ def release(service: Service, *, device: str, announced_by_us: bool) -> Annotati
 
 
 def requested_addresses(service: Service) -> dict[str, str]:
-    """Return the requested address by the field or annotation that has it, in order of precedence.
+    """Return the addresses that the Service requests, by the field or annotation, in order of precedence.
 
     kube-vip's annotation is the user's until the Service has this controller's condition.
     """

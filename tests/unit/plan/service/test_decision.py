@@ -176,6 +176,18 @@ ROWS = {
         write={"annotations": {KUBE_VIP_ADDRESSES: "", REQUESTED_ADDRESS: "10.0.0.7"}, "touch": True},
         reason=WaitReason.HARVESTER_UNAVAILABLE,
     ),
+    "an address that the Go provider announced is no request": Row(
+        served(condition=False, labels={PRIMARY_SERVICE_LABEL: "shop.main"}),
+        found=(allocated(),),
+        write={"labels": {PRIMARY_SERVICE_LABEL: None}},
+    ),
+    "an address that was requested under the Go provider": Row(
+        service(ours=True, annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}),
+        found=(marked(message=EXHAUSTED),),
+        events=["Warning AddressPending"],
+        write={"annotations": {KUBE_VIP_ADDRESSES: "", REQUESTED_ADDRESS: "10.0.0.7"}, "touch": True},
+        reason=WaitReason.POOL_EXHAUSTED,
+    ),
     "the label of a former primary": Row(
         served(labels={PRIMARY_SERVICE_LABEL: "shop.main"}),
         found=(allocated(),),
