@@ -22,9 +22,9 @@ from harvester_ccm.model.meta import ObjectT, Page, Resource, Store
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.backends import Backends, backends_of
-from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES
+from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
 from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex
+from harvester_ccm.plan.service.vm_lb import backends_of
 
 GUEST: Final = "guest"
 HARVESTER: Final = "harvester"

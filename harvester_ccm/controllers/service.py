@@ -23,8 +23,7 @@ from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
 from harvester_ccm.plan.node.match import vm_names
-from harvester_ccm.plan.service.backends import Backends, backends_of
-from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY, not_allocated_note
+from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, not_allocated_note
 from harvester_ccm.plan.service.decision import plan_queued, plan_service
 from harvester_ccm.plan.service.kube_vip import not_announced
 from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable, is_in_progress
@@ -34,10 +33,12 @@ from harvester_ccm.plan.service.snapshot import (
     BY_ADDRESS,
     BY_PRIMARY,
     LOAD_BALANCER_INDEXES,
+    Backends,
     ServiceSnapshot,
     ServiceState,
     observe,
 )
+from harvester_ccm.plan.service.vm_lb import backends_of
 from harvester_ccm.plan.service.writes import (
     ChangeService,
     CreateLoadBalancer,
@@ -49,6 +50,8 @@ from harvester_ccm.plan.service.writes import (
 
 RESPONSE_SECONDS: Final = 10.0
 """Maximum time for which a load balancer that Harvester does not respond to delays the others."""
+TOUCH_RETRY: Final = 600.0
+"""Seconds after which endpoints are touched again if the patch was not permitted."""
 COALESCE_SECONDS: Final = 0.2
 """Delay of a refresh of the backends after a change of a Node or VM."""
 log = structlog.get_logger(__name__)

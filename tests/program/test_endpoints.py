@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from harvester_ccm.controllers.service import TOUCH_RETRY
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import ENDPOINTS_TOUCHED, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, WORKLOAD_TYPE
-from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, TOUCH_RETRY
+from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, document_of, refused

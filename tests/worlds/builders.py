@@ -25,7 +25,7 @@ from harvester_ccm.names import (
     LOAD_BALANCER_READY,
     SERVICE_FINALIZER,
 )
-from harvester_ccm.plan.service.backends import Backends
+from harvester_ccm.plan.service.snapshot import Backends
 
 UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
 DELETED_AT = "2026-11-21T08:00:00Z"

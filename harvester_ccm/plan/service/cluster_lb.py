@@ -26,8 +26,6 @@ DHCP_PATIENCE: Final = 30.0
 """Seconds that kube-vip can take to get a lease before an Event reports that none exists."""
 TOUCH_ENDPOINTS_AFTER: Final = 1.0
 """Seconds that kube-vip gets to read an address before the endpoints are touched; an earlier touch has no effect."""
-TOUCH_RETRY: Final = 600.0
-"""Seconds after which endpoints are touched again if the patch was not permitted."""
 NO_ADDRESS: Final = frozenset({WaitReason.NO_MATCHING_POOL, WaitReason.POOL_EXHAUSTED})
 """Causes for which Harvester certainly has no address for a Service."""
 
@@ -38,7 +36,7 @@ def plan_cluster(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desi
     if not address:
         # The address may come in the time that Harvester usually takes.
         is_late = snapshot.waited >= pending_cause(load_balancer).patience
-        return plan_pending(snapshot, load_balancer, kube_vip.suppress(service, keep_request=not is_late))
+        return plan_pending(snapshot, load_balancer, kube_vip.suppress(service, keep_request=not is_late), {})
     network = network_of(load_balancer, snapshot.request.network)
     device = device_for(network, address, snapshot) if network else Device()
     if device.awaited:
@@ -51,10 +49,7 @@ def plan_cluster(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desi
 
 
 def plan_pending(
-    snapshot: ServiceSnapshot,
-    load_balancer: LoadBalancer,
-    annotations: kube_vip.Annotations,
-    spec: Document | None = None,
+    snapshot: ServiceSnapshot, load_balancer: LoadBalancer, annotations: kube_vip.Annotations, spec: Document
 ) -> Desired:
     """Return the desired state while Harvester has not allocated an address, with ``annotations`` for kube-vip.
 

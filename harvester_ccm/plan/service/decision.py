@@ -26,7 +26,7 @@ from harvester_ccm.plan.service.messages import (
     harvester_unavailable,
 )
 from harvester_ccm.plan.service.ownership import allocated_addresses, foreign_note
-from harvester_ccm.plan.service.removal import deletion_of, plan_removal, plan_replacement
+from harvester_ccm.plan.service.removal import REPORT_DELETION_AFTER, deletion_of, plan_removal, plan_replacement
 from harvester_ccm.plan.service.request import converted, ignored_settings, local_policy, refused_changes, unsupported
 from harvester_ccm.plan.service.scope import is_served, was_secondary
 from harvester_ccm.plan.service.shared_address import plan_leaving, plan_secondary
@@ -39,19 +39,18 @@ from harvester_ccm.plan.service.writes import (
     ServiceChange,
     ServicePlan,
     next_write,
+    service_patch,
     wait_for,
 )
 
-GONE_PATIENCE: Final = 30.0
-"""Seconds that the deletion of a load balancer may take before an Event reports that it is awaited."""
 QUEUED_SECONDS: Final = 60.0
 """Time after which a Service whose creation is queued gets an Event; Harvester serves more than 100 Services in it."""
 CREATION_QUEUED: Final = EventMessage(
     "Warning",
     Reason.ADDRESS_PENDING,
-    "The load balancer is created after Harvester has responded to those that were created before it; load balancers "
-    "are created one at a time. If this Event stays, check that the deployments harvester-load-balancer and "
-    "harvester-load-balancer-webhook in namespace harvester-system of Harvester are running",
+    "Load balancers are created one at a time, each after Harvester has responded to the one before. If this Event "
+    "stays, check that the deployments harvester-load-balancer and harvester-load-balancer-webhook in namespace "
+    "harvester-system of Harvester are running",
 )
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 
@@ -66,8 +65,7 @@ def plan_queued(plan: ServicePlan, snapshot: ServiceSnapshot) -> ServicePlan:
     # The error of the last attempt stays until the next one.
     has_failed = getattr(snapshot.service.ready_condition, "reason", "") == Reason.HARVESTER_UNAVAILABLE
     queued = wait_for(WaitReason.CREATION_QUEUED, snapshot, QUEUED_SECONDS, None if has_failed else CREATION_QUEUED)
-    warnings = (event for event in plan.events if event.type == "Warning")
-    return next_write(queued.plus(*warnings), snapshot)
+    return next_write(queued.plus(*(one for one in plan.events if one.type == "Warning")), snapshot)
 
 
 def _decide(snapshot: ServiceSnapshot) -> Desired:
@@ -115,7 +113,7 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
         desired = Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE, 1.0), service=suppressed)
     elif lb is None and not snapshot.our_harvester:
         # A Service that has an address keeps it: it is announced, and allocated in the Harvester of the cluster.
-        cause = EventMessage("Warning", Reason.HARVESTER_MISMATCH, harvester_mismatch(snapshot.cluster))
+        cause = harvester_mismatch(snapshot.cluster)
         desired = Desired(Refused(WaitReason.HARVESTER_MISMATCH), cause, service=suppressed)
     elif others := snapshot.allocated_to_others(snapshot.unallocated_address):
         text = (
@@ -139,13 +137,12 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
 def _plan_going(snapshot: ServiceSnapshot, going: LoadBalancer) -> Desired:
     """Return the desired state while the old load balancer is being deleted, which has the name and the address."""
     text = (
-        f"Load balancer {going.metadata.name} is still being deleted in Harvester after {GONE_PATIENCE:.0f} s; a new "
-        "one is created afterwards. Check that harvester-load-balancer and its webhook run in namespace "
-        "harvester-system"
+        f"Load balancer {going.metadata.name} is still being deleted in Harvester; a new one is created afterwards. "
+        "Check that harvester-load-balancer and its webhook run in namespace harvester-system"
     )
     cause = EventMessage("Warning", Reason.ADDRESS_PENDING, text)
     suppressed = ServiceChange(annotations=suppress(snapshot.service), finalizer=True)
-    return replace(wait_for(WaitReason.OLD_LOAD_BALANCER, snapshot, GONE_PATIENCE, cause), service=suppressed)
+    return replace(wait_for(WaitReason.OLD_LOAD_BALANCER, snapshot, REPORT_DELETION_AFTER, cause), service=suppressed)
 
 
 def _plan_present(snapshot: ServiceSnapshot, current: LoadBalancer) -> Desired:
@@ -161,7 +158,7 @@ def _plan_present(snapshot: ServiceSnapshot, current: LoadBalancer) -> Desired:
         # A touch that is not permitted is repeated after minutes, and must not keep the Service from switching.
         touch_at = snapshot.remembered.touch_at
         awaits_touch = not vm and touch_at is not None and 0 < touch_at - snapshot.now <= TOUCH_ENDPOINTS_AFTER
-        is_reached = not awaits_touch and desired.is_reached(service)
+        is_reached = not awaits_touch and desired.then is None and not service_patch(service, desired.service)
         body = _new_body(snapshot, vm=wanted == "vm") if is_started or is_reached else None
         if body is not None and request.primary is None and request.ipam is not None:
             replacement = plan_replacement(snapshot, current, wanted, body)

@@ -74,11 +74,6 @@ class Announcement(Struct, frozen=True):
         return self.address == ""
 
     @property
-    def suppressed(self) -> bool:
-        """Whether both annotations are present by which this controller suppresses kube-vip."""
-        return self.withdrawn and self.ignored
-
-    @property
     def read_address(self) -> str:
         """The address that kube-vip may read: without the annotation that of the specification, else of the status."""
         return (self.specified or "".join(self.status[:1])) if self.address is None else self.address

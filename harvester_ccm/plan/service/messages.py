@@ -217,14 +217,15 @@ def _unavailable_text(error: errors.CCMError | None) -> str:
     return f"{meaning}: {error}"
 
 
-def harvester_mismatch(cluster: ClusterIdentity) -> str:
-    """Return the message for a cloud-config that leads to another Harvester or namespace."""
-    return (
+def harvester_mismatch(cluster: ClusterIdentity) -> EventMessage:
+    """Return the Warning for a cloud-config that leads to another Harvester or namespace."""
+    text = (
         f"Harvester has no load balancer and no VM of this cluster in namespace {cluster.namespace}: the cloud-config "
         "seems to lead to another Harvester or namespace. No load balancer is created there, and Services keep their "
         "addresses. Correct the cloud-config; if the cluster moved there, start the controller with "
         "--accept-new-harvester"
     )
+    return EventMessage("Warning", Reason.HARVESTER_MISMATCH, text)
 
 
 def failure_event(

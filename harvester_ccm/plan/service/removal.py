@@ -34,8 +34,6 @@ DELETION_PATIENCE: Final = 300.0
 """Seconds for which a deletion waits until Harvester has recorded the address."""
 REPORT_DELETION_AFTER: Final = 30.0
 """Seconds after which an Event reports what a deletion waits for."""
-SHARING_RETRY: Final = 1.0
-"""Seconds after which a Service is planned again whose secondary is being reconciled."""
 _DELETING: Final = EventMessage("Normal", names.Reason.DELETING, "Deleting load balancer")
 _DELETED: Final = EventMessage("Normal", names.Reason.DELETED, "Deleted load balancer")
 
@@ -63,7 +61,7 @@ def plan_removal(snapshot: ServiceSnapshot) -> Desired:
     withdrawn = ServiceChange(annotations=kube_vip.withdraw(service) if announced_by_us else {})
     if snapshot.secondary_in_progress:
         # The patch by which that Service begins to share the address may be on its way.
-        return Desired(Wait(WaitReason.SHARED_ADDRESS, SHARING_RETRY), service=withdrawn)
+        return Desired(Wait(WaitReason.SHARED_ADDRESS, 1.0), service=withdrawn)
     return replace(deletion, service=withdrawn)
 
 
@@ -126,7 +124,6 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
     if not load_balancer.metadata.has_finalizer(names.LB_CONTROLLER_FINALIZER):
         return None
     pool = pool_of_last_attempt(load_balancer)
-    is_requested = load_balancer.metadata.annotation(names.LB_RECONCILE) is not None
     if load_balancer.allocated_ip or (load_balancer.is_closed and load_balancer.ready):
         return delete_load_balancer(load_balancer)
     if pool:
@@ -134,7 +131,7 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
         return ChangeLoadBalancer(load_balancer.metadata.name, status=blocked)
     if pending_cause(load_balancer).patience:
         return None
-    if is_requested:
+    if load_balancer.metadata.annotation(names.LB_RECONCILE) is not None:
         return delete_load_balancer(load_balancer)
     requested = {names.LB_RECONCILE: "true"}
     return ChangeLoadBalancer(load_balancer.metadata.name, annotations=requested, status={"conditions": None})

@@ -52,7 +52,7 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scop
     if has_finalizer:
         leaving = bool(ended or of_other_class(service)) and (owned or not others)
     else:
-        leaving = found.suppressed and not meta.deleting
+        leaving = found.withdrawn and found.ignored and not meta.deleting
     if leaving:
         return Scope(leaving=True)
     note = None
@@ -69,8 +69,8 @@ def is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
 
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether the Service may be managed, whatever load balancers exist; ``scope_of`` decides."""
-    marked = Announcement.of(service).suppressed or service.ready_condition is not None
-    return marked or service.metadata.has_finalizer(SERVICE_FINALIZER) or scope_of(service, cluster, owned=True).ours
+    is_managed = service.ready_condition is not None or service.metadata.has_finalizer(SERVICE_FINALIZER)
+    return is_managed or scope_of(service, cluster, owned=True).ours
 
 
 def _ended(service: Service) -> str:

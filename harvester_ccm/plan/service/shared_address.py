@@ -133,11 +133,11 @@ def _attached(service: Service, primary: Service, address: str) -> ServiceChange
 
 
 def _ensured(service: Service, primary: Service, address: str) -> EventMessage:
-    shared = f"shared with {primary.metadata.key}"
-    if service.addresses:
-        text = f"The address changed from {service.addresses[0]} to {address}, {shared}"
-        return EventMessage("Warning", names.Reason.ADDRESS_CHANGED, text)
-    return EventMessage("Normal", names.Reason.ENSURED, f"Ensured load balancer, address {address} {shared}")
+    shared = f"{address} shared with {primary.metadata.key}"
+    if not service.addresses:
+        return EventMessage("Normal", names.Reason.ENSURED, f"Ensured load balancer, address {shared}")
+    text = f"The address changed from {service.addresses[0]} to {shared}"
+    return EventMessage("Warning", names.Reason.ADDRESS_CHANGED, text)
 
 
 def _sharing(snapshot: ServiceSnapshot) -> Sharing:

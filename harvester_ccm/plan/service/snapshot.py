@@ -16,7 +16,6 @@ from harvester_ccm.model.core import ConfigMap, Node, Service, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine
 from harvester_ccm.model.meta import Store
 from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-from harvester_ccm.plan.service.backends import Backends
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
@@ -38,6 +37,10 @@ BY_SERVICE: Final = "service"
 """Index of load balancers by the Service that their labels name, and by its UID (Go provider before 0.2)."""
 BY_ADDRESS: Final = "address"
 """Index of load balancers by the address that Harvester has allocated, and of Services by those in their status."""
+
+
+Backends = tuple[str, ...] | None
+"""The VMs of the nodes that may get traffic; None until the VMs are listed: the backends are left as they are then."""
 
 
 class ServiceStore(Protocol):

@@ -1,31 +1,37 @@
-"""A VM load balancer: Harvester announces the address and forwards to the nodes.
+"""A VM load balancer: Harvester announces the address and forwards to the nodes that may get traffic.
 
 Every port of the Service is mapped to its node port on every VM of the cluster that may get traffic.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
-from harvester_ccm.names import LB_TOUCH, VM_NAME, Reason
-from harvester_ccm.plan.service.backends import NO_BACKEND, NO_BACKEND_TEXT
+from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_TOUCH, VM_NAME, Reason
 from harvester_ccm.plan.service.cluster_lb import address_event, not_as_requested, plan_pending
 from harvester_ccm.plan.service.kube_vip import Annotations, delegate, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.messages import backend_note
 from harvester_ccm.plan.service.shared_address import approved
-from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.snapshot import Backends, ServiceSnapshot
 from harvester_ccm.plan.service.writes import Desired, Document, ServiceChange
 
 TOUCH_AFTER: Final = 10.0
 """Seconds after which a recreated load balancer is written once more."""
-
 FIRST_CHECKS: Final = 10.0
 """Seconds that a new load balancer gets for its first health checks, in addition to their own period."""
+NO_BACKEND: Final = "no-node-of-this-cluster"
+"""Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
+AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
+"""Put on nodes that the cluster autoscaler is about to remove."""
+NO_BACKEND_TEXT: Final = (
+    f"No Node of this cluster gets traffic: each is excluded (label {EXCLUDE_NODE_LABEL} or taint {AUTOSCALER_TAINT}), "
+    "is being deleted, or has no VM that is known for certain"
+)
 
 
 def wanted_spec(snapshot: ServiceSnapshot) -> Document:
@@ -95,3 +101,26 @@ def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[dict[st
                 listener = {"name": name, "port": port.port, "protocol": port.protocol, "backendPort": port.node_port}
                 made[port.protocol, port.port] = listener
     return tuple(made.values())
+
+
+def backends_of(nodes: Iterable[Node], vm_names: Mapping[str, str] | None) -> Backends:
+    """Return the VMs of the nodes that may get traffic.
+
+    ``vm_names`` are the VMs of the nodes whose VM is known for certain, by the names of the nodes; None until the VMs
+    are listed.
+    """
+    if vm_names is None:
+        return None
+    names = {vm_names[one.metadata.name] for one in nodes if one.metadata.name in vm_names and takes_traffic(one)}
+    return tuple(sorted(names))
+
+
+def takes_traffic(node: Node) -> bool:
+    """Return whether load balancers may send traffic to the node.
+
+    The exclusion label counts with any value that is not a written-out false; readiness, roles and cordons do not
+    matter (they are what health checks and endpoints are for).
+    """
+    leaving = node.metadata.deleting or any(taint.key == AUTOSCALER_TAINT for taint in node.spec.taints)
+    excluded = node.metadata.label(EXCLUDE_NODE_LABEL)
+    return not leaving and (excluded is None or excluded in {"0", "f", "F", "false", "FALSE", "False"})

@@ -112,10 +112,6 @@ class Desired(Struct, frozen=True):
     touch: bool = False
     """As in ``ChangeService``."""
 
-    def is_reached(self, service: Service) -> bool:
-        """Return whether nothing has to be written, apart from the condition."""
-        return self.then is None and not service_patch(service, self.service)
-
     def plus(self, *events: EventMessage | None) -> "Desired":
         """Return the same state with these Events in front."""
         return replace(self, events=(*events, *self.events))

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from harvester_ccm.model.core import NODES, ConfigMap
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, WORKLOAD_TYPE
-from harvester_ccm.plan.service.backends import backends_of
 from harvester_ccm.plan.service.request import network_devices
-from harvester_ccm.plan.service.vm_lb import listeners
+from harvester_ccm.plan.service.vm_lb import backends_of, listeners
 from tests.unit.plan.service.plans import plan, short
 from tests.worlds.builders import DELETED_AT, SUPPRESSED, service
 
