@@ -7,8 +7,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-# `make check` fails if the product has more lines. Lower the number after each removal, down to 14,000.
-MAX_PRODUCT_LINES := 14032
+# `make check` fails if the product has more lines. Lower the number after each removal.
+MAX_PRODUCT_LINES := 13405
 
 # Images of containers often forbid compiled files; each of the hundreds of processes that tests start would compile all
 # that it loads again.
@@ -67,7 +67,7 @@ check: $(READY) ## check format, lint, types, imports and the number of lines
 	$(BIN)/lint-imports --no-logo
 	@lines=$$(git ls-files -z 'harvester_ccm/*.py' | xargs -0 cat | wc -l); max=$(MAX_PRODUCT_LINES); \
 	if [ $$lines -gt $$max ]; then echo "harvester_ccm has $$lines lines, the maximum is $$max: remove as many as you add." >&2; exit 1; fi; \
-	if [ $$lines -lt $$max ] && [ $$max -gt 14000 ]; then echo "Lower MAX_PRODUCT_LINES in the Makefile from $$max to $$lines."; fi
+	if [ $$lines -lt $$max ]; then echo "Lower MAX_PRODUCT_LINES in the Makefile from $$max to $$lines."; fi
 
 .PHONY: unit
 unit: $(READY) ## run the unit tests

@@ -133,7 +133,9 @@ async def _delete(client: ApiClient, found: LoadBalancer) -> None:
             "Harvester has not finished allocating its address, which a deletion now would lose; try again later, and "
             "check that harvester-load-balancer runs in namespace harvester-system"
         )
-    await client.delete(LOAD_BALANCERS, name, namespace=namespace, uid=write.uid, version=write.version)
+    await client.delete(
+        LOAD_BALANCERS, name, namespace=namespace, uid=current.metadata.uid, version=current.metadata.resource_version
+    )
 
 
 async def _expect_removed(client: ApiClient, found: LoadBalancer) -> None:

@@ -183,8 +183,8 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
             current = next(one.lb for one in snapshot.match.claims if one.lb.metadata.name == name)
             after = changed_document(current, planned)
             return _write(f"update LoadBalancer {name}", diff(current.document(), after, complete=True))
-        case DeleteLoadBalancer(name=name):
-            return _write(f"delete LoadBalancer {name}")
+        case DeleteLoadBalancer(lb=lb):
+            return _write(f"delete LoadBalancer {lb.metadata.name}")
         case TouchEndpoints():
             return _write(f"patch an EndpointSlice of Service {service.metadata.key}")
 

@@ -119,7 +119,7 @@ class OrphanCollector:
             await self._writes.replace(meta.name, changed_document(load_balancer, write))
             return
         self._next_deletion = loop_time() + DELETION_PAUSE
-        await self._writes.delete(meta.name, meta.uid, meta.resource_version)
+        await self._writes.delete(load_balancer)
         self.deleted += 1
         log.info("orphaned load balancer deleted", lb=meta.key, service=service_key(load_balancer))
 

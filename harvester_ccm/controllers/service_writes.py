@@ -90,20 +90,20 @@ class BalancerWrites:
         self._cache.observe(written)
         return written
 
-    async def delete(self, name: str, uid: str, version: str) -> None:
-        """Delete the load balancer with this UID in this version; not found is success.
+    async def delete(self, lb: LoadBalancer) -> None:
+        """Delete a load balancer in this version; not found is success.
 
         Raises Conflict when another load balancer has the name, or it has changed.
         """
-        held = None
+        held, meta = None, lb.metadata
         with suppress(errors.NotFound):
             held = await self._harvester.delete(
-                LOAD_BALANCERS, name, namespace=self._namespace, uid=uid, version=version
+                LOAD_BALANCERS, meta.name, namespace=self._namespace, uid=meta.uid, version=meta.resource_version
             )
         if held is not None:
             self._cache.observe(held)
         else:
-            self._cache.remove(f"{self._namespace}/{name}", uid)
+            self._cache.remove(meta.key, meta.uid)
 
     async def _refresh(self, name: str) -> None:
         """Read a load balancer into the cache. Raises NotFound."""
@@ -152,11 +152,11 @@ class ServiceWrites:
                 document = changed_document(load_balancer, write)
                 written = await self._balancers.replace(name, document)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
-            case DeleteLoadBalancer(name=name, uid=uid, version=version):
+            case DeleteLoadBalancer(lb=lb):
                 if snapshot.scope.leaving:
                     await self._confirm(service)
-                await self._balancers.delete(name, uid, version)
-                log.info("load balancer deleted", service=key, lb=name)
+                await self._balancers.delete(lb)
+                log.info("load balancer deleted", service=key, lb=lb.metadata.name)
         self._limiter.record(service.metadata.uid)
 
     async def report(self, condition: ServiceCondition | None, snapshot: ServiceSnapshot) -> None:

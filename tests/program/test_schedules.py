@@ -11,7 +11,7 @@ import pytest
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import LB_RECONCILE
 from harvester_ccm.plan.service.removal import deletion_of
-from harvester_ccm.plan.service.writes import ChangeLoadBalancer, DeleteLoadBalancer, delete_load_balancer
+from harvester_ccm.plan.service.writes import ChangeLoadBalancer, DeleteLoadBalancer
 from tests.simulation.actions import LATE, Action, Scenario
 from tests.simulation.known import KNOWN, ONE_PORT
 from tests.simulation.oracles import FORGOTTEN, UNSEEN
@@ -93,7 +93,7 @@ def test_allocation_that_one_more_search_shows_may_not_stay(monkeypatch: pytest.
     def unasked(balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
         write = deletion_of(balancer)
         asks = isinstance(write, ChangeLoadBalancer) and LB_RECONCILE in write.annotations
-        return delete_load_balancer(balancer) if asks else write
+        return DeleteLoadBalancer(balancer) if asks else write
 
     monkeypatch.setattr("harvester_ccm.plan.service.removal.deletion_of", unasked)
     assert "is allocated to" in Schedule(scenario).run().wrong

@@ -215,12 +215,10 @@ def foreign_note(claim: Claim) -> EventMessage:
 
 
 def service_key(load_balancer: LoadBalancer) -> str:
-    """Return the ``namespace/name`` of the Service that the labels name, or without labels its UID."""
+    """Return the ``namespace/name`` of the Service that the labels name, or without labels its UID.
+
+    The Go provider before 0.2 wrote no labels but an annotation with the UID.
+    """
     meta = load_balancer.metadata
     namespace, name = meta.label(names.LB_SERVICE_NAMESPACE), meta.label(names.LB_SERVICE_NAME)
-    return f"{namespace}/{name}" if namespace and name else service_uuid(load_balancer)
-
-
-def service_uuid(load_balancer: LoadBalancer) -> str:
-    """Return the UID of the Service in the annotation of the Go provider before 0.2, which wrote no labels."""
-    return load_balancer.metadata.annotation(names.LB_SERVICE_UUID) or ""
+    return f"{namespace}/{name}" if namespace and name else meta.annotation(names.LB_SERVICE_UUID) or ""

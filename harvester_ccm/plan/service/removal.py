@@ -26,7 +26,6 @@ from harvester_ccm.plan.service.writes import (
     Desired,
     Document,
     ServiceChange,
-    delete_load_balancer,
     service_patch,
 )
 
@@ -68,7 +67,7 @@ def plan_removal(snapshot: ServiceSnapshot) -> Desired:
 def plan_deletion(snapshot: ServiceSnapshot, left: Iterable[LoadBalancer]) -> Desired:
     """Return the next step of the deletion of load balancers that are not being deleted yet."""
     forced, late = snapshot.waited >= DELETION_PATIENCE, snapshot.waited >= REPORT_DELETION_AFTER
-    writes = [delete_load_balancer(one) if forced else deletion_of(one) for one in left]
+    writes = [DeleteLoadBalancer(one) if forced else deletion_of(one) for one in left]
     write = next((one for one in writes if one is not None), None)
     if isinstance(write, DeleteLoadBalancer):
         return Desired(Wait(WaitReason.ALLOCATING), events=(_DELETING,), then=write)
@@ -125,14 +124,14 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
         return None
     pool = pool_of_last_attempt(load_balancer)
     if load_balancer.allocated_ip or (load_balancer.is_closed and load_balancer.ready):
-        return delete_load_balancer(load_balancer)
+        return DeleteLoadBalancer(load_balancer)
     if pool:
         blocked = {"allocatedAddress": {"ipPool": pool}, "conditions": None}
         return ChangeLoadBalancer(load_balancer.metadata.name, status=blocked)
     if pending_cause(load_balancer).patience:
         return None
     if load_balancer.metadata.annotation(names.LB_RECONCILE) is not None:
-        return delete_load_balancer(load_balancer)
+        return DeleteLoadBalancer(load_balancer)
     requested = {names.LB_RECONCILE: "true"}
     return ChangeLoadBalancer(load_balancer.metadata.name, annotations=requested, status={"conditions": None})
 

@@ -25,7 +25,6 @@ from harvester_ccm.plan.service.ownership import (
     match_load_balancer,
     name_for,
     service_key,
-    service_uuid,
 )
 from harvester_ccm.plan.service.request import Request, network_devices, primary_reference, read_request
 from harvester_ccm.plan.service.scope import Scope, is_served, primaries_of, scope_of, was_secondary
@@ -34,7 +33,7 @@ from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_lo
 BY_PRIMARY: Final = "primary"
 """Index of Services by the primary that they name, and by the one whose address they last had."""
 BY_SERVICE: Final = "service"
-"""Index of load balancers by the Service that their labels name, and by its UID (Go provider before 0.2)."""
+"""Index of load balancers by the Service that their labels name, or by its UID (Go provider before 0.2)."""
 BY_ADDRESS: Final = "address"
 """Index of load balancers by the address that Harvester has allocated, and of Services by those in their status."""
 
@@ -77,7 +76,7 @@ SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {
     VIRTUAL_IP: virtual_ips_of_service,
 }
 LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]]]] = {
-    BY_SERVICE: lambda one: {service_key(one), service_uuid(one)} - {""},
+    BY_SERVICE: lambda one: {service_key(one)} - {""},
     BY_ADDRESS: lambda one: {one.allocated_ip} - {"", DHCP_ADDRESS},
     VIRTUAL_IP: virtual_ips_of_load_balancer,
 }
@@ -242,8 +241,7 @@ def is_our_harvester(store: ServiceStore, cluster: ClusterIdentity) -> bool | No
 
 def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:
     """Return the load balancers with the Service's labels, UID or name."""
-    key, uid = service.metadata.key, service.metadata.uid
-    found = store.load_balancers.by_index(BY_SERVICE, key)
-    found += tuple(one for one in store.load_balancers.by_index(BY_SERVICE, uid) if service_key(one) != key)
+    meta, by_index = service.metadata, store.load_balancers.by_index
+    found = (*by_index(BY_SERVICE, meta.key), *by_index(BY_SERVICE, meta.uid))
     named = store.load_balancers.get(f"{cluster.namespace}/{name_for(service, cluster)}")
     return found if named is None or named in found else (*found, named)

@@ -82,9 +82,7 @@ class ChangeLoadBalancer(Struct, frozen=True):
 class DeleteLoadBalancer(Struct, frozen=True):
     """Delete the load balancer in Harvester if it has this UID and version; not found counts as deleted."""
 
-    name: str
-    uid: str
-    version: str
+    lb: LoadBalancer
 
 
 class TouchEndpoints(Struct, frozen=True):
@@ -175,12 +173,6 @@ def _kept_request(snapshot: ServiceSnapshot) -> dict[str, str]:
     if snapshot.scope.leaving or has_address or address in {"", found.specified, found.requested}:
         return {}
     return {REQUESTED_ADDRESS: address}
-
-
-def delete_load_balancer(load_balancer: LoadBalancer) -> DeleteLoadBalancer:
-    """Return the deletion of a load balancer in its present version."""
-    meta = load_balancer.metadata
-    return DeleteLoadBalancer(meta.name, meta.uid, meta.resource_version)
 
 
 def service_patch(service: Service, change: ServiceChange) -> dict[str, object]:

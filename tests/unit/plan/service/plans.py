@@ -68,8 +68,8 @@ def short(write: Write | None, service: Service) -> object:
             return {"create": name, **{key: value for key, value in spec.items() if key != "description"}}
         case ChangeLoadBalancer(name=name):
             return {"write": name, **{key: value for key, value in asdict(write).items() if value and key != "name"}}
-        case DeleteLoadBalancer(name=name):
-            return {"delete": name}
+        case DeleteLoadBalancer(lb=lb):
+            return {"delete": lb.metadata.name}
         case TouchEndpoints():
             return "touch endpoints"
     return None
