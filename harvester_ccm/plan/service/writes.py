@@ -33,7 +33,7 @@ WITHDRAWAL_WRITES: Final = 3
 """Writes that must be left before an address is withdrawn: that one, the next announcement, and the touch after it."""
 
 _ANNOUNCING: Final = frozenset({WaitReason.ENDPOINTS, WaitReason.DHCP})
-"""What a Service with a load balancer waits for until kube-vip announces it."""
+"""Reasons to wait of a Service with an allocated address that kube-vip does not announce yet."""
 _CLUSTER_WIDE: Final = frozenset({Reason.HARVESTER_UNAVAILABLE, Reason.HARVESTER_MISMATCH})
 """Causes that hold for all Services at once; a Service that has its address is not affected."""
 
