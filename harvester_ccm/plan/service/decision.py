@@ -126,7 +126,7 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
     elif lb is None:
         desired = _plan_creation(snapshot)
     else:
-        desired = _plan_going(snapshot, lb) if lb.metadata.deleting else _plan_present(snapshot, lb)
+        desired = _plan_terminating(snapshot, lb) if lb.metadata.deleting else _plan_present(snapshot, lb)
     if desired.then is None:
         # Not next to a creation: while the load balancer in use is being deleted, duplicates stay.
         left_over = (deletion_of(one) for one in match.duplicates if not one.metadata.deleting)
@@ -134,10 +134,10 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
     return desired.plus(*snapshot.request.problems, snapshot.request.unknown, *map(foreign_note, match.foreign[:1]))
 
 
-def _plan_going(snapshot: ServiceSnapshot, going: LoadBalancer) -> Desired:
+def _plan_terminating(snapshot: ServiceSnapshot, old: LoadBalancer) -> Desired:
     """Return the desired state while the old load balancer is being deleted, which has the name and the address."""
     text = (
-        f"Load balancer {going.metadata.name} is still being deleted in Harvester; a new one is created afterwards. "
+        f"Load balancer {old.metadata.name} is still being deleted in Harvester; a new one is created afterwards. "
         "Check that harvester-load-balancer and its webhook run in namespace harvester-system"
     )
     cause = EventMessage("Warning", Reason.ADDRESS_PENDING, text)
