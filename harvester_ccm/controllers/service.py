@@ -140,9 +140,7 @@ class ServiceCaches:
         vms: VMCache,
         config_maps: Informer[ConfigMap],
     ) -> None:
-        """``services`` has the index BY_PRIMARY, ``load_balancers`` has BY_SERVICE; ``config_maps`` holds the network
-        mapping only.
-        """
+        """The first two have the indexes of a ``ServiceStore``; ``config_maps`` holds the network mapping only."""
         self.services = services
         self.load_balancers = load_balancers
         self.vm_cache = vms

@@ -26,6 +26,7 @@ from harvester_ccm.plan.service.writes import (
     ServiceChange,
     ServicePlan,
     Write,
+    kept_request,
     service_patch,
     strategic,
 )
@@ -161,7 +162,7 @@ class ServiceWrites:
 
     async def report(self, condition: ServiceCondition | None, snapshot: ServiceSnapshot) -> None:
         """Update the condition of a Service on a best-effort basis; errors are ignored."""
-        meta, change = snapshot.service.metadata, ServiceChange(condition=condition)
+        meta, change = snapshot.service.metadata, ServiceChange(annotations=kept_request(snapshot), condition=condition)
         due = service_patch(snapshot.service, change) and not self._limiter.delay(meta.uid, terminating=meta.deleting)
         if due:
             with suppress(errors.CCMError):

@@ -95,6 +95,22 @@ async def test_announced_address_stays_if_no_pool_matches(request_fields: Docume
 
 @each_request
 @jumping_time
+async def test_announced_address_stays_after_a_rejected_creation(request_fields: Document) -> None:
+    harvester = PoolHarvester()
+    program = program_after_go(harvester, request_fields)
+    denied = refused(500, "InternalError", "admission webhook denied the request: it has no running vm")
+    harvester.fault = lambda call: denied if call.verb == "POST" else None
+    async with program.live():
+        await asyncio.sleep(HOUR)
+        assert program.condition()["status"] == "False"
+        harvester.fault = None
+        await asyncio.sleep(HOUR)
+        assert len(harvester.of(LOAD_BALANCERS)) == 1
+        assert program.address() == REQUESTED
+
+
+@each_request
+@jumping_time
 async def test_allocated_address_replaces_the_requested_one(request_fields: Document) -> None:
     """The Go provider does the same."""
     program = program_after_go(PoolHarvester("10.0.0.7"), request_fields)

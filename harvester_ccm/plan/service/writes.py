@@ -142,7 +142,7 @@ def next_write(desired: Desired, snapshot: ServiceSnapshot) -> ServicePlan:
     """Return the plan for the desired state."""
     service, condition, check, needed = snapshot.service, condition_of(desired, snapshot), desired.check, 1
     write: Write | None = desired.then
-    annotations = {**_kept_request(snapshot), **desired.service.annotations}
+    annotations = {**kept_request(snapshot), **desired.service.annotations}
     stated = replace(desired.service, annotations=annotations, condition=condition or REMOVED)
     if service_patch(service, desired.service):
         withdrawn = kube_vip.WITHDRAWN.items() <= desired.service.annotations.items()
@@ -163,7 +163,7 @@ def next_write(desired: Desired, snapshot: ServiceSnapshot) -> ServicePlan:
     return ServicePlan(desired.outcome, condition, events, write, then, check, needed)
 
 
-def _kept_request(snapshot: ServiceSnapshot) -> dict[str, str]:
+def kept_request(snapshot: ServiceSnapshot) -> dict[str, str]:
     """Return the annotation that keeps an address which is requested only in kube-vip's annotation.
 
     With the first patch, which brings the condition, kube-vip's annotation becomes this controller's.
