@@ -59,6 +59,19 @@ async def test_secondary_with_a_port_of_its_primary_gets_no_address() -> None:
 
 
 @jumping_time
+async def test_secondary_without_node_ports_waits_for_a_primary_that_kube_vip_will_announce() -> None:
+    program = Program(guest_server(), Harvester(), CLUSTER.name)
+    program.harvester.delay = lambda call: SLOW if call.verb == "POST" else 0.002
+    program.put(service())
+    no_node_ports = {"allocateLoadBalancerNodePorts": False}
+    async with program.live():
+        program.put(service("api", uid="2", spec=no_node_ports, **SHARED))
+        await asyncio.sleep(3 * SLOW)
+        assert program.address("api") == program.address() != ""
+        assert program.warnings("api") == []
+
+
+@jumping_time
 @pytest.mark.guarantee("An announced address is never released")
 async def test_secondary_that_appears_during_the_withdrawal_keeps_the_load_balancer() -> None:
     """It appears if a former leader sent its patch before it lost the Lease."""

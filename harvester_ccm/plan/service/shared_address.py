@@ -147,7 +147,7 @@ def _sharing(snapshot: ServiceSnapshot) -> Sharing:
     """
     service, primary, reference = snapshot.service, snapshot.primary, snapshot.request.primary or ""
     refused, waits = Refused(WaitReason.UNSUPPORTED), Wait(WaitReason.UNSUPPORTED)
-    vm = primary is not None and kube_vip.Announcement.of(primary).ignored
+    vm = primary is not None and bool(primary.addresses) and kube_vip.Announcement.of(primary).ignored
     refusal = unsupported(service, vm=vm)
     if refusal is None and not re.fullmatch("[^/]+/[^/]+", reference):
         refusal = invalid(names.PRIMARY_SERVICE, reference, "namespace/name of a Service of type LoadBalancer")
