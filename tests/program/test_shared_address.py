@@ -7,7 +7,7 @@ import pytest
 
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import document_of
@@ -69,6 +69,18 @@ async def test_secondary_without_node_ports_waits_for_a_primary_that_kube_vip_wi
         await asyncio.sleep(3 * SLOW)
         assert program.address("api") == program.address() != ""
         assert program.warnings("api") == []
+
+
+@jumping_time
+async def test_shared_address_that_the_go_provider_announced_is_no_request() -> None:
+    program = Program(guest_server(), Harvester(), CLUSTER.name)
+    shared = {PRIMARY_SERVICE: "shop/gone", KUBE_VIP_ADDRESSES: ADDRESS}
+    label = {PRIMARY_SERVICE_LABEL: "shop.gone"}
+    program.put(service("api", ours=True, address=ADDRESS, condition=False, annotations=shared, labels=label))
+    async with program.live():
+        await asyncio.sleep(60)
+        assert program.address("api") == ""
+        assert program.annotations("api") == {PRIMARY_SERVICE: "shop/gone", KUBE_VIP_ADDRESSES: ""}
 
 
 @jumping_time

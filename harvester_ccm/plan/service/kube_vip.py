@@ -209,10 +209,10 @@ def release(service: Service, *, device: str, announced_by_us: bool) -> Annotati
 def requested_addresses(service: Service) -> dict[str, str]:
     """Return the addresses that the Service requests, by the field or annotation, in order of precedence.
 
-    kube-vip's annotation is the user's until the Service has this controller's condition.
+    kube-vip's annotation is the user's until the Service has this controller's condition, or shares an address.
     """
-    found = Announcement.of(service)
-    users = found.address if service.ready_condition is None else None
+    found, shares = Announcement.of(service), service.metadata.label(names.PRIMARY_SERVICE_LABEL)
+    users = found.address if service.ready_condition is None and not shares else None
     return {
         "spec.loadBalancerIP": found.specified,
         names.REQUESTED_ADDRESS: found.requested,
