@@ -110,7 +110,8 @@ def _covers(present: object, wanted: object) -> bool:
     """Return whether a field has the desired value, apart from parts that only a newer Harvester knows."""
     if isinstance(present, list) and isinstance(wanted, list):
         return len(present) == len(wanted) and all(map(_covers, present, wanted))
-    if isinstance(present, dict) and isinstance(wanted, dict):
+    # Each further key of the selector of backends excludes some.
+    if isinstance(present, dict) and isinstance(wanted, dict) and names.VM_NAME not in wanted:
         return present.items() >= wanted.items()
     return present == wanted
 

@@ -13,7 +13,7 @@ from harvester_ccm.names import EXCLUDE_NODE_LABEL, WORKLOAD_TYPE
 from harvester_ccm.plan.service.request import network_devices
 from harvester_ccm.plan.service.vm_lb import backends_of, listeners
 from tests.unit.plan.service.plans import plan, short
-from tests.worlds.builders import DELETED_AT, SUPPRESSED, service
+from tests.worlds.builders import ADDRESS, DELETED_AT, SUPPRESSED, VM_SPEC, allocated, service
 
 NODE_FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "plain": ({}, {}, True),
@@ -62,6 +62,14 @@ def test_listeners(ports: list[dict[str, Any]], expected: list[str]) -> None:
     made: Any = short(plan(asked).write, asked)
     found = [f"{one['name']} {one['port']}/{one['protocol']} {one['backendPort']}" for one in made["listeners"]]
     assert found == expected
+
+
+def test_selector_of_backends_that_another_client_narrowed_is_restored() -> None:
+    asked = service(ours=True, address=ADDRESS, annotations={WORKLOAD_TYPE: "vm", **SUPPRESSED})
+    selector = {**VM_SPEC["backendServerSelector"], "zone": ["a"]}
+    narrowed = allocated(spec={**VM_SPEC, "backendServerSelector": selector})
+    made: Any = short(plan(asked, narrowed).write, asked)
+    assert made["spec"] == {"backendServerSelector": VM_SPEC["backendServerSelector"]}
 
 
 port = st.fixed_dictionaries(
