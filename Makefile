@@ -21,11 +21,13 @@ help: ## list the targets
 	@echo 'Releases and research:'
 	@awk -F ':.*#- ' '/^[a-z0-9-]+:.*#- / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): requirements-dev.txt pyproject.toml
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or later is needed; set PYTHON=/path/to/it. Found: $$($(PYTHON) --version)"; exit 1; }
-	@echo "Setting up the virtual environment in $(VENV) (under a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
+
+$(READY): requirements-dev.txt pyproject.toml | $(BIN)/pip
+	@echo "Setting up the virtual environment in $(VENV) (under a minute) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -37,8 +39,9 @@ setup: $(READY) ## create the virtual environment with pinned dependencies
 binaries: $(READY) #- fetch or build etcd and kube-apiserver into the cache, once
 	@$(BIN)/python -m devenv.binaries > /dev/null
 
+# Without $(READY): the build needs no packages of Python, so `make test` installs them at the same time.
 .PHONY: tools
-tools: $(READY)
+tools: $(BIN)/pip
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager kubectl helm > /dev/null
 
 .PHONY: demo
@@ -81,11 +84,13 @@ soak: $(READY) #- run the whole controller in memory with SEEDS schedules or for
 	@$(BIN)/python -m tests.simulation.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --minutes $(MINUTES) --first $(or $(FIRST),0))
 
 .PHONY: test
-test: check tools ## run all checks and all tests, most of them on real API servers
+test: ## run all checks and all tests, most of them on real API servers
+	@# In parallel, because the checks use mostly one core, and the first build of the tools starts with downloads.
+	@$(MAKE) --no-print-directory -j2 check tools
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --thorough
 
 .PHONY: coverage
-coverage: tools #- run all tests and print the line and branch coverage of the product
+coverage: $(READY) tools #- run all tests and print the line and branch coverage of the product
 	@rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest -q -n auto --dist loadfile --thorough
 	@$(BIN)/coverage combine -q && $(BIN)/coverage json -q -o .coverage.json
