@@ -12,7 +12,7 @@ from harvester_ccm.controllers.orphans import DELETION_PAUSE, RETRY_SECONDS
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
+from harvester_ccm.names import DHCP_ADDRESS, LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
 from harvester_ccm.plan.service.orphans import ORPHAN_GRACE
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, allocated, service
 from tests.worlds.clock import jumping_time
@@ -120,12 +120,18 @@ async def test_only_a_404_that_names_the_service_proves_its_deletion(response: C
     assert world.left == set()
 
 
+@pytest.mark.parametrize("since", ["", "/services/web"], ids=["from the start", "when the service is read"])
 @jumping_time
-async def test_nothing_is_deleted_while_another_cluster_responds() -> None:
+async def test_nothing_is_deleted_while_another_cluster_responds(since: str) -> None:
     world = World()
+
+    def replace_cluster(call: Call) -> None:
+        if call.path.endswith(since):
+            world.guest.of("v1/namespaces")["kube-system"]["metadata"]["uid"] = "another"
+
     async with world.live():
         await asyncio.sleep(1)
-        world.guest.of("v1/namespaces")["kube-system"]["metadata"]["uid"] = "another"
+        world.guest.fault = replace_cluster
         await asyncio.sleep(2 * ORPHAN_GRACE)
         assert world.exit_code == 1
     assert (world.left, world.deletions) == ({KEY}, [])
@@ -152,10 +158,11 @@ async def test_nothing_is_deleted_while_a_cluster_cannot_be_listed(unreachable: 
     assert world.left == set()
 
 
+@pytest.mark.parametrize("ip", [ADDRESS, DHCP_ADDRESS], ids=["from a pool", "from DHCP"])
 @jumping_time
 @pytest.mark.guarantee("A load balancer in use is never deleted")
-async def test_orphan_stays_while_another_service_has_its_address() -> None:
-    world = World()
+async def test_orphan_stays_while_another_service_has_its_address(ip: str) -> None:
+    world = World(ip=ip)
     world.put(service("other", uid="other", address=ADDRESS, spec=OTHER_CLASS))
     async with world.live():
         await asyncio.sleep(PERIOD + ORPHAN_GRACE)
