@@ -111,6 +111,20 @@ async def test_service_that_changed_since_it_was_read_is_not_overwritten(stored:
         assert set(before["metadata"]["finalizers"]) < set(program.service()["metadata"]["finalizers"])
 
 
+@pytest.mark.parametrize("existed", [True, False], ids=["service deleted", "orphan"])
+@jumping_time
+async def test_load_balancer_is_deleted_only_with_its_uid_and_version(*, existed: bool) -> None:
+    program = new_program(*([served()] if existed else []), balancer=allocated())
+    async with program.live():
+        await asyncio.sleep(5)
+        if existed:
+            program.guest.delete(SERVICES, KEY)
+        await asyncio.sleep(60)
+    assert not program.harvester.of(LOAD_BALANCERS)
+    (deletion,) = [call for call in program.harvester.calls if call.verb == "DELETE"]
+    assert set(deletion.body["preconditions"]) == {"uid", "resourceVersion"}
+
+
 @jumping_time
 async def test_404_page_of_a_proxy_does_not_mean_that_an_object_is_deleted() -> None:
     program = new_program(served(), balancer=allocated())
