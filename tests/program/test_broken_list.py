@@ -106,11 +106,13 @@ async def test_deleted_service_waits_for_the_list() -> None:
 async def test_load_balancer_that_cannot_be_decoded_counts_as_present() -> None:
     async with restarted("web") as (program, harvester):
         ((key, before),) = harvester.of(LOAD_BALANCERS).items()
+        written = len(harvester.writes())
         harvester.change(LOAD_BALANCERS, key, {"spec": {"ipam": ["pool"]}})
         harvester.fault = None
         await asyncio.sleep(120)
         address = before["status"]["allocatedAddress"]["ip"]
         assert program.address("web") == address
+        assert len(harvester.writes()) == written
         program.guest.delete(SERVICES, "shop/web")
         await asyncio.sleep(120)
         assert program.service("web")["metadata"]["finalizers"] == [SERVICE_FINALIZER]
