@@ -79,14 +79,15 @@ async def test_nothing_is_created_in_a_harvester_without_a_sign_of_the_cluster()
     assert [one.split()[0] for one in right.writes()] == ["POST", "PUT"], "the new Service"
 
 
+@pytest.mark.parametrize(("cluster", "owner"), [("theirs", "theirs"), ("demo", "")], ids=["another name", "this name"])
 @jumping_time
-async def test_address_that_the_wrong_harvester_allocated_to_another_cluster_stays() -> None:
+async def test_address_that_the_wrong_harvester_allocated_to_another_cluster_stays(cluster: str, owner: str) -> None:
     guest, _ = await home("web")
     before, wrong = states(guest), Harvester()
     program = Program(guest, wrong, "demo")
-    theirs = {LB_CLUSTER: "theirs", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "other"}
+    theirs = {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "other"}
     found = allocated(
-        name="theirs-shop-other-1", labels=theirs, annotations={LB_OWNER: "theirs"}, ip=program.address("web")
+        name="theirs-shop-other-1", labels=theirs, annotations={LB_OWNER: owner}, ip=program.address("web")
     )
     wrong.put(LOAD_BALANCERS, {"apiVersion": LOAD_BALANCERS.api_version, **found.document()})
     async with program.live():
