@@ -12,7 +12,7 @@ import pytest
 
 from devenv.announcement import lacks_address
 from harvester_ccm.errors import CCMError, Conflict, Unreachable
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
+from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     DHCP_ADDRESS,
@@ -21,6 +21,7 @@ from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
     KUBE_VIP_LEASE,
     LB_CLUSTER,
     LB_OWNER,
@@ -29,6 +30,8 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_TOUCH,
+    NAD_MAPPING_NAME,
+    NAD_MAPPING_NAMESPACE,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
@@ -52,6 +55,7 @@ GO: dict[str, Any] = {
 CONFLICT = refused(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
 
 REJECTED = refused(400, "", 'admission webhook "validator" denied the request: no')
+NOT_DECODED = refused(400, "BadRequest", "LoadBalancer in version v1beta1 cannot be handled")
 
 
 class World(Program):
@@ -286,7 +290,7 @@ async def test_kube_vip_ignores_a_service_only_until_its_address_is_allocated() 
     assert KUBE_VIP_IGNORE not in world.annotations()
 
 
-@pytest.mark.parametrize("change", ["deleted", "ClusterIP", "VM load balancer"])
+@pytest.mark.parametrize("change", ["deleted", "ClusterIP", "another class", "VM load balancer"])
 @jumping_time
 async def test_address_is_withdrawn_before_its_load_balancer_is_deleted(change: str) -> None:
     world = World()
@@ -304,6 +308,8 @@ async def test_address_is_withdrawn_before_its_load_balancer_is_deleted(change: 
             world.guest.delete(SERVICES, KEY)
         elif change == "ClusterIP":
             world.change(spec={"type": "ClusterIP"})
+        elif change == "another class":
+            world.change(spec={"loadBalancerClass": "example.com/other"})
         else:
             world.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
         await asyncio.sleep(60)
@@ -339,18 +345,26 @@ async def test_kube_vip_withdraws_the_address_before_a_vm_load_balancer_gets_it(
     ]
 
 
+@pytest.mark.parametrize("rejection", [REJECTED, NOT_DECODED], ids=["webhook", "API server"])
+@pytest.mark.parametrize(("has", "wanted"), [("cluster", "vm"), ("vm", "cluster")])
+@pytest.mark.parametrize("shared", [False, True], ids=["one service", "shared address"])
 @jumping_time
-async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing() -> None:
+async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing(
+    rejection: CCMError, has: str, wanted: str, *, shared: bool
+) -> None:
     world = World()
-    world.create("web")
+    world.put(service(annotations={WORKLOAD_TYPE: has}))
+    if shared:
+        world.put(service("api", uid="api", ports=[{"port": 443}], annotations={PRIMARY_SERVICE: KEY}))
     async with world.live():
-        await asyncio.sleep(10)
-        before, address = world.balancer, world.address("web")
-        world.harvester.fault = lambda call: REJECTED if call.verb == "POST" else None
-        world.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(30)
+        before, address, announced = world.balancer, world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]
+        assert announced == (address if has == "cluster" else "")
+        world.harvester.fault = lambda call: rejection if call.verb == "POST" else None
+        world.change(metadata={"annotations": {WORKLOAD_TYPE: wanted}})
         await asyncio.sleep(600)
         assert world.balancer == before
-        assert world.address("web") == world.annotations()[KUBE_VIP_ADDRESSES] == address
+        assert (world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]) == (address, announced)
         assert world.reasons() == ["web: SyncLoadBalancerFailed"]
 
 
@@ -542,3 +556,19 @@ async def test_address_waits_only_for_a_device_that_is_published(*, published: b
         assert ("is not announced before its device is known" in text) is published
         assert "--disable-vmi-controller" in text
         assert world.reasons() == ["web: NetworkDeviceUnknown"]
+
+
+@jumping_time
+async def test_address_waits_until_the_mapping_to_devices_is_listed() -> None:
+    world = World("--disable-vmi-controller")
+    metadata = {"name": NAD_MAPPING_NAME, "namespace": NAD_MAPPING_NAMESPACE}
+    world.guest.put(CONFIG_MAPS, {"metadata": metadata, "data": {"interface-nad-mapping": '{"default/vlan7": "ens7"}'}})
+    world.guest.delay = lambda call: 5.0 if "configmaps" in call.path else 0.002
+    world.put(service(annotations={NETWORK: "default/vlan7"}))
+    async with world.live():
+        await asyncio.sleep(4)
+        assert (world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]) == ("", "")
+        await asyncio.sleep(10)
+    assert world.annotations()[KUBE_VIP_ADDRESSES] == world.address("web") != ""
+    assert world.annotations()[KUBE_VIP_INTERFACE] == "ens7"
+    assert world.warnings("web") == []
