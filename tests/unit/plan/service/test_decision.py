@@ -197,6 +197,17 @@ ROWS = {
     "kube-vip has to withdraw what Harvester announces": Row(
         served(annotations=VM), found=(vmlb,), write={"annotations": WITHDRAWN, "touch": True}
     ),
+    "kube-vip has to withdraw what Harvester announces, although it ignores the Service": Row(
+        served(annotations={**VM, KUBE_VIP_IGNORE: "true"}),
+        found=(vmlb,),
+        write={"annotations": {**WITHDRAWN, KUBE_VIP_IGNORE: None}, "touch": True},
+    ),
+    "kube-vip has to announce the address of the specification": Row(
+        service(ours=True, spec={"loadBalancerIP": ADDRESS}, annotations={KUBE_VIP_IGNORE: "true"}),
+        found=(allocated(),),
+        events=["Normal EnsuredLoadBalancer"],
+        write={"annotations": {KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
+    ),
     "a secondary while the load balancer of its primary is replaced": Row(
         served(ports=[{"port": 443}], annotations=shares, labels={PRIMARY_SERVICE_LABEL: "shop.main"}),
         more={
