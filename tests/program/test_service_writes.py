@@ -8,10 +8,18 @@ import pytest
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, LB_SERVICE_UID, LB_SERVICE_UUID
+from harvester_ccm.names import (
+    LB_OWNER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_UID,
+    LB_SERVICE_UUID,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+)
 from tests.worlds.builders import UID, allocated, served, service
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import document_of, page, refused
+from tests.worlds.memory_server import Call, document_of, page, refused
 from tests.worlds.program_world import Harvester, Program, guest_server
 
 KEY = "shop/web"
@@ -83,6 +91,22 @@ async def test_no_load_balancer_is_created_for_a_service_without_the_finalizer()
     async with program.live():
         await asyncio.sleep(600)
     assert program.harvester.writes() == []
+
+
+@pytest.mark.parametrize("workload_type", ["cluster", "vm"])
+@jumping_time
+async def test_service_has_the_finalizer_before_its_load_balancer_is_created(workload_type: str) -> None:
+    program = new_program(service(annotations={WORKLOAD_TYPE: workload_type}))
+    held: list[list[str]] = []
+
+    def arrived(call: Call) -> None:
+        if call.verb == "POST":
+            held.append(program.service()["metadata"]["finalizers"])
+
+    program.harvester.on_arrived = arrived
+    async with program.live():
+        await asyncio.sleep(10)
+    assert held == [[SERVICE_FINALIZER]]
 
 
 @pytest.mark.parametrize("stored", ["finalizer", "UID"])
