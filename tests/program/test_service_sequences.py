@@ -281,13 +281,17 @@ async def test_kube_vip_ignores_a_service_only_until_its_address_is_allocated() 
     world = World()
     world.harvester.paused = True
     world.create("web")
+    world.put(service("api", uid="api", ports=[{"port": 443}], annotations={PRIMARY_SERVICE: KEY}))
     async with world.live():
         await asyncio.sleep(10)
-        assert (world.annotations()[KUBE_VIP_ADDRESSES], world.annotations()[KUBE_VIP_IGNORE]) == ("", "true")
+        for name in ("web", "api"):
+            noted = world.annotations(name)
+            assert (noted[KUBE_VIP_ADDRESSES], noted[KUBE_VIP_IGNORE]) == ("", "true")
         world.harvester.paused = False
         await asyncio.sleep(10)
-    assert world.annotations()[KUBE_VIP_ADDRESSES] == world.address("web") != ""
-    assert KUBE_VIP_IGNORE not in world.annotations()
+    for name in ("web", "api"):
+        assert world.annotations(name)[KUBE_VIP_ADDRESSES] == world.address("web") != ""
+        assert KUBE_VIP_IGNORE not in world.annotations(name)
 
 
 @pytest.mark.parametrize("change", ["deleted", "ClusterIP", "another class", "VM load balancer"])
