@@ -157,6 +157,22 @@ async def test_only_404s_in_a_row_count() -> None:
 
 
 @jumping_time
+async def test_404s_from_before_the_node_was_ready_again_do_not_count() -> None:
+    scene = NodeWorld()
+    async with scene.live():
+        vm, *_ = await joined(scene, machines(4))
+        scene.destroy(vm)
+        for _ in range(DEFAULTS.deletion_confirmations):
+            scene.harvester_server.calls.clear()
+            scene.say_ready("w0", "Unknown")
+            await until(lambda: scene.asked("/virtualmachines/w0") != [], seconds=600)
+            await asyncio.sleep(1)
+            scene.say_ready("w0", "True")
+            await asyncio.sleep(1)
+        assert deletions(scene) == []
+
+
+@jumping_time
 async def test_no_node_is_deleted_when_another_guest_cluster_responds() -> None:
     scene = NodeWorld()
 
