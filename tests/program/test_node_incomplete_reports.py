@@ -6,11 +6,24 @@ from typing import Final
 
 import pytest
 
+from harvester_ccm.errors import Unreachable
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import refused
 from tests.worlds.node_objects import DEFAULTS
-from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, SERVICE, VM, VMI, NodeWorld, joined, machine, machines
+from tests.worlds.node_world import (
+    BALANCER,
+    NAMESPACE,
+    NODE,
+    SERVICE,
+    VM,
+    VMI,
+    NodeWorld,
+    initialised,
+    joined,
+    machine,
+    machines,
+)
 
 LONG: Final = 20 * DEFAULTS.address_patience
 W1: Final = machine("w1", networks=("default/mgmt", "default/vlan5"))
@@ -65,6 +78,22 @@ async def test_internal_ip_stays(happen: Callable[[NodeWorld], None], *, at_star
         happen(scene)
         await asyncio.sleep(LONG)
     assert [one for one in scene.addresses("w1") if one.startswith("Internal")] == ["InternalIP " + SECOND]
+
+
+@jumping_time
+async def test_internal_ip_stays_while_harvester_cannot_be_read() -> None:
+    """Its last report lacked the address."""
+    scene, vm, away = NodeWorld(), machine("w1"), Unreachable("no route")
+    scene.boot(vm, FIRST)
+    async with scene.live():
+        scene.join("w1", system_uuid=vm.system_uuid)
+        await initialised(scene, ["w1"])
+        scene.report(vm, "10.0.0.100")
+        await asyncio.sleep(1)
+        scene.harvester_server.fault = lambda _call: away
+        scene.harvester_server.break_watches(away)
+        await asyncio.sleep(LONG)
+    assert [one for one in scene.addresses("w1") if one.startswith("Internal")] == [f"InternalIP {FIRST}"]
 
 
 def relist(scene: NodeWorld) -> None:
