@@ -179,6 +179,24 @@ async def test_list_replaces_newer_objects_and_keeps_those_that_it_has_unreadabl
 
 
 @jumping_time
+async def test_object_that_is_deleted_while_the_watch_is_interrupted_is_removed_by_the_next_list() -> None:
+    server = MemoryServer()
+    server.put(SERVICES, service())
+    informer, reported = followed(server), set[str]()
+    informer.on_change(lambda old, new: reported.add(old.metadata.key) if old is not None and new is None else None)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        server.fault = lambda _call: BROKEN
+        server.break_watches(BROKEN)
+        await asyncio.sleep(1)
+        server.remove(SERVICES, KEY)
+        server.compact()
+        server.fault = None
+        await asyncio.sleep(60)
+    assert (informer.get(KEY), reported) == (None, {KEY})
+
+
+@jumping_time
 async def test_collection_is_listed_every_30_to_60_minutes() -> None:
     server = MemoryServer()
     informer = followed(server)

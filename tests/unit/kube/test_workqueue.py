@@ -177,13 +177,15 @@ async def test_conflicts_are_retried_quickly_and_logged_when_they_last() -> None
 
 
 @jumping_time
-async def test_bug_in_one_reconcile_does_not_stop_the_others() -> None:
+async def test_reconcile_with_a_bug_is_repeated_and_does_not_stop_the_others() -> None:
     reconciler = Reconciler(KeyError("spec"), workers=1)
     reconciler.queue.enqueue("broken")
     reconciler.queue.enqueue("fine")
     async with reconciler.started():
         await asyncio.sleep(0.1)
-    assert reconciler.keys == ["broken", "fine"]
+        assert reconciler.keys == ["broken", "fine"]
+        await asyncio.sleep(2)
+    assert reconciler.keys == ["broken", "fine", "broken"]
 
 
 @jumping_time
