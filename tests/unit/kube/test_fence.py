@@ -140,12 +140,14 @@ async def test_leader_writes_until_it_releases_the_lease_and_a_candidate_never()
     assert changes == ["became leader", "stopped leading"]
 
 
+@pytest.mark.parametrize("response", [0.0, 3.0], ids=["prompt response", "late response"])
 @jumping_time
-async def test_fence_is_shut_by_the_clock_before_the_loss_is_known() -> None:
-    """A process that was stopped continues before its timers expire."""
+async def test_fence_is_shut_by_the_clock_before_the_loss_is_known(response: float) -> None:
+    """A process that was stopped continues before its timers expire. The time counts from the request."""
     process = Leader()
+    process.server.way_back = lambda call: response if call.verb == "POST" else 0.0
     await process.elector.acquire()
-    await asyncio.sleep(10.1)
+    await asyncio.sleep(10.1 - response)
     assert process.elector.leading
     assert not await process.writes()
 
