@@ -85,6 +85,18 @@ async def test_load_balancer_that_changed_since_it_was_listed(change: dict[str, 
     assert preconditions == ([] if problem else [{"uid", "resourceVersion"}])
 
 
+@jumping_time
+async def test_load_balancer_that_was_created_again_since_it_was_listed_stays() -> None:
+    server = MemoryServer()
+    document = objects.balancer(name="lb", address="10.0.0.7")
+    server.put(LOAD_BALANCERS, {**document, "metadata": {**document["metadata"], "uid": "first"}})
+    found = listed(server)
+    server.put(LOAD_BALANCERS, {**document, "metadata": {**document["metadata"], "uid": "second"}})
+    assert (await delete_all(client_of(server), found))["failed"] == []
+    assert [one.metadata.uid for one in listed(server)] == ["second"]
+    assert "DELETE" not in {call.verb for call in server.calls}
+
+
 @pytest.mark.parametrize("message", [None, "no matching IP pool with requirement"], ids=["unknown", "rejected"])
 @jumping_time
 async def test_address_that_harvester_still_allocates_is_not_lost(message: str | None) -> None:
