@@ -162,6 +162,11 @@ async def test_plugin_runs_again_when_its_token_has_expired(
     ("script", "why"),
     [
         ("echo secret; echo 'session expired' >&2; exit 3", "it ended with exit code 3: session expired"),
+        pytest.param(
+            "echo password=hunter2 >&2; exit 3",
+            "it ended with exit code 3: password=[removed]",
+            id="no secret is shown",
+        ),
         ("echo secret", "it printed no ExecCredential"),
         ("head -c 5000 /dev/zero | tr '\\0' '['", "it printed no ExecCredential"),
         # Half of a character, which no certificate and no header can carry.
