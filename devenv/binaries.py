@@ -185,7 +185,7 @@ def _build(names: list[str], cache: Path) -> None:
     """Build programs of one module. Raises DevenvError with the end of the compiler's output."""
     go, programs = _toolchain(cache), [PROGRAMS[name] for name in names]
     title = ", ".join(f"{name} {PROGRAMS[name].version}" for name in names)
-    _say(f"building {title} from source with {go}: about {1 + len(names)} min on 2 cores, only once")
+    _say(f"building {title} from source with {go}: 2 to 4 min on 2 cores, only once")
     system, architecture = _platform().split("-")
     environment = os.environ | {"CGO_ENABLED": "0", "GOOS": system, "GOARCH": architecture, "GOWORK": "off"}
     flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in _STAMPS.items())])
