@@ -245,8 +245,8 @@ class ServiceController:
             plan = plan_queued(plan, snapshot)
         delay = self._writes.delay(plan, snapshot)
         for event in plan.events:
-            # A Normal Event reports the write.
-            if event.type == "Warning" or not delay:
+            # A Normal Event reports the write, which a dry run may prevent.
+            if event.type == "Warning" or not (delay or plan.check):
                 self._emit(snapshot, event)
         if plan.write is None or delay:
             return Wait(WaitReason.THROTTLED, delay) if delay else plan.outcome, None
@@ -266,9 +266,11 @@ class ServiceController:
             try:
                 await self._balancers.check(plan.check)
             except CCMError as error:
-                # The Service keeps the load balancer that it has.
-                self._report(error, write, snapshot)
+                # The Service keeps the load balancer that it has: Harvester would reject the creation of the next one.
+                self._report(error, CreateLoadBalancer(snapshot.match.expected_name, plan.check), snapshot)
                 raise
+            for one in plan.events:
+                self._emit(snapshot, one)
         try:
             await self._writes.send(write, snapshot)
         except CCMError as error:
@@ -309,10 +311,8 @@ class ServiceController:
             # All are enqueued when the list is complete, those without an address first.
             return
         for item in filter(None, (old, new)):
-            if new is None:
+            if new is None or may_be_ours(item, self.cluster):
                 self.queue.enqueue(item.metadata.key)
-            else:
-                self._enqueue_if_ours(item)
             self._enqueue_relatives(item)
 
     def _enqueue_relatives(self, service: Service) -> None:

@@ -56,6 +56,7 @@ CONFLICT = refused(409, "Conflict", "the object has been modified; please apply 
 
 REJECTED = refused(400, "", 'admission webhook "validator" denied the request: no')
 NOT_DECODED = refused(400, "BadRequest", "LoadBalancer in version v1beta1 cannot be handled")
+WEBHOOK_AWAY = refused(500, "InternalError", 'failed calling webhook "validator": connection refused')
 
 
 class World(Program):
@@ -349,12 +350,20 @@ async def test_kube_vip_withdraws_the_address_before_a_vm_load_balancer_gets_it(
     ]
 
 
-@pytest.mark.parametrize("rejection", [REJECTED, NOT_DECODED], ids=["webhook", "API server"])
+@pytest.mark.parametrize(
+    ("rejection", "reason"),
+    [
+        (REJECTED, "SyncLoadBalancerFailed"),
+        (NOT_DECODED, "SyncLoadBalancerFailed"),
+        (WEBHOOK_AWAY, "HarvesterUnavailable"),
+    ],
+    ids=["webhook", "API server", "webhook of Harvester is away"],
+)
 @pytest.mark.parametrize(("has", "wanted"), [("cluster", "vm"), ("vm", "cluster")])
 @pytest.mark.parametrize("shared", [False, True], ids=["one service", "shared address"])
 @jumping_time
 async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing(
-    rejection: CCMError, has: str, wanted: str, *, shared: bool
+    rejection: CCMError, reason: str, has: str, wanted: str, *, shared: bool
 ) -> None:
     world = World()
     world.put(service(annotations={WORKLOAD_TYPE: has}))
@@ -369,7 +378,8 @@ async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing(
         await asyncio.sleep(600)
         assert world.balancer == before
         assert (world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]) == (address, announced)
-        assert world.reasons() == ["web: SyncLoadBalancerFailed"]
+        assert world.reasons() == [f"web: {reason}"]
+        assert "web: ReplacingLoadBalancer" not in world.reasons("Normal")
 
 
 @jumping_time
