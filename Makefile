@@ -87,12 +87,12 @@ soak: $(READY) #- run the whole controller in memory with SEEDS schedules or for
 test: ## run all checks and all tests, most of them on real API servers
 	@# In parallel, because the checks use mostly one core, and the first build of the tools starts with downloads.
 	@$(MAKE) --no-print-directory -j2 check tools
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --thorough
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --thorough
 
 .PHONY: coverage
 coverage: $(READY) tools #- run all tests and print the line and branch coverage of the product
 	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -q -n auto --dist loadfile --thorough
+	$(BIN)/coverage run -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --thorough
 	@$(BIN)/coverage combine -q && $(BIN)/coverage json -q -o .coverage.json
 	@$(BIN)/python -c 'import json; t = json.load(open(".coverage.json"))["totals"]; \
 	  print("lines: %.1f %%, branches: %.1f %%" % (t["percent_statements_covered"], t["percent_branches_covered"]))'
