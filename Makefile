@@ -28,7 +28,7 @@ $(BIN)/pip:
 
 $(READY): requirements-dev.txt pyproject.toml | $(BIN)/pip
 	@echo "Setting up the virtual environment in $(VENV) (under a minute) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -187,9 +187,9 @@ def _build(names: list[str], cache: Path) -> None:
     title = ", ".join(f"{name} {PROGRAMS[name].version}" for name in names)
     _say(f"building {title} from source with {go}: 2 to 4 min on 2 cores, only once")
     system, architecture = _platform().split("-")
-    # With more memory, the compiler takes a fifth less time.
-    memory = {"GOGC": os.environ.get("GOGC", "400")}
-    environment = os.environ | memory | {"CGO_ENABLED": "0", "GOOS": system, "GOARCH": architecture, "GOWORK": "off"}
+    # Without garbage collection below 2 GiB, the compiler takes a quarter less time.
+    environment = {"GOGC": "off", "GOMEMLIMIT": "2GiB", **os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    environment |= {"GOOS": system, "GOARCH": architecture}
     flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in _STAMPS.items())])
     with _new_directory(cache / f"{programs[0].release}-{_platform()}") as directory:
         # One command for all: linking uses mostly one core, and the other compiles for the next program meanwhile. The
