@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 import harvester_ccm
-from benchmarks import nodes, services
+from benchmarks import free_text, nodes, services
 from benchmarks.environment import open_environment
 from benchmarks.table import HEADING, Row
 from devenv.process import DevenvError, run_directory
@@ -39,6 +39,9 @@ def main() -> int:
     try:
         with run_directory("benchmarks") as directory:
             print(f"{_machine()}\n\n{HEADING}", flush=True)
+            if not (options.services or options.nodes):
+                for row in free_text.measure():
+                    print(row.line(), flush=True)
             asyncio.run(_measure(directory, options.services, options.nodes))
     except (CCMError, DevenvError, TimeoutError, RuntimeError) as error:
         print(f"benchmarks could not run: {error}", file=sys.stderr)

@@ -4,7 +4,6 @@ Callers catch by class. Errors of the HTTP library are chained as causes and do 
 no request bodies, headers or credentials, so they can be logged and shown in Events.
 """
 
-import re
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
@@ -12,8 +11,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-MAX_MESSAGE: Final = 1024
-"""Longest server message that is kept, in characters."""
+from harvester_ccm.redaction import MAX_FOREIGN_TEXT, cut
+
 MAX_RETRY_AFTER: Final = 300.0
 """Longest delay in seconds that a server can request; a longer one is cut."""
 
@@ -169,8 +168,7 @@ class Forbidden(ApiError):
     @property
     def remedy(self) -> str:
         """Remedy if the server is Harvester; continues a sentence."""
-        found = _LACKING.search(str(self))
-        return rbac_hint(found["namespace"] if found else "")
+        return rbac_hint(_namespace_without_permission(self.answer.message))
 
 
 class NotFound(ApiError):
@@ -274,10 +272,29 @@ def normalized_message(message: str) -> str:
     return " ".join(word for word in message.split() if not any(one.isdigit() for one in word))
 
 
-_LACKING: Final = re.compile(r'User "[^"]*" cannot .* in the namespace "(?P<namespace>[^"]*)"')
-_RULE: Final = re.compile(r'" is forbidden: (?!User ")')
-_OTHER_UID: Final = re.compile(r'^[^"]*"[^"]*" is invalid: \[?metadata\.uid: ')
-"""Anchored, because the value of another field can contain the same text."""
+def _namespace_without_permission(message: str) -> str:
+    """Return the namespace in ``User "u" cannot VERB ... in the namespace "n"`` of RBAC; empty if it names none."""
+    subject, verb, rest = message.partition('" cannot ')
+    _, literal, quoted = rest.partition(' in the namespace "')
+    is_from_rbac = 'User "' in subject and verb and literal
+    return quoted.partition('"')[0] if is_from_rbac else ""
+
+
+def _is_admission_rule(message: str) -> bool:
+    """Return whether a 403 comes from an admission rule, such as a quota: RBAC always names the user."""
+    _, literal, reason = message.partition('" is forbidden: ')
+    return bool(literal) and not reason.startswith('User "')
+
+
+def _is_about_uid(message: str) -> bool:
+    """Return whether a 422 says that the object has another UID than the request.
+
+    Only the text behind the quoted name counts, because the value of another field can contain the same words.
+    """
+    _, _, behind_name = message.partition('"')[2].partition('"')
+    return behind_name.startswith((" is invalid: metadata.uid: ", " is invalid: [metadata.uid: "))
+
+
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 """Errors of decoding a document that is not JSON, is nested too deep, or has another type than expected."""
 
@@ -295,13 +312,13 @@ _BY_STATUS: Final[dict[int, type[ApiError]]] = {
 def error_from_answer(answer: Answer) -> ApiError:
     """Return the error whose class matches the response."""
     by_webhook = "denied the request" in answer.message and "admission webhook" in answer.message
-    if by_webhook or (answer.status == 403 and _RULE.search(answer.message)):
+    if by_webhook or (answer.status == 403 and _is_admission_rule(answer.message)):
         return AdmissionDenied(answer)
     if answer.status == 409 and answer.reason == "AlreadyExists":
         return AlreadyExists(answer)
     if answer.status == 404 and answer.reason == "NotFound" and answer.about:
         return NotFound(answer)
-    if answer.status == 422 and _OTHER_UID.match(answer.message):
+    if answer.status == 422 and _is_about_uid(answer.message):
         return Conflict(answer)
     if answer.reason == "Expired":
         return Gone(answer)
@@ -328,7 +345,7 @@ def error_from_response(*, status: int, body: bytes, request: str, retry_after: 
         Answer(
             status=status,
             reason=found.reason,
-            message=found.message[:MAX_MESSAGE] or f"HTTP status {status}",
+            message=cut(found.message) or f"HTTP status {status}",
             about=found.details.name if found.details.name in request.split("/") else "",
             # A delay of 0 s does not say when: the caller's own backoff applies.
             retry_after=min(seconds, MAX_RETRY_AFTER) if seconds > 0 else None,
@@ -355,7 +372,7 @@ def _read_status(body: bytes) -> _Status:
     try:
         status = _decode_status(body)
     except UNREADABLE:
-        text = body[:MAX_MESSAGE].decode("utf-8", "replace").strip()
+        text = body[:MAX_FOREIGN_TEXT].decode("utf-8", "replace").strip()
         # An HTML page explains nothing, and a JSON document that is no Status can contain secrets.
         return _Status(message="" if text.startswith(("<", "{", "[")) else text)
     return status if status.kind == "Status" else _Status()

@@ -15,7 +15,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from harvester_ccm.config import LogFormat, LoggingSettings
 from harvester_ccm.names import PROGRAM
-from harvester_ccm.redaction import one_line, redact, redact_text
+from harvester_ccm.redaction import MAX_TRACEBACK, one_line, redact, redact_text
 
 DEBUG_VERBOSITY: Final = 4
 """klog level from which on debug lines are written."""
@@ -74,7 +74,12 @@ def _renderers(log_format: LogFormat, *, colors: bool) -> list[Processor]:
 
 
 def _remove_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    return {key: redact(value, key) for key, value in event.items()}
+    # A traceback is longer than other fields, and its end names the error.
+    traceback = event.pop("exception", None)
+    fields: EventDict = {key: redact(value, key) for key, value in event.items()}
+    if traceback is not None:
+        fields["exception"] = redact_text(str(traceback)[-MAX_TRACEBACK:])
+    return fields
 
 
 def _remove_line_ends(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -1,18 +1,34 @@
-"""Removes credentials from logged and printed values.
+"""Text that other programs and tenants wrote: cut first, then without credentials and control characters.
 
-This is a second line of defense: no credential is logged on purpose. Recognized are bearer tokens, JSON web tokens,
-tokens of Rancher, PEM private keys and their base64 form, user names and passwords in URLs, Basic authentication, and
-the secret fields of kubeconfigs and HTTP headers. Base64 certificates are removed as well, because they look like keys.
+Such text has any length and any content. ``cut`` is the only entrance: views of objects, errors and messages call it
+before anything else looks at the text. Whatever follows costs a bounded time.
+
+Credentials are removed as a second line of defense: none is logged on purpose. Recognized are bearer tokens, JSON web
+tokens, tokens of Rancher, PEM private keys and their base64 form, user names and passwords in URLs, Basic
+authentication, and the secret fields of kubeconfigs and HTTP headers. Base64 certificates are removed as well, because
+they look like keys.
 """
 
 import json
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 REMOVED: Final = "[removed]"
-LONGEST_TEXT: Final = 1024
+MAX_MESSAGE: Final = 1024
 """Maximum characters of a message, as in an Event."""
+MAX_FOREIGN_TEXT: Final = 1100
+"""Maximum characters of a text of others that is looked at: a little more than a message can show."""
+MAX_LOG_FIELD: Final = 4096
+"""Maximum characters of a text in a field of a log line."""
+MAX_LOG_ENTRIES: Final = 100
+"""Maximum entries of a list or map in a field of a log line."""
+MAX_TRACEBACK: Final = 16_384
+"""Maximum characters of a traceback in a log line; its end names the error."""
+_SECRET_LENGTH: Final = 200
+"""Characters of a word that a pattern looks at before it decides: without a bound, a search would take a time that
+grows with the square of the text."""
 
 _SECRET_FIELDS: Final = frozenset(
     {
@@ -29,7 +45,9 @@ _SECRET_FIELDS: Final = frozenset(
 _NAMES: Final = "|".join(sorted(_SECRET_FIELDS)).replace("-", "[-_]?")
 _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (
-        re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+        re.compile(
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+        ),
         REMOVED,
     ),
     (re.compile(r"\bLS0tLS1CRUdJTi[A-Za-z0-9+/=]*"), REMOVED),  # base64 of "-----BEGIN"
@@ -39,25 +57,41 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         re.compile(r"(?i)\b(authorization[\"']?\s*[:=]\s*[\"']?(?:basic|digest|negotiate) +)[^\s\"',;]+"),
         rf"\1{REMOVED}",
     ),
-    (re.compile(r"\b(?:kubeconfig-[a-z0-9-]+|token-[a-z0-9]{5}):[a-z0-9]+"), REMOVED),  # of Rancher
+    (
+        re.compile(rf"\b(?:kubeconfig-[a-z0-9-]{{1,{_SECRET_LENGTH}}}|token-[a-z0-9]{{5}}):[a-z0-9]+"),
+        REMOVED,
+    ),  # of Rancher
     # "bearer authentication" in a sentence is not a token. A token has a digit or follows the spelling of the header.
     (re.compile(r"\b(Bearer )(?!\[removed])[^\s\"',;]+"), rf"\1{REMOVED}"),
-    (re.compile(r"(?i)\b(bearer\s+)(?=[^\s\"',;]*[0-9])[^\s\"',;]{8,}"), rf"\1{REMOVED}"),
+    (
+        re.compile(rf"(?i)\b(bearer\s+)(?=[^\s\"',;]{{0,{_SECRET_LENGTH}}}[0-9])[^\s\"',;]{{8,}}"),
+        rf"\1{REMOVED}",
+    ),
     (re.compile(rf"(?i)([\"'](?:{_NAMES})[\"']\s*:\s*\")(?!\[removed])[^\"]+"), rf"\1{REMOVED}"),  # JSON: any value
     # "password: wrong" is not a usual message, so every value is removed.
     (re.compile(r"(?i)\b(password[\"']?\s*[:=]\s*[\"']?)(?!\[removed])[^\s\"',;}]+"), rf"\1{REMOVED}"),
     # A field in YAML, JSON or a dict's repr. "token: expired" is a message; a value has a digit and some length.
     (
         re.compile(
-            rf"(?i)\b((?:{_NAMES})[\"']?\s*[:=]\s*[\"']?)(?!\[removed])(?=[^\s\"',;}}]*[0-9])[^\s\"',;}}]{{6,}}"
+            rf"(?i)\b((?:{_NAMES})[\"']?\s*[:=]\s*[\"']?)(?!\[removed])"
+            rf"(?=[^\s\"',;}}]{{0,{_SECRET_LENGTH}}}[0-9])[^\s\"',;}}]{{6,}}"
         ),
         rf"\1{REMOVED}",
     ),
 )
 
 
+def cut(text: str) -> str:
+    """Return the first characters of a text of others; nothing else looks at the whole text.
+
+    >>> len(cut("x" * 5000))
+    1100
+    """
+    return text[:MAX_FOREIGN_TEXT]
+
+
 def redact_text(text: str) -> str:
-    """Return the text without credentials.
+    """Return the text without credentials, in a time that grows linearly with it. The caller has cut the text.
 
     >>> redact_text("Authorization: Bearer abc")
     'Authorization: Bearer [removed]'
@@ -78,9 +112,9 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else "".join(one if one.isprintable() else _written_out(one) for one in text)
 
 
-def inert(text: str) -> str:
-    """Return text of other programs for the output: one line without credentials and of limited length."""
-    return one_line(redact_text(text))[:LONGEST_TEXT]
+def sanitize(text: str) -> str:
+    """Return text of others for the output: cut, in one line, and without credentials."""
+    return one_line(redact_text(cut(text)))[:MAX_MESSAGE]
 
 
 def _written_out(character: str) -> str:
@@ -89,7 +123,7 @@ def _written_out(character: str) -> str:
 
 
 def redact(value: object, key: str = "") -> object:
-    """Return a value without credentials: plain data of the same shape, other objects as their text.
+    """Return a value of a log field without credentials and cut: plain data, other objects as their text.
 
     ``key`` is the name of the field; the value of a secret field is removed completely.
     """
@@ -98,9 +132,10 @@ def redact(value: object, key: str = "") -> object:
     if key.lower().replace("_", "-") in _SECRET_FIELDS:
         return REMOVED
     if isinstance(value, bytes):
-        return redact_text(value.decode("utf-8", "replace"))
+        return redact_text(value[:MAX_LOG_FIELD].decode("utf-8", "replace"))
     if isinstance(value, Mapping):
-        return {str(name): redact(entry, str(name)) for name, entry in value.items()}
+        entries = islice(value.items(), MAX_LOG_ENTRIES)
+        return {str(name): redact(entry, str(name)) for name, entry in entries}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [redact(entry) for entry in value]
-    return redact_text(str(value))
+        return [redact(entry) for entry in islice(value, MAX_LOG_ENTRIES)]
+    return redact_text(str(value)[:MAX_LOG_FIELD])

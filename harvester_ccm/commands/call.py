@@ -1,8 +1,8 @@
 """The frame of every command: its flags and help, settings, output, and the exit code for an error.
 
 The document of a command is printed as JSON or YAML for scripts, or in the layout of ``kubectl describe`` for people.
-Text is wrapped at the width of the terminal and nowhere else, so that lines can be searched in a pipe. A ``kubectl``
-command at the end of a text has a line of its own, which can be pasted.
+Text is wrapped at the width of the terminal and nowhere else, so that lines can be searched in a pipe. A command
+to paste comes only from the field ``command`` of a document, and has a line of its own; text never becomes one.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ import textwrap
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Any, Final, TextIO
 
@@ -33,7 +32,7 @@ from harvester_ccm.flags import FLAGS, Flag, FlagValues, Group, build_settings, 
 from harvester_ccm.flags.parser import describe_flags
 from harvester_ccm.logs import configure_logging, report, wants_colours
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
-from harvester_ccm.redaction import one_line, redact_text
+from harvester_ccm.redaction import MAX_LOG_FIELD, one_line, redact_text
 
 EXIT_INTERRUPTED: Final = 130
 """Exit code that shells report after Ctrl-C."""
@@ -50,6 +49,8 @@ HINT: Final = (
 Document = dict[str, Any]
 """A JSON value."""
 
+COMMAND: Final = "command"
+"""Key of a command in a document."""
 UNLIMITED: Final = 100_000
 """Width without a terminal, where lines are not wrapped."""
 _ACRONYMS: Final = frozenset({"id", "ip", "ipam", "uid", "vm"})
@@ -102,7 +103,7 @@ class Output:
 
     def answer(self, document: Document, layout: Callable[[Document], Iterable[RenderableType]] | None = None) -> None:
         """Print a document; ``layout`` is its text, by default the keys with their values."""
-        document = harmless(document)
+        document = sanitize_document(document)
         match self.form:
             case Form.TEXT:
                 with self.console.capture() as captured:
@@ -221,15 +222,18 @@ def _help(invocation: Invocation, manual: Manual) -> str:
     return parser.format_help()
 
 
-def harmless(value: Any) -> Any:
-    """Return a document without credentials, line ends and control characters: objects contain what users wrote."""
+def sanitize_document(value: Any, key: str = "") -> Any:
+    """Return a document without credentials, line ends and control characters: objects contain what users wrote.
+
+    A text is cut, except a command, which this program made: a part of one would do something else.
+    """
     match value:
         case str():
-            return one_line(redact_text(value))
+            return one_line(value) if key == COMMAND else one_line(redact_text(value[:MAX_LOG_FIELD]))
         case Mapping():
-            return {key: harmless(one) for key, one in value.items()}
+            return {name: sanitize_document(entry, name) for name, entry in value.items()}
         case list() | tuple():
-            return [harmless(one) for one in value]
+            return [sanitize_document(entry, key) for entry in value]
     return value
 
 
@@ -260,16 +264,22 @@ def _words(key: str) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]], indent: int = 0, below: Sequence[str] = ()) -> Iterator[RenderableType]:
-    """Yield a table of rows with the same keys, without empty columns; ``below`` has a text for each row."""
-    columns = [[_words(key).upper(), *(str(one[key] or "-") for one in rows)] for key in rows[0]]
+    """Yield a table of rows with the same keys, without empty columns; ``below`` has a text for each row.
+
+    The command of a row is printed below it.
+    """
+    keys = [key for key in rows[0] if key != COMMAND]
+    columns = [[_words(key).upper(), *(str(one[key] or "-") for one in rows)] for key in keys]
     filled = [cells for cells in columns if set(cells[1:]) != {"-"}]
     widths = [max(map(len, cells)) for cells in filled[:-1]]
     heading, *others = zip(*filled, strict=True)
     yield from row([Text(title, "bold") for title in heading], widths, indent)
-    for cells, text in zip_longest(others, below, fillvalue=""):
+    texts = below or [""] * len(rows)
+    for cells, text, entry in zip(others, texts, rows, strict=True):
         yield from row(cells, widths, indent)
         if text:
             yield from row([text], indent=indent + 4)
+        yield from command_line(entry.get(COMMAND, ""), indent + 4)
 
 
 def row(cells: Sequence[str | Text], widths: Sequence[int] = (), indent: int = 0) -> Iterator[RenderableType]:
@@ -279,8 +289,11 @@ def row(cells: Sequence[str | Text], widths: Sequence[int] = (), indent: int = 0
         grid.add_column(width=width, overflow="fold")
     grid.add_column(overflow="fold")
     *others, last = (one if isinstance(one, Text) else Text(one, _STYLES.get(one, "")) for one in cells)
-    prose, is_command, command = last.plain.partition(": kubectl ")
-    grid.add_row(*others, Text(f"{prose}:") if is_command else last)
+    grid.add_row(*others, last)
     yield Padding(grid, (0, 0, 0, indent), expand=False)
-    if is_command:
-        yield Text(f"{' ' * indent}kubectl {command}", no_wrap=True, overflow="ignore")
+
+
+def command_line(command: str, indent: int = 0) -> Iterator[RenderableType]:
+    """Yield a command on a line of its own, which is not wrapped; nothing for an empty one."""
+    if command:
+        yield Text(f"{' ' * indent}{command}", no_wrap=True, overflow="ignore")

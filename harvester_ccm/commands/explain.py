@@ -97,7 +97,7 @@ async def _explain_service(
     document = {
         **_observed(snapshot),
         **msgspec.to_builtins(verdict),
-        "problem": harvester_unavailable(problem).message if problem and not is_named else "",
+        "problem": harvester_unavailable(problem).prose if problem and not is_named else "",
         "dryRun": dict(zip(("result", "detail", "advice"), map(str, check), strict=True)) if check else None,
         "nextWrites": [_service_write(one, snapshot) for one in writes],
     }
@@ -130,9 +130,14 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
         "announcedBy": Announcement.of(service).node or "",
         "loadBalancer": {**_load_balancer(in_use.lb), "owner": in_use.because} if in_use else None,
         "otherLoadBalancers": [
-            {"name": one.lb.metadata.name, "ownership": str(one.owner), "reason": one.because}
-            for one in match.claims
-            if one is not in_use
+            {
+                "name": claim.lb.metadata.name,
+                "ownership": str(claim.owner),
+                "reason": ". ".join(filter(None, (claim.because, claim.remedy))),
+                "command": claim.command,
+            }
+            for claim in match.claims
+            if claim is not in_use
         ],
     }
 

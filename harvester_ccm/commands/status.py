@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Document, Form, Manual, describe, harmless, switch, table
+from harvester_ccm.commands.call import OUTPUT, Call, Document, Form, Manual, describe, sanitize_document, switch, table
 from harvester_ccm.commands.clusters import ClusterStore, ask, open_clusters, read_clusters
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, LeaderElectionSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, NotFound
@@ -37,7 +37,6 @@ from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.snapshot import BY_ADDRESS, ServiceSnapshot
 from harvester_ccm.plan.service.snapshot import observe as observe_service
 from harvester_ccm.plan.service.writes import ServicePlan
-from harvester_ccm.redaction import inert
 
 WATCH: Final = switch("watch", "List again and show the result in place, until Ctrl-C.", shorthand="w")
 WATCH_SECONDS: Final = 2.0
@@ -72,6 +71,8 @@ class Reason(Struct, frozen=True):
 
     reason: str
     message: str
+    command: str = ""
+    """A command to paste; the message does not contain it."""
 
 
 class Verdict(Struct, frozen=True):
@@ -131,8 +132,11 @@ def _service_verdict(snapshot: ServiceSnapshot, plan: ServicePlan) -> Verdict:
     reasons = warnings_in(plan.events)
     if condition is not None and condition.status == "False":
         # The condition has the text of the Warning, and a more precise reason.
-        others = [one for one in reasons if one.message != condition.message]
-        reasons = [Reason(condition.reason, condition.message), *others]
+        cause = next((event for event in plan.events if event.message == condition.message), None)
+        first = Reason(condition.reason, condition.message)
+        if cause is not None:
+            first = Reason(condition.reason, cause.prose, cause.command)
+        reasons = [first, *(reason for reason in reasons if reason.message != first.message)]
     if snapshot.scope.leaving:
         return Verdict(State.DELETING, service.metadata.deletion_timestamp or "", tuple(reasons))
     if not (reasons or isinstance(outcome, Done) or (service.addresses and outcome.reason in _WORKING)):
@@ -148,8 +152,8 @@ def _service_verdict(snapshot: ServiceSnapshot, plan: ServicePlan) -> Verdict:
 
 def warnings_in(events: Iterable[EventMessage | None]) -> list[Reason]:
     """Return the Warnings among Events."""
-    found = (one for one in dict.fromkeys(events) if one is not None and one.type == "Warning")
-    return [Reason(str(one.reason), inert(one.message)) for one in found]
+    found = (event for event in dict.fromkeys(events) if event is not None and event.type == "Warning")
+    return [Reason(str(event.reason), event.prose, event.command) for event in found]
 
 
 def judge_node(store: ClusterStore, node: Node, settings: Settings) -> tuple[NodeView, NodePlan, Verdict]:
@@ -192,9 +196,9 @@ async def _watch(call: Call) -> NoReturn:
     with Live(console=call.output.console, auto_refresh=False, vertical_overflow="ellipsis") as live:
         while True:
             try:
-                text = Group(*status_text(harmless(await _read(call))))
+                text = Group(*status_text(sanitize_document(await _read(call))))
             except CCMError as error:
-                text = Group(Text(harmless(f"{datetime.now(UTC):%H:%M:%S} UTC: {error}")))
+                text = Group(Text(sanitize_document(f"{datetime.now(UTC):%H:%M:%S} UTC: {error}")))
             live.update(text, refresh=True)
             await asyncio.sleep(WATCH_SECONDS)
 
@@ -312,7 +316,7 @@ def _problems(lines: Iterable[Line], *, is_away: bool) -> Iterator[Document]:
             is_known = is_away and verdict.state is not State.NONE and one.reason == "HarvesterUnavailable"
             message = "See the problem of Harvester" if is_known else one.message
             row = {"object": name, "state": str(verdict.state), "since": verdict.since}
-            yield {**row, "reason": one.reason, "message": message}
+            yield {**row, "reason": one.reason, "message": message, "command": one.command}
 
 
 def status_text(document: Document) -> Iterator[RenderableType]:
@@ -340,7 +344,7 @@ def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[Rend
     """Yield a table with the message below each row; objects with the same problem share a row."""
     alike: dict[tuple[str, ...], list[Document]] = {}
     for one in problems:
-        key = (one["object"].partition(" ")[0], one["state"], one["reason"], one["message"])
+        key = (one["object"].partition(" ")[0], one["state"], one["reason"], one["message"], one["command"])
         alike.setdefault(key, []).append(one)
     rows = [
         {
@@ -348,10 +352,11 @@ def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[Rend
             "state": same[0]["state"],
             "for": age(min(one["since"] for one in same), now),
             "reason": same[0]["reason"],
+            "command": same[0]["command"],
         }
         for same in alike.values()
     ]
-    yield from table(rows, indent=2, below=[message for _, _, _, message in alike])
+    yield from table(rows, indent=2, below=[same[0]["message"] for same in alike.values()])
 
 
 def age(since: str | None, now: datetime) -> str:

@@ -21,7 +21,6 @@ from harvester_ccm.kube.workqueue import IN_PLACE_DELAYS, WriteRateLimiter, loop
 from harvester_ccm.model.core import EVENTS
 from harvester_ccm.model.meta import ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.redaction import inert
 
 QUEUE_LENGTH: Final = 1000
 REPEAT_SECONDS: Final = 3600.0
@@ -52,7 +51,7 @@ class EventRecorder:
     def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventMessage, *, component: str) -> None:
         """Queue an Event about an object and log it, unless an equal one was emitted in the last hour.
 
-        Credentials are redacted and line ends removed, because the message can quote a server or a proxy.
+        The message of an event has a limited length and neither credentials nor line ends.
         """
         meta, now = item.metadata, loop_time()
         key = (meta.uid, event.reason, event.subject or event.message)
@@ -81,7 +80,7 @@ class EventRecorder:
                 },
                 "type": event.type,
                 "reason": event.reason,
-                "message": inert(event.message),
+                "message": event.message,
                 "source": {"component": component, "host": self._host},
                 "reportingComponent": component,
                 "reportingInstance": self._host,

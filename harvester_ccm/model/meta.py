@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from harvester_ccm.errors import CCMError
+from harvester_ccm.redaction import MAX_FOREIGN_TEXT, cut
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -74,7 +75,12 @@ class ObjectMeta(Model, frozen=True, kw_only=True):
             return None
 
     def annotation(self, key: str) -> str | None:
-        """Return the annotation's value, or None if it is not set."""
+        """Return the annotation's value, or None if it is not set. Users write values of any length: it is cut."""
+        value = self.whole_annotation(key)
+        return None if value is None else cut(value)
+
+    def whole_annotation(self, key: str) -> str | None:
+        """Return the annotation's value whatever its length, for a value that is a document; None if it is not set."""
         return (self.annotations or {}).get(key)
 
     def label(self, key: str) -> str | None:
@@ -101,6 +107,11 @@ class Condition(Model, frozen=True, kw_only=True):
     type: str = ""
     status: str = ""
     message: str = ""
+
+    def __post_init__(self) -> None:
+        """Cut the message, which quotes what tenants wrote."""
+        if len(self.message) > MAX_FOREIGN_TEXT:
+            force_setattr(self, "message", cut(self.message))
 
 
 class Resource(Struct, Generic[T_co], frozen=True):

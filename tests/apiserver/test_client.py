@@ -192,7 +192,7 @@ async def test_missing_permission_is_forbidden(account: Callable[..., Path], nam
     [
         (Answer(429, "slow down", retry_after=7), Throttled, "slow down"),
         (Answer(503, "starting", retry_after=7), ServerError, "starting"),
-        (Answer(500, "x" * 40_000), ServerError, "x" * 1024),
+        (Answer(500, "x" * 40_000), ServerError, "x" * 1100),
         (Answer(500, body=SECRET_BODY), ServerError, "HTTP status 500"),
     ],
 )

@@ -101,7 +101,7 @@ async def test_restored_snapshot_changes_nothing_of_the_running_original() -> No
             assert {name: drill.address(name) for name in addresses} == addresses, "unchanged"
             assert sorted(drill.reasons()) == [f"{name}: {CONFLICT}" for name in ("api", "old", "web")], "once each"
             (message,) = drill.warnings("web")
-            for remedy in ("--former-cluster-name=prod", "kubectl patch service -n shop"):
+            for remedy in ("--former-cluster-name=prod", "clear status.loadBalancer of the Service"):
                 assert remedy in message
             pending = samples(drill.telemetry)["harvester_ccm_services_pending"]
             assert pending[(("reason", "ownership_conflict"),)] == 3

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from harvester_ccm.errors import (
-    MAX_MESSAGE,
     MAX_RETRY_AFTER,
     AdmissionDenied,
     AlreadyExists,
@@ -25,6 +24,7 @@ from harvester_ccm.errors import (
     error_from_response,
     is_not_from_api_server,
 )
+from harvester_ccm.redaction import MAX_FOREIGN_TEXT
 
 REQUEST = "PUT /api/v1/namespaces/shop/services/web"
 
@@ -172,7 +172,7 @@ def test_requested_delay_is_read_from_header_or_body(
         (b'{"kind":"Status","message":null,"reason":null,"details":[1]}', ""),
         (b"\xff\xfe", "\ufffd\ufffd"),
         (b"upstream connect error\n", "upstream connect error"),
-        (b"x" * 5000, "x" * MAX_MESSAGE),
+        (b"x" * 5000, "x" * MAX_FOREIGN_TEXT),
     ],
 )
 def test_only_plain_text_of_another_body_is_part_of_the_message(body: bytes, expected: str) -> None:
@@ -181,7 +181,7 @@ def test_only_plain_text_of_another_body_is_part_of_the_message(body: bytes, exp
 
 
 def test_message_of_a_status_is_cut() -> None:
-    assert len(str(error(500, message="x" * 5000))) == MAX_MESSAGE
+    assert len(str(error(500, message="x" * 5000))) == MAX_FOREIGN_TEXT
 
 
 def test_rejected_credential_is_named_with_its_remedy() -> None:

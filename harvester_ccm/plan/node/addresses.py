@@ -331,7 +331,8 @@ def _additional_internal_ips(
     node: Node, settings: NodeSettings
 ) -> tuple[tuple[IPNetwork, ...], tuple[EventMessage, ...]]:
     """Return the addresses and ranges in the annotation, and an Event if it is invalid."""
-    value = node.metadata.annotation(ADDITIONAL_INTERNAL_IPS)
+    # A document of any length, which is only decoded; the Event cuts it.
+    value = node.metadata.whole_annotation(ADDITIONAL_INTERNAL_IPS)
     if value is None or value in {"", "null"} or not settings.use_provided_node_ip:
         return (), ()
     try:

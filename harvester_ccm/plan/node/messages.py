@@ -6,53 +6,95 @@ A plan returns a message for every state that holds; the recorder drops repeated
 from collections.abc import Mapping
 from typing import Final
 
-from harvester_ccm.errors import CCMError, Forbidden, Unauthorized, Unreachable
+from msgspec import Struct
+
+from harvester_ccm.errors import ApiError, CCMError, Forbidden, Unauthorized, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import PROVIDED_NODE_IP, UNINITIALIZED_TAINT, VM_CLUSTER, NodeReason
 
-TEXTS: Final[Mapping[NodeReason, str]] = {
-    NodeReason.VM_NOT_FOUND: "No VM in namespace {namespace} of Harvester has this Node's provider ID, system UUID, "
-    "name, or guest host name {node}. Check the namespace in the cloud-config; a VM with another name than its Node "
-    "must {need}",
-    NodeReason.VM_AMBIGUOUS: "Several VMs have the {identity}: {names}. Give each its own, or set the label "
-    "{cluster_label} on the VMs of this cluster",
-    NodeReason.VM_CLUSTER_MISMATCH: "VM {vm} has this Node's name but its label {cluster_label} is {label!r}, and this "
-    "cluster is {cluster!r}. Correct the label or --cluster-name",
-    NodeReason.VM_IDENTITY_MISMATCH: "VM {vm} can be another machine than this Node: its firmware UUID is {firmware}, "
-    "the Node's system UUID is {system}, its provider ID is {provider_id}, and its recorded VM is {recorded}. Nothing "
-    "is changed on the Node. Check the namespace and the server in the cloud-config. If the VM replaces the old one, "
-    "let it join again: run kubectl delete node {node} and restart its kubelet",
-    NodeReason.VM_IN_USE: "VM {vm} has this Node's name but is in the provider ID of Node {owner}. Delete Node "
-    "{owner} if it is not used any more, or install qemu-guest-agent in this Node's VM",
-    NodeReason.PROVIDER_MISMATCH: "Provider ID {provider_id} is another provider's, so the Node is ignored. If it is a "
-    "VM of this Harvester, delete the Node and restart its kubelet without --provider-id",
-    NodeReason.VM_REPLACED: "The VM in the provider ID {provider_id} no longer exists; VM {vm} with UID {uid} is taken "
-    "for this Node. A provider ID cannot be changed: delete the Node to let it join with the new one",
-    NodeReason.VM_NOT_RUNNING: "VM {vm} is not running (status {status}), so it has no address yet",
-    NodeReason.NO_PROVIDER_ID: "This Node is VM {vm} and has no provider ID, because it joined without the taint "
-    "{taint}. Its addresses and labels follow the VM, but it is not deleted with it. Run its kubelet with "
-    "--cloud-provider=external, delete the Node and restart the kubelet",
-    NodeReason.NO_MANAGEMENT_NETWORK: "VM {vm} has no interface in {network}; its VM networks: {attached}. Harvester's "
-    "own management (pod) network does not count, because its addresses change. Attach the VM to a VM network, or "
-    "correct --management-network",
-    NodeReason.NETWORK_DEFAULTED: "The VM has several network interfaces ({nics}); the addresses of {nic!r} in network "
-    "{network} are used. Name the network with --management-network",
-    NodeReason.NO_ADDRESS: "VM {vm} has no address yet on network {network}{unusable}. {advice}",
-    NodeReason.NO_INTERNAL_IP: "{state}. Correct the address, --node-ip-cidr, --management-network or the kubelet's "
-    "--node-ip",
-    NodeReason.INVALID_ANNOTATION: "Annotation {annotation} is {value!r}, expected {expected}. It is ignored",
-    NodeReason.PROVIDED_IP_NOT_FOUND: "Annotation {node_ip_annotation} names {addresses}, which the VM does not report "
-    "on network {network} ({own}), but on interface {others}. A new Node waits for it for a minute and then uses it. "
-    "An initialized one keeps its InternalIP. {advice}, or correct the kubelet's --node-ip, the address of the VM or "
-    "--management-network",
-    NodeReason.INTERNAL_IP_CHANGED: "InternalIP changed from {before} to {after} ({reasons})",
-    NodeReason.DELETION_BLOCKED: "The VM of this Node was not found in Harvester, but the Node is not deleted: {why}. "
-    "If its VM is gone for good, run: kubectl delete node {node}",
-    NodeReason.DELETION_FAILED: "Failed deleting node {node}: {error}. {advice}, or run: kubectl delete node {node}",
-    NodeReason.WRITE_REFUSED: "The Node could not be written: {error}. {advice}",
+
+class Template(Struct, frozen=True):
+    """The fields of an Event, with the names of what differs in braces."""
+
+    cause: str
+    remedy: str = ""
+    command: str = ""
+    answer: str = ""
+
+
+_DELETE_NODE: Final = "kubectl delete node {node}"
+TEMPLATES: Final[Mapping[NodeReason, Template]] = {
+    NodeReason.VM_NOT_FOUND: Template(
+        "No VM in namespace {namespace} of Harvester has this Node's provider ID, system UUID, name, or guest host "
+        "name {node}",
+        "Check the namespace in the cloud-config; a VM with another name than its Node must {need}",
+    ),
+    NodeReason.VM_AMBIGUOUS: Template(
+        "Several VMs have the {identity}: {names}",
+        "Give each its own, or set the label {cluster_label} on the VMs of this cluster",
+    ),
+    NodeReason.VM_CLUSTER_MISMATCH: Template(
+        "VM {vm} has this Node's name but its label {cluster_label} is {label!r}, and this cluster is {cluster!r}",
+        "Correct the label or --cluster-name",
+    ),
+    NodeReason.VM_IDENTITY_MISMATCH: Template(
+        "VM {vm} can be another machine than this Node: its firmware UUID is {firmware}, the Node's system UUID is "
+        "{system}, its provider ID is {provider_id}, and its recorded VM is {recorded}. Nothing is changed on the Node",
+        "Check the namespace and the server in the cloud-config. If the VM replaces the old one, delete the Node and "
+        "restart its kubelet, so that it joins again",
+        _DELETE_NODE,
+    ),
+    NodeReason.VM_IN_USE: Template(
+        "VM {vm} has this Node's name but is in the provider ID of Node {owner}",
+        "Delete Node {owner} if it is not used any more, or install qemu-guest-agent in this Node's VM",
+    ),
+    NodeReason.PROVIDER_MISMATCH: Template(
+        "Provider ID {provider_id} is another provider's, so the Node is ignored",
+        "If it is a VM of this Harvester, delete the Node and restart its kubelet without --provider-id",
+    ),
+    NodeReason.VM_REPLACED: Template(
+        "The VM in the provider ID {provider_id} no longer exists; VM {vm} with UID {uid} is taken for this Node",
+        "A provider ID cannot be changed: delete the Node to let it join with the new one",
+    ),
+    NodeReason.VM_NOT_RUNNING: Template("VM {vm} is not running (status {status}), so it has no address yet"),
+    NodeReason.NO_PROVIDER_ID: Template(
+        "This Node is VM {vm} and has no provider ID, because it joined without the taint {taint}. Its addresses and "
+        "labels follow the VM, but it is not deleted with it",
+        "Run its kubelet with --cloud-provider=external, delete the Node and restart the kubelet",
+    ),
+    NodeReason.NO_MANAGEMENT_NETWORK: Template(
+        "VM {vm} has no interface in {network}; its VM networks: {attached}. Harvester's own management (pod) network "
+        "does not count, because its addresses change",
+        "Attach the VM to a VM network, or correct --management-network",
+    ),
+    NodeReason.NETWORK_DEFAULTED: Template(
+        "The VM has several network interfaces ({nics}); the addresses of {nic!r} in network {network} are used",
+        "Name the network with --management-network",
+    ),
+    NodeReason.NO_ADDRESS: Template("VM {vm} has no address yet on network {network}{unusable}", "{advice}"),
+    NodeReason.NO_INTERNAL_IP: Template(
+        "{state}", "Correct the address, --node-ip-cidr, --management-network or the kubelet's --node-ip"
+    ),
+    NodeReason.INVALID_ANNOTATION: Template("Annotation {annotation} is {value!r}, expected {expected}. It is ignored"),
+    NodeReason.PROVIDED_IP_NOT_FOUND: Template(
+        "Annotation {node_ip_annotation} names {addresses}, which the VM does not report on network {network} ({own}), "
+        "but on interface {others}. A new Node waits for it for a minute and then uses it. An initialized one keeps "
+        "its InternalIP",
+        "{advice}, or correct the kubelet's --node-ip, the address of the VM or --management-network",
+    ),
+    NodeReason.INTERNAL_IP_CHANGED: Template("InternalIP changed from {before} to {after} ({reasons})"),
+    NodeReason.DELETION_BLOCKED: Template(
+        "The VM of this Node was not found in Harvester, but the Node is not deleted: {why}",
+        "If its VM is gone for good, delete the Node",
+        _DELETE_NODE,
+    ),
+    NodeReason.DELETION_FAILED: Template(
+        "Failed deleting node {node}", "{advice}, or delete the Node", _DELETE_NODE, "API server: {error}"
+    ),
+    NodeReason.WRITE_REFUSED: Template("The Node could not be written", "{advice}", answer="API server: {error}"),
 }
-"""Text by reason. The fields are the keyword arguments of ``warning``, and ``_NAMES``."""
+"""The fields of each Event. What differs are the keyword arguments of ``warning``, and ``_NAMES``."""
 _NAMES: Final = {
     "cluster_label": VM_CLUSTER,
     "node_ip_annotation": PROVIDED_NODE_IP,
@@ -65,11 +107,19 @@ def warning(reason: NodeReason, subject: str = "", **fields: object) -> EventMes
 
     A sequence is printed as a list.
     """
-    texts = {
-        name: ", ".join(map(str, value)) or "none" if isinstance(value, tuple | list) else value
-        for name, value in fields.items()
-    }
-    return EventMessage("Warning", reason, TEXTS[reason].format(**_NAMES, **texts), subject)
+    values: dict[str, object] = dict(_NAMES)
+    for name, value in fields.items():
+        values[name] = ", ".join(map(str, value)) or "none" if isinstance(value, tuple | list) else value
+    template = TEMPLATES[reason]
+    return EventMessage(
+        "Warning",
+        reason,
+        cause=template.cause.format(**values),
+        remedy=template.remedy.format(**values),
+        command=template.command.format(**values),
+        answer=template.answer.format(**values),
+        subject=subject,
+    )
 
 
 def invalid_annotation(annotation: str, value: str, expected: str) -> EventMessage:
@@ -83,18 +133,24 @@ def harvester_unavailable(error: CCMError | None) -> EventMessage:
 
     No error: there is no response yet.
     """
-    reason, subject = NodeReason.HARVESTER_UNAVAILABLE, type(error).__name__
+    if error is None:
+        return _unavailable("Harvester has not listed its VMs yet", subject=type(error).__name__)
+    answer = f"Harvester: {error}" if isinstance(error, ApiError) else f"Error: {error}"
     match error:
-        case None:
-            text = "Harvester has not listed its VMs yet"
         case Forbidden():
-            reason, subject = NodeReason.HARVESTER_FORBIDDEN, ""
-            text = f"Harvester forbids the credential in the cloud-config to read VMs: {error}. {error.remedy}"
+            cause = "Harvester forbids the credential in the cloud-config to read VMs"
+            remedy = f"{error.remedy[0].upper()}{error.remedy[1:]}"
+            return EventMessage("Warning", NodeReason.HARVESTER_FORBIDDEN, cause, remedy, answer=answer)
         case Unauthorized() | Unreachable():
-            text, subject = f"Harvester {error.summary}; requests are retried. {error.remedy}: {error}", error.summary
-        case _:
-            text = f"Harvester failed to list its VMs; requests are retried: {error}"
-    return EventMessage("Warning", reason, text, subject)
+            cause = f"Harvester {error.summary}; requests are retried"
+            return _unavailable(cause, error.remedy, answer, subject=error.summary)
+    cause = "Harvester failed to list its VMs; requests are retried"
+    return _unavailable(cause, answer=answer, subject=type(error).__name__)
+
+
+def _unavailable(cause: str, remedy: str = "", answer: str = "", *, subject: str) -> EventMessage:
+    reason = NodeReason.HARVESTER_UNAVAILABLE
+    return EventMessage("Warning", reason, cause, remedy, answer=answer, subject=subject)
 
 
 def write_failed(node: Node, error: CCMError, *, deletion: bool = False) -> EventMessage:

@@ -30,7 +30,10 @@ IGNORED: Final[Mapping[str, str | None]] = {names.KUBE_VIP_IGNORE: "true"}
 NO_OWN_DEVICE: Final[Annotations] = {names.KUBE_VIP_INTERFACE: None}
 """Removes the device of the primary."""
 
-RESTART: Final = "Restart it, for example by: kubectl --namespace kube-system rollout restart daemonset kube-vip"
+RESTART: Final = (
+    "Restart it (DaemonSet kube-vip in namespace kube-system): the addresses that it announces stop for some seconds"
+)
+"""Remedy without a command: a restart withdraws addresses."""
 NAME_DEVICE: Final = f"A device can also be named in annotation {names.KUBE_VIP_INTERFACE} of the Service"
 
 
@@ -169,13 +172,16 @@ def lease_of(service: Service, *, touched: bool = True) -> str:
 def not_announced(service: Service) -> EventMessage:
     """Return the Warning for a Service whose EndpointSlices must not be patched."""
     meta = service.metadata
-    text = (
+    cause = (
         "kube-vip has withdrawn the address and announces it again only after a change of an EndpointSlice of the "
-        "Service, which this controller is not permitted to make (chart: rbac.endpointSlices). The Service gets no "
-        f"traffic until that is granted, its pods change, or you run: kubectl --namespace {meta.namespace} annotate "
-        f"endpointslices --selector {SERVICE_LABEL}={meta.name} --overwrite touched=$(date +%s)"
+        "Service, which this controller is not permitted to make. The Service gets no traffic until then"
     )
-    return EventMessage("Warning", names.Reason.NOT_ANNOUNCED, text)
+    remedy = "Grant it (chart: rbac.endpointSlices), or change an EndpointSlice yourself"
+    command = (
+        f"kubectl --namespace {meta.namespace} annotate endpointslices --selector {SERVICE_LABEL}={meta.name} "
+        "--overwrite touched=$(date +%s)"
+    )
+    return EventMessage("Warning", names.Reason.NOT_ANNOUNCED, cause, remedy, command)
 
 
 def announce_like(primary: Service, service: Service, address: str) -> Annotations:
@@ -225,9 +231,10 @@ def restored(service: Service, address: str) -> EventMessage | None:
     found = Announcement.of(service)
     if not found.address or not found.status or found.address in {address, names.DHCP_ADDRESS, *found.status}:
         return None
-    text = (
-        f"Annotation {names.KUBE_VIP_ADDRESSES} was changed to {found.address} and is restored to {address}, the "
-        "address from Harvester. To get a certain address, create an IP pool with that single address and name it in "
-        f"annotation {names.IP_POOL} when the Service is created"
+    cause = f"was changed to {found.address!r} and is restored to {address}, the address from Harvester"
+    remedy = (
+        "To get a certain address, create an IP pool with that single address and name it in annotation "
+        f"{names.IP_POOL} when the Service is created"
     )
-    return EventMessage("Warning", names.Reason.ANNOTATION_RESTORED, text)
+    place = f"Annotation {names.KUBE_VIP_ADDRESSES}"
+    return EventMessage("Warning", names.Reason.ANNOTATION_RESTORED, cause, remedy, place=place)

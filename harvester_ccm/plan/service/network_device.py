@@ -47,10 +47,11 @@ def device_for(network: str, address: str, snapshot: ServiceSnapshot) -> Device:
             "an interface in that network"
         )
     awaited = awaited and not found.device and (snapshot.cluster.publishes_devices or bool(devices))
-    text = f"kube-vip announces the address on {found.device or 'its default device'}: {why}"
     if awaited:
-        text = f"Address {address} is not announced before its device is known: {why}. {NAME_DEVICE}"
-    return Device("", EventMessage("Warning", Reason.NO_DEVICE, text), awaited)
+        cause = f"Address {address} is not announced before its device is known: {why}"
+        return Device("", EventMessage("Warning", Reason.NO_DEVICE, cause, NAME_DEVICE), awaited)
+    cause = f"kube-vip announces the address on {found.device or 'its default device'}: {why}"
+    return Device("", EventMessage("Warning", Reason.NO_DEVICE, cause), awaited)
 
 
 def changed_device(service: Service, address: str, device: str) -> EventMessage | None:
@@ -58,9 +59,8 @@ def changed_device(service: Service, address: str, device: str) -> EventMessage 
     found = Announcement.of(service)
     if found.device == device or found.read_address != address or found.ignored:
         return None
-    text = (
+    cause = (
         f"The device of the network is {device}, but kube-vip announces the address on "
-        f"{found.device or 'its default device'} until it restarts, and the address may not be reachable there. "
-        f"{RESTART}"
+        f"{found.device or 'its default device'} until it restarts, and the address may not be reachable there"
     )
-    return EventMessage("Warning", Reason.DEVICE_CHANGED, text)
+    return EventMessage("Warning", Reason.DEVICE_CHANGED, cause, RESTART)

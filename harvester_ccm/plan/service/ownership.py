@@ -6,6 +6,7 @@ annotations alone those of a clone of this cluster: a load balancer of this clus
 """
 
 import re
+import shlex
 import zlib
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -36,6 +37,10 @@ class Claim(Struct, frozen=True):
     lb: LoadBalancer
     owner: Owner
     because: str
+    remedy: str = ""
+    """What a user can do if the owner should be this Service; empty if nothing helps."""
+    command: str = ""
+    """The command for it, for Harvester."""
 
     def conflicts(self, service: Service, expected_name: str) -> bool:
         """Return whether it has the name or the address that the Service would get."""
@@ -115,7 +120,7 @@ def claim_of(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> C
     (created by the Go provider) the name is a proof, because its checksum covers the UID of the Service; otherwise only
     that the Service has its address.
     """
-    meta, label = service.metadata, one.metadata.label(names.LB_CLUSTER)
+    label = one.metadata.label(names.LB_CLUSTER)
     if marked_ours(one, cluster) is False:
         owner = one.metadata.annotation(names.LB_OWNER)
         return Claim(one, Owner.FOREIGN, f"annotation {names.LB_OWNER} is {owner}, and this cluster is {cluster.uid}")
@@ -124,14 +129,13 @@ def claim_of(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> C
         return Claim(one, Owner.UNPROVEN, _unproven(one, cluster))
     if label is None or label in cluster.names:
         return Claim(one, Owner.OURS, proof)
-    because = (
-        f"it belongs to this cluster under the name {label!r}, and this cluster is called {cluster.name!r}. If the "
-        f"cluster was renamed, start the controller with --former-cluster-name={label}. If it is a clone of a cluster "
-        "that still exists (or a restored snapshot), give the Service an address of its own: kubectl patch service "
-        f"-n {meta.namespace} {meta.name} --subresource=status --type=merge "
-        """-p '{"status":{"loadBalancer":null}}'"""
+    because = f"it belongs to this cluster under the name {label!r}, and this cluster is called {cluster.name!r}"
+    remedy = (
+        f"If the cluster was renamed, start the controller with --former-cluster-name={label}. If it is a clone of a "
+        "cluster that still exists (or a restored snapshot), clear status.loadBalancer of the Service, which then gets "
+        "an address of its own"
     )
-    return Claim(one, Owner.FOREIGN, because)
+    return Claim(one, Owner.FOREIGN, because, remedy)
 
 
 def _proofs(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Iterator[str]:
@@ -161,23 +165,25 @@ def _unproven(one: LoadBalancer, cluster: ClusterIdentity) -> str:
     return f"{text}{doubt}" if goes_by(one, cluster) else f"{text}, and this one is {cluster.name!r}"
 
 
-def _adoption(claim: Claim, lb: LoadBalancer | None, service: Service, cluster: ClusterIdentity) -> str:
-    """Return how a user makes a load balancer the Service's own, with the command last; empty if that is impossible.
+def _with_adoption(claim: Claim, lb: LoadBalancer | None, service: Service, cluster: ClusterIdentity) -> Claim:
+    """Return the claim with the way in which a user makes the load balancer the Service's own, if that is possible.
 
     ``lb`` is the load balancer that the Service has: of two of them, the controller keeps the one in use.
     """
     one = claim.lb
     is_adoptable = claim.owner is Owner.UNPROVEN or marked_ours(one, cluster) is False
     if not is_adoptable or service_key(one) != service.metadata.key or not cluster.uid:
-        return ""
+        return claim
     target = f"-n {one.metadata.namespace} {LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group} {one.metadata.name}"
     condition = "it is this cluster's" if claim.owner is Owner.UNPROVEN else "that cluster no longer exists"
-    first = f"stop the controller, delete load balancer {lb.metadata.name} in Harvester, " if lb else ""
-    return (
-        f". If {condition}, {first}run in Harvester: kubectl annotate --overwrite {target} "
-        f"{names.LB_OWNER}={cluster.uid} {names.LB_SERVICE_UID}={service.metadata.uid} && "
-        f"kubectl label --overwrite {target} {names.LB_CLUSTER}={cluster.name}"
+    first = f"stop the controller, delete load balancer {lb.metadata.name} in Harvester, and " if lb else ""
+    # The label is last, because only with it the load balancer belongs to this cluster.
+    command = (
+        f"kubectl annotate --overwrite {target} {names.LB_OWNER}={cluster.uid} "
+        f"{names.LB_SERVICE_UID}={service.metadata.uid} && "
+        f"kubectl label --overwrite {target} {names.LB_CLUSTER}={shlex.quote(cluster.name)}"
     )
+    return replace(claim, remedy=f"If {condition}, {first}adopt it in Harvester", command=command)
 
 
 def match_load_balancer(
@@ -189,7 +195,7 @@ def match_load_balancer(
     found.sort(key=lambda claim: _preference(claim, service, expected))
     ours = [claim.lb for claim in found if claim.owner is Owner.OURS]
     lb = ours[0] if ours else None
-    claims = tuple(replace(one, because=f"{one.because}{_adoption(one, lb, service, cluster)}") for one in found)
+    claims = tuple(_with_adoption(claim, lb, service, cluster) for claim in found)
     # Without the owner annotation of this cluster it is not certain enough for a deletion.
     duplicates = tuple(one for one in ours[1:] if marked_ours(one, cluster))
     others = (one for one in claims if one.owner is Owner.FOREIGN)
@@ -207,11 +213,11 @@ def _preference(claim: Claim, service: Service, expected: str) -> tuple[bool, bo
 
 def foreign_note(claim: Claim) -> EventMessage:
     """Return the Warning about a load balancer of another cluster."""
-    text = (
+    cause = (
         f"Load balancer {claim.lb.metadata.name} in namespace {claim.lb.metadata.namespace} of Harvester has the name, "
         f"the labels or the address of this Service, but another owner, and is not changed: {claim.because}"
     )
-    return EventMessage("Warning", names.Reason.OWNERSHIP_CONFLICT, text)
+    return EventMessage("Warning", names.Reason.OWNERSHIP_CONFLICT, cause, claim.remedy, claim.command)
 
 
 def service_key(load_balancer: LoadBalancer) -> str:

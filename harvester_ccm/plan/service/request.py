@@ -15,7 +15,7 @@ from msgspec import Struct
 from harvester_ccm import names
 from harvester_ccm.model.core import ConfigMap, Service, ipv4_text, published_devices
 from harvester_ccm.model.harvester import HealthCheck, LoadBalancer
-from harvester_ccm.model.outcome import NAMED, EventMessage, some_of
+from harvester_ccm.model.outcome import NAMED, EventMessage, quoted, some_of
 from harvester_ccm.plan.service.kube_vip import Announcement, requested_addresses
 
 HEALTH_CHECK_NUMBERS: Final = {
@@ -148,10 +148,10 @@ def network_devices(config_map: ConfigMap | None) -> Mapping[str, str]:
 
 def invalid(key: str, value: str, expected: str) -> EventMessage:
     """Return the note about a wrong annotation."""
-    kind = "" if key.startswith("spec.") else "Annotation "
-    # An Event has 1024 characters, and what was expected stands at its end.
-    shown = value if len(value) <= 200 else f"{value[:200]}..."
-    return EventMessage("Warning", names.Reason.INVALID_ANNOTATION, f"{kind}{key} is {shown!r}; expected {expected}")
+    place = key if key.startswith("spec.") else f"Annotation {key}"
+    return EventMessage(
+        "Warning", names.Reason.INVALID_ANNOTATION, f"is {quoted(value)}; expected {expected}", place=place
+    )
 
 
 def _choice(service: Service, key: str, choices: tuple[str, ...], problems: list[EventMessage]) -> str | None:
@@ -200,7 +200,9 @@ def _health_check(service: Service, problems: list[EventMessage]) -> HealthCheck
 
 
 def _number(service: Service, key: str, default: int, problems: list[EventMessage]) -> int:
-    value = (service.metadata.annotations or {}).get(key, str(default))
+    value = service.metadata.annotation(key)
+    if value is None:
+        return default
     digits = value.strip()
     # ``int`` reads other texts as well, and rejects a number of thousands of digits.
     if digits.isascii() and digits.isdecimal() and len(digits) <= 5 and 1 <= int(digits) <= 86400:

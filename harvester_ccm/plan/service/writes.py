@@ -23,7 +23,7 @@ from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.ownership import allocated_addresses
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.redaction import inert
+from harvester_ccm.redaction import sanitize
 
 Document = dict[str, object]
 
@@ -285,7 +285,7 @@ def _condition(snapshot: ServiceSnapshot, status: str, reason: str, message: str
         type=LOAD_BALANCER_READY,
         status=status,
         reason=str(reason if reason[:1].isupper() else reason.title().replace("_", "")),
-        message=inert(message),
+        message=sanitize(message),
         observed_generation=snapshot.service.metadata.generation,
         last_transition_time=snapshot.wall_time,
     )

@@ -12,7 +12,7 @@ from harvester_ccm.model.core import Node
 from harvester_ccm.names import MACHINE_RECORD, NodeReason
 from harvester_ccm.plan.node import decision, messages
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
-from harvester_ccm.plan.node.messages import TEXTS, harvester_unavailable
+from harvester_ccm.plan.node.messages import TEMPLATES, harvester_unavailable
 from tests.worlds.node_objects import (
     OWN,
     REINITIALIZE,
@@ -158,8 +158,13 @@ def test_harvester_unavailable(error: CCMError | None, reason: NodeReason, text:
 def test_every_warning_has_the_fields_of_its_text() -> None:
     names = {"cluster_label", "node_ip_annotation", "additional_annotation", "taint"}
     texts = {
-        reason.name: {name for _, name, _, _ in string.Formatter().parse(text) if name}
-        for reason, text in TEXTS.items()
+        reason.name: {
+            name
+            for text in (template.cause, template.remedy, template.command, template.answer)
+            for _, name, _, _ in string.Formatter().parse(text)
+            if name
+        }
+        for reason, template in TEMPLATES.items()
     }
     called = set()
     for path in Path(str(decision.__file__)).parent.glob("*.py"):
@@ -174,4 +179,4 @@ def test_every_warning_has_the_fields_of_its_text() -> None:
                 assert texts[reason] - names <= fields, f"{path.name}: {reason}"
     # Their reasons are in variables; ``test_addresses`` and ``test_lifecycle`` have the messages.
     assert called | {"PROVIDED_IP_NOT_FOUND", "DELETION_FAILED", "WRITE_REFUSED"} == texts.keys()
-    assert messages.TEXTS is TEXTS
+    assert messages.TEMPLATES is TEMPLATES

@@ -149,9 +149,9 @@ def test_clones_in_another_namespace_confirm_nothing() -> None:
 @pytest.mark.parametrize(
     ("error", "deletion", "text"),
     [
-        (answered(403, "no"), True, "Failed deleting node w1: no. Grant the verb delete on nodes to the ClusterRole"),
-        (answered(500, "boom"), True, "Failed deleting node w1: boom. See what rejects it"),
-        (answered(403, "no"), False, "The Node could not be written: no. Grant the verb patch on nodes and nodes/sta"),
+        (answered(403, "no"), True, "Failed deleting node w1. Grant the verb delete on nodes to the ClusterRole"),
+        (answered(500, "boom"), True, "Failed deleting node w1. See what rejects it"),
+        (answered(403, "no"), False, "The Node could not be written. Grant the verb patch on nodes and nodes/status"),
     ],
 )
 def test_rejected_write_names_the_next_step(error: CCMError, text: str, *, deletion: bool) -> None:
