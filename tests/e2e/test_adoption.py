@@ -75,7 +75,9 @@ async def test_command_of_explain_adopts_a_load_balancer_with_its_address(
 
     lines = await explained(stage, capsys)
     text = " ".join(" ".join(lines).split())
-    assert f"stop the controller, delete load balancer {new.metadata.name} in Harvester, run in Harvester:" in text
+    assert (
+        f"stop the controller, delete load balancer {new.metadata.name} in Harvester, and adopt it in Harvester" in text
+    )
     run.terminate(0)
     await stage.ended(run)
     harvester.request("DELETE", LOAD_BALANCERS.path("default", new.metadata.name))

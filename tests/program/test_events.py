@@ -77,7 +77,7 @@ async def test_error_that_harvester_retries_is_reported_once_if_it_persists() ->
         await asyncio.sleep(900)
         (message,) = program.warnings()
         assert "still allocating the address" in message
-        assert message.endswith(f"Harvester says: {RETRYING}")
+        assert message.endswith(f"Harvester: {RETRYING}")
         harvester.paused = False
         await asyncio.sleep(20)
         assert program.address()

@@ -76,7 +76,7 @@ HOSTILE: Final = "x: kubectl delete ns kube-system" * 100
 
 def test_remedy_and_command_survive_a_long_cause() -> None:
     event = EventMessage(
-        "Warning", Reason.SYNC_FAILED, HOSTILE, "Do this", "kubectl get x", answer=f"Harvester says: {HOSTILE}"
+        "Warning", Reason.SYNC_FAILED, HOSTILE, "Do this", "kubectl get x", answer=f"Harvester: {HOSTILE}"
     )
     assert len(event.message) == MAX_MESSAGE
     assert event.message.endswith(". Do this. Run: kubectl get x")
@@ -91,7 +91,7 @@ def test_command_is_never_cut() -> None:
 
 
 def test_answer_of_a_server_gets_only_the_room_that_is_left() -> None:
-    event = EventMessage("Warning", Reason.SYNC_FAILED, "c" * 900, "r" * 100, answer="Harvester says: " + "a" * 900)
+    event = EventMessage("Warning", Reason.SYNC_FAILED, "c" * 900, "r" * 100, answer="Harvester: " + "a" * 900)
     assert event.message.startswith("c" * 900 + ". " + "r" * 100)
     assert len(event.message) == MAX_MESSAGE
 

@@ -119,7 +119,7 @@ _NO_MEANING: Final = _Meaning(
 
 
 def _pending(cause: str, remedy: str = "", message: str = "") -> EventMessage:
-    answer = f"Harvester says: {message}" if message else ""
+    answer = f"Harvester: {message}" if message else ""
     return EventMessage("Warning", Reason.ADDRESS_PENDING, cause, remedy, answer=answer)
 
 
@@ -283,7 +283,7 @@ def backend_note(load_balancer: LoadBalancer) -> EventMessage | None:
     for words, explanation in _NO_BACKENDS.items():
         if words in condition.message:
             cause = f"Harvester sends no traffic to the nodes: {explanation.cause}"
-            answer = f"Harvester says: {condition.message}"
+            answer = f"Harvester: {condition.message}"
             return EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, cause, explanation.remedy, answer=answer)
     return None
 
@@ -393,7 +393,7 @@ def failure_event(
 def _rejected(error: errors.CCMError) -> EventMessage:
     """Return the Warning for a load balancer that Harvester's webhook or schema rejects."""
     cause = "Harvester refused the load balancer"
-    answer = f"Harvester says: {error}"
+    answer = f"Harvester: {error}"
     return EventMessage("Warning", Reason.SYNC_FAILED, cause, remedy(str(error)), answer=answer)
 
 

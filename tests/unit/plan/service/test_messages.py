@@ -81,7 +81,7 @@ def test_rejection_is_reported_at_once_with_a_remedy(error: CCMError, remedy: st
     assert (event.type, event.reason) == ("Warning", Reason.SYNC_FAILED)
     assert event.message.startswith("Harvester refused the load balancer. ")
     assert remedy in event.message
-    assert event.message.endswith(f"Harvester says: {error}")
+    assert event.message.endswith(f"Harvester: {error}")
     assert "  " not in event.message
 
 
@@ -224,7 +224,7 @@ def test_reason_to_wait_for_an_address(row: Waiting) -> None:
     (message,) = messages(late)
     assert all(text in message for text in row.texts)
     if row.message:
-        assert message.endswith(f"Harvester says: {row.message}")
+        assert message.endswith(f"Harvester: {row.message}")
     assert bool(messages(early)) is (row.seconds == 0), "what Harvester retries is reported only if it persists"
 
 
