@@ -3,7 +3,8 @@
 As in client-go, a key is queued at most once and never reconciled by two workers at the same time; a key that is
 enqueued during its reconcile is reconciled again afterwards. There are two lanes. The urgent lane holds keys whose
 objects changed or whose timer expired. The background lane holds keys of a resync, which is a safety net against
-missed events; its keys are reconciled while the urgent lane is empty.
+missed events, and keys of a change that concerns many objects; its keys are reconciled while the urgent lane is empty.
+In each lane the namespaces take turns: whoever changes thousands of objects in one namespace does not delay the others.
 
 A reconcile never sleeps: it returns an outcome or raises an error, and only this module turns that into a retry.
 
@@ -16,7 +17,8 @@ operation never waits, and afterwards one write per interval keeps the object co
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Container, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Generic, TypeVar
@@ -113,6 +115,65 @@ class WriteRateLimiter:
             del self._full_at[next(iter(self._full_at))]
 
 
+class NamespaceTurns:
+    """Keys in the order of their turns: the namespaces in turn, and first come first served within a namespace.
+
+    Every operation takes constant time.
+    """
+
+    def __init__(self) -> None:
+        # Of an ordinary dict, the first key is found only behind the gaps of all that were removed before it.
+        self._namespaces: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._namespaces.get(_namespace_of(key), ())
+
+    def add(self, key: str) -> None:
+        """Add a key behind the others of its namespace, unless it is there already."""
+        keys = self._namespaces.setdefault(_namespace_of(key), OrderedDict())
+        if key not in keys:
+            keys[key] = None
+            self._length += 1
+
+    def first(self, *, without: Container[str] = ()) -> str | None:
+        """Return the key whose turn it is, of those that are not in ``without``; None if none exists."""
+        for keys in self._namespaces.values():
+            for key in keys:
+                if key not in without:
+                    return key
+        return None
+
+    def remove(self, key: str) -> None:
+        """Remove a key without a turn. Raises KeyError."""
+        namespace = _namespace_of(key)
+        keys = self._namespaces[namespace]
+        del keys[key]
+        self._length -= 1
+        if not keys:
+            del self._namespaces[namespace]
+
+    def take(self, key: str) -> None:
+        """Remove a key that had its turn: the other namespaces are next. Raises KeyError."""
+        namespace = _namespace_of(key)
+        self.remove(key)
+        if namespace in self._namespaces:
+            self._namespaces.move_to_end(namespace)
+
+    def clear(self) -> None:
+        """Remove all keys."""
+        self._namespaces.clear()
+        self._length = 0
+
+
+def _namespace_of(key: str) -> str:
+    """Return the namespace of an object by its key; empty for a cluster-scoped one."""
+    return key.rpartition("/")[0]
+
+
 class WorkQueue:
     """Runs ``reconcile`` for every enqueued key."""
 
@@ -139,9 +200,11 @@ class WorkQueue:
         """Called with the time that a key was queued, and the time of its reconcile."""
         self.reasons: dict[str, str] = {}
         """Why a key is not ready since its last reconcile: the reason of its outcome, or the class of the error."""
-        self._urgent: dict[str, float] = {}
-        self._background: dict[str, float] = {}
-        """The two lanes: queued keys in order, with their loop times."""
+        self._urgent = NamespaceTurns()
+        self._background = NamespaceTurns()
+        """The two lanes; a key is in one of them at most."""
+        self._queued_at: dict[str, float] = {}
+        """Loop time at which each of these keys was queued."""
         self._changed = asyncio.Event()
         """Set when a key was enqueued or finished."""
         self._active: set[str] = set()
@@ -166,12 +229,17 @@ class WorkQueue:
 
     def enqueue(self, key: str) -> None:
         """Reconcile the key as soon as a worker is free."""
+        if self._draining or key in self._urgent:
+            return
+        if key in self._background:
+            self._background.remove(key)
         self._add(key, self._urgent)
 
     def enqueue_background(self, keys: Iterable[str]) -> None:
         """Reconcile the keys when no other key is queued."""
         for key in keys:
-            self._add(key, self._background)
+            if not self._draining and key not in self._queued_at:
+                self._add(key, self._background)
 
     def enqueue_after(self, key: str, seconds: float) -> None:
         """Reconcile the key in ``seconds``, or earlier if it is enqueued before."""
@@ -196,6 +264,7 @@ class WorkQueue:
         self._draining = True
         self._urgent.clear()
         self._background.clear()
+        self._queued_at.clear()
         for key in list(self._timers):
             self._cancel_timer(key)
         with suppress(TimeoutError):
@@ -204,11 +273,11 @@ class WorkQueue:
                     self._changed.clear()
                     await self._changed.wait()
 
-    def _add(self, key: str, lane: dict[str, float]) -> None:
-        if self._draining or key in self._urgent or key in lane:
-            return
-        self.adds += key not in self._background
-        lane[key] = self._background.pop(key, loop_time())
+    def _add(self, key: str, lane: NamespaceTurns) -> None:
+        lane.add(key)
+        if key not in self._queued_at:
+            self.adds += 1
+            self._queued_at[key] = loop_time()
         self._changed.set()
 
     def _timer_expired(self, key: str) -> None:
@@ -229,10 +298,11 @@ class WorkQueue:
         """Remove the next key that no other worker reconciles from its lane and return it."""
         while True:
             for lane in (self._urgent, self._background):
-                for key in lane:
-                    if key not in self._active:
-                        self.waited(loop_time() - lane.pop(key))
-                        return key
+                key = lane.first(without=self._active)
+                if key is not None:
+                    lane.take(key)
+                    self.waited(loop_time() - self._queued_at.pop(key))
+                    return key
             self._changed.clear()
             await self._changed.wait()
 

@@ -67,7 +67,7 @@ async def test_key_is_reconciled_once_when_it_is_enqueued_several_times() -> Non
     reconciler = Reconciler()
     for _ in range(3):
         reconciler.queue.enqueue("a")
-    assert list(reconciler.queue._urgent) == ["a"]
+    assert reconciler.queue.depth == 1
     async with reconciler.started():
         await asyncio.sleep(1)
     assert reconciler.keys == ["a"]
@@ -214,3 +214,32 @@ async def test_drain_waits_for_reconciles_in_progress_and_accepts_no_more_keys()
         queue.enqueue("d")
         await asyncio.sleep(1)
     assert reconciler.keys == ["a"]
+
+
+@jumping_time
+async def test_namespaces_take_turns() -> None:
+    reconciler = Reconciler(workers=1)
+    for number in range(4):
+        reconciler.queue.enqueue(f"a/{number}")
+    reconciler.queue.enqueue("b/0")
+    reconciler.queue.enqueue("b/1")
+    reconciler.queue.enqueue("node-0")
+    async with reconciler.started():
+        await asyncio.sleep(1)
+    assert reconciler.keys == ["a/0", "b/0", "node-0", "a/1", "b/1", "a/2", "a/3"]
+
+
+@jumping_time
+async def test_namespace_whose_key_is_being_reconciled_does_not_delay_the_next_one() -> None:
+    reconciler = Reconciler(workers=2)
+    reconciler.blocked["a/0"] = asyncio.Event()
+    async with reconciler.started() as queue:
+        queue.enqueue("a/0")
+        await asyncio.sleep(1)
+        for key in ("a/0", "a/1", "b/0"):
+            queue.enqueue(key)
+        await asyncio.sleep(1)
+        assert reconciler.keys == ["a/0", "a/1", "b/0"]
+        reconciler.blocked["a/0"].set()
+        await asyncio.sleep(1)
+    assert reconciler.keys == ["a/0", "a/1", "b/0", "a/0"]
