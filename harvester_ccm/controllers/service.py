@@ -18,7 +18,7 @@ from harvester_ccm.errors import CCMError, NotServed, WriteReverted
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue, loop_time, wall_time
+from harvester_ccm.kube.workqueue import NamespaceTurns, ObjectStates, WorkQueue, loop_time, wall_time
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
@@ -58,60 +58,86 @@ log = structlog.get_logger(__name__)
 
 
 class CreationGate:
-    """Admits one load balancer creation at a time, in the order of the requests.
+    """Admits one load balancer creation at a time: the namespaces in turn, and in the order of requests within each.
 
     Harvester's controller allocates addresses with two workers that collide on the pool. Each collision costs one of
     its five writes per second, and sometimes the allocation itself: 100 Services take 39 s with one creation in flight,
-    and 78 s if all are created at once. The deletion of a load balancer writes to the same pool, so it counts as well.
+    and 78 s if all are created at once. The deletion of a load balancer writes to the same pool, so it counts as well,
+    unless it began while the next creation was already waiting: somebody who deletes one load balancer after the other
+    must not keep all others from getting theirs.
     """
 
     def __init__(self, enqueue: Callable[[str], None], cluster: ClusterIdentity) -> None:
         """``enqueue`` enqueues the Service that is next when the gate becomes free."""
         self._enqueue = enqueue
         self._cluster = cluster
-        self._queue: dict[str, None] = {}
+        self._queue = NamespaceTurns()
         """Keys of the queued Services; the first one stays until the reconcile that creates its load balancer ends."""
         self._operations: dict[str, asyncio.TimerHandle] = {}
         """Operations in progress in Harvester that have not timed out."""
+        self._delaying: set[str] = set()
+        """Those of them that delay the next creation."""
 
     def admit(self, key: str) -> bool:
         """Return whether the Service can create its load balancer now; otherwise it is queued."""
-        self._queue.setdefault(key)
-        return not self._operations and next(iter(self._queue)) == key
+        self._queue.add(key)
+        return not self._delaying and self._queue.first() == key
 
     def reconciled(self, key: str, *, queued: bool) -> None:
         """Record that the reconcile of a Service ended, and whether it is still waiting for admission."""
-        if not queued and key in self._queue:
-            del self._queue[key]
-            self._enqueue_next()
+        if queued or key not in self._queue:
+            return
+        if self._queue.first() == key:
+            self._queue.take(key)
+            # The next one waits for everything that is in progress now.
+            self._delaying = set(self._operations)
+        else:
+            # It is not created any more, and its namespace keeps its turn.
+            self._queue.remove(key)
+        self._enqueue_next()
 
     def observe(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         """Record a change of a load balancer in the cache."""
         before, after = self._operation(old), self._operation(new)
         if before == after:
             return
-        if (timer := self._operations.pop(before, None)) is not None:
-            timer.cancel()
+        self._end(before)
         if after:
-            loop = asyncio.get_running_loop()
-            self._operations[after] = loop.call_later(RESPONSE_SECONDS, self._timed_out, after)
+            self._begin(after, is_deletion=new is not None and new.metadata.deleting)
         self._enqueue_next()
+
+    def _begin(self, operation: str, *, is_deletion: bool) -> None:
+        loop = asyncio.get_running_loop()
+        self._operations[operation] = loop.call_later(RESPONSE_SECONDS, self._timed_out, operation)
+        if not is_deletion or not self._queue:
+            self._delaying.add(operation)
+
+    def _end(self, operation: str) -> None:
+        """Forget an operation, if it is in progress."""
+        timer = self._operations.pop(operation, None)
+        if timer is not None:
+            timer.cancel()
+        self._delaying.discard(operation)
 
     def _operation(self, load_balancer: LoadBalancer | None) -> str:
         """Return the operation in progress for a load balancer of this cluster; empty if none exists."""
-        if load_balancer is None or not is_in_progress(load_balancer):
+        if load_balancer is None:
             return ""
+        # The text of a load balancer of another cluster is not even looked at.
         if not goes_by(load_balancer, self._cluster) or marked_ours(load_balancer, self._cluster) is False:
+            return ""
+        if not is_in_progress(load_balancer):
             return ""
         return f"{'delete' if load_balancer.metadata.deleting else 'create'} {load_balancer.metadata.uid}"
 
     def _timed_out(self, operation: str) -> None:
-        del self._operations[operation]
+        self._end(operation)
         self._enqueue_next()
 
     def _enqueue_next(self) -> None:
-        if self._queue and not self._operations:
-            self._enqueue(next(iter(self._queue)))
+        key = self._queue.first()
+        if key is not None and not self._delaying:
+            self._enqueue(key)
 
 
 def follow_load_balancers(client: ApiClient, namespace: str) -> Informer[LoadBalancer]:

@@ -12,9 +12,10 @@ from harvester_ccm.controllers.service import RESPONSE_SECONDS
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.workqueue import MAX_BACKOFF_SECONDS
 from harvester_ccm.model.core import NODES, SERVICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_SERVICE_NAME, WORKLOAD_TYPE
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_CLUSTER, LB_SERVICE_NAME, WORKLOAD_TYPE
 from harvester_ccm.plan.service.decision import CREATION_QUEUED, QUEUED_SECONDS
+from harvester_ccm.plan.service.messages import is_in_progress
 from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, MemoryServer, Where, name_of, refused
@@ -132,6 +133,43 @@ async def test_hundred_load_balancers_are_created_one_at_a_time_in_the_order_of_
 
 
 @jumping_time
+@pytest.mark.guarantee("A Service does not block other Services")
+async def test_namespaces_take_turns() -> None:
+    """Services of another namespace, one of which is deleted while it is queued, wait for one creation each."""
+    world = World()
+    async with world.live():
+        world.create(*names(200))
+        await wait_for(lambda: len(world.harvester.processed) == 3, 60, what="the first addresses")
+        for name in ("other-0", "other-1", "other-2"):
+            world.put(service(name, namespace="elsewhere", uid=f"uid-of-{name}"))
+        await wait_for(lambda: "other-0" in world.harvester.processed, 300, what="the address of another namespace")
+        world.guest.delete(SERVICES, "elsewhere/other-1")
+        await wait_for(lambda: "other-2" in world.harvester.processed, 300, what="the next one")
+    ahead = [name for name in world.harvester.processed if not name.startswith("other")]
+    assert len(ahead) <= 3 + 5, world.harvester.processed
+
+
+@jumping_time
+async def test_text_of_load_balancers_of_another_cluster_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def observed(load_balancer: LoadBalancer) -> bool:
+        read.append(load_balancer.metadata.labels[LB_CLUSTER] if load_balancer.metadata.labels else "")
+        return is_in_progress(load_balancer)
+
+    monkeypatch.setattr("harvester_ccm.controllers.service.is_in_progress", observed)
+    world = World()
+    foreign = {"metadata": {"name": "foreign", "namespace": "vms", "labels": {LB_CLUSTER: "another"}}}
+    async with world.live():
+        world.harvester.put(LOAD_BALANCERS, foreign)
+        world.create("web-000")
+        await world.addresses("web-000")
+        world.harvester.change(LOAD_BALANCERS, "vms/foreign", {"status": {"conditions": [{"type": "Ready"}]}})
+        await asyncio.sleep(1)
+    assert set(read) == {"demo"}
+
+
+@jumping_time
 async def test_queued_service_is_suppressed_and_reported_after_a_time() -> None:
     world = World(SlowHarvester(QUEUED_SECONDS))
     async with world.live():
@@ -226,6 +264,23 @@ async def test_creation_waits_for_a_deletion(seconds: float, delay: float) -> No
         await asyncio.sleep(delay - 1)
         assert world.balancers() == ["web-000"]
         await world.addresses("web-001", within=3)
+
+
+@jumping_time
+@pytest.mark.guarantee("A Service does not block other Services")
+async def test_creation_does_not_wait_for_deletions_that_begin_later() -> None:
+    """Somebody deletes one Service a second, and each takes longer than that."""
+    world = World(SlowHarvester(deletes_in=3.0))
+    async with world.live():
+        world.create(*names(40))
+        await world.addresses(*names(40))
+        for name in names(40):
+            world.guest.delete(SERVICES, f"shop/{name}")
+            await asyncio.sleep(1)
+            if name == names(40)[1]:
+                world.put(service("other", namespace="elsewhere", uid="other"))
+            if name == names(40)[9]:
+                assert "other" in world.harvester.processed
 
 
 @jumping_time
