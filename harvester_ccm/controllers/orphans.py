@@ -23,7 +23,7 @@ from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.orphans import ORPHAN_GRACE, ORPHANED, deletion_obstacle, is_orphan, service_of
-from harvester_ccm.plan.service.ownership import service_key
+from harvester_ccm.plan.service.ownership import goes_by, service_key
 from harvester_ccm.plan.service.removal import deletion_of
 from harvester_ccm.plan.service.snapshot import BY_SERVICE
 from harvester_ccm.plan.service.writes import ChangeLoadBalancer
@@ -84,7 +84,7 @@ class OrphanCollector:
     async def reconcile(self, key: str) -> Outcome:
         """Check one load balancer, and delete it if it is an orphan."""
         load_balancer = self._load_balancers.get(key)
-        if load_balancer is None or not self._is_orphan(load_balancer, service_of(load_balancer, self._services)):
+        if load_balancer is None or not self._is_orphan_now(load_balancer):
             self._candidates.forget(key)
             return Done()
         candidate, now = self._candidates.of(load_balancer), loop_time()
@@ -108,6 +108,13 @@ class OrphanCollector:
             return Wait("orphan", self._settings.orphan_period)
         await self._end(load_balancer)
         return Done()
+
+    def _is_orphan_now(self, load_balancer: LoadBalancer) -> bool:
+        """Return whether a load balancer is an orphan by the caches."""
+        # To find the Service of one without labels, all Services are looked at.
+        if not goes_by(load_balancer, self._cluster):
+            return False
+        return self._is_orphan(load_balancer, service_of(load_balancer, self._services))
 
     def _is_orphan(self, load_balancer: LoadBalancer, service: Service | None) -> bool:
         return is_orphan(load_balancer, service, self._cluster)
@@ -135,5 +142,5 @@ class OrphanCollector:
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         for item in filter(None, (new, old)):
-            if self._is_orphan(item, service_of(item, self._services)):
+            if self._is_orphan_now(item):
                 self.queue.enqueue(item.metadata.key)

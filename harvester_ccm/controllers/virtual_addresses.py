@@ -3,6 +3,7 @@
 A virtual IP counts for ``LINGER_SECONDS`` after it was removed, because guest agents report it for a while.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -22,8 +23,8 @@ class VirtualAddresses:
         """The informers have the index VIRTUAL_IP."""
         self._informers = services, load_balancers
         self._present = VirtualIPIndex(services, load_balancers)
-        self._removed: dict[str, float] = {}
-        """Loop time at which each address was removed."""
+        self._removed: OrderedDict[str, float] = OrderedDict()
+        """Loop time at which each address was removed, the longest ago first."""
         of_service, of_load_balancer = virtual_ips_of_service, virtual_ips_of_load_balancer
         services.on_change(lambda old, new: self._changed(of_service(old), of_service(new)))
         load_balancers.on_change(lambda old, new: self._changed(of_load_balancer(old), of_load_balancer(new)))
@@ -45,7 +46,12 @@ class VirtualAddresses:
             informer.on_state(callback)
 
     def _changed(self, before: set[str], after: set[str]) -> None:
-        if removed := before - after:
-            now = loop_time()
-            recent = {address: at for address, at in self._removed.items() if now - at < LINGER_SECONDS}
-            self._removed = {**recent, **dict.fromkeys(removed, now)}
+        now = loop_time()
+        for address in before - after:
+            self._removed.pop(address, None)
+            self._removed[address] = now
+        while self._removed:
+            oldest, removed_at = next(iter(self._removed.items()))
+            if now - removed_at < LINGER_SECONDS:
+                break
+            del self._removed[oldest]

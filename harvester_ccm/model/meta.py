@@ -205,6 +205,34 @@ Change = Callable[[ObjectT | None, ObjectT | None], None]
 """Called with the old and the new object; None for the old one if it was created, for the new one if it was deleted."""
 
 
+_Keys = tuple[str, ...] | dict[str, None]
+"""Keys of the objects that have one value in an index, in the order in which they got it.
+
+Most values belong to one object, and a map for each of thousands would be larger than the objects. But thousands of
+objects can have one value, and a tuple would be copied for each of them.
+"""
+_FEW_KEYS: Final = 8
+"""Number of keys up to which a tuple is copied."""
+
+
+def _with(keys: _Keys, key: str) -> _Keys:
+    """Return the keys with one more; a map is changed in place."""
+    if isinstance(keys, tuple) and len(keys) < _FEW_KEYS:
+        return (*keys, key)
+    if isinstance(keys, tuple):
+        return dict.fromkeys((*keys, key))
+    keys[key] = None
+    return keys
+
+
+def _without(keys: _Keys, key: str) -> _Keys:
+    """Return the keys without one of them; a map is changed in place."""
+    if isinstance(keys, tuple):
+        return tuple(other for other in keys if other != key)
+    del keys[key]
+    return keys
+
+
 class Store(Generic[ObjectT]):
     """Objects by key, with change callbacks and indexes."""
 
@@ -219,8 +247,7 @@ class Store(Generic[ObjectT]):
         """``indexes`` maps the name of an index to the function that returns the values of an object in it."""
         self._objects: dict[str, ObjectT] = {}
         self._index_functions = indexes
-        # Tuples: most values belong to one object, and a set for each of thousands would be larger than the objects.
-        self._indexes: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in indexes}
+        self._indexes: dict[str, dict[str, _Keys]] = {name: {} for name in indexes}
         self._callbacks: list[Change[ObjectT]] = []
         self.problem = problem
         """Why the list or watch failed now; None if it can. Objects that were read before are kept."""
@@ -261,11 +288,11 @@ class Store(Generic[ObjectT]):
             before = set(values_of(old)) if old is not None else set()
             after = set(values_of(new)) if new is not None else set()
             for value in before - after:
-                index[value] = tuple(other for other in index[value] if other != key)
+                index[value] = _without(index[value], key)
                 if not index[value]:
                     del index[value]
             for value in after - before:
-                index[value] = (*index.get(value, ()), key)
+                index[value] = _with(index.get(value, ()), key)
         if new is not None:
             self._objects[key] = new
         else:
