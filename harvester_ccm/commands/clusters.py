@@ -22,6 +22,7 @@ from harvester_ccm.model.meta import ObjectT, Page, Resource, Store
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
+from harvester_ccm.plan.service.ranking import Rankings
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
 from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex
 from harvester_ccm.plan.service.vm_lb import backends_of
@@ -59,6 +60,7 @@ class ClusterStore:
         self.lists = lists
         self.cluster = cluster
         self.services = self._listed(SERVICES, SERVICE_INDEXES)
+        self.rankings = Rankings(self.services, cluster)
         self.nodes = self._listed(NODES, NODE_INDEXES)
         self.config_maps = self._listed(CONFIG_MAPS, {})
         self.load_balancers = self._listed(LOAD_BALANCERS, LOAD_BALANCER_INDEXES)

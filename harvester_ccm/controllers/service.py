@@ -28,10 +28,10 @@ from harvester_ccm.plan.service.decision import plan_queued, plan_service
 from harvester_ccm.plan.service.kube_vip import not_announced
 from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable, is_in_progress
 from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, marked_ours, service_key
-from harvester_ccm.plan.service.scope import may_be_ours, primaries_of
+from harvester_ccm.plan.service.ranking import Rankings
+from harvester_ccm.plan.service.scope import BY_PRIMARY, may_be_ours
 from harvester_ccm.plan.service.snapshot import (
     BY_ADDRESS,
-    BY_PRIMARY,
     LOAD_BALANCER_INDEXES,
     Backends,
     ServiceSnapshot,
@@ -172,6 +172,7 @@ class ServiceCaches:
         self.vm_cache = vms
         self.nodes, self.vms = vms.nodes, vms.vms
         self.config_maps = config_maps
+        self.rankings = Rankings(services, vms.cluster)
         self.backends: Backends = None
         """The nodes that may get traffic, as of the last ``refresh_backends``."""
 
@@ -207,6 +208,8 @@ class ServiceController:
         self.cluster = cluster
         """This cluster, with its mark where that could be read."""
         self._states = ObjectStates(ServiceState)
+        self._families_to_wake: set[str] = set()
+        """Keys of the primaries whose families are enqueued in the next step of the event loop."""
         self.backends_timer: asyncio.TimerHandle | None = None
         """Set while a refresh of the backends is scheduled."""
         self.clock: Callable[[], str] = wall_time
@@ -262,7 +265,10 @@ class ServiceController:
         now = loop_time()
         state = self._states.of(service)
         state.follow(snapshot, now)
-        in_progress = any(self.queue.is_active(one.metadata.key) for one in snapshot.own_secondaries)
+        # Only a removal asks for that, and there may be thousands.
+        in_progress = snapshot.scope.leaving and any(
+            self.queue.is_active(secondary.metadata.key) for secondary in snapshot.own_secondaries
+        )
         snapshot = replace(
             snapshot, remembered=state, now=now, wall_time=self.clock(), secondary_in_progress=in_progress
         )
@@ -324,11 +330,6 @@ class ServiceController:
     def _managed_keys(self) -> list[str]:
         return [one.metadata.key for one in self._services.all() if may_be_ours(one, self.cluster)]
 
-    def _enqueue_if_ours(self, service: Service) -> None:
-        """Wake a Service unless it is certainly not ours; whose its load balancers are is left to the reconcile."""
-        if may_be_ours(service, self.cluster):
-            self.queue.enqueue(service.metadata.key)
-
     def _emit(self, snapshot: ServiceSnapshot, event: EventMessage) -> None:
         self._recorder.emit(SERVICES, snapshot.service, event, component=COMPONENT)
 
@@ -339,16 +340,23 @@ class ServiceController:
         for item in filter(None, (old, new)):
             if new is None or may_be_ours(item, self.cluster):
                 self.queue.enqueue(item.metadata.key)
-            self._enqueue_relatives(item)
+        self._wake_families(self._caches.rankings.concerned_by(old, new))
 
-    def _enqueue_relatives(self, service: Service) -> None:
-        """Wake the primaries that the Service names or has named, and the Services that share with any of them."""
-        primaries = primaries_of(service)
-        relatives = {key for key in primaries if self._services.get(key) is not None}
-        for primary in (*primaries, service.metadata.key):
-            relatives.update(one.metadata.key for one in self._services.by_index(BY_PRIMARY, primary))
-        for key in relatives - {service.metadata.key}:
-            self.queue.enqueue(key)
+    def _wake_families(self, primary_keys: set[str]) -> None:
+        """Wake these primaries and their secondaries soon: a list of Services can have thousands of changes at once."""
+        if primary_keys and not self._families_to_wake:
+            asyncio.get_running_loop().call_soon(self._enqueue_families)
+        self._families_to_wake.update(primary_keys)
+
+    def _enqueue_families(self) -> None:
+        """Enqueue the families in the background, because one change can concern thousands of Services."""
+        primary_keys = self._families_to_wake
+        self._families_to_wake = set()
+        for primary_key in primary_keys:
+            if self._services.get(primary_key) is not None:
+                self.queue.enqueue_background((primary_key,))
+            secondaries = self._services.by_index(BY_PRIMARY, primary_key)
+            self.queue.enqueue_background(secondary.metadata.key for secondary in secondaries)
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         self._gate.observe(old, new)
@@ -357,17 +365,24 @@ class ServiceController:
             self._enqueue_concerned(old, new)
 
     def _enqueue_concerned(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        """Enqueue the Services that a load balancer was created for, and those that share or have its address."""
+        """Enqueue the Services that a load balancer was created for, and those that share or have its address.
+
+        The latter can be thousands, so they are enqueued in the background.
+        """
         before, after = (allocated_addresses(() if one is None else (one,)) for one in (old, new))
         for load_balancer in filter(None, (old, new)):
-            key = service_key(load_balancer)
-            if self._services.get(key) is not None:
-                self.queue.enqueue(key)
-            if before != after:
-                for secondary in self._services.by_index(BY_PRIMARY, key):
-                    self.queue.enqueue(secondary.metadata.key)
-                for other in self._services.by_index(BY_ADDRESS, load_balancer.allocated_ip):
-                    self._enqueue_if_ours(other)
+            self._enqueue_service_of(load_balancer)
+            if before == after:
+                continue
+            self._wake_families({service_key(load_balancer)})
+            others = self._services.by_index(BY_ADDRESS, load_balancer.allocated_ip)
+            self.queue.enqueue_background(other.metadata.key for other in others if may_be_ours(other, self.cluster))
+
+    def _enqueue_service_of(self, load_balancer: LoadBalancer) -> None:
+        """Enqueue the Service that a load balancer was created for."""
+        key = service_key(load_balancer)
+        if self._services.get(key) is not None:
+            self.queue.enqueue(key)
 
     def _schedule_backends(self, _node: str) -> None:
         """Refresh the backends soon; hundreds of Nodes that join one after the other cause few refreshes."""
@@ -383,7 +398,7 @@ class ServiceController:
         elif changed:
             for load_balancer in self._load_balancers.all():
                 if load_balancer.spec.workload_type == "vm":
-                    self._enqueue_concerned(None, load_balancer)
+                    self._enqueue_service_of(load_balancer)
 
     def _enqueue_all(self, *_change: object) -> None:
         """Enqueue all Services; those without an address are urgent.

@@ -139,7 +139,9 @@ def deletion_of(load_balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadB
 def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
     """Return the keys of the Services that still have the address of this one, which its load balancers hold."""
     own, label = snapshot.match.own, primary_label(snapshot.service.metadata.key)
-    held = {*snapshot.service.addresses, *allocated_addresses(own)} if own else set()
+    if not own:
+        return []
+    held = {*snapshot.service.addresses, *allocated_addresses(own)}
     users = []
     for one in snapshot.own_secondaries:
         meta = one.metadata

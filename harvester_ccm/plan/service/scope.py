@@ -12,6 +12,8 @@ from harvester_ccm.names import LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERV
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.request import primary_reference
 
+BY_PRIMARY: Final = "primary"
+"""Index of Services by the primary that they name, and by the one whose address they last had."""
 FOREIGN_MARKS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
 """Prefixes of annotations that give a Service to another load balancer controller."""
 FOREIGN_LABEL: Final = ("implementation", "kube-vip")

@@ -1,12 +1,9 @@
 """An address that several Services share: the primary has the load balancer, its secondaries use the address.
 
-Which secondaries may use it follows from the stored Services alone, so all of them come to the same answer whatever the
-order of events. They are ranked: those that already have the address first, then older ones. Each gets its ports unless
-the primary or one before it has any of them.
+Which secondaries may use it follows from their ranking.
 """
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -156,8 +153,7 @@ def _sharing(snapshot: ServiceSnapshot) -> Sharing:
     why = _obstacle(service, primary, reference, snapshot.cluster)
     if primary is None or why:
         return Sharing("", waits, _refusal(why))
-    clashes = port_clashes(primary, (*snapshot.secondaries_of_primary, service), snapshot.cluster)
-    if clash := clashes.get(service.metadata.key):
+    if clash := snapshot.ranking_of_primary.clashes.get(service.metadata.key):
         return Sharing("", waits, _refusal(clash), clashes=True)
     allocated = snapshot.primary_allocated & {*primary.addresses[:1], names.DHCP_ADDRESS}
     return Sharing(primary.addresses[0]) if allocated and primary.addresses else Sharing()
@@ -191,36 +187,3 @@ def _is_in_network(service: Service, primary: Service) -> bool:
 
 def _refusal(why: str) -> EventMessage:
     return EventMessage("Warning", names.Reason.SHARING_REJECTED, f"The address cannot be shared. {why}")
-
-
-def port_clashes(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity) -> dict[str, str]:
-    """Return for each secondary, by key and in order of rank, which port another Service uses; empty if none.
-
-    TCP and UDP of one number are different ports. Of the Services created in one second, the first one in the cache
-    comes first: its patch may already be on the way when the others arrive.
-    """
-    label = primary_label(primary.metadata.key)
-
-    def rank(one: Service) -> tuple[bool, str]:
-        return one.metadata.label(names.PRIMARY_SERVICE_LABEL) != label, one.metadata.creation_timestamp or ""
-
-    used = {(port.protocol, port.port): primary.metadata.key for port in primary.spec.ports}
-    clashes: dict[str, str] = {}
-    for one in sorted({one.metadata.key: one for one in secondaries}.values(), key=rank):
-        if not is_served_by_us(one, cluster) or (rank(one)[0] and not _is_in_network(one, primary)):
-            continue
-        ports = {(port.protocol, port.port): one.metadata.key for port in one.spec.ports}
-        protocol, number = min(ports.keys() & used.keys(), default=("", 0))
-        clashes[one.metadata.key] = protocol and (
-            f"Port {number}/{protocol} is used on this address by Service {used[protocol, number]}. Choose another "
-            "port, or another primary"
-        )
-        used |= {} if protocol else ports
-    return clashes
-
-
-def approved(primary: Service, secondaries: Iterable[Service], cluster: ClusterIdentity) -> tuple[Service, ...]:
-    """Return the Services that may share the primary's address, in order of rank."""
-    by_key = {one.metadata.key: one for one in secondaries}
-    clashes = port_clashes(primary, by_key.values(), cluster)
-    return tuple(by_key[key] for key, clash in clashes.items() if not clash)

@@ -26,12 +26,11 @@ from harvester_ccm.plan.service.ownership import (
     name_for,
     service_key,
 )
-from harvester_ccm.plan.service.request import Request, network_devices, primary_reference, read_request
-from harvester_ccm.plan.service.scope import Scope, is_served, primaries_of, scope_of, was_secondary
+from harvester_ccm.plan.service.ranking import Ranking, Rankings
+from harvester_ccm.plan.service.request import Request, network_devices, read_request
+from harvester_ccm.plan.service.scope import BY_PRIMARY, Scope, is_served, primaries_of, scope_of, was_secondary
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_load_balancer, virtual_ips_of_service
 
-BY_PRIMARY: Final = "primary"
-"""Index of Services by the primary that they name, and by the one whose address they last had."""
 BY_SERVICE: Final = "service"
 """Index of load balancers by the Service that their labels name, or by its UID (Go provider before 0.2)."""
 BY_ADDRESS: Final = "address"
@@ -48,6 +47,10 @@ class ServiceStore(Protocol):
     @property
     def services(self) -> Store[Service]:
         """With SERVICE_INDEXES."""
+
+    @property
+    def rankings(self) -> Rankings:
+        """Of these Services, for each primary."""
 
     @property
     def load_balancers(self) -> Store[LoadBalancer]:
@@ -122,8 +125,10 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """The Service whose address this one shares, if it names one that exists."""
     primary_allocated: frozenset[str] = frozenset()
     """Addresses of the primary's load balancers."""
-    secondaries_of_primary: tuple[Service, ...] = ()
-    """Services that name the same primary, or this one if it names none; in the order of the cache."""
+    ranking_of_primary: Ranking = Ranking()
+    """Which Services may use the address of the primary that this one names."""
+    own_ranking: Ranking = Ranking()
+    """Which Services may use the address of this one."""
     own_secondaries: tuple[Service, ...] = ()
     """Services that name this Service as their primary, or last had its address."""
     secondary_in_progress: bool = False
@@ -190,19 +195,21 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     mapping = config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
+    # The ranking is needed only by a Service that stays: thousands that share one address can be deleted at once.
+    scope = scope_of(service, cluster, owned=match.lb is not None)
     addresses = sorted({*service.addresses, *(one.allocated_ip for one in load_balancers)})
     have_address = [one for address in addresses for one in store.load_balancers.by_index(BY_ADDRESS, address)]
-    shares_with = store.services.by_index(BY_PRIMARY, primary or key)
     return ServiceSnapshot(
         service=service,
         cluster=cluster,
         match=match,
-        scope=scope_of(service, cluster, owned=match.lb is not None),
+        scope=scope,
         request=request,
         holders=tuple(one for one in have_address if one not in load_balancers),
         primary=named,
         primary_allocated=allocated_addresses(_candidates(store, named, cluster)) if named else frozenset(),
-        secondaries_of_primary=tuple(one for one in shares_with if primary_reference(one) == (primary or key)),
+        ranking_of_primary=store.rankings.of(primary) if primary and scope.requested else Ranking(),
+        own_ranking=store.rankings.of(key) if scope.requested else Ranking(),
         own_secondaries=tuple(one for one in store.services.by_index(BY_PRIMARY, key) if one.metadata.key != key),
         backends=store.backends,
         network_devices=network_devices(mapping) if config_maps.synced or config_maps.problem is not None else None,
@@ -210,7 +217,8 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         harvester_known=store.load_balancers.synced
         and f"{cluster.namespace}/{match.expected_name}" not in store.load_balancers.unread,
         harvester_problem=store.load_balancers.problem,
-        our_harvester=match.lb is not None or is_our_harvester(store, cluster),
+        # All load balancers may have to be looked at, and a Service that names a primary does not get one.
+        our_harvester=match.lb is not None or primary is not None or is_our_harvester(store, cluster),
     )
 
 

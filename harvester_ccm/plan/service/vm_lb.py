@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from harvester_ccm.model.core import Node, Service
+from harvester_ccm.model.core import Node, Service, ServicePort
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Wait, WaitReason
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_TOUCH, VM_NAME, Reason
@@ -16,7 +16,6 @@ from harvester_ccm.plan.service.cluster_lb import address_event, not_as_requeste
 from harvester_ccm.plan.service.kube_vip import Annotations, delegate, virtual_ip_ingress
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.messages import backend_note
-from harvester_ccm.plan.service.shared_address import approved
 from harvester_ccm.plan.service.snapshot import Backends, ServiceSnapshot
 from harvester_ccm.plan.service.writes import Desired, Document, ServiceChange
 
@@ -36,8 +35,7 @@ NO_BACKEND_TEXT: Final = (
 
 def wanted_spec(snapshot: ServiceSnapshot) -> Document:
     """Return the fields of ``spec`` that follow Service, secondaries and nodes; empty without node ports."""
-    service = snapshot.service
-    front = listeners(service, approved(service, snapshot.secondaries_of_primary, snapshot.cluster))
+    front = listeners(snapshot.service, snapshot.own_ranking.shared_ports)
     if not front:
         return {}
     check = snapshot.request.health_check
@@ -85,21 +83,25 @@ def _health(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> tuple[Eve
     return (None, left) if left > 0 else (note, 0.0)
 
 
-def listeners(service: Service, secondaries: Iterable[Service]) -> tuple[dict[str, object], ...]:
+def listeners(service: Service, shared_ports: Iterable[ServicePort]) -> tuple[dict[str, object], ...]:
     """Return one listener per port of the Service and of the Services that share its address.
 
     Ports without a node port (not yet allocated) are left out. A name is that of the port, as with the Go provider, or
     made of protocol and number: the names of other Services' ports may be the same. Harvester rejects equal names.
     """
+    candidates = [(port, port.name) for port in service.spec.ports]
+    candidates += [(port, "") for port in shared_ports]
     made: dict[tuple[str, int], dict[str, object]] = {}
-    for owner in (service, *secondaries):
-        for port in owner.spec.ports:
-            if port.node_port and (port.protocol, port.port) not in made:
-                name = port.name if port.name and owner is service else f"{port.protocol.lower()}-{port.port}"
-                if any(one["name"] == name for one in made.values()):
-                    name = f"{name}-{port.node_port}"
-                listener = {"name": name, "port": port.port, "protocol": port.protocol, "backendPort": port.node_port}
-                made[port.protocol, port.port] = listener
+    taken: set[str] = set()
+    for port, own_name in candidates:
+        if not port.node_port or (port.protocol, port.port) in made:
+            continue
+        name = own_name or f"{port.protocol.lower()}-{port.port}"
+        if name in taken:
+            name = f"{name}-{port.node_port}"
+        taken.add(name)
+        listener = {"name": name, "port": port.port, "protocol": port.protocol, "backendPort": port.node_port}
+        made[port.protocol, port.port] = listener
     return tuple(made.values())
 
 

@@ -8,6 +8,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Outcome, WaitReason
 from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.ranking import rank, sharing_fields
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
@@ -31,13 +32,19 @@ def snapshot_of(
     cluster: ClusterIdentity = CLUSTER,
     waited: float = 0.0,
     touch_at: float | None = None,
+    ranked: tuple[Service, ...] = (),
     **fields: Any,
 ) -> ServiceSnapshot:
     """Return the snapshot of a Service with these load balancers, and further fields.
 
-    ``waited`` is the time in its phase, in seconds; ``touch_at`` is relative to now.
+    ``waited`` is the time in its phase, in seconds; ``touch_at`` is relative to now; ``ranked`` are the Services that
+    name the same ``primary``.
     """
     store = listed_store([service], load_balancers, BACKENDS)
+    if ranked:
+        fields["ranking_of_primary"] = rank(
+            sharing_fields(fields["primary"], cluster), [sharing_fields(one, cluster) for one in ranked]
+        )
     state = ServiceState(since=-waited, touch_at=touch_at)
     return replace(observe(store, service, cluster), remembered=state, **fields)
 

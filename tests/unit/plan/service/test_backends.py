@@ -88,7 +88,7 @@ ports = st.lists(port, max_size=5, unique_by=lambda one: one["name"])
 
 @given(own=ports, shared=ports)
 def test_listeners_pass_the_rules_of_harvester(own: list[dict[str, Any]], shared: list[dict[str, Any]]) -> None:
-    found: Any = listeners(service(ports=own), (service("api", ports=shared),))
+    found: Any = listeners(service(ports=own), service("api", ports=shared).spec.ports)
     assert len({one["name"] for one in found}) == len(found)
     first: dict[tuple[str, int], int] = {}
     for one in (*own, *shared):

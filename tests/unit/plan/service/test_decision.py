@@ -395,7 +395,7 @@ ROWS = {
     ),
     "a port of the primary in another protocol": Row(
         dns,
-        more={"primary": primary, "primary_allocated": frozenset({ADDRESS}), "secondaries_of_primary": (dns,)},
+        more={"primary": primary, "primary_allocated": frozenset({ADDRESS}), "ranked": (dns,)},
         events=["Normal EnsuredLoadBalancer"],
         write={
             "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
@@ -405,7 +405,7 @@ ROWS = {
     ),
     "a port of a newer secondary that has the address": Row(
         older,
-        more={"primary": primary, "primary_allocated": frozenset({ADDRESS}), "secondaries_of_primary": (older, newer)},
+        more={"primary": primary, "primary_allocated": frozenset({ADDRESS}), "ranked": (older, newer)},
         events=["Warning AddressSharingRejected"],
         reason=WaitReason.UNSUPPORTED,
     ),

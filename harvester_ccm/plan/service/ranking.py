@@ -1,0 +1,187 @@
+"""The ranking of the Services that ask for one address: which of them may use it.
+
+It follows from the stored Services alone, so all of them come to the same answer whatever the order of events. They are
+ranked: those that already have the address first, then older ones. Each gets its ports unless the primary or one before
+it has any of them.
+
+A tenant can have thousands of Services share one address. ``SharingFields`` has everything that the plan of one Service
+reads of another one. Any other change of a Service concerns nobody else, and a ranking is kept until one of these
+fields changes.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct, field
+
+from harvester_ccm import names
+from harvester_ccm.model.core import Service, ServicePort
+from harvester_ccm.model.harvester import ClusterIdentity
+from harvester_ccm.model.meta import Store
+from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.request import normal_network, primary_reference
+from harvester_ccm.plan.service.scope import BY_PRIMARY, is_served_by_us, primaries_of, primary_label
+
+
+class SharingFields(Struct, frozen=True):
+    """Everything that the plans of other Services read of a Service: of their primary, or of their secondary."""
+
+    key: str
+    uid: str
+    created: str
+    deleting: bool
+    type: str
+    is_served: bool
+    """Whether this controller serves it."""
+    has_finalizer: bool
+    ports: tuple[ServicePort, ...]
+    network: str | None
+    """The annotation as it is written: secondaries copy it."""
+    primary: str | None
+    """The primary that the Service names."""
+    label: str | None
+    """The primary whose address the Service last had."""
+    addresses: tuple[str, ...]
+    """Those in the status."""
+    announced: str | None
+    """The address in the annotation of kube-vip."""
+    specified: str
+    """``spec.loadBalancerIP``."""
+    is_ignored: bool
+    """Whether kube-vip ignores the Service."""
+    device: str | None
+    """The device on which kube-vip announces the address."""
+
+    def rank(self, label: str) -> tuple[bool, str]:
+        """Return the sort key among the Services of one address; ``label`` is that of the Services that have it."""
+        return self.label != label, self.created
+
+    def is_in_network_of(self, primary: "SharingFields") -> bool:
+        """Return whether the primary's address is in the network that the Service requests, or none is requested."""
+        return normal_network(self.network or "") in {"", normal_network(primary.network or "")}
+
+
+def sharing_fields(service: Service, cluster: ClusterIdentity) -> SharingFields:
+    """Return what the plans of other Services read of this one."""
+    meta = service.metadata
+    announcement = Announcement.of(service)
+    return SharingFields(
+        key=meta.key,
+        uid=meta.uid,
+        created=meta.creation_timestamp or "",
+        deleting=meta.deleting,
+        type=service.spec.type,
+        is_served=is_served_by_us(service, cluster),
+        has_finalizer=meta.has_finalizer(names.SERVICE_FINALIZER),
+        ports=service.spec.ports,
+        network=meta.annotation(names.NETWORK),
+        primary=primary_reference(service),
+        label=meta.label(names.PRIMARY_SERVICE_LABEL),
+        addresses=announcement.status,
+        announced=announcement.address,
+        specified=announcement.specified,
+        is_ignored=announcement.ignored,
+        device=announcement.device,
+    )
+
+
+class Ranking(Struct, frozen=True):
+    """Which Services may use the address of a primary."""
+
+    clashes: Mapping[str, str] = field(default_factory=dict)
+    """For each Service, by its key: which port another Service has; empty if none has."""
+    shared_ports: tuple[ServicePort, ...] = ()
+    """The ports of the Services that may use the address, in order of rank; those of the primary are not among them."""
+
+
+def rank(primary: SharingFields, secondaries: Iterable[SharingFields]) -> Ranking:
+    """Return the ranking of the Services that name a primary, in the order of the cache.
+
+    TCP and UDP of one number are different ports. Of the Services created in one second, the first one in the cache
+    comes first: its patch may already be on the way when the others arrive.
+    """
+    label = primary_label(primary.key)
+    used = {(port.protocol, port.port): primary.key for port in primary.ports}
+    clashes: dict[str, str] = {}
+    shared_ports: list[ServicePort] = []
+    for secondary in sorted(secondaries, key=lambda secondary: secondary.rank(label)):
+        has_address = secondary.label == label
+        if not secondary.is_served or not (has_address or secondary.is_in_network_of(primary)):
+            continue
+        ports = {(port.protocol, port.port) for port in secondary.ports}
+        clash = min((port for port in ports if port in used), default=None)
+        if clash is not None:
+            protocol, number = clash
+            clashes[secondary.key] = (
+                f"Port {number}/{protocol} is used on this address by Service {used[clash]}. Choose another port, or "
+                "another primary"
+            )
+            continue
+        clashes[secondary.key] = ""
+        shared_ports.extend(secondary.ports)
+        used.update(dict.fromkeys(ports, secondary.key))
+    return Ranking(clashes, tuple(shared_ports))
+
+
+class Rankings:
+    """The ranking for each primary, computed once after a change that concerns it.
+
+    It is derived from the stored Services: without it, everything is computed again, with the same result.
+    """
+
+    def __init__(self, services: Store[Service], cluster: ClusterIdentity) -> None:
+        """``services`` has the index BY_PRIMARY."""
+        self._services = services
+        self._cluster = cluster
+        self._rankings: dict[str, Ranking] = {}
+        """By the key of the primary."""
+        self._fields: dict[str, tuple[Service, SharingFields]] = {}
+        """What is read of each Service that shares an address, with the version that it was read of."""
+        services.on_change(self._changed)
+
+    def of(self, primary_key: str) -> Ranking:
+        """Return the ranking of the Services that name a primary; nobody may use the address of one that is missing."""
+        known = self._rankings.get(primary_key)
+        if known is not None:
+            return known
+        primary = self._services.get(primary_key)
+        named_by = self._services.by_index(BY_PRIMARY, primary_key)
+        if primary is None or not named_by:
+            return Ranking()
+        fields = map(self._fields_of, named_by)
+        secondaries = (secondary for secondary in fields if secondary.primary == primary_key)
+        ranking = self._rankings[primary_key] = rank(self._fields_of(primary), secondaries)
+        return ranking
+
+    def concerned_by(self, old: Service | None, new: Service | None) -> set[str]:
+        """Return the keys of the primaries whose families a change of a Service concerns, also of missing ones.
+
+        A family is a primary and the Services that name it or last had its address. It is empty if no field has changed
+        that another Service reads.
+        """
+        before = None if old is None else sharing_fields(old, self._cluster)
+        after = None if new is None else sharing_fields(new, self._cluster)
+        if before == after:
+            return set()
+        concerned: set[str] = set()
+        for service in (old, new):
+            if service is None:
+                continue
+            concerned.update(primaries_of(service))
+            if self._services.by_index(BY_PRIMARY, service.metadata.key):
+                concerned.add(service.metadata.key)
+        return concerned
+
+    def _fields_of(self, service: Service) -> SharingFields:
+        key = service.metadata.key
+        known = self._fields.get(key)
+        if known is None or known[0] is not service:
+            known = self._fields[key] = (service, sharing_fields(service, self._cluster))
+        return known[1]
+
+    def _changed(self, old: Service | None, new: Service | None) -> None:
+        if old is not None:
+            self._fields.pop(old.metadata.key, None)
+        if not self._rankings:
+            return
+        for primary_key in self.concerned_by(old, new):
+            self._rankings.pop(primary_key, None)
