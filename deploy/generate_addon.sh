@@ -43,7 +43,8 @@ help() {
   --csi             also grant the cluster-wide permissions of the CSI driver
   --rke1 FILE       also print a part of cluster.yml for RKE1 (DIR/rke1-addons.yaml): the credential, and the contents
                     of FILE, which is the manifest rke1.yaml
-  --rotate          replace the token; the old token becomes invalid immediately
+  --rotate          replace the account by one with the same name and permissions, and print its token; all previous
+                    tokens of the account become invalid within seconds, and never become valid again
   --delete          delete the account and everything that was granted to it
 END
 }
@@ -66,7 +67,7 @@ create() { kube create "$@" --dry-run=client -o yaml | apply >&2; }
 cleanup() {
   [ -z "$work" ] || rm -rf "$work"
   [ -z "$replacing" ] ||
-    say 'The old token may be invalid. Run this again without --rotate: it waits for the new token and prints it.'
+    say 'The old token might be invalid, or still valid. Run this again with --rotate until it prints a token.'
 }
 
 need_value() { [ $# -gt 1 ] || die "option $1 needs a value"; }
@@ -137,7 +138,23 @@ bound_accounts() {
 create_account() {
   create serviceaccount "$account" -n "$namespace"
   create rolebinding "$binding" -n "$namespace" --clusterrole="$ROLE" --serviceaccount="$namespace:$account"
-  uid=$(kube -n "$namespace" get serviceaccount "$account" -o 'jsonpath={.metadata.uid}')
+  uid=$(account_uid)
+}
+
+account_uid() { kube -n "$namespace" get serviceaccount "$account" -o 'jsonpath={.metadata.uid}'; }
+
+# Sets uid. A token contains the names of its Secret and its account, the UID of the account, and nothing that changes.
+# Harvester signs with RSA, where the same content has the same signature: a Secret that is created again has the same
+# token again. Only a new UID gives another token, and makes the old one invalid forever. Bindings that Harvester
+# created for Rancher are owned by the account: without "orphan" they would be deleted with it.
+replace_account() {
+  old_uid=$uid
+  # From here on the old token can be invalid, even if the response is lost.
+  replacing=yes
+  kube -n "$namespace" get serviceaccount "$account" -o yaml |
+    kube -n "$namespace" replace --force --cascade=orphan --validate=false -f - >&2
+  uid=$(account_uid)
+  [ "$uid" != "$old_uid" ] || die "service account $namespace/$account was not replaced"
 }
 
 # The name is the one that Harvester itself uses. Two accounts can have it in common: a-b in c, and b in c-a.
@@ -148,18 +165,21 @@ create_csi_binding() {
   create clusterrolebinding "$binding" --clusterrole="$CSI_ROLE" --serviceaccount="$namespace:$account"
 }
 
-# Deletes the token for --rotate, or if it is invalid because its account was deleted and created again.
-delete_old_token() {
+# A Secret of this name that another user created is never changed.
+check_secret() {
   secret=$(secret_fields)
   case $secret in
-    '') return 0 ;;
-    "$TOKEN_TYPE $account $uid") [ "$action" = rotate ] || return 0 ;;
-    "$TOKEN_TYPE $account "*) ;;
+    '' | "$TOKEN_TYPE $account "*) ;;
     *) die "Secret $namespace/$account-token exists but is not a token of account $account: delete it or choose another name" ;;
   esac
-  # From here on the old token can be invalid, even if the response is lost.
-  replacing=yes
-  kube -n "$namespace" delete --ignore-not-found secret "$account-token" >&2
+}
+
+# Deletes a token whose account was deleted or replaced. It is invalid.
+delete_old_token() {
+  case $secret in
+    '' | "$TOKEN_TYPE $account $uid") ;;
+    *) kube -n "$namespace" delete --ignore-not-found secret "$account-token" >&2 ;;
+  esac
 }
 
 # Creates the Secret, and prints CA and token once a controller has added them. Names are quoted: 2024 is a valid name.
@@ -318,6 +338,8 @@ create_credential() {
   choose_server
   create_account
   [ -z "$csi" ] || create_csi_binding
+  check_secret
+  [ "$action" != rotate ] || replace_account
   delete_old_token
   wait_for_token
   work=$(mktemp -d "${TMPDIR:-/tmp}/generate-addon.XXXXXX")

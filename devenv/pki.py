@@ -1,6 +1,7 @@
 """A certificate authority for one control plane, valid for a month, in its directory.
 
-Keys are ECDSA P-256, which take no noticeable time to make. Every key file is readable by its owner only.
+Keys of certificates are ECDSA P-256, which take no noticeable time to make. The key for service account tokens is RSA,
+as in RKE2, K3s and kubeadm. Every key file is readable by its owner only.
 """
 
 import datetime as dt
@@ -12,7 +13,7 @@ from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID_FOR = dt.timedelta(days=30)
@@ -53,8 +54,12 @@ class Authority:
         return self._issue(file_name, subject, ExtendedKeyUsageOID.CLIENT_AUTH, {})
 
     def write_signing_key(self, file_name: str) -> Path:
-        """Return a bare private key, as an API server signs service account tokens with."""
-        return self._write_key(file_name, ec.generate_private_key(ec.SECP256R1()))
+        """Return a bare private RSA key, as an API server signs service account tokens with.
+
+        An RSA signature depends only on the key and the content, an ECDSA signature differs each time. With ECDSA, two
+        tokens with the same content look different, which hides that a token was not replaced.
+        """
+        return self._write_key(file_name, rsa.generate_private_key(public_exponent=65537, key_size=2048))
 
     def _issue(
         self, file_name: str, subject: x509.Name, purpose: x509.ObjectIdentifier, extensions: _Extensions
@@ -86,7 +91,7 @@ class Authority:
         certificate = builder.sign(self._key, hashes.SHA256())
         path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def _write_key(self, file_name: str, key: ec.EllipticCurvePrivateKey) -> Path:
+    def _write_key(self, file_name: str, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> Path:
         path = self.directory / f"{file_name}.key"
         path.touch(mode=0o600)
         path.write_bytes(

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import yaml
 
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
+from devenv.kubeconfig import write_token_kubeconfig
 from devenv.restclient import Json, RefusedError, RestClient, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +32,7 @@ RKE1_HEADER = "\n########## RKE1: part of cluster.yml ############\n"
 CLOUD_INIT_HEADER = "\n########## cloud-init user data ############\n"
 PATHS = ["/etc/kubernetes/cloud-config", "/var/lib/rancher/rke2/etc/config-files/cloud-provider-config"]
 TOOLS = ("base64", "cat", "date", "mkdir", "mktemp", "mv", "rm", "sed", "sleep", "tr")
+ROLE = "harvesterhci.io:cloudprovider"
 BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalancers"
 CLUSTER_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 KUBECTL = r"""
@@ -359,20 +362,20 @@ def test_one_name_in_two_namespaces_is_two_accounts(addon: Addon, tmp_path: Path
     assert addon.plane.admin.get_or_none("/api/v1/namespaces/tenant-a/secrets/shared-token") is None
 
 
-AGAIN = "Run this again without --rotate"
+AGAIN = "Run this again with --rotate"
 
 
-def fail_after_the_deletion(addon: Addon, request: str, *, times: int) -> None:
-    """Let the first requests with this text fail after the deletion of the Secret, whose own response is lost."""
+def fail_after_the_replacement(addon: Addon, request: str, *, times: int) -> None:
+    """Let the first requests with this text fail once the account is replaced. The script gets no response to that."""
     real, directory = addon.kubectl.readlink(), addon.bin.parent
     addon.kubectl.unlink()
     failed = directory / "failed"
     addon.kubectl.write_text(
         f"""#!/bin/sh
-case "$*" in *delete*" secret "*) : > {directory}/deleted; {real} "$@" || exit 1 ;; esac
-case "$*" in *{request}*) [ -e {directory}/deleted ] && echo x >> {failed} &&
+case "$*" in *" replace "*) {real} "$@" || exit 1; : > {directory}/replaced ;; esac
+case "$*" in *{request}*) [ -e {directory}/replaced ] && echo x >> {failed} &&
   [ "$(wc -l < {failed})" -le {times} ] && echo "error: timeout" >&2 && exit 1 ;; esac
-case "$*" in *delete*" secret "*) exit 0 ;; esac
+case "$*" in *" replace "*) exit 0 ;; esac
 exec {real} "$@"
 """
     )
@@ -387,7 +390,7 @@ exec {real} "$@"
         # A word of the request that fails, and how often.
         pytest.param("apply", 2, id="the new Secret is refused twice"),
         pytest.param("apply", 99, id="the new Secret is refused"),
-        pytest.param('delete*" secret "', 1, id="the response to the deletion is lost"),
+        pytest.param('" replace "', 1, id="the response to the replacement is lost"),
     ],
 )
 def test_rotation_replaces_the_token_or_names_the_next_step(
@@ -398,7 +401,7 @@ def test_rotation_replaces_the_token_or_names_the_next_step(
     fails = request_ != "apply" or times > 2
     if fails:
         addon.speed_up()
-    fail_after_the_deletion(addon, request_, times=times)
+    fail_after_the_replacement(addon, request_, times=times)
     output, messages = addon.run("--rotate", "rotated", "tenant-a", expect=IS_REFUSED if fails else HAS_DONE)
     assert (AGAIN in messages) is fails
     assert (output == "") is fails
@@ -412,6 +415,61 @@ def test_rotation_replaces_the_token_or_names_the_next_step(
     new = addon.credential("rotated", "tenant-a")
     assert status_of(client_of(new, tmp_path), "tenant-a") == 200
     assert token_in(new) != old
+
+
+def is_rejected(addon: Addon, token: str) -> bool:
+    """Return whether the API server does not authenticate a token."""
+    file = addon.temporary.parent / "with-token"
+    write_token_kubeconfig(file, addon.plane.endpoint, token=token, namespace="tenant-a")
+    return status_of(RestClient(file), "tenant-a") == 401
+
+
+@pytest.mark.apiserver
+@pytest.mark.security("All previous tokens of the account become invalid within ten seconds")
+def test_three_rotations_give_three_tokens_and_only_the_last_is_accepted(addon: Addon, tmp_path: Path) -> None:
+    first = token_in(addon.credential("leaked", "tenant-a"))
+    second = token_in(addon.credential("--rotate", "leaked", "tenant-a"))
+    last = addon.credential("--rotate", "leaked", "tenant-a")
+    assert len({first, second, token_in(last)}) == 3
+    for old in (first, second):
+        # The API server remembers an accepted token for ten seconds.
+        wait_until(partial(is_rejected, addon, old), seconds=60, what="rejection of the old token")
+    assert status_of(client_of(last, tmp_path), "tenant-a") == 200
+    # The Secret keeps the name that Harvester's own script and its API for Rancher use. Whoever creates it again does
+    # not make an old token valid.
+    secret = "/api/v1/namespaces/tenant-a/secrets/leaked-token"
+    addon.plane.admin.request("DELETE", secret)
+    assert addon.credential("leaked", "tenant-a") == last
+    assert is_rejected(addon, first)
+    assert is_rejected(addon, second)
+
+
+@pytest.mark.apiserver
+def test_rotation_keeps_labels_of_the_account_and_bindings_that_it_owns(addon: Addon, tmp_path: Path) -> None:
+    """Harvester's API for Rancher creates bindings that are owned by the account."""
+    admin = addon.plane.admin
+    account = admin.request(
+        "POST",
+        "/api/v1/namespaces/tenant-a/serviceaccounts",
+        body={"metadata": {"name": "owning", "labels": {"team": "shop"}}},
+    )
+    reference = {"apiVersion": "v1", "kind": "ServiceAccount"} | {
+        key: account["metadata"][key] for key in ("name", "uid")
+    }
+    binding = {
+        "metadata": {"name": "tenant-a-owning", "ownerReferences": [reference]},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": "owning", "namespace": "tenant-a"}],
+    }
+    bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/tenant-a/rolebindings"
+    admin.request("POST", bindings, body=binding)
+    new = addon.credential("--rotate", "owning", "tenant-a")
+    replaced = admin.request("GET", "/api/v1/namespaces/tenant-a/serviceaccounts/owning")
+    assert replaced["metadata"]["uid"] != account["metadata"]["uid"]
+    assert replaced["metadata"]["labels"] == {"team": "shop"}
+    # The garbage collector deletes what only the old account owns.
+    assert "ownerReferences" not in admin.request("GET", f"{bindings}/tenant-a-owning")["metadata"]
+    assert status_of(client_of(new, tmp_path), "tenant-a") == 200
 
 
 @pytest.mark.apiserver
