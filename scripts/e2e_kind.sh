@@ -138,10 +138,12 @@ install() {
 
 # Runs the controller with the arguments and the account of the chart, as the pod would.
 run_here() {
-  local args token
+  local args
   cp "$work/guest" "$work/account"
-  token=$(guest -n kube-system create token harvester-cloud-provider)
-  kubectl --kubeconfig "$work/account" config set-credentials account --token="$token"
+  # In a file: all users of the machine can list the arguments of a process.
+  (umask 077 && guest -n kube-system create token harvester-cloud-provider >"$work/token")
+  kubectl --kubeconfig "$work/account" config set-credentials account
+  kubectl --kubeconfig "$work/account" config set users.account.tokenFile "$work/token"
   kubectl --kubeconfig "$work/account" config set-context --current --user=account
   mapfile -t args < <(guest -n kube-system get deployment harvester-cloud-provider \
     -o jsonpath='{range .spec.template.spec.containers[0].args[*]}{@}{"\n"}{end}')

@@ -5,6 +5,7 @@ Its handling of responses that no real server gives here is tested with a fake k
 
 import base64
 import os
+import re
 import shutil
 import signal
 import stat
@@ -80,6 +81,16 @@ class Script:
     @property
     def environment(self) -> dict[str, str]:
         return {"PATH": str(self.bin), "HOME": str(self.temporary.parent), "TMPDIR": str(self.temporary)}
+
+    def record_arguments(self) -> Path:
+        """Record the arguments of every program that is started from now on; return the file."""
+        arguments = self.bin.parent / "arguments"
+        for program in list(self.bin.iterdir()):
+            real = program.readlink()
+            program.unlink()
+            program.write_text(f'#!{shutil.which(SHELL)}\nprintf "%s\\n" "$0" "$@" >> {arguments}\nexec {real} "$@"\n')
+            program.chmod(0o755)
+        return arguments
 
     def speed_up(self) -> None:
         """Let the script's clock run ten times as fast, to shorten its time limits."""
@@ -532,6 +543,66 @@ def test_files_and_the_temporary_directory_are_private(rehearsal: Rehearsal, tmp
     assert [file.name for file in files] == ["cloud-config", "cloud-init.yaml"]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert rehearsal.mode.read_text() == "700\n"
+
+
+@pytest.mark.apiserver
+@pytest.mark.security("No command puts the token into an argument")
+def test_token_is_in_no_argument_of_a_process(addon: Addon) -> None:
+    arguments = addon.record_arguments()
+    manifest = ROOT / "deploy" / "manifests" / "rke1.yaml"
+    output, _ = addon.run("--rotate", "--rke1", str(manifest), "unlisted", "tenant-a")
+    config, cloud_init = sections(output.split(RKE1_HEADER)[0])
+    recorded = arguments.read_text()
+    assert "replace" in recorded
+    assert token_in(config) not in recorded
+    assert cloud_init["write_files"][0]["content"] not in recorded
+
+
+@pytest.mark.security("are readable only for their owner")
+@pytest.mark.security("No command puts the token into an argument")
+def test_manifest_with_the_credential_is_written_as_on_the_page(tmp_path: Path) -> None:
+    """The commands of step 3 of the page about RKE2, in a copy of the checkout."""
+    page = (ROOT / "docs" / "installation" / "rke2.md").read_text()
+    commands = re.search(r"## 3\. Write the manifest\n\n```sh\n(.*?)```", page, re.DOTALL)
+    assert commands is not None
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    (tmp_path / "out").mkdir()
+    cloud_config = tmp_path / "out" / "cloud-config"
+    cloud_config.write_text("token: a-token-that-is-not-listed\n" * 50)
+    shell = Script(tmp_path)
+    (shell.bin / "tar").symlink_to(shutil.which("tar") or "")
+    (shell.bin / "gzip").symlink_to(shutil.which("gzip") or "")
+    arguments = shell.record_arguments()
+    environment = shell.environment | {"CLUSTER": "my-cluster", "IMAGE": "registry.example.org/mine"}
+    script = f"umask 022\n{commands[1]}"
+    subprocess.run([SHELL, "-ec", script], check=True, cwd=tmp_path, env=environment, timeout=60)
+    manifest = tmp_path / "out" / "harvester-ccm.yaml"
+    assert stat.S_IMODE(manifest.stat().st_mode) == 0o600
+    secret, chart = yaml.safe_load_all(manifest.read_text())
+    assert base64.b64decode(secret["data"]["cloud-config"]) == cloud_config.read_bytes()
+    assert "clusterName: my-cluster" in chart["spec"]["valuesContent"]
+    assert base64.b64decode(chart["spec"]["chartContent"])
+    assert "helmchart.yaml" in arguments.read_text()
+    assert secret["data"]["cloud-config"] not in arguments.read_text()
+
+
+COMMANDS_WITH_CREDENTIAL = [
+    pytest.param(block, id=f"{page.stem}-{number}")
+    for page in sorted((ROOT / "docs").rglob("*.md"))
+    for number, block in enumerate(re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL))
+    if re.search(r"out/cloud-config.*> |> .*out/cloud-config|credential.*> ", block, re.DOTALL)
+]
+
+
+@pytest.mark.security("are readable only for their owner")
+@pytest.mark.parametrize("commands", COMMANDS_WITH_CREDENTIAL)
+def test_pages_write_credentials_for_the_owner_only_into_the_ignored_directory(commands: str) -> None:
+    assert "umask 077" in commands
+    written = re.findall(r"> (\S*(?:harvester-ccm|credential)\S*?)\)?(?:\s|$)", commands)
+    assert written
+    for file in written:
+        ignored = subprocess.run(["git", "check-ignore", "-q", file], check=False, cwd=ROOT)
+        assert ignored.returncode == 0, file
 
 
 @pytest.mark.apiserver
