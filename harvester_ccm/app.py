@@ -32,7 +32,7 @@ from harvester_ccm.controllers.vms import GuestHostnames, NodeWrites, VMCache
 from harvester_ccm.errors import ClusterReplaced
 from harvester_ccm.kube.client import ApiClient, WriteFence
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.identity import CredentialReloader, GuestIdentity
+from harvester_ccm.kube.identity import CredentialReloader, GuestIdentity, warn_if_insecure
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.workqueue import WorkQueue
@@ -82,6 +82,8 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
         namespace=of_harvester.namespace or "default",
         guest=of_guest.server,
     )
+    warn_if_insecure(of_harvester, "harvester")
+    warn_if_insecure(of_guest, "guest")
     telemetry = Telemetry(__version__)
     observer = telemetry.request_done
     # With leader election, nothing is written before this process holds the Lease.

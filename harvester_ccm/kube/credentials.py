@@ -224,6 +224,15 @@ class Credentials:
     files: Mapping[Path, bytes] = field(default_factory=dict, repr=False)
     """Contents of the kubeconfigs and of the certificates and keys that they name; empty for a missing file."""
 
+    @property
+    def weakness(self) -> str:
+        """Return why a third party on the network can read or change the traffic; empty if it cannot."""
+        if self.tls is None:
+            return "it is not encrypted (http://)"
+        if self.tls.verify_mode is ssl.CERT_NONE:
+            return "the certificate of the server is not verified (insecure-skip-tls-verify)"
+        return ""
+
 
 class _Cluster(Struct, rename="kebab", omit_defaults=True):
     server: str = ""

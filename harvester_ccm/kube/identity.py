@@ -83,6 +83,19 @@ def _log_first(attempts: RetryCallState) -> None:
         log.warning("kube-system namespace not read", error=str(attempts.outcome.exception()))
 
 
+def warn_if_insecure(credentials: Credentials, cluster: str) -> None:
+    """Log a warning if the connection to a cluster is not encrypted or the server is not verified."""
+    if credentials.weakness:
+        log.warning(
+            "connection is not secure",
+            cluster=cluster,
+            server=credentials.server,
+            reason=credentials.weakness,
+            effect="anybody on the network between can read the token and change the objects that are read",
+            remedy="use https:// and certificate-authority-data in the kubeconfig",
+        )
+
+
 class CredentialReloader:
     """Reloads a client's credentials when their files change."""
 
@@ -123,6 +136,7 @@ class CredentialReloader:
             raise ClusterReplaced(f"{credentials.origin} changed from {before} to {after}: restore it if it is wrong")
         await self._client.use(credentials)
         log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
+        warn_if_insecure(credentials, self._client.cluster)
 
 
 class User(Model, frozen=True, kw_only=True):
