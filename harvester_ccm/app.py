@@ -38,6 +38,7 @@ from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, ClusterIdentity
+from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
@@ -152,6 +153,8 @@ class Application:
         )
         self._elector.on_change = self._emit_leadership
         self._reloaders = reloaders
+        for reloader in reloaders:
+            reloader.on_problem = partial(self._emit_reload_failure, reloader.cluster)
         self._guest_identity = GuestIdentity(guest)
         self._queues: list[WorkQueue] = []
         self._observe()
@@ -162,6 +165,7 @@ class Application:
         guest, harvester = self._guest_caches, self._harvester_caches
         # Without the cache of ConfigMaps: older charts do not grant them, and the rest works without.
         health.follow_caches(guest=guest, harvester=harvester)
+        health.follow_files(self._reloaders)
         telemetry.follow_harvester(harvester)
         telemetry.follow_clients(self._guest, self._harvester)
         telemetry.before_scrape(lambda: health.show(telemetry.metrics))
@@ -268,6 +272,19 @@ class Application:
 
     def _emit_leadership(self, verb: str, lease: Lease) -> None:
         event = EventMessage("Normal", Reason.LEADER, f"{self._elector.identity} {verb}")
+        self._recorder.emit(LEASES, lease, event, component="cloud-controller-manager")
+
+    def _emit_reload_failure(self, cluster: str, problem: str) -> None:
+        """Emit an Event on the Lease: the pod does not know its own name, and no other object is always there."""
+        election = self._settings.leader_election
+        lease = Lease(metadata=ObjectMeta(name=election.name, namespace=election.namespace))
+        event = EventMessage(
+            "Warning",
+            Reason.CREDENTIAL_NOT_RELOADED,
+            f"The kubeconfig for {cluster} cannot be loaded: {problem}. The previous credential stays in use until the "
+            "controller restarts, which needs a usable kubeconfig",
+            "Correct the file or Secret",
+        )
         self._recorder.emit(LEASES, lease, event, component="cloud-controller-manager")
 
 

@@ -263,6 +263,8 @@ class Reason(StrEnum):
     """Warning: the annotation with the address for kube-vip was changed; it is set again."""
     FIELD_CONFLICT = "FieldConflict"
     """Warning: writes are rate-limited because another controller probably keeps changing the same fields."""
+    CREDENTIAL_NOT_RELOADED = "CredentialNotReloaded"
+    """Warning: a kubeconfig cannot be read any more, or its new contents cannot be used; the message states why."""
     LEADER = "LeaderElection"
     """Normal: this process became or stopped being the active one."""
 

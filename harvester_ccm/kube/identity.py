@@ -105,12 +105,21 @@ class CredentialReloader:
         self._load = load
         self.problem = ""
         """Error in the current files; empty if they are usable."""
+        self.on_problem: Callable[[str], None] = lambda _problem: None
+        """Called with the error after each check that finds one, for the Event."""
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster: ``guest`` or ``harvester``."""
+        return self._client.cluster
 
     async def run(self) -> None:
         """Check the files until cancelled. Raises ClusterReplaced."""
         while True:
             await asyncio.sleep(INTERVAL)
             await self.check()
+            if self.problem:
+                self.on_problem(self.problem)
 
     async def check(self) -> None:
         """Load the files if their contents changed. Raises ClusterReplaced."""

@@ -1,9 +1,11 @@
 """Health checks of this process, and the text of the responses, in the form that Kubernetes components use."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from harvester_ccm.errors import CredentialError, Forbidden, Unauthorized
+from harvester_ccm.kube.identity import CredentialReloader
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.telemetry.metrics import Metrics
 
@@ -46,6 +48,15 @@ class HealthRegistry:
         self.add("guest-credential", lambda: not _fails(guest, rejected=True))
         self.add("harvester-reachable", lambda: not _fails(harvester, rejected=False))
         self.add("harvester-credential", lambda: not _fails(harvester, rejected=True))
+
+    def follow_files(self, reloaders: Sequence[CredentialReloader]) -> None:
+        """Be ready only while the files of the credentials in use can be loaded, without which a restart fails."""
+        for reloader in reloaders:
+            self.add(f"{reloader.cluster}-credential-file", partial(_is_loadable, reloader))
+
+
+def _is_loadable(reloader: CredentialReloader) -> bool:
+    return not reloader.problem
 
 
 def _fails(caches: Caches, *, rejected: bool) -> bool:

@@ -12,6 +12,9 @@ import yaml
 from devenv.helm import CHART, render_chart
 from devenv.reference import described_metrics
 from devenv.restclient import Json
+from harvester_ccm.kube.identity import CredentialReloader
+from harvester_ccm.telemetry.health import READY, HealthRegistry
+from tests.worlds.memory_server import MemoryClient, MemoryServer
 
 SHIPPED = CHART / "files"
 ROOT = Path(__file__).parents[2]
@@ -131,15 +134,16 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
 
 
 def test_health_checks_in_expressions_exist() -> None:
-    source = (Path(__file__).parents[2] / "harvester_ccm" / "telemetry" / "health.py").read_text(encoding="utf-8")
-    named = {
-        name
-        for expression in EXPRESSIONS.values()
-        for name in re.findall(r'kubernetes_healthcheck\{[^}]*name="([^"]+)"', expression)
-    }
+    selectors = re.findall(r'kubernetes_healthcheck\{[^}]*name=~?"([^"]+)"', " ".join(EXPRESSIONS.values()))
+    named = {name for selector in selectors for name in selector.split("|")}
+    health = HealthRegistry()
+    health.follow_caches(guest=[], harvester=[])
+    for cluster in ("guest", "harvester"):
+        client = MemoryClient(MemoryServer(), cluster=cluster)
+        health.follow_files([CredentialReloader(client, lambda: pytest.fail("no file is read"))])
 
-    assert named == {"harvester-credential", "harvester-reachable"}
-    assert all(f'self.add("{name}",' in source for name in named)
+    assert named >= {"harvester-credential", "harvester-reachable", "harvester-credential-file"}
+    assert named <= health.results(READY).keys()
 
 
 def test_panels_do_not_overlap() -> None:

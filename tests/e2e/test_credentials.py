@@ -6,7 +6,7 @@ import pytest
 
 from devenv.apiserver import ControlPlane
 from devenv.harvester import FAST
-from devenv.stage import VM_NAMESPACE, Stage
+from devenv.stage import VM_NAMESPACE, Stage, until
 from tests.conftest import bind
 
 pytestmark = [
@@ -47,6 +47,12 @@ async def test_new_token_is_used_after_the_cloud_config_was_truncated_and_replac
     text = cloud_config.read_text()
     cloud_config.write_text(text[: len(text) // 2])
     await stage.logged(run, "credentials not reloaded")
+
+    async def is_reported() -> bool:
+        events = await stage.events("Lease", "cloud-controller-manager", "kube-system")
+        return any(event["reason"] == "CredentialNotReloaded" for event in events)
+
+    await until(is_reported, within=60, what="the Event about the cloud-config")
     await stage.create_service("before")
     await stage.served("before")
 
