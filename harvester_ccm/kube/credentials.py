@@ -31,7 +31,7 @@ from msgspec import Struct
 from harvester_ccm.errors import UNREADABLE, CredentialError
 from harvester_ccm.kube.connection import load_certificate, proxy_for, read_bytes
 from harvester_ccm.model.meta import DNS_LABEL
-from harvester_ccm.redaction import one_line, redact_text
+from harvester_ccm.redaction import one_line, redact_text, sanitize
 
 T = TypeVar("T")
 Section = dict[str, Any]
@@ -39,6 +39,8 @@ Section = dict[str, Any]
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PLUGIN_SECONDS: Final = 20.0
 """Time limit for a run of a plugin; then it is killed."""
+_ZERO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
+"""The zero value of Go's time: like client-go, treat it as no expiry."""
 _HOST: Final = r"(?:[\w-]{1,63}\.)*[\w-]{1,63}\.?|\[[0-9a-f:.]+\]"
 _URL: Final = re.compile(rf"https?://(?:[!-.0-?A-~]*@)?(?:{_HOST})(?::[0-9]{{1,5}})?(?:/[^\s?#]*)?", re.IGNORECASE)
 _SUBJECT: Final = re.compile(r"system:serviceaccount:([a-z0-9][a-z0-9-]{0,62}):([a-z0-9][a-z0-9.-]{0,252})")
@@ -96,7 +98,8 @@ class _Status(Struct, rename="camel"):
     token: str = ""
     client_certificate_data: str = ""
     client_key_data: str = ""
-    expiration_timestamp: datetime | None = None
+    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    """With a time zone, without which the time is not defined."""
 
 
 class _ExecCredential(Struct):
@@ -141,7 +144,10 @@ class ExecToken(TokenSource):
             raise self._failure(f"it printed no ExecCredential: {one_line(str(error))}") from None
         token = checked_token(status.token, f"{self._path}: token of the plugin") if status.token else None
         expiry = status.expiration_timestamp
-        self._valid_until = math.inf if expiry is None else expiry.timestamp()
+        if expiry is None or expiry == _ZERO_TIME:
+            self._valid_until = math.inf
+        else:
+            self._valid_until = expiry.timestamp()
         return token
 
     def _output(self) -> bytes:
@@ -326,7 +332,9 @@ def _read_files(paths: Sequence[Path], context: str, files: dict[Path, bytes]) -
             if one.get("name") == name:
                 entry = f"{path}: {kind} {name!r}"
                 return _Entry(path, entry, _convert(entry, one.get(kind) or {}, view))
-        available = ", ".join(sorted({str(one.get("name")) for _, one in entries})) or "none"
+        # A name that is no text can be a nested alias, whose text would not fit into memory.
+        names = {one.get("name") for _, one in entries if isinstance(one.get("name"), str)}
+        available = sanitize(", ".join(sorted(names))) or "none"
         raise CredentialError(f"{where}: {kind} {name!r} not found; available: {available}")
 
     name = context or next(filter(None, (one.current_context for one in documents.values())), "")
@@ -349,12 +357,23 @@ def _read_pod(environment: Mapping[str, str]) -> _Identity:
     return cluster, user, read_bytes(file).decode("utf-8", "replace").strip() if file.exists() else ""
 
 
+class _Loader(yaml.SafeLoader):
+    """Rejects text that cannot be encoded, such as half of a character: no header, file name or certificate has it."""
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """Return the text of a node. Raises UnicodeEncodeError."""
+        text = super().construct_scalar(node)
+        text.encode()
+        return text
+
+
 def _parse(path: Path, files: dict[Path, bytes]) -> _Kubeconfig:
     files[path] = read_bytes(path)
     try:
-        document = yaml.safe_load(files[path]) or {}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # ValueError: the text resembles a date or a number.
+        document = _Loader(files[path]).get_single_data() or {}
+    except Exception as error:
+        # PyYAML raises errors of many classes besides its own: IndexError for "!!int ''", KeyError for "!!bool x",
+        # AttributeError for "!!timestamp x", ValueError for the date 2024-13-45, RecursionError for deep nesting.
         mark = getattr(error, "problem_mark", None)
         raise CredentialError(f"{path}: not valid YAML{f' at line {mark.line + 1}' if mark else ''}") from None
     if not isinstance(document, dict):
@@ -372,7 +391,14 @@ def _convert(where: str, document: Section, kind: type[T]) -> T:
 
 def _is_url(url: str) -> bool:
     """Return whether aiohttp can use the URL of a server or proxy: it raises various errors for an invalid one."""
-    return url.isprintable() and _URL.fullmatch(url) is not None
+    if not url.isprintable() or _URL.fullmatch(url) is None:
+        return False
+    try:
+        # Raises ValueError for a port above 65535, and for an IPv6 address in brackets that is none.
+        port = urlsplit(url).port
+    except ValueError:
+        return False
+    return port != 0
 
 
 def _token_source(entry: _Entry[_User], cluster: _Cluster, tls: ssl.SSLContext | None) -> TokenSource:

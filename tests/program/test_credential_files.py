@@ -42,6 +42,7 @@ def is_ready(program: Program, check: str) -> bool:
     [
         pytest.param(Path.unlink, "No such file", id="deleted"),
         pytest.param(lambda file: file.write_text("clusters: ["), "not valid YAML", id="truncated"),
+        pytest.param(lambda file: file.write_text("x: !!timestamp x"), "not valid YAML", id="no timestamp"),
         pytest.param(lambda file: file.write_text(kubeconfig("two words")), "ASCII characters", id="no token"),
     ],
 )

@@ -1,0 +1,296 @@
+"""Kubeconfigs, files that they name, and outputs of plugins with arbitrary contents: only CredentialError is raised."""
+
+import asyncio
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from harvester_ccm.errors import CredentialError
+from harvester_ccm.kube.credentials import ExecToken, Plugin, load_credentials
+
+CASES: Final = 600
+"""Mutated documents per seed."""
+SCALARS: Final = (
+    "!!timestamp x",
+    "!!timestamp 2024-13-45",
+    "!!int ''",
+    "!!int x",
+    "!!float ''",
+    "!!float x",
+    "!!bool x",
+    "!!null x",
+    "!!binary x",
+    "!!binary '=='",
+    "!!set {a, b}",
+    "!!omap [a: 1]",
+    "!!pairs [a: 1]",
+    "!!seq x",
+    "!!map x",
+    "!!str [x]",
+    "!unknown x",
+    "!!python/object/apply:os.getpid []",
+    '"\\ud800"',
+    '"a\\udfffb"',
+    '"\\0"',
+    '"\\u2028\\u202e"',
+    "*other",
+    "&other [*other]",
+    "{<<: x}",
+    "{<<: [1]}",
+    "{? [a] : b}",
+    "2024-11-21",
+    "2024-13-45",
+    "0001-01-01T00:00:00",
+    "1:60:61",
+    "0x",
+    "1e999",
+    ".nan",
+    "-.inf",
+    "9" * 5000,
+    "~",
+    "''",
+    "[]",
+    "{}",
+    "https://[:::]",
+    "https://[1.2.3.4]",
+    "https://x:99999",
+    "https://x:0",
+    "http://[fe80::1]:1/a",
+    "a/" * 3000,
+    "x" * 300,
+    "'a: b'",
+    "\x85",
+    "\ufeff",
+    "-----BEGIN CERTIFICATE-----",
+)
+"""YAML that replaces a value."""
+DOCUMENT: Final = """\
+kind: Config
+current-context: main
+clusters:
+- name: one
+  cluster:
+    server: https://192.0.2.1:6443
+    certificate-authority-data: QQ==
+    certificate-authority: ca.crt
+    insecure-skip-tls-verify: true
+    tls-server-name: name
+    proxy-url: http://proxy:3128
+users:
+- name: me
+  user:
+    token: good
+    extensions: []
+    tokenFile: token
+    client-certificate: me.crt
+    client-certificate-data: QQ==
+    client-key: me.key
+    client-key-data: QQ==
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      command: "true"
+      args: [a]
+      env: [{name: a, value: b}]
+      provideClusterInfo: true
+contexts:
+- name: main
+  context:
+    cluster: one
+    user: me
+    namespace: vms
+"""
+OPTIONAL: Final = (
+    "certificate",
+    "insecure",
+    "tls-server",
+    "proxy",
+    "token",
+    "client-",
+    "exec",
+    "apiVersion",
+    "command",
+)
+"""Starts of lines that some documents lack."""
+
+
+def mutated(chance: random.Random) -> str:
+    """Return a kubeconfig with some other values, without some lines, and with some other characters."""
+    lines = []
+    for line in DOCUMENT.splitlines():
+        key, colon, value = line.partition(": ")
+        is_optional = line.strip().startswith(OPTIONAL)
+        is_certificate = "certificate" in key or "client-key" in key
+        if is_optional and chance.random() < (0.95 if is_certificate else 0.3):
+            continue
+        if colon and chance.random() < 0.05:
+            value = chance.choice(SCALARS)
+        if chance.random() < 0.01:
+            key = f"{key[: len(key) - len(key.lstrip())]}{chance.choice(SCALARS)}"
+        lines.append(f"{key}{colon}{value}")
+    text = "\n".join(lines)
+    for _ in range(chance.choice((0, 0, 0, 1, 3))):
+        place = chance.randrange(len(text))
+        text = text[:place] + chance.choice("\0\t:-[]{}&*!|>'\"%@`\x7f\U0001f600é") + text[place + 1 :]
+    return text
+
+
+def error_of(path: Path, environment: dict[str, str]) -> str:
+    """Load a kubeconfig and return the error; empty if there is none. Other errors than CredentialError fail."""
+    try:
+        load_credentials(path, environment).token.get()
+    except CredentialError as error:
+        return str(error)
+    except Exception as error:
+        raise AssertionError(path.read_bytes()) from error
+    return ""
+
+
+@pytest.mark.security("the error names the file, and ends no running controller")
+@pytest.mark.parametrize("seed", range(5))
+def test_any_kubeconfig_is_loaded_or_causes_a_credential_error_with_its_name(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    path = tmp_path / "kubeconfig"
+    (tmp_path / "token").write_bytes(chance.choice((b"good", b"\xff\xfe", b"")))
+    (tmp_path / "ca.crt").write_bytes(chance.choice((b"\xff", b"-----BEGIN CERTIFICATE-----\nQQ==\n")))
+    refused = 0
+    for case in range(CASES):
+        text = mutated(chance)
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        error = error_of(path, {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "10.0.0.0/8"})
+        refused += error != ""
+        if error:
+            assert error.startswith(str(tmp_path)), (case, text)
+            assert "\n" not in error, (case, text)
+            assert len(error) < 10_000, (case, text)
+    assert 0 < refused < CASES
+
+
+@pytest.mark.parametrize("value", SCALARS)
+@pytest.mark.parametrize(
+    "key",
+    ["kind", "server", "name", "token", "tokenFile", "command", "namespace", "current-context", "extensions", "args"],
+)
+def test_any_value_of_a_field_is_loaded_or_causes_a_credential_error(tmp_path: Path, key: str, value: str) -> None:
+    path = tmp_path / "kubeconfig"
+    text = re.sub(rf"^([ -]*{key}): .*$", lambda line: f"{line[1]}: {value}", DOCUMENT, flags=re.MULTILINE)
+    path.write_bytes(text.encode())
+    error = error_of(path, {})
+    assert error == "" or error.startswith(str(tmp_path))
+
+
+class PrintingPlugin(ExecToken):
+    """A plugin with a fixed output."""
+
+    def __init__(self, path: Path, output: bytes) -> None:
+        super().__init__(path, Plugin("client.authentication.k8s.io/v1", "plugin"), {}, None)
+        self.output = output
+
+    def _output(self) -> bytes:
+        return self.output
+
+
+TIMES: Final[tuple[object, ...]] = (
+    "0001-01-01T00:00:00",
+    "0001-01-01T00:00:00Z",
+    "0001-01-01T00:00:00+14:00",
+    "9999-12-31T23:59:59",
+    "9999-12-31T23:59:59Z",
+    "9999-12-31T23:59:59-14:00",
+    "10000-01-01T00:00:00Z",
+    "2024-11-21",
+    "2024-11-21T25:00:00Z",
+    "",
+    "x",
+    0,
+    1e308,
+    None,
+    [],
+    True,
+)
+VALUES: Final[tuple[object, ...]] = (
+    None,
+    "",
+    "\0",
+    "two words",
+    "\ud800",
+    "good",
+    "x" * 100_000,
+    0,
+    1e999,
+    [],
+    {},
+    True,
+    "\u202e",
+)
+
+
+async def check_fetch(plugin: PrintingPlugin) -> None:
+    """Get a token. Every error but CredentialError fails the test."""
+    error = ""
+    try:
+        await plugin.fetch()
+    except CredentialError as refusal:
+        error = str(refusal)
+    except Exception as unexpected:
+        raise AssertionError(repr(plugin.output[:500])) from unexpected
+    assert error == "" or error.startswith("/etc/kubeconfig: ")
+    assert "\n" not in error
+
+
+@pytest.mark.parametrize("expiry", TIMES)
+async def test_any_expiry_of_a_plugin_causes_no_other_error(expiry: object) -> None:
+    output = json.dumps({"status": {"token": "good", "expirationTimestamp": expiry}}).encode()
+    await check_fetch(PrintingPlugin(Path("/etc/kubeconfig"), output))
+
+
+async def test_any_output_of_a_plugin_causes_no_other_error() -> None:
+    chance = random.Random(1)
+    for _ in range(3000):
+        status: Any = {
+            key: chance.choice(values)
+            for key, values in {
+                "token": VALUES,
+                "clientCertificateData": VALUES,
+                "clientKeyData": VALUES,
+                "expirationTimestamp": TIMES,
+            }.items()
+            if chance.random() < 0.5
+        }
+        output = bytearray(json.dumps({"status": chance.choice((status, status, status, [status]))}).encode())
+        for _ in range(chance.choice((0, 0, 1, 4))):
+            output[chance.randrange(len(output))] = chance.randrange(256)
+        await check_fetch(PrintingPlugin(Path("/etc/kubeconfig"), bytes(output)))
+
+
+async def test_zero_time_of_go_means_that_the_token_does_not_expire() -> None:
+    """As in client-go, whose plugins print it for a token without an expiry."""
+    plugin = PrintingPlugin(
+        Path("/etc/kubeconfig"), b'{"status": {"token": "first", "expirationTimestamp": "0001-01-01T00:00:00Z"}}'
+    )
+    assert await plugin.fetch() == "first"
+    plugin.output = b'{"status": {"token": "second"}}'
+    await asyncio.sleep(0)
+    assert await plugin.fetch() == "first"
+
+
+def test_names_of_a_kubeconfig_are_listed_in_short(tmp_path: Path) -> None:
+    """Text of an alias that contains itself many times would fill the memory."""
+    bomb = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    bomb += [
+        f"{later}: &{later} [{', '.join([f'*{early}'] * 9)}]"
+        for early, later in zip("abcdefgh", "bcdefghi", strict=True)
+    ]
+    path = tmp_path / "kubeconfig"
+    document = yaml.safe_load(DOCUMENT)
+    document["contexts"] = []
+    path.write_text(
+        "\n".join([*bomb, "current-context: main", "contexts:", "- name: *i", f"- name: {'long' * 10_000}"])
+    )
+    with pytest.raises(CredentialError) as caught:
+        load_credentials(path)
+    assert len(str(caught.value)) < 2000
