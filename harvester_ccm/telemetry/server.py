@@ -7,13 +7,16 @@ closed after ``CONNECTION_SECONDS``. A connection beyond the limit closes the ol
 succeeds while another client opens thousands of silent connections. asyncio's own accept loop cannot do that, and the
 failed handshakes of 4,000 such connections occupy 170 MiB there until the next garbage collection.
 
-The guest's API server authenticates the bearer token of a caller and authorizes its user for a path. The certificate is
-read from files, which are loaded again when they change, or it is self-signed and in memory only. A private key made
-here never touches a disk: the process that creates it prints it into a pipe.
+The guest's API server authenticates the bearer token of a caller and authorizes its user for a path. Its
+decision is cached for ten seconds, and unknown tokens are reviewed at a limited rate. The certificate is read from
+files, which are loaded again when they change, or it is self-signed and in memory only. A private key made here never
+touches a disk: the process that creates it prints it into a pipe.
 """
 
 import asyncio
+import hashlib
 import logging
+import math
 import os
 import socket
 import ssl
@@ -22,17 +25,19 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from msgspec import Struct
 
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError, Forbidden
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.connection import load_certificate, read_all, read_bytes
 from harvester_ccm.kube.identity import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ask_review
+from harvester_ccm.kube.workqueue import WriteRateLimiter, loop_time
 from harvester_ccm.telemetry.health import LIVE, HealthRegistry, summary
 from harvester_ccm.telemetry.metrics import Telemetry
 
@@ -54,11 +59,22 @@ _HEADERS: Final = {
 }
 MAX_REVIEWS: Final = 4
 """Callers that are reviewed at a time, so that no client can make this process flood the API server."""
+REVIEWS: Final = "reviews"
+"""Key of the one token bucket of reviews."""
+REVIEW_BURST: Final = 20
+"""Reviews of tokens that were not accepted before, at once."""
+REVIEW_INTERVAL_SECONDS: Final = 0.5
+"""Afterwards, time between two such reviews."""
+DECISION_SECONDS: Final = 10.0
+"""Time for which a decision about a token is used again, as in the Go framework."""
+MAX_ACCEPTED: Final = 100
+"""Tokens that are remembered because they were accepted. A Prometheus has one at a time."""
 REVIEW_TIMEOUT_SECONDS: Final = 10.0
 NOT_GRANTED: Final = (
     "callers cannot be checked: the service account of this controller may not create "
     "tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io; grant both to have this served\n"
 )
+TOO_MANY_REVIEWS: Final = "too many tokens that were not accepted before; try again later\n"
 NOT_CHECKED: Final = "callers cannot be checked: the API server of this cluster is unavailable\n"
 ISSUE_TIMEOUT_SECONDS: Final = 30.0
 _ISSUER: Final = Path(__file__).with_name("issuer.py")
@@ -67,35 +83,95 @@ _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3
 log = structlog.get_logger(__name__)
 
 
+class _Decision(Struct, frozen=True):
+    """Whether a caller can read a path."""
+
+    is_authenticated: bool
+    is_allowed: bool
+    user: str = ""
+
+
+_Caller: TypeAlias = tuple[bytes, str]
+"""Hash of a token, and the path."""
+
+
 class AccessReviewer:
-    """Decides about callers with reviews by the guest's API server."""
+    """Decides about callers with reviews by the guest's API server.
+
+    A decision is cached for ``DECISION_SECONDS``. Reviews for tokens that were not accepted before are limited to a
+    burst and a rate, and a caller beyond them is refused at once. Tokens that were accepted before have reviews of
+    their own, so that a scraper is served while another client sends made-up tokens.
+    """
 
     def __init__(self, guest: ApiClient) -> None:
         self._guest = guest
         self._slots = asyncio.Semaphore(MAX_REVIEWS)
+        self._accepted_slots = asyncio.Semaphore(MAX_REVIEWS)
+        self._limiter = WriteRateLimiter(REVIEW_BURST, REVIEW_INTERVAL_SECONDS)
+        self._decisions: dict[_Caller, tuple[float, _Decision]] = {}
+        """Decisions with the loop time at which each expires, the earliest first."""
+        self._accepted: dict[_Caller, None] = {}
+        """Callers that were allowed at their last review, the least recent first."""
 
     async def check(self, authorization: str, path: str) -> None:
         """Return if the caller with this ``Authorization`` header can read ``path``.
 
-        Raises aiohttp's HTTPUnauthorized, HTTPForbidden, or HTTPServiceUnavailable if the API server does not decide.
+        Raises aiohttp's HTTPUnauthorized, HTTPForbidden, HTTPTooManyRequests if too many unknown tokens were reviewed,
+        or HTTPServiceUnavailable if the API server does not decide.
         """
-        scheme, _, token = authorization.partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not (token and token.isascii()):
-            raise _unauthorized(f"{path} is served only to callers that send a bearer token")
+        token = _bearer_token(authorization, path)
+        # Only a hash of the token is kept in memory.
+        caller = hashlib.sha256(token.encode()).digest(), path
+        decision = self._cached(caller)
+        if decision is None:
+            decision = await self._decide(token, caller)
+        if not decision.is_authenticated:
+            raise _unauthorized("the bearer token is not accepted by the API server of this cluster")
+        if not decision.is_allowed:
+            message = f'user "{decision.user}" cannot get path "{path}"; grant get on the nonResourceURL to it'
+            raise web.HTTPForbidden(text=f"forbidden: {message}\n")
+
+    def _cached(self, caller: _Caller) -> _Decision | None:
+        expires_at, decision = self._decisions.get(caller, (-math.inf, None))
+        return decision if loop_time() < expires_at else None
+
+    async def _decide(self, token: str, caller: _Caller) -> _Decision:
+        """Return the decision of the API server about a caller."""
+        slots = self._accepted_slots
+        if caller not in self._accepted:
+            if self._limiter.delay(REVIEWS) > 0:
+                raise web.HTTPTooManyRequests(text=TOO_MANY_REVIEWS, headers={"Retry-After": "1"})
+            self._limiter.record(REVIEWS)
+            slots = self._slots
+        path = caller[1]
         try:
-            async with asyncio.timeout(REVIEW_TIMEOUT_SECONDS), self._slots:
-                await self._review(token, path)
+            async with asyncio.timeout(REVIEW_TIMEOUT_SECONDS), slots:
+                decision = await self._review(token, path)
         except Forbidden as error:
             raise web.HTTPForbidden(text=NOT_GRANTED) from error
         except (CCMError, TimeoutError) as error:
             log.debug("caller not checked", path=path, error=str(error))
             raise web.HTTPServiceUnavailable(text=NOT_CHECKED) from error
+        self._record(caller, decision)
+        return decision
 
-    async def _review(self, token: str, path: str) -> None:
+    def _record(self, caller: _Caller, decision: _Decision) -> None:
+        now = loop_time()
+        self._decisions.pop(caller, None)
+        self._decisions[caller] = now + DECISION_SECONDS, decision
+        # The limits of reviews bound how many decisions are made until the first of them expires.
+        while self._decisions[first := next(iter(self._decisions))][0] <= now:
+            del self._decisions[first]
+        self._accepted.pop(caller, None)
+        if decision.is_allowed:
+            self._accepted[caller] = None
+        if len(self._accepted) > MAX_ACCEPTED:
+            del self._accepted[next(iter(self._accepted))]
+
+    async def _review(self, token: str, path: str) -> _Decision:
         review = await ask_review(self._guest, TOKEN_REVIEWS, {"token": token})
         if not review.authenticated:
-            raise _unauthorized("the bearer token is not accepted by the API server of this cluster")
+            return _Decision(is_authenticated=False, is_allowed=False)
         user = review.user
         spec = {
             "user": user.username,
@@ -104,9 +180,17 @@ class AccessReviewer:
             "extra": user.extra or {},
             "nonResourceAttributes": {"path": path, "verb": "get"},
         }
-        if not (await ask_review(self._guest, SUBJECT_ACCESS_REVIEWS, spec)).allowed:
-            message = f'user "{user.username}" cannot get path "{path}"; grant get on the nonResourceURL to it'
-            raise web.HTTPForbidden(text=f"forbidden: {message}\n")
+        allowed = (await ask_review(self._guest, SUBJECT_ACCESS_REVIEWS, spec)).allowed
+        return _Decision(is_authenticated=True, is_allowed=allowed, user=user.username)
+
+
+def _bearer_token(authorization: str, path: str) -> str:
+    """Return the token of an ``Authorization`` header. Raises HTTPUnauthorized if it has none."""
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not (token and token.isascii()):
+        raise _unauthorized(f"{path} is served only to callers that send a bearer token")
+    return token
 
 
 def _unauthorized(message: str) -> web.HTTPUnauthorized:
