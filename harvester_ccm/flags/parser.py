@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from harvester_ccm.flags import types
 from harvester_ccm.flags.table import FLAGS, Flag, Group
 
 REFERENCE: Final = "docs/reference/flags.md"
@@ -28,6 +29,8 @@ class FlagValues(Struct, frozen=True):
     arguments: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """Errors of the command line. Flags with an invalid value have their default."""
+    replaced: tuple[str, ...] = ()
+    """A message for each flag whose value was replaced by the nearest sensible one."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -49,7 +52,8 @@ def parse_command_line(
     if arguments and not takes_arguments and not unknown:
         listed = " ".join(map(repr, arguments))
         problems.append(f"unexpected arguments {listed}; commands come first, and bool flags are written --flag=value")
-    values, given, ignored = {}, {}, []
+    values, given = {}, {}
+    ignored, replaced = [], []
     for flag in flags:
         values[flag.name] = default = flag.kind.parse(flag.default)
         texts = getattr(namespace, flag.name)
@@ -59,11 +63,13 @@ def parse_command_line(
             problems.append(str(error))
             continue
         if parsed:
-            values[flag.name] = sum(parsed, ()) if flag.kind.appends else parsed[-1]
+            value = sum(parsed, ()) if flag.kind.appends else parsed[-1]
+            values[flag.name], message = _sensible(flag, value, texts[-1])
+            replaced.append(message)
             given[flag.name] = ",".join(texts if flag.kind.appends else texts[-1:])
         if flag.group is Group.ACCEPTED and values[flag.name] != default:
             ignored.append(f"--{flag.name} has no effect: {flag.meaning}")
-    return FlagValues(values, given, tuple(ignored), tuple(arguments), tuple(problems))
+    return FlagValues(values, given, tuple(ignored), tuple(arguments), tuple(problems), tuple(filter(None, replaced)))
 
 
 def _options(flag: Flag) -> list[str]:
@@ -100,6 +106,15 @@ def _parse(flag: Flag, text: str | None) -> Any:
         return flag.kind.parse(text)
     except ValueError as error:
         raise ValueError(f"--{flag.name} is {text!r}; {error}") from None
+
+
+def _sensible(flag: Flag, value: Any, text: str) -> tuple[Any, str]:
+    """Return the value to use, and a message if it is not the one in the command line."""
+    nearest = value if flag.kind.nearest is None else flag.kind.nearest(value)
+    if nearest == value:
+        return value, ""
+    unit = "s" if flag.kind.name == types.DURATION.name else ""
+    return nearest, f"--{flag.name} is {text!r}; {nearest:g}{unit} is used"
 
 
 def describe_flags(parser: argparse._ActionsContainer, flags: Iterable[Flag]) -> None:

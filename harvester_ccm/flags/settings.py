@@ -74,7 +74,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
         ),
         logging=config.LoggingSettings(format=flags["logging-format"], verbosity=flags["v"]),
         controllers=_controllers(flags["controllers"]),
-        warnings=tuple(filter(None, [cluster_name_warning(cluster_name)])),
+        warnings=(*filter(None, [cluster_name_warning(cluster_name)]), *flags.replaced),
     )
     guest, server = settings.guest, settings.server
     if settings.harvester.cloud_config is None and not offline:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.config import CONTROLLERS
 from harvester_ccm.netip import IPNetwork, parse_range
@@ -19,6 +20,14 @@ _TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE: Final = ("0", "f", "F", "false", "FALSE", "False")
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 _QUANTITY: Final = rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})"
+
+
+MAX_INT32: Final = 2**31 - 1
+"""Maximum of an integer of Go's type ``int32``, and of the duration of a Lease in seconds."""
+MAX_SECONDS: Final = 2562047 * 3600.0
+"""Maximum of Go's type ``Duration``, in whole hours."""
+MIN_PERIOD_SECONDS: Final = 0.1
+MAX_WORKERS: Final = 1000
 
 
 class Kind(Struct, frozen=True):
@@ -31,6 +40,9 @@ class Kind(Struct, frozen=True):
     """Whether the flag without a value means true."""
     appends: bool = False
     """Whether the values of repeated flags are joined. Otherwise, the last one counts."""
+    nearest: Callable[[Any], Any] | None = None
+    """Returns the sensible value that is used instead of a valid one. A flag of the Go provider never rejects what the
+    Go provider accepts, but a period of a nanosecond would occupy a processor and the API server."""
 
 
 def parse_bool(text: str) -> bool:
@@ -60,6 +72,8 @@ def parse_duration(text: str) -> float:
     if not re.fullmatch(f"(?:{_QUANTITY})+", quantities):
         raise ValueError("expected a duration such as 90s, 5m or 1h30m")
     seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_QUANTITY, quantities))
+    if seconds > MAX_SECONDS:
+        raise ValueError("expected a duration of at most 2562047h")
     return round(seconds, 9)
 
 
@@ -137,9 +151,29 @@ def _limited(kind: Kind, is_valid: Callable[[Any], bool], expected: str) -> Kind
     return Kind(kind.name, parse)
 
 
-def at_least(minimum: int) -> Kind:
-    """Return the type of integers with a minimum."""
-    return _limited(INT, lambda value: value >= minimum, f"a number of at least {minimum}")
+def between(minimum: int, maximum: int) -> Kind:
+    """Return the type of integers in a range."""
+    return _limited(INT, lambda value: minimum <= value <= maximum, f"a number from {minimum} to {maximum}")
+
+
+def seconds_between(minimum: float, maximum: float, expected: str) -> Kind:
+    """Return the type of durations in a range."""
+    return _limited(DURATION, lambda seconds: minimum <= seconds <= maximum, expected)
+
+
+def raised_to(minimum: float, kind: Kind) -> Kind:
+    """Return a type of durations of which the positive ones are at least ``minimum`` seconds."""
+
+    def nearest(seconds: float) -> float:
+        # Zero has its own error.
+        return max(seconds, minimum) if seconds > 0 else seconds
+
+    return replace(kind, nearest=nearest)
+
+
+def lowered_to(maximum: int, kind: Kind) -> Kind:
+    """Return a type of integers of which ``maximum`` replaces larger ones."""
+    return replace(kind, nearest=lambda value: min(value, maximum))
 
 
 SWITCH: Final = Kind("bool", parse_bool, is_switch=True)
@@ -151,7 +185,12 @@ CONTROLLER_LIST: Final = Kind("list", parse_controllers, appends=True)
 INT: Final = Kind("int", parse_int)
 PORT: Final = _limited(INT, lambda port: 0 <= port <= 65535, "a port up to 65535, or 0 for none")
 DURATION: Final = Kind("duration", parse_duration)
-PERIOD: Final = _limited(DURATION, lambda seconds: seconds > 0, "a duration above zero")
+PERIOD: Final = raised_to(MIN_PERIOD_SECONDS, _limited(DURATION, lambda seconds: seconds > 0, "a duration above zero"))
+LEASE_PERIOD: Final = raised_to(MIN_PERIOD_SECONDS, DURATION)
+RENEW_DEADLINE: Final = raised_to(5 * MIN_PERIOD_SECONDS, DURATION)
+"""Long enough for the shortest period between two attempts."""
+LEASE_DURATION: Final = _limited(DURATION, lambda seconds: seconds <= MAX_INT32, f"a duration of at most {MAX_INT32}s")
+WORKERS: Final = lowered_to(MAX_WORKERS, between(1, MAX_INT32))
 _TLS12: Final = dict.fromkeys(("", "VersionTLS10", "VersionTLS11", "VersionTLS12"), "1.2")
 TLS_VERSION: Final = one_of({**_TLS12, "VersionTLS13": "1.3"})
 """Lowest version to serve. Nothing below 1.2 is ever offered."""

@@ -57,7 +57,8 @@ def test_valid_values(kind: Kind, text: str, value: object) -> None:
     [
         (types.SWITCH, ["", "yes"], "expected true or false"),
         (types.INT, ["", "x", "08", "1.5"], "expected a whole number"),
-        (types.at_least(2), ["1", "-3"], "expected a number of at least 2"),
+        (types.between(2, 9), ["1", "-3", "10", "9" * 20], "expected a number from 2 to 9"),
+        (types.DURATION, ["2562048h", "9" * 400 + "h"], "expected a duration of at most 2562047h"),
         (types.PORT, ["-1", "65536"], "expected a port up to 65535, or 0 for none"),
         (
             types.DURATION,
