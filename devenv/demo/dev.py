@@ -151,7 +151,7 @@ In that shell, kubectl and harvester-ccm use these clusters. For example:
   kubectl get nodes,services
   kubectl --context={HARVESTER} get loadbalancers,ippools,virtualmachines
   curl http://{web}:{PORT}/
-  curl -sk -H "Authorization: Bearer $TOKEN" https://127.0.0.1:{port}/metrics | grep ^harvester_ccm
+  echo "Authorization: Bearer $TOKEN" | curl -sk -H @- https://127.0.0.1:{port}/metrics | grep ^harvester_ccm
   kubectl create service loadbalancer mine --tcp={PORT}
   kubectl events --for service/mine
   pkill -KILL -F {_write_pid(play)}       # the controller is restarted

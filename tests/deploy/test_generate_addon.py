@@ -362,6 +362,7 @@ def test_account_and_namespace_are_quoted_in_yaml(rehearsal: Rehearsal, account:
 
 
 @pytest.mark.apiserver
+@pytest.mark.security("`--delete` removes the account")
 def test_one_name_in_two_namespaces_is_two_accounts(addon: Addon, tmp_path: Path) -> None:
     one = client_of(addon.credential("shared", "tenant-a"), tmp_path)
     two = client_of(addon.credential("shared", "tenant-b"), tmp_path)
@@ -437,6 +438,7 @@ def is_rejected(addon: Addon, token: str) -> bool:
 
 @pytest.mark.apiserver
 @pytest.mark.security("All previous tokens of the account become invalid within ten seconds")
+@pytest.mark.security("also if a Secret with the old name is created again")
 def test_three_rotations_give_three_tokens_and_only_the_last_is_accepted(addon: Addon, tmp_path: Path) -> None:
     first = token_in(addon.credential("leaked", "tenant-a"))
     second = token_in(addon.credential("--rotate", "leaked", "tenant-a"))

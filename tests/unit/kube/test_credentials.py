@@ -146,6 +146,7 @@ BROKEN: dict[str, tuple[str | Callable[[Document], object], str]] = {
 """Text of the file, or change of a usable one, and part of the error; ``{…}`` is content of the fixture ``pair``."""
 
 
+@pytest.mark.security("The controller rejects kubeconfig fields that would select another identity")
 @pytest.mark.parametrize(("content", "expected"), BROKEN.values(), ids=BROKEN)
 def test_error_of_an_unusable_kubeconfig_is_one_line_without_secrets(
     path: Path, pair: dict[str, str], content: str | Callable[[Document], object], expected: str

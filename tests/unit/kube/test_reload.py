@@ -211,6 +211,21 @@ async def test_new_token_of_a_pod_closes_no_connection_and_a_new_authority_does(
     assert [one["subject"] for one in trusted.get_ca_certs()] == [((("commonName", "second"),),)]
 
 
+@pytest.mark.security("when such a kubeconfig is loaded later")
+async def test_new_kubeconfig_without_verification_of_the_server_is_warned_about(files: Files) -> None:
+    async with CountingClient(files.load(), cluster="harvester") as client:
+        reloader = CredentialReloader(client, files.load)
+        cluster = files.document["clusters"][0]["cluster"]
+        del cluster["certificate-authority"]
+        cluster["insecure-skip-tls-verify"] = True
+        files.save()
+        with capture_logs() as logs:
+            await reloader.check()
+            await reloader.check()
+    warnings = [one for one in logs if one["log_level"] == "warning"]
+    assert [(one["event"], one["cluster"]) for one in warnings] == [("connection is not secure", "harvester")]
+
+
 async def test_unexpected_error_is_a_problem_and_ends_nothing(files: Files) -> None:
     def load() -> Credentials:
         raise RecursionError("nested")
