@@ -417,9 +417,13 @@ def _token_source(entry: _Entry[_User], cluster: _Cluster, tls: ssl.SSLContext |
 
 def _tls(cluster: _Entry[_Cluster], user: _Entry[_User], files: dict[Path, bytes]) -> ssl.SSLContext:
     authority = _material(cluster, "certificate-authority", files)
-    try:
+    # Other characters are in comments. Python rejects them with a TypeError, Go accepts them.
+    pem = None if authority is None else authority.decode("ascii", "ignore")
+    if pem == "":
         # Empty data would select the authorities of the system.
-        context = ssl.create_default_context(cadata=None if authority is None else authority.decode() or "empty")
+        pem = "empty"
+    try:
+        context = ssl.create_default_context(cadata=pem)
     except (ssl.SSLError, ValueError):
         raise CredentialError(f"{cluster.where}: certificate-authority: expected a PEM certificate") from None
     # Newer Python versions reject authorities without a key identifier, which many clusters have and Go accepts.
