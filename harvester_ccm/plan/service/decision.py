@@ -17,7 +17,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Refused, Wait, WaitReason
 from harvester_ccm.names import PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, plan_cluster
-from harvester_ccm.plan.service.kube_vip import WITHDRAWN, Announcement, delegate, suppress
+from harvester_ccm.plan.service.kube_vip import NOT_IGNORED, WITHDRAWN, Announcement, delegate, suppress
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import (
     CONTROLLER_PATIENCE,
@@ -192,8 +192,10 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
     # The Service has the address of a load balancer of the other workload type.
     switches = found.withdrawn and found.ignored != vm and is_served(service)
     if switches and request.ipam == "dhcp":
-        # Another machine requests the next lease, so the address is another one.
-        return Desired(Wait(WaitReason.OLD_LOAD_BALANCER), service=ServiceChange(ingress=()))
+        # Another machine requests the next lease, so the address is another one. A Service without an address that
+        # kube-vip ignores would count as new (``stays_silent``).
+        cleared = ServiceChange(annotations=NOT_IGNORED, ingress=())
+        return Desired(Wait(WaitReason.OLD_LOAD_BALANCER), service=cleared)
     event, name = _ENSURING, snapshot.match.expected_name
     # kube-vip may have announced the address that the user requests.
     if not switches and is_served(service) and service.addresses[0] not in {found.specified, found.requested}:

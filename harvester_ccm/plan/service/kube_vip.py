@@ -27,6 +27,8 @@ WITHDRAWN: Final[Mapping[str, str | None]] = {names.KUBE_VIP_ADDRESSES: ""}
 """kube-vip announces nothing, unless it ignores the Service."""
 IGNORED: Final[Mapping[str, str | None]] = {names.KUBE_VIP_IGNORE: "true"}
 """kube-vip skips all events of the Service."""
+NOT_IGNORED: Final[Mapping[str, str | None]] = {names.KUBE_VIP_IGNORE: None}
+"""kube-vip reads the Service again."""
 NO_OWN_DEVICE: Final[Annotations] = {names.KUBE_VIP_INTERFACE: None}
 """Removes the device of the primary."""
 
@@ -104,7 +106,7 @@ def withdraw(service: Service) -> Annotations:
 
     This is written first, so that the address is not allocated to another Service while it is still announced.
     """
-    ignored = {names.KUBE_VIP_IGNORE: None} if _ignores_address(service) else {}
+    ignored = NOT_IGNORED if _ignores_address(service) else {}
     return {**WITHDRAWN, **ignored} if Announcement.of(service).read_address else {}
 
 
@@ -144,15 +146,16 @@ def announce(service: Service, address: str, *, device: str = "") -> Annotations
 def stays_silent(service: Service, address: str) -> bool:
     """Return whether kube-vip announces the address only after the endpoints have changed.
 
-    That is so after it has announced any address of the Service and withdrawn it, even if that stayed in the status. A
-    withdrawn Service that kube-vip does not ignore had an address that kube-vip may be about to announce, before it has
-    noted its node. A Service that Harvester announced was never announced by kube-vip.
+    That is so after it has announced any address of the Service and withdrawn it. kube-vip notes its node some time
+    after it has announced an address, and not at all if the address is withdrawn before. So every Service that has had
+    an address counts, also one that Harvester announces now: a new Service is ignored and has no address.
     """
     found = Announcement.of(service)
     # It reads an address from the status only after another client has removed the annotation: it has withdrawn it.
     if address == (found.specified if found.address is None else found.address):
         return False
-    return found.node is not None or (not found.ignored and (bool(found.status) or found.withdrawn))
+    is_new = not found.status and (found.ignored or not found.withdrawn)
+    return found.node is not None or not is_new
 
 
 def lease_of(service: Service, *, touched: bool = True) -> str:
