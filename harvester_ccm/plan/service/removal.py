@@ -47,21 +47,43 @@ def plan_removal(snapshot: ServiceSnapshot) -> Desired:
             "deleted or no longer name this one as their primary"
         )
         return Desired(Wait(WaitReason.SHARED_ADDRESS), EventMessage("Warning", names.Reason.DELETION_PENDING, text))
-    allocated, shown = allocated_addresses(own), kube_vip.Announcement.of(service)
-    # kube-vip may announce a Service of another class for its other controller.
-    announced_by_us = (
-        not of_other_class(service) or shown.withdrawn or not allocated.isdisjoint({*shown.status, shown.address})
-    )
+    withdrawn, reported = _withdrawal(snapshot), _still_announced(snapshot)
     if not snapshot.match.left:
+        if service_patch(service, withdrawn):
+            # kube-vip must see the withdrawal before the release, whoever has the load balancer of the address.
+            return Desired(Wait(WaitReason.OTHER), events=(reported,), service=withdrawn)
         finished = _DELETED if service.metadata.has_finalizer(names.SERVICE_FINALIZER) else None
-        events = finished, _still_announced(snapshot, allocated)
-        return Desired(events=events, service=_released(snapshot, own, announced_by_us=announced_by_us))
+        return Desired(events=(finished, reported), service=_released(snapshot, own))
     deletion = plan_deletion(snapshot, snapshot.match.left)
-    withdrawn = ServiceChange(annotations=kube_vip.withdraw(service) if announced_by_us else {})
     if snapshot.secondary_in_progress:
         # The patch by which that Service begins to share the address may be on its way.
         return Desired(Wait(WaitReason.SHARED_ADDRESS, 1.0), service=withdrawn)
-    return replace(deletion, service=withdrawn)
+    return replace(deletion, service=withdrawn).plus(reported)
+
+
+def _withdrawal(snapshot: ServiceSnapshot) -> ServiceChange:
+    """Return the change that makes kube-vip withdraw the address, if this controller let it announce that address."""
+    service = snapshot.service
+    if not _announced_by_us(snapshot):
+        return ServiceChange()
+    shown = kube_vip.Announcement.of(service)
+    # kube-vip writes the address to the status. A Service of another class can have another one there by now.
+    is_stale = of_other_class(service) and shown.status == (shown.address,)
+    return ServiceChange(annotations=kube_vip.withdraw(service), ingress=() if is_stale else None)
+
+
+def _announced_by_us(snapshot: ServiceSnapshot) -> bool:
+    """Return whether kube-vip announces the address for this controller.
+
+    It may announce a Service of another class for its other controller. The address of a former secondary is in no load
+    balancer of its own, and the load balancer of any Service can have been deleted just before.
+    """
+    service, own, shown = snapshot.service, snapshot.match.own, kube_vip.Announcement.of(snapshot.service)
+    if not of_other_class(service) or shown.withdrawn or was_secondary(service):
+        return True
+    if not own:
+        return service.ready_condition is not None
+    return not allocated_addresses(own).isdisjoint({*shown.status, shown.address})
 
 
 def plan_deletion(snapshot: ServiceSnapshot, left: Iterable[LoadBalancer]) -> Desired:
@@ -154,7 +176,7 @@ def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
     return sorted(users)
 
 
-def _released(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...], *, announced_by_us: bool) -> ServiceChange:
+def _released(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...]) -> ServiceChange:
     """Return the last change: a Service that stays loses everything of this controller and nothing of others."""
     service, network = snapshot.service, snapshot.request.network
     ours = not of_other_class(service) or not allocated_addresses(own).isdisjoint(service.addresses)
@@ -162,24 +184,24 @@ def _released(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...], *, annou
     if service.metadata.deleting:
         return ServiceChange(finalizer=False, ingress=ingress)
     device = (snapshot.network_devices or {}).get(network_of(own[0], network) if own else network, "")
-    annotations = kube_vip.release(service, device=device, announced_by_us=announced_by_us)
+    annotations = kube_vip.release(service, device=device, announced_by_us=_announced_by_us(snapshot))
     annotations |= kube_vip.NO_OWN_DEVICE if was_secondary(service) else {}
     labels = {names.PRIMARY_SERVICE_LABEL: None}
     return ServiceChange(annotations=annotations, labels=labels, finalizer=False, ingress=ingress)
 
 
-def _still_announced(snapshot: ServiceSnapshot, allocated: Iterable[str]) -> EventMessage | None:
-    """Return the Warning for an address that kube-vip does not withdraw: it ignores Services of another type.
-
-    ``allocated`` are the addresses that Harvester allocated: the API server empties the status with the type.
-    """
+def _still_announced(snapshot: ServiceSnapshot) -> EventMessage | None:
+    """Return the Warning for an address that kube-vip does not withdraw: it ignores Services of another type."""
     service, found = snapshot.service, kube_vip.Announcement.of(snapshot.service)
-    if service.metadata.deleting or service.spec.type == "LoadBalancer" or found.ignored or found.node is None:
+    is_delegated = found.ignored and found.withdrawn
+    if service.metadata.deleting or service.spec.type == "LoadBalancer" or is_delegated or found.node is None:
         return None
+    # The API server empties the status with the type.
+    allocated = allocated_addresses(snapshot.match.own)
     addresses = {*allocated, *found.status, found.address or ""} - {"", names.DHCP_ADDRESS}
     text = (
         "kube-vip does not withdraw an address when a Service is no longer of type LoadBalancer: "
         f"{', '.join(sorted(addresses)) or 'its address'} may stay up on node {found.node} until kube-vip restarts "
         f"there, while Harvester may allocate it to another Service. {kube_vip.RESTART}"
     )
-    return EventMessage("Warning", names.Reason.STILL_ANNOUNCED, text)
+    return EventMessage("Warning", names.Reason.STILL_ANNOUNCED, text, subject=found.node)

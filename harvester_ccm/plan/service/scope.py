@@ -47,7 +47,8 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scop
     meta, spec, found = service.metadata, service.spec, Announcement.of(service)
     has_finalizer = meta.has_finalizer(SERVICE_FINALIZER)
     # Marks that only this controller writes; a Service that it serves need not have any.
-    owned = owned or (has_finalizer and (found.withdrawn or was_secondary(service)))
+    is_marked = found.withdrawn or was_secondary(service) or service.ready_condition is not None
+    owned = owned or (has_finalizer and is_marked)
     ended, others = _ended(service), _others(service, cluster, owned=owned)
     if not ended and not others:
         return Scope()
