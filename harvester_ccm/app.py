@@ -139,7 +139,7 @@ class Application:
             vms=self._vms,
             config_maps=Informer(guest, CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, field_selector=mapping),
         )
-        self._addresses = VirtualAddresses(self._caches.services, self._caches.load_balancers)
+        self._addresses = VirtualAddresses(self._caches.services, self._caches.load_balancers, self._vms.cluster)
         self._guest_caches = self._caches.services, self._vms.nodes
         self._harvester_caches = self._caches.load_balancers, self._vms.vms, self._vms.vmis
         election = settings.leader_election

@@ -66,7 +66,7 @@ class ClusterStore:
         self.load_balancers = self._listed(LOAD_BALANCERS, LOAD_BALANCER_INDEXES)
         self.vms = self._listed(VIRTUAL_MACHINES, VM_INDEXES)
         self.vmis = self._listed(INSTANCES, VMI_INDEXES)
-        self.virtual_ips = VirtualIPIndex(self.services, self.load_balancers)
+        self.virtual_ips = VirtualIPIndex(self.services, self.load_balancers, cluster)
         self.hostnames: Mapping[str, str] = {}
         """VM name to the host name that its guest agent reported."""
         self.taken = datetime.now(UTC)

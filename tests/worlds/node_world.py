@@ -82,7 +82,7 @@ class NodeWorld:
         self.config_maps = Informer(self.guest, CONFIG_MAPS, namespace="kube-system")
         self.recorder = EventRecorder(self.guest, host="test")
         self.vms = VMCache(self.nodes, self.machines, self.instances, ClusterIdentity(cluster, NAMESPACE))
-        self.virtual_addresses = VirtualAddresses(self.services, self.load_balancers)
+        self.virtual_addresses = VirtualAddresses(self.services, self.load_balancers, self.vms.cluster)
         self.hostnames = GuestHostnames(self.harvester, self.vms)
         writes = NodeWrites(self.guest, self.nodes, self.recorder)
         self.node = NodeController(

@@ -6,19 +6,20 @@ refusal Harvester may try again at any moment: before such a load balancer is de
 Harvester's next response shows that no earlier attempt is in progress.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Final
 
 from msgspec.structs import replace
 
 from harvester_ccm import names
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage, Wait, WaitReason
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.messages import pending_cause, pool_of_last_attempt
 from harvester_ccm.plan.service.ownership import allocated_addresses
-from harvester_ccm.plan.service.scope import of_other_class, primary_label, was_secondary
+from harvester_ccm.plan.service.scope import of_other_class, primary_label, scope_of, was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
@@ -119,7 +120,7 @@ def plan_replacement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, wan
     # A Service that is withdrawn already has no address to keep.
     check = body if wanted != "vm" or service_patch(service, prepared) else None
     held = {*service.addresses, load_balancer.allocated_ip, load_balancer.address}
-    secondaries = map(kube_vip.Announcement.of, snapshot.own_secondaries)
+    secondaries = map(kube_vip.Announcement.of, managed_secondaries(snapshot))
     if any(held.intersection(one.status) for one in secondaries if one.read_address and not one.ignored):
         # They withdraw the address when they see that this Service has.
         return Desired(Wait(WaitReason.SHARED_ADDRESS, 5.0), service=prepared, check=check)
@@ -164,16 +165,38 @@ def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
     if not own:
         return []
     held = {*snapshot.service.addresses, *allocated_addresses(own)}
-    users = []
-    for one in snapshot.own_secondaries:
-        meta = one.metadata
-        # A Service that is being removed has the finalizer until its address is withdrawn.
-        stays = meta.has_finalizer(names.SERVICE_FINALIZER) or (one.spec.type == "LoadBalancer" and not meta.deleting)
+    secondaries = (
+        secondary
+        for secondary in managed_secondaries(snapshot)
+        if secondary.metadata.label(names.PRIMARY_SERVICE_LABEL) == label
+    )
+    return sorted(secondary.metadata.key for secondary in secondaries if _uses_address(secondary, held))
+
+
+def managed_secondaries(snapshot: ServiceSnapshot) -> list[Service]:
+    """Return those of the Services that name this one which the controller manages, or is removing.
+
+    Others have no address from this controller. Tenants of other namespaces can write the label and the annotations.
+    """
+    return [
+        secondary
+        for secondary in snapshot.own_secondaries
+        if secondary.ready_condition is not None or scope_of(secondary, snapshot.cluster, owned=False).ours
+    ]
+
+
+def _uses_address(secondary: Service, held: Set[str]) -> bool:
+    """Return whether a managed Service has one of the addresses."""
+    meta = secondary.metadata
+    # A Service that is being removed has the finalizer until its address is withdrawn.
+    stays = meta.has_finalizer(names.SERVICE_FINALIZER) or (secondary.spec.type == "LoadBalancer" and not meta.deleting)
+    if not stays:
+        return False
+    addresses = {*secondary.addresses}
+    if secondary.ready_condition is not None or not of_other_class(secondary):
         # kube-vip announces the address in its annotation, also if another client changed the status.
-        has_address = held & {*one.addresses, kube_vip.Announcement.of(one).address}
-        if stays and has_address and meta.label(names.PRIMARY_SERVICE_LABEL) == label:
-            users.append(meta.key)
-    return sorted(users)
+        addresses.add(kube_vip.Announcement.of(secondary).address or "")
+    return not held.isdisjoint(addresses)
 
 
 def _released(snapshot: ServiceSnapshot, own: tuple[LoadBalancer, ...]) -> ServiceChange:

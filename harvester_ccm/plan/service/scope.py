@@ -66,8 +66,11 @@ def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scop
 
 
 def is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
-    """Return whether a Service whose load balancers are not known is served: the finalizer stands for them."""
-    return scope_of(service, cluster, owned=service.metadata.has_finalizer(SERVICE_FINALIZER)).requested
+    """Return whether a Service whose load balancers are not known is served, as far as the Service itself shows it.
+
+    Tenants can write the finalizer, so it does not stand for a load balancer.
+    """
+    return scope_of(service, cluster, owned=False).requested
 
 
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:

@@ -5,10 +5,11 @@ from typing import Final
 from msgspec import Struct
 
 from harvester_ccm.model.core import Service, ipv4_text
-from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.meta import Store
 from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
 from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.scope import is_served_by_us
 
 VIRTUAL_IP: Final = "virtual IP"
 """Index of Services and load balancers."""
@@ -19,6 +20,7 @@ class VirtualIPIndex(Struct, frozen=True):
 
     services: Store[Service]
     load_balancers: Store[LoadBalancer]
+    cluster: ClusterIdentity
 
     @property
     def listed(self) -> bool:
@@ -27,23 +29,33 @@ class VirtualIPIndex(Struct, frozen=True):
 
     def owner(self, address: str) -> str:
         """Return the object that has the address; empty if it is no virtual IP."""
-        services = [f"Service {one.metadata.key}" for one in self.services.by_index(VIRTUAL_IP, address)]
-        found = self.load_balancers.by_index(VIRTUAL_IP, address)
-        return next(iter((*services, *(f"load balancer {one.metadata.key} in Harvester" for one in found))), "")
+        for service in self.services.by_index(VIRTUAL_IP, address):
+            if is_served_by_us(service, self.cluster):
+                return f"Service {service.metadata.key}"
+        for load_balancer in self.load_balancers.by_index(VIRTUAL_IP, address):
+            return f"load balancer {load_balancer.metadata.key} in Harvester"
+        return ""
 
 
 def virtual_ips_of_service(service: Service | None) -> set[str]:
-    """Return the addresses of a Service that kube-vip binds to the nodes' devices.
+    """Return the addresses of a Service that kube-vip binds to the nodes' devices, if this controller manages it.
 
-    Only Services that this controller manages count: a tenant can write any address to a Service. The
-    status of a Service that kube-vip does not announce does not count: a load balancer that uses the nodes' own
-    addresses (K3s ServiceLB) writes exactly those. An annotation with several addresses does not count: a tenant can
-    write the addresses of all nodes there.
+    A tenant can write any address to the annotations and to the specification of a Service, and kube-vip copies that to
+    the status. So an address that the user requests does not count before Harvester has allocated it; then it is also
+    in the load balancer. The status of a Service that kube-vip does not announce does not count: a load balancer that
+    uses the nodes' own addresses (K3s ServiceLB) writes exactly those. Neither does an annotation with several
+    addresses, which can be those of all nodes.
     """
     if service is None or service.spec.type != "LoadBalancer" or not service.metadata.has_finalizer(SERVICE_FINALIZER):
         return set()
-    found = Announcement.of(service)
-    texts = (found.address or "", *found.status) if found.address or found.node else ()
+    found, condition = Announcement.of(service), service.ready_condition
+    if not (found.address or found.node):
+        return set()
+    texts = {*found.status}
+    if condition is not None:
+        texts.add(found.address or "")
+    if condition is None or condition.status != "True":
+        texts -= {found.specified, found.requested}
     return set(map(ipv4_text, texts)) - {"", DHCP_ADDRESS}
 
 

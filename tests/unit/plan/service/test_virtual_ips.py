@@ -10,7 +10,7 @@ from tests.worlds.builders import load_balancer, service
 
 MANY = ",".join(f"10.0.0.{n}, fd00::{n}" for n in range(1, 200))
 SERVICES: dict[str, tuple[dict[str, Any], tuple[str, ...], set[str]]] = {
-    "not announced yet": ({KUBE_VIP_ADDRESSES: "10.0.0.9"}, (), {"10.0.0.9"}),
+    "annotation that a tenant can have written": ({KUBE_VIP_ADDRESSES: "10.0.0.9"}, (), set()),
     "two addresses": ({KUBE_VIP_ADDRESSES: "10.0.0.9, fd00::9"}, ("10.0.0.9",), {"10.0.0.9"}),
     "more than one Service can have": ({KUBE_VIP_ADDRESSES: MANY}, (), set()),
     "DHCP": ({KUBE_VIP_ADDRESSES: DHCP_ADDRESS}, ("10.0.0.8",), {"10.0.0.8"}),
@@ -25,6 +25,11 @@ SERVICES: dict[str, tuple[dict[str, Any], tuple[str, ...], set[str]]] = {
 def test_virtual_ips_of_a_service(annotations: dict[str, str], addresses: tuple[str, ...], expected: set[str]) -> None:
     status = {"ingress": [{"ip": address} for address in addresses]}
     assert virtual_ips_of_service(service(ours=True, annotations=annotations, status=status)) == expected
+
+
+def test_annotation_counts_if_this_controller_has_written_the_condition() -> None:
+    announced = service(ours=True, annotations={KUBE_VIP_ADDRESSES: "10.0.0.9"}, address="10.0.0.8")
+    assert virtual_ips_of_service(announced) == {"10.0.0.8", "10.0.0.9"}
 
 
 @pytest.mark.parametrize(("kind", "ours"), [("ClusterIP", False), ("ClusterIP", True), ("LoadBalancer", False)])

@@ -1,0 +1,127 @@
+"""What tenants of other namespaces can write must not affect the Services and Nodes of others."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+)
+from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
+from tests.worlds.clock import jumping_time
+from tests.worlds.memory_server import document_of
+from tests.worlds.node_world import NAMESPACE, NodeWorld, initialised, machine
+from tests.worlds.program_world import Harvester, Program, guest_server, with_machines, with_nodes
+
+CLAIM = {KUBE_VIP_ADDRESSES: ADDRESS, PRIMARY_SERVICE: "shop/web"}
+CLAIMED: dict[str, Any] = {
+    "namespace": "mallory",
+    "uid": "uid-of-mallory",
+    "ports": [{"port": 443, "nodePort": 30443}],
+    "labels": {PRIMARY_SERVICE_LABEL: "shop.web"},
+}
+UNMANAGED: dict[str, dict[str, Any]] = {
+    "another class": {"annotations": CLAIM, "spec": {"loadBalancerClass": "x/y"}},
+    "another class, finalizer": {
+        "annotations": CLAIM,
+        "spec": {"loadBalancerClass": "x/y"},
+        "finalizers": [SERVICE_FINALIZER],
+    },
+    "another class, same address": {
+        "annotations": CLAIM,
+        "spec": {"loadBalancerClass": "x/y"},
+        "status": {"ingress": [{"ip": ADDRESS}]},
+    },
+    "mark of MetalLB": {"annotations": {**CLAIM, "metallb.io/ip-allocated-from-pool": "lan"}},
+    "mark of MetalLB, same address": {
+        "annotations": {**CLAIM, "metallb.io/ip-allocated-from-pool": "lan"},
+        "status": {"ingress": [{"ip": ADDRESS}]},
+    },
+}
+each_unmanaged = pytest.mark.parametrize("fields", UNMANAGED.values(), ids=UNMANAGED.keys())
+
+
+def with_primary(*flags: str) -> Program:
+    """Return a program with a Service that has an address."""
+    program = Program(with_nodes(guest_server()), with_machines(Harvester()), CLUSTER.name, *flags)
+    program.put(served())
+    program.harvester.put(LOAD_BALANCERS, document_of(allocated()))
+    return program
+
+
+@each_unmanaged
+@jumping_time
+async def test_service_that_this_controller_does_not_manage_keeps_no_primary_from_its_deletion(
+    fields: dict[str, Any],
+) -> None:
+    program = with_primary()
+    async with program.live():
+        await asyncio.sleep(5)
+        program.put(service("api", **CLAIMED, **fields))
+        program.guest.delete(SERVICES, "shop/web")
+        await asyncio.sleep(60)
+        assert "shop/web" not in program.guest.of(SERVICES)
+        assert program.harvester.of(LOAD_BALANCERS) == {}
+        assert "web: DeletionPending" not in program.reasons()
+
+
+@each_unmanaged
+@jumping_time
+async def test_service_that_this_controller_does_not_manage_keeps_no_primary_from_its_switch(
+    fields: dict[str, Any],
+) -> None:
+    program = with_primary()
+    async with program.live():
+        await asyncio.sleep(5)
+        program.put(service("api", **CLAIMED, **fields))
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(60)
+        (balancer,) = program.harvester.items(LOAD_BALANCERS)
+        assert balancer["spec"]["workloadType"] == "vm"
+        assert [listener["port"] for listener in balancer["spec"]["listeners"]] == [80]
+
+
+TAKEN = "10.0.0.1"
+CLAIMS: dict[str, dict[str, Any]] = {
+    "another class": {
+        "annotations": {KUBE_VIP_ADDRESSES: TAKEN},
+        "spec": {"loadBalancerClass": "x/y"},
+        "finalizers": [SERVICE_FINALIZER],
+    },
+    "another class, status": {
+        "annotations": {KUBE_VIP_ADDRESSES: TAKEN, KUBE_VIP_HOST: "w0"},
+        "spec": {"loadBalancerClass": "x/y"},
+        "finalizers": [SERVICE_FINALIZER],
+        "status": {"ingress": [{"ip": TAKEN}]},
+    },
+    "requested, and announced by kube-vip": {
+        "annotations": {KUBE_VIP_HOST: "w0"},
+        "spec": {"loadBalancerIP": TAKEN},
+        "status": {"ingress": [{"ip": TAKEN}]},
+    },
+}
+
+
+@pytest.mark.parametrize("fields", CLAIMS.values(), ids=CLAIMS.keys())
+@jumping_time
+async def test_service_cannot_keep_a_node_from_its_address(fields: dict[str, Any]) -> None:
+    world = NodeWorld()
+    world.guest_server, world.harvester_server = guest, harvester = guest_server(), Harvester()
+    harvester.paused = True
+    program = Program(guest, harvester, CLUSTER.name, "--controllers=*", namespace=NAMESPACE)
+    program.put(service("claim", **fields))
+    vm = machine("w1")
+    async with program.live():
+        await asyncio.sleep(60)
+        world.boot(vm, TAKEN)
+        world.join(vm.name, system_uuid=vm.system_uuid)
+        await initialised(world, [vm.name])
+        assert f"InternalIP {TAKEN}" in world.addresses(vm.name)
