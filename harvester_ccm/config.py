@@ -28,6 +28,15 @@ class OrphanPolicy(StrEnum):
     OFF = "off"
 
 
+class SharedAddressScope(StrEnum):
+    """Services that can share the address of another Service."""
+
+    CLUSTER = "cluster"
+    """Those of all namespaces, as with the Go provider."""
+    NAMESPACE = "namespace"
+    """Only those in the namespace of that Service."""
+
+
 class LogFormat(StrEnum):
     """Shape of a log line."""
 
@@ -72,6 +81,7 @@ class ServiceSettings(Struct, frozen=True):
     """Manage only Services with this controller's load balancer class."""
     accept_new_harvester: bool = False
     """Create load balancers in a Harvester that has no load balancer and no VM of this cluster."""
+    shared_address_scope: SharedAddressScope = SharedAddressScope.CLUSTER
 
 
 class NodeSettings(Struct, frozen=True):

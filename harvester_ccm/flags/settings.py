@@ -43,6 +43,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
             orphan_period=flags["orphan-lbs-period"],
             class_only=flags["load-balancer-class-only"],
             accept_new_harvester=flags["accept-new-harvester"],
+            shared_address_scope=flags["shared-address-scope"],
         ),
         nodes=config.NodeSettings(
             management_network=flags["management-network"],

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.config import LogFormat, OrphanPolicy
+from harvester_ccm.config import LogFormat, OrphanPolicy, SharedAddressScope
 from harvester_ccm.flags import types
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, DEFAULT_CLUSTER_NAME, LOAD_BALANCER_CLASS, PROVIDED_NODE_IP
 
@@ -67,6 +67,10 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
     Flag("accept-new-harvester", types.SWITCH, "false", Group.SERVICES,
          "Create load balancers although Services have addresses and Harvester has no load balancer or VM of this "
          "cluster. Services get new addresses. Set it for a move to another Harvester or namespace, then remove it."),
+    Flag("shared-address-scope", types.one_of({scope: scope for scope in SharedAddressScope}), "cluster",
+         Group.SERVICES,
+         "Services that can share the address of a Service: those of all namespaces of the cluster (as with the Go "
+         "provider), or only those of the same namespace."),
     Flag("orphan-lbs", types.one_of({policy: policy for policy in OrphanPolicy}), "delete", Group.SERVICES,
          "Action for load balancers of this cluster whose Service does not exist: delete, report in the log, or off."),
     Flag("orphan-lbs-period", types.seconds_between(1, types.MAX_SECONDS, "a duration of at least 1s"), "10m",

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.config import Settings
+from harvester_ccm.config import Settings, SharedAddressScope
 from harvester_ccm.model.meta import Condition, Model, Object, ObjectMeta, Resource, decoder
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 
@@ -271,6 +271,7 @@ class ClusterIdentity(Struct, frozen=True):
     publishes_devices: bool = True
     """Whether this controller writes the ConfigMap that maps networks to the devices of the nodes."""
     new_harvester: bool = False
+    shared_address_scope: SharedAddressScope = SharedAddressScope.CLUSTER
     """The others are as in the settings of the process."""
 
     @classmethod
@@ -286,6 +287,7 @@ class ClusterIdentity(Struct, frozen=True):
             class_only=settings.services.class_only,
             publishes_devices=settings.nodes.vmi_controller,
             new_harvester=settings.services.accept_new_harvester,
+            shared_address_scope=settings.services.shared_address_scope,
         )
 
     @property

@@ -306,6 +306,7 @@ INVALID = {
     "serviceAccount.name=my_account": "/serviceAccount/name",
     "controllers={loadbalancer}": "/controllers/0",
     "nodeIPCIDR=192.0.2.0/99": "/nodeIPCIDR",
+    "sharedAddressScope=shop": "/sharedAddressScope",
     "kube-vip.runOn=some": "/kube-vip/runOn",
     "kube-vip.tolerations.key=x": "/kube-vip/tolerations",
     "kube-vip.image.repository=ghcr.io/kube-vip/kube-vip:v1": "/kube-vip/image/repository",

@@ -16,8 +16,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import document_of
+from tests.worlds.clock import jumping_time, until
+from tests.worlds.memory_server import Document, document_of
 from tests.worlds.node_world import NAMESPACE, NodeWorld, initialised, machine
 from tests.worlds.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
@@ -57,6 +57,17 @@ def with_primary(*flags: str) -> Program:
     return program
 
 
+def secondary(program: Program) -> Document:
+    """Return the Service of the other tenant."""
+    return program.guest.of(SERVICES)["mallory/api"]
+
+
+def address_of(found: Document) -> str:
+    """Return the address in the status."""
+    ingress = (found.get("status") or {}).get("loadBalancer", {}).get("ingress") or [{}]
+    return str(ingress[0].get("ip", ""))
+
+
 @each_unmanaged
 @jumping_time
 async def test_service_that_this_controller_does_not_manage_keeps_no_primary_from_its_deletion(
@@ -87,6 +98,58 @@ async def test_service_that_this_controller_does_not_manage_keeps_no_primary_fro
         (balancer,) = program.harvester.items(LOAD_BALANCERS)
         assert balancer["spec"]["workloadType"] == "vm"
         assert [listener["port"] for listener in balancer["spec"]["listeners"]] == [80]
+
+
+@pytest.mark.parametrize("scope", ["cluster", "namespace"])
+@pytest.mark.parametrize("workload_type", ["cluster", "vm"])
+@jumping_time
+async def test_scope_of_shared_addresses_is_the_cluster_or_the_namespace_of_the_primary(
+    scope: str, workload_type: str
+) -> None:
+    program = with_primary(f"--shared-address-scope={scope}")
+    program.change(metadata={"annotations": {WORKLOAD_TYPE: workload_type}})
+    program.put(service("api", **{**CLAIMED, "labels": {}}, annotations={PRIMARY_SERVICE: "shop/web"}))
+    program.put(service("db", uid="db", ports=[{"port": 5432}], annotations={PRIMARY_SERVICE: "shop/web"}))
+    async with program.live():
+        await asyncio.sleep(60)
+        assert program.address() == program.address("db") != ""
+        assert address_of(secondary(program)) == (program.address() if scope == "cluster" else "")
+        if workload_type == "vm":
+            (balancer,) = program.harvester.items(LOAD_BALANCERS)
+            ports = {listener["port"] for listener in balancer["spec"]["listeners"]}
+            assert (443 in ports) is (scope == "cluster")
+        texts = [text for text in program.warnings("api") if text.startswith("Annotation ")]
+        assert bool(texts) is (scope == "namespace")
+        for part in (PRIMARY_SERVICE, "'shop/web'", "namespace mallory", "--shared-address-scope"):
+            assert all(part in text for text in texts)
+
+
+@jumping_time
+async def test_service_of_another_namespace_gives_up_a_shared_address_that_is_not_permitted_any_more() -> None:
+    program = with_primary()
+    program.put(service("api", **{**CLAIMED, "labels": {}}, annotations={PRIMARY_SERVICE: "shop/web"}))
+    async with program.live():
+        await asyncio.sleep(10)
+        assert address_of(secondary(program)) == ADDRESS
+    restricted = Program(program.guest, program.harvester, CLUSTER.name, "--shared-address-scope=namespace")
+    async with restricted.live():
+        await asyncio.sleep(10)
+        assert address_of(secondary(restricted)) == ""
+        assert secondary(restricted)["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == ""
+        restricted.guest.delete(SERVICES, "shop/web")
+        await until(lambda: "shop/web" not in restricted.guest.of(SERVICES), seconds=30)
+
+
+@jumping_time
+async def test_warning_about_another_namespace_does_not_tell_whether_a_service_exists_there() -> None:
+    program = with_primary("--shared-address-scope=namespace")
+    texts = []
+    for primary in ("shop/web", "shop/nobody"):
+        program.put(service("api", **{**CLAIMED, "labels": {}}, annotations={PRIMARY_SERVICE: primary}))
+        async with program.live():
+            await asyncio.sleep(60)
+        texts.append(program.warnings("api")[-1].replace(primary, ""))
+    assert texts[0] == texts[1]
 
 
 TAKEN = "10.0.0.1"

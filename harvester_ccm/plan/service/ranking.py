@@ -19,7 +19,15 @@ from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.meta import Store
 from harvester_ccm.plan.service.kube_vip import Announcement
 from harvester_ccm.plan.service.request import normal_network, primary_reference
-from harvester_ccm.plan.service.scope import BY_PRIMARY, is_served_by_us, primaries_of, primary_label
+from harvester_ccm.plan.service.scope import (
+    BY_PRIMARY,
+    is_managed,
+    is_served_by_us,
+    may_share,
+    of_other_class,
+    primaries_of,
+    primary_label,
+)
 
 
 class SharingFields(Struct, frozen=True):
@@ -32,6 +40,12 @@ class SharingFields(Struct, frozen=True):
     type: str
     is_served: bool
     """Whether this controller serves it."""
+    is_managed: bool
+    """Whether this controller serves it or is removing it."""
+    may_share: bool
+    """Whether ``--shared-address-scope`` permits the primary that it names."""
+    has_condition: bool
+    has_other_class: bool
     has_finalizer: bool
     ports: tuple[ServicePort, ...]
     network: str | None
@@ -71,6 +85,10 @@ def sharing_fields(service: Service, cluster: ClusterIdentity) -> SharingFields:
         deleting=meta.deleting,
         type=service.spec.type,
         is_served=is_served_by_us(service, cluster),
+        is_managed=is_managed(service, cluster),
+        may_share=may_share(service, primary_reference(service) or "", cluster),
+        has_condition=service.ready_condition is not None,
+        has_other_class=of_other_class(service),
         has_finalizer=meta.has_finalizer(names.SERVICE_FINALIZER),
         ports=service.spec.ports,
         network=meta.annotation(names.NETWORK),
@@ -105,7 +123,9 @@ def rank(primary: SharingFields, secondaries: Iterable[SharingFields]) -> Rankin
     shared_ports: list[ServicePort] = []
     for secondary in sorted(secondaries, key=lambda secondary: secondary.rank(label)):
         has_address = secondary.label == label
-        if not secondary.is_served or not (has_address or secondary.is_in_network_of(primary)):
+        if not (secondary.is_served and secondary.may_share):
+            continue
+        if not has_address and not secondary.is_in_network_of(primary):
             continue
         ports = {(port.protocol, port.port) for port in secondary.ports}
         clash = min((port for port in ports if port in used), default=None)

@@ -19,7 +19,7 @@ from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.messages import pending_cause, pool_of_last_attempt
 from harvester_ccm.plan.service.ownership import allocated_addresses
-from harvester_ccm.plan.service.scope import of_other_class, primary_label, scope_of, was_secondary
+from harvester_ccm.plan.service.scope import is_managed, of_other_class, primary_label, was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import (
     ChangeLoadBalancer,
@@ -178,11 +178,7 @@ def managed_secondaries(snapshot: ServiceSnapshot) -> list[Service]:
 
     Others have no address from this controller. Tenants of other namespaces can write the label and the annotations.
     """
-    return [
-        secondary
-        for secondary in snapshot.own_secondaries
-        if secondary.ready_condition is not None or scope_of(secondary, snapshot.cluster, owned=False).ours
-    ]
+    return [secondary for secondary in snapshot.own_secondaries if is_managed(secondary, snapshot.cluster)]
 
 
 def _uses_address(secondary: Service, held: Set[str]) -> bool:

@@ -5,6 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from harvester_ccm.config import SharedAddressScope
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.outcome import EventMessage
@@ -71,6 +72,18 @@ def is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
     Tenants can write the finalizer, so it does not stand for a load balancer.
     """
     return scope_of(service, cluster, owned=False).requested
+
+
+def is_managed(service: Service, cluster: ClusterIdentity) -> bool:
+    """Return whether a Service whose load balancers are not known is served, or is being removed from Harvester."""
+    return service.ready_condition is not None or scope_of(service, cluster, owned=False).ours
+
+
+def may_share(service: Service, primary_key: str, cluster: ClusterIdentity) -> bool:
+    """Return whether ``--shared-address-scope`` permits that a Service shares the address of a primary."""
+    if cluster.shared_address_scope is SharedAddressScope.CLUSTER:
+        return True
+    return primary_key.partition("/")[0] == service.metadata.namespace
 
 
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:

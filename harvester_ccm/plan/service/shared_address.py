@@ -24,7 +24,7 @@ from harvester_ccm.plan.service.request import (
     requested_network,
     unsupported,
 )
-from harvester_ccm.plan.service.scope import is_served_by_us, primary_label, was_secondary
+from harvester_ccm.plan.service.scope import is_served_by_us, may_share, primary_label, was_secondary
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.writes import Desired, ServiceChange, wait_for
 
@@ -41,8 +41,9 @@ class Sharing(Struct, frozen=True):
     """Outcome without the address; ``Refused`` if only a change of this Service permits it."""
     refusal: EventMessage | None = None
     """Why it may not be used."""
-    clashes: bool = False
-    """Whether a port is used by another Service on this address: then this one leaves it."""
+    gives_up: bool = False
+    """Whether the Service gives up the address that it shares: another Service on it has a port of this one, or
+    ``--shared-address-scope`` does not permit it."""
 
 
 def plan_secondary(snapshot: ServiceSnapshot, keep: Desired | None) -> Desired:
@@ -92,7 +93,7 @@ def _plan_without_address(snapshot: ServiceSnapshot, sharing: Sharing) -> Desire
         )
         late = EventMessage("Warning", names.Reason.ADDRESS_PENDING, text)
         desired = wait_for(WaitReason.SHARED_ADDRESS, snapshot, PRIMARY_PATIENCE, late)
-    if (was_secondary(service) or service.addresses) and (sharing.clashes or not _keeps_address(snapshot)):
+    if (was_secondary(service) or service.addresses) and (sharing.gives_up or not _keeps_address(snapshot)):
         return replace(plan_leaving(service), outcome=desired.outcome, cause=desired.cause)
     # While the primary's load balancer is being replaced no Service may announce the address.
     withdrawn = service.addresses and primary is not None and kube_vip.Announcement.of(primary).withdrawn
@@ -144,6 +145,9 @@ def _sharing(snapshot: ServiceSnapshot) -> Sharing:
     """
     service, primary, reference = snapshot.service, snapshot.primary, snapshot.request.primary or ""
     refused, waits = Refused(WaitReason.UNSUPPORTED), Wait(WaitReason.UNSUPPORTED)
+    if not may_share(service, reference, snapshot.cluster):
+        # The Warning is the same whether the primary exists or not: tenants cannot look for Services of others.
+        return Sharing("", refused, _out_of_scope(service, reference), gives_up=True)
     vm = primary is not None and bool(primary.addresses) and kube_vip.Announcement.of(primary).ignored
     refusal = unsupported(service, vm=vm)
     if refusal is None and not re.fullmatch("[^/]+/[^/]+", reference):
@@ -154,9 +158,19 @@ def _sharing(snapshot: ServiceSnapshot) -> Sharing:
     if primary is None or why:
         return Sharing("", waits, _refusal(why))
     if clash := snapshot.ranking_of_primary.clashes.get(service.metadata.key):
-        return Sharing("", waits, _refusal(clash), clashes=True)
+        return Sharing("", waits, _refusal(clash), gives_up=True)
     allocated = snapshot.primary_allocated & {*primary.addresses[:1], names.DHCP_ADDRESS}
     return Sharing(primary.addresses[0]) if allocated and primary.addresses else Sharing()
+
+
+def _out_of_scope(service: Service, reference: str) -> EventMessage:
+    namespace = service.metadata.namespace
+    expected = (
+        f"{namespace}/NAME, a Service in namespace {namespace}, because the cloud controller manager runs with "
+        "--shared-address-scope=namespace. Name a Service of this namespace, or remove the annotation to get an "
+        "address of its own"
+    )
+    return invalid(names.PRIMARY_SERVICE, reference, expected)
 
 
 def _obstacle(service: Service, primary: Service | None, reference: str, cluster: ClusterIdentity) -> str:

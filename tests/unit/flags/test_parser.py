@@ -40,7 +40,7 @@ OTHER_DEFAULTS = "concurrent-node-syncs=32 concurrent-service-syncs=16"
 """Flags of the Go provider with another default here."""
 OWN_FLAGS = """
     accept-new-harvester=false cloud-config-context= context= former-cluster-name= load-balancer-class-only=false
-    node-deletion-confirmations=3 orphan-lbs=delete orphan-lbs-period=10m
+    node-deletion-confirmations=3 orphan-lbs=delete orphan-lbs-period=10m shared-address-scope=cluster
 """
 """Flags that the Go provider does not accept."""
 

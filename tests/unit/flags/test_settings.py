@@ -18,6 +18,7 @@ from harvester_ccm.config import (
     ServerSettings,
     ServiceSettings,
     Settings,
+    SharedAddressScope,
 )
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import FLAGS, build_settings, parse_command_line
@@ -82,7 +83,7 @@ def test_every_flag_reaches_its_setting() -> None:
     words = (
         "--kubeconfig=/guest --context=admin --master=https://guest:6443 --cloud-config-context=vms "
         "--concurrent-service-syncs=2 --orphan-lbs=report "
-        "--orphan-lbs-period=1h --load-balancer-class-only --accept-new-harvester "
+        "--orphan-lbs-period=1h --load-balancer-class-only --accept-new-harvester --shared-address-scope=namespace "
         "--management-network=vlan10 --node-ip-cidr=10.1.2.3/8 "
         "--node-exclude-ip-ranges=10.9.0.0/16 --disable-annotation-alpha-provided-ip-addr --concurrent-node-syncs=3 "
         "--node-monitor-period=1s --node-status-update-frequency=1m --node-deletion-confirmations=5 "
@@ -104,6 +105,7 @@ def test_every_flag_reaches_its_setting() -> None:
             orphan_period=3600.0,
             class_only=True,
             accept_new_harvester=True,
+            shared_address_scope=SharedAddressScope.NAMESPACE,
         ),
         nodes=NodeSettings(
             management_network="default/vlan10",

@@ -33,8 +33,8 @@ metrics.serviceMonitor.labels metrics.serviceMonitor.tlsConfig
 nameOverride nodeExcludeIPRanges nodeIPCIDR nodeSelector podAnnotations podDisruptionBudget
 podDisruptionBudget.enabled podDisruptionBudget.maxUnavailable podLabels podSecurityContext priorityClassName probes
 probes.liveness probes.readiness probes.startup rbac rbac.create rbac.endpointSlices rbac.nodeDeletion replicasCount resources
-securityContext serviceAccount serviceAccount.annotations serviceAccount.create serviceAccount.name strategy
-terminationGracePeriodSeconds tolerations topologySpreadConstraints
+securityContext serviceAccount serviceAccount.annotations serviceAccount.create serviceAccount.name sharedAddressScope
+strategy terminationGracePeriodSeconds tolerations topologySpreadConstraints
 {{- end -}}
 
 {{/* Names that other charts use, and the name here. */}}

@@ -16,6 +16,9 @@
 {{- with .Values.nodeExcludeIPRanges }}
 - {{ printf "--node-exclude-ip-ranges=%s" (join "," .) | quote }}
 {{- end }}
+{{- with .Values.sharedAddressScope }}
+- {{ printf "--shared-address-scope=%v" . | quote }}
+{{- end }}
 {{- with .Values.controllers }}
 - {{ printf "--controllers=%s" (join "," .) | quote }}
 {{- end }}
