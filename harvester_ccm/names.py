@@ -285,7 +285,7 @@ class NodeReason(StrEnum):
     VM_AMBIGUOUS = "VMAmbiguous"
     """Warning: several VMs match the Node."""
     VM_CLUSTER_MISMATCH = "VMClusterMismatch"
-    """Warning: the VM with the Node's name is labelled as another cluster's."""
+    """Warning: a VM that matches the Node is labelled as another cluster's."""
     VM_IDENTITY_MISMATCH = "VMIdentityMismatch"
     """Warning: a VM that matches the Node is, or can be, another machine."""
     PROVIDER_MISMATCH = "ProviderMismatch"

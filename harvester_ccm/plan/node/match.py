@@ -3,8 +3,9 @@
 Differences from the Go provider, which uses host name and name only and keeps host names in memory:
 
 * A VM is not matched by host name or name if it is labeled for another cluster, if another Node has its provider ID, or
-  if its firmware UUID differs from the Node's system UUID. A VM of another cluster is not matched by a firmware UUID
-  either if KubeVirt derived that UUID from the name of the VM.
+  if its firmware UUID differs from the Node's system UUID. A Node that is not initialized yet does not match a VM of
+  another cluster, or a running one with another UUID, by system UUID and provider ID either. A VM of another cluster
+  is never matched by a firmware UUID that KubeVirt derived from the name of the VM.
 * A Node with a provider ID of another provider has no VM.
 * If the VM in the provider ID no longer exists, another VM replaces it only if it has the Node's system UUID and is the
   one that is recorded on the Node, for example after a restore from a backup. Otherwise the Node must join again.
@@ -14,9 +15,10 @@ Differences from the Go provider, which uses host name and name only and keeps h
 
 from collections.abc import Iterable
 from enum import StrEnum
-from uuid import UUID
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
@@ -24,12 +26,15 @@ from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.messages import harvester_unavailable, warning
-from harvester_ccm.plan.node.patch import uninitialized_taints
+from harvester_ccm.plan.node.patch import uninitialized_taints, was_initialized
 from harvester_ccm.plan.node.vms import (
     VM,
+    Contradiction,
     Membership,
     NodeStore,
+    contradiction_of,
     identity,
+    is_uuid_of,
     owner_of,
     recorded_name,
     vm_named,
@@ -60,7 +65,22 @@ class Match(Struct, frozen=True):
 
 
 def find_vm(store: NodeStore, node: Node) -> Match:
-    """Return the VM of a Node. While Harvester cannot be read, that is the reason why it has none."""
+    """Return the VM of a Node. While Harvester cannot be read, that is the reason why it has none.
+
+    A VM of another cluster, or with another UUID, is not that of a new Node, which a kubelet registers with any
+    provider ID. An initialized Node keeps such a VM: its label may have been changed by mistake.
+    """
+    match = _identified_vm(store, node)
+    contradiction = contradiction_of(node, match.vm) if match.vm else None
+    if match.vm is None or contradiction is None:
+        return match
+    if was_initialized(node):
+        return replace(match, event=match.event or _contradicted(store, node, match.vm, match.by, contradiction))
+    return Match(problem=_contradicted(store, node, match.vm, match.by, contradiction))
+
+
+def _identified_vm(store: NodeStore, node: Node) -> Match:
+    """Return the VM that the Node identifies."""
     uid = parse_provider_id(node.spec.provider_id)
     if uid is not None and (found := vms_of(store, identity("uid", uid))):
         return Match(found[0], MatchedBy.PROVIDER_ID)
@@ -74,7 +94,7 @@ def find_vm(store: NodeStore, node: Node) -> Match:
         return match
     # A clone has the UUID of the original, and its name as well if it is in another namespace or another Harvester.
     is_recorded = node.metadata.annotation(MACHINE_RECORD) == match.vm.object.metadata.key
-    if not (is_recorded and _has_system_uuid(match.vm, node)):
+    if not (is_recorded and is_uuid_of(node, match.vm.firmware_uuid)):
         return Match(problem=_other_machine(node, match.vm), unmanaged=True)
     provider_id, vm = node.spec.provider_id, match.vm
     event = warning(NodeReason.VM_REPLACED, provider_id=provider_id, vm=vm.name, uid=vm.uid)
@@ -103,7 +123,32 @@ def _not_found(node: Node, cluster: ClusterIdentity) -> EventMessage:
     return warning(NodeReason.VM_NOT_FOUND, namespace=cluster.namespace, node=node.metadata.name, need=need)
 
 
-def _other_machine(node: Node, vm: VM) -> EventMessage:
+_UNCHANGED: Final = "Nothing is changed on the Node"
+_KEPT: Final = "The Node was initialized with this VM and keeps it, with its addresses"
+
+
+def _contradicted(
+    store: NodeStore, node: Node, vm: VM, by: MatchedBy | None, contradiction: Contradiction
+) -> EventMessage:
+    """Return the Warning about a VM that has an identity of the Node, but is not its own."""
+    effect = _KEPT if was_initialized(node) else _UNCHANGED
+    if contradiction is Contradiction.UUID:
+        return _other_machine(node, vm, effect)
+    return _of_other_cluster(store, vm, by, effect)
+
+
+def _of_other_cluster(store: NodeStore, vm: VM, by: MatchedBy | None, effect: str = _UNCHANGED) -> EventMessage:
+    return warning(
+        NodeReason.VM_CLUSTER_MISMATCH,
+        vm=vm.object.metadata.key,
+        identity=by,
+        label=vm.cluster_label,
+        cluster=store.cluster.name,
+        effect=effect,
+    )
+
+
+def _other_machine(node: Node, vm: VM, effect: str = _UNCHANGED) -> EventMessage:
     return warning(
         NodeReason.VM_IDENTITY_MISMATCH,
         subject=vm.uid,
@@ -113,6 +158,7 @@ def _other_machine(node: Node, vm: VM) -> EventMessage:
         provider_id=node.spec.provider_id or "not set",
         recorded=node.metadata.annotation(MACHINE_RECORD) or "unknown",
         node=node.metadata.name,
+        effect=effect,
     )
 
 
@@ -131,7 +177,7 @@ def _by_hostname(store: NodeStore, node: Node) -> Match | None:
         if _is_same_host(name, vm.hostname)
         and vm.membership is not Membership.FOREIGN
         and not _is_taken(store, node, vm)
-        and _has_system_uuid(vm, node) is not False
+        and is_uuid_of(node, vm.firmware_uuid) is not False
     ]
     return _best(store, node, vms, MatchedBy.HOSTNAME, f"guest host name {name}")
 
@@ -141,26 +187,13 @@ def _by_name(store: NodeStore, node: Node) -> Match | None:
     if vm is None:
         return None
     if vm.membership is Membership.FOREIGN:
-        key, cluster = vm.object.metadata.key, store.cluster.name
-        return Match(problem=warning(NodeReason.VM_CLUSTER_MISMATCH, vm=key, label=vm.cluster_label, cluster=cluster))
+        return Match(problem=_of_other_cluster(store, vm, MatchedBy.NAME))
     if _is_taken(store, node, vm):
         key, owner = vm.object.metadata.key, owner_of(store, vm)
         return Match(problem=warning(NodeReason.VM_IN_USE, vm=key, owner=owner))
-    if _has_system_uuid(vm, node) is False:
+    if is_uuid_of(node, vm.firmware_uuid) is False:
         return Match(problem=_other_machine(node, vm), unmanaged=True)
     return Match(vm, MatchedBy.NAME)
-
-
-def _has_system_uuid(vm: VM, node: Node) -> bool | None:
-    """Return whether the firmware UUID of a VM is the system UUID of a Node; None if one of them is unknown.
-
-    Firmware reports the first three fields in either byte order.
-    """
-    try:
-        system, firmware = UUID(node.status.node_info.system_uuid.strip()), UUID(vm.firmware_uuid)
-    except ValueError:
-        return None
-    return firmware.bytes in (system.bytes, system.bytes_le)
 
 
 def _best(store: NodeStore, node: Node, vms: Iterable[VM], by: MatchedBy, shared: str) -> Match | None:
@@ -198,6 +231,6 @@ def vm_names(store: NodeStore) -> dict[str, str] | None:
         name, match = node.metadata.name, find_vm(store, node)
         if match.vm is not None:
             found[name] = match.vm.name
-        elif parse_provider_id(node.spec.provider_id) is not None and not store.vms.synced:
+        elif was_initialized(node) and parse_provider_id(node.spec.provider_id) is not None and not store.vms.synced:
             found[name] = recorded_name(node, store.cluster.namespace) or name
     return found

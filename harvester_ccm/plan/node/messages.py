@@ -35,12 +35,13 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         "Give each its own, or set the label {cluster_label} on the VMs of this cluster",
     ),
     NodeReason.VM_CLUSTER_MISMATCH: Template(
-        "VM {vm} has this Node's name but its label {cluster_label} is {label!r}, and this cluster is {cluster!r}",
+        "VM {vm} has this Node's {identity}, but its label {cluster_label} is {label!r}, and this cluster is "
+        "{cluster!r}. {effect}",
         "Correct the label or --cluster-name",
     ),
     NodeReason.VM_IDENTITY_MISMATCH: Template(
         "VM {vm} can be another machine than this Node: its firmware UUID is {firmware}, the Node's system UUID is "
-        "{system}, its provider ID is {provider_id}, and its recorded VM is {recorded}. Nothing is changed on the Node",
+        "{system}, its provider ID is {provider_id}, and its recorded VM is {recorded}. {effect}",
         "Check the namespace and the server in the cloud-config. If the VM replaces the old one, delete the Node and "
         "restart its kubelet, so that it joins again",
         _DELETE_NODE,

@@ -11,7 +11,7 @@ migration), which empties the mapping of the Go provider:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import IntEnum
+from enum import Enum, IntEnum, auto
 from typing import Final, Literal, Protocol
 from uuid import UUID, uuid5
 
@@ -23,6 +23,7 @@ from harvester_ccm.model.core import ConfigMap, Node, parse_provider_id, publish
 from harvester_ccm.model.harvester import ClusterIdentity, InstanceSpec, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.meta import DNS_SUBDOMAIN, Store
 from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
+from harvester_ccm.plan.node.patch import was_initialized
 
 _NAME_UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 """UUID namespace in which KubeVirt before 1.4 derives a firmware UUID from the name of the VM."""
@@ -162,9 +163,46 @@ def vms_of(store: NodeStore, value: str) -> list[VM]:
 
 
 def owner_of(store: NodeStore, vm: VM) -> str | None:
-    """Return the name of the Node with the provider ID of a VM, of several the first by name; None if none exists."""
+    """Return the name of the Node with the provider ID of a VM, of several the first by name; None if none exists.
+
+    A kubelet can register with any provider ID, so a Node that cannot be this VM does not count.
+    """
     nodes = store.nodes.by_index(IDENTITY, identity("uid", vm.uid))
-    return min((node.metadata.name for node in nodes), default=None)
+    return min((node.metadata.name for node in nodes if not is_ruled_out(node, vm)), default=None)
+
+
+def is_ruled_out(node: Node, vm: VM) -> bool:
+    """Return whether a Node that is not initialized yet cannot be this VM: see ``contradiction_of``."""
+    return not was_initialized(node) and contradiction_of(node, vm) is not None
+
+
+class Contradiction(Enum):
+    """A sign that a VM is not that of a Node, however the Node identifies it."""
+
+    CLUSTER = auto()
+    """The VM is labeled for another cluster."""
+    UUID = auto()
+    """The running instance of the VM has another firmware UUID than the Node's system UUID."""
+
+
+def contradiction_of(node: Node, vm: VM) -> Contradiction | None:
+    """Return a sign that the VM is not that of the Node, or None."""
+    if vm.membership is Membership.FOREIGN:
+        return Contradiction.CLUSTER
+    running = _firmware_uuid(vm.vmi.spec) if vm.vmi else ""
+    return Contradiction.UUID if is_uuid_of(node, running) is False else None
+
+
+def is_uuid_of(node: Node, firmware_uuid: str) -> bool | None:
+    """Return whether the firmware UUID of a VM is the system UUID of a Node; None if one of them is unknown.
+
+    Firmware reports the first three fields in either byte order.
+    """
+    try:
+        system, firmware = UUID(node.status.node_info.system_uuid.strip()), UUID(firmware_uuid)
+    except ValueError:
+        return None
+    return firmware.bytes in (system.bytes, system.bytes_le)
 
 
 def all_vms(store: NodeStore) -> list[VM]:

@@ -10,7 +10,7 @@ from harvester_ccm.errors import Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.meta import ObjectT, Store
-from harvester_ccm.names import MACHINE_RECORD, VM_CLUSTER
+from harvester_ccm.names import MACHINE_RECORD, VM_CLUSTER, NodeReason
 from harvester_ccm.plan.node.match import find_vm, vm_names
 from harvester_ccm.plan.node.vms import (
     VM_INDEXES,
@@ -53,7 +53,10 @@ def found(
     if match.vm is None:
         assert match.problem is not None
         return f"{match.problem.reason}{'!' if match.unmanaged else ''}"
-    return f"{match.vm.name} by {match.by}{' replaced' if match.event else ''}"
+    matched = f"{match.vm.name} by {match.by}"
+    if match.event is None:
+        return matched
+    return f"{matched} replaced" if match.event.reason is NodeReason.VM_REPLACED else f"{matched}, doubtful"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,10 @@ def found(
             node(provider_id="harvester://uid-w2"), [LABELED, vm("w2")], "w2 by provider ID", id="provider ID"
         ),
         pytest.param(
-            node(provider_id="harvester://uid-w1"), [vm("w1", labels=FOREIGN)], "w1 by provider ID", id="despite label"
+            node(provider_id="harvester://uid-w1"),
+            [vm("w1", labels=FOREIGN)],
+            "w1 by provider ID, doubtful",
+            id="despite label",
         ),
         pytest.param(
             node(system_uuid=UUID_A.upper()), [vm("vm-1", firmware=UUID_A), vm("w1")], "vm-1 by system UUID", id="UUID"
@@ -73,7 +79,10 @@ def found(
         pytest.param(node(system_uuid=UUID_A), [vm("w1", firmware=UUID_B)], "VMIdentityMismatch!", id="other UUID"),
         pytest.param(node(), [vm("w1", labels=FOREIGN)], "VMClusterMismatch", id="name of another cluster's VM"),
         pytest.param(
-            node(system_uuid=UUID_A), [vm("w1", labels=FOREIGN, firmware=UUID_A)], "w1 by system UUID", id="UUID, label"
+            node(system_uuid=UUID_A),
+            [vm("w1", labels=FOREIGN, firmware=UUID_A)],
+            "w1 by system UUID, doubtful",
+            id="UUID, label",
         ),
         pytest.param(
             node(system_uuid=NAMED), [vm("w1", labels=FOREIGN, firmware=NAMED)], "VMClusterMismatch", id="derived UUID"
