@@ -8,7 +8,15 @@ import pytest
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    WORKLOAD_TYPE,
+)
+from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, allocated, service
 from tests.worlds.clock import jumping_time
@@ -205,3 +213,57 @@ async def test_load_balancer_of_the_go_provider_is_a_sign_of_the_cluster() -> No
         await asyncio.sleep(10)
         assert ready(program)
     assert len(harvester.of(LOAD_BALANCERS)) == 2
+
+
+@pytest.mark.parametrize("others", [(), ("api",)], ids=["the only load balancer", "one of two"])
+@jumping_time
+@pytest.mark.guarantee("A load balancer in use is never deleted")
+async def test_switch_starts_only_if_the_next_load_balancer_would_be_created(others: tuple[str, ...]) -> None:
+    """All VMs were recreated, for example from a backup, so their UIDs are no sign of the cluster any more."""
+    guest, harvester = await home("web", *others)
+    for number in range(3):
+        key = f"{CLUSTER.namespace}/machine-{number}"
+        harvester.remove(VIRTUAL_MACHINES, key)
+        metadata = {"name": f"machine-{number}", "namespace": CLUSTER.namespace, "uid": f"restored-{number}"}
+        harvester.put(VIRTUAL_MACHINES, {"metadata": metadata})
+    program = Program(guest, harvester, "demo")
+    before = program.service()["metadata"]["annotations"]
+    async with program.live():
+        await asyncio.sleep(60)
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(HOUR)
+        found = {one["spec"]["workloadType"] for one in harvester.items(LOAD_BALANCERS)}
+        if others:
+            assert found == {"cluster", "vm"}
+            return
+        assert found == {"cluster"}
+        assert program.annotations() == {**before, WORKLOAD_TYPE: "vm"}
+        assert program.condition()["status"] == "True"
+        assert program.reasons() == ["web: HarvesterMismatch"]
+        assert "The workload type is not changed" in program.warnings()[0]
+    accepted = Program(guest, harvester, "demo", ACCEPT)
+    async with accepted.live():
+        await asyncio.sleep(60)
+        (balancer,) = harvester.items(LOAD_BALANCERS)
+        assert balancer["spec"]["workloadType"] == "vm"
+        assert accepted.address()
+
+
+@jumping_time
+async def test_switch_does_not_start_if_another_cluster_has_the_name_of_the_next_load_balancer() -> None:
+    """The present one has a former name of the cluster."""
+    guest, harvester = await home("web")
+    renamed = ("renamed", "--former-cluster-name=demo")
+    name = load_balancer_name("renamed", "shop", "web", "uid-of-web")
+    theirs = {LB_CLUSTER: "theirs", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web"}
+    found = allocated(name=name, labels=theirs, annotations={LB_OWNER: "theirs"}, ip="10.7.7.7", address="10.7.7.7")
+    harvester.put(LOAD_BALANCERS, {"apiVersion": LOAD_BALANCERS.api_version, **found.document()})
+    program = Program(guest, harvester, *renamed)
+    async with program.live():
+        await asyncio.sleep(60)
+        address = program.address()
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(HOUR)
+        assert "DELETE" not in {line.split()[0] for line in harvester.writes()}
+        assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == address != ""
+        assert "web: LoadBalancerOwnershipConflict" in program.reasons()

@@ -24,8 +24,9 @@ from harvester_ccm.plan.service.messages import (
     UNAVAILABLE_PATIENCE,
     harvester_mismatch,
     harvester_unavailable,
+    replacement_mismatch,
 )
-from harvester_ccm.plan.service.ownership import allocated_addresses, foreign_note
+from harvester_ccm.plan.service.ownership import Claim, allocated_addresses, foreign_note
 from harvester_ccm.plan.service.removal import REPORT_DELETION_AFTER, deletion_of, plan_removal, plan_replacement
 from harvester_ccm.plan.service.request import converted, ignored_settings, local_policy, refused_changes, unsupported
 from harvester_ccm.plan.service.scope import is_served, was_secondary
@@ -106,7 +107,7 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
     """Return the desired state of a Service with an address of its own."""
     service, match = snapshot.service, snapshot.match
     lb, suppressed = match.lb, ServiceChange(annotations=suppress(service))
-    conflicting = next((one for one in match.foreign if one.conflicts(service, match.expected_name)), None)
+    conflicting = _conflicting(snapshot)
     if lb is None and conflicting is not None:
         desired = Desired(Refused(WaitReason.OWNERSHIP_CONFLICT), foreign_note(conflicting), service=suppressed)
     elif lb is None and snapshot.our_harvester is None:
@@ -153,16 +154,10 @@ def _plan_present(snapshot: ServiceSnapshot, current: LoadBalancer) -> Desired:
     refusal = unsupported(service, vm=wanted == "vm")
     desired = plan_vm(snapshot, current) if vm else plan_cluster(snapshot, current)
     if wanted != current.spec.workload_type and refusal is None:
-        # The present one is brought to its desired state first, because Harvester may refuse the new one.
-        is_started = not current.allocated_ip or (not vm and Announcement.of(service).withdrawn)
-        # A touch that is not permitted is repeated after minutes, and must not keep the Service from switching.
-        touch_at = snapshot.remembered.touch_at
-        awaits_touch = not vm and touch_at is not None and 0 < touch_at - snapshot.now <= TOUCH_ENDPOINTS_AFTER
-        is_reached = not awaits_touch and desired.then is None and not service_patch(service, desired.service)
-        body = _new_body(snapshot, vm=wanted == "vm") if is_started or is_reached else None
-        if body is not None and request.primary is None and request.ipam is not None:
-            replacement = plan_replacement(snapshot, current, wanted, body)
-            return replacement.plus(*(desired.events if is_reached else ()))
+        switch = _plan_switch(snapshot, current, wanted, desired)
+        if switch is not None:
+            return switch
+        refusal = replacement_mismatch(snapshot.cluster) if snapshot.our_harvester is False else None
     return desired.plus(
         refusal,
         None if vm else local_policy(service),
@@ -170,6 +165,37 @@ def _plan_present(snapshot: ServiceSnapshot, current: LoadBalancer) -> Desired:
         ignored_settings(service, request, vm=vm),
         *refused_changes(request, current),
     )
+
+
+def _plan_switch(snapshot: ServiceSnapshot, current: LoadBalancer, wanted: str, desired: Desired) -> Desired | None:
+    """Return how the load balancer is replaced by one of the ``wanted`` type; None if that is not due or not possible.
+
+    The present one is brought to its ``desired`` state first, because Harvester may refuse the new one.
+    """
+    service, request, vm = snapshot.service, snapshot.request, current.spec.workload_type == "vm"
+    is_started = not current.allocated_ip or (not vm and Announcement.of(service).withdrawn)
+    # A touch that is not permitted is repeated after minutes, and must not keep the Service from switching.
+    touch_at = snapshot.remembered.touch_at
+    awaits_touch = not vm and touch_at is not None and 0 < touch_at - snapshot.now <= TOUCH_ENDPOINTS_AFTER
+    is_reached = not awaits_touch and desired.then is None and not service_patch(service, desired.service)
+    if not (is_started or is_reached) or request.primary is not None or request.ipam is None:
+        return None
+    body = _new_body(snapshot, vm=wanted == "vm")
+    if body is None or not _can_create(snapshot):
+        return None
+    replacement = plan_replacement(snapshot, current, wanted, body)
+    return replacement.plus(*desired.events) if is_reached else replacement
+
+
+def _can_create(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the controller would create the next load balancer if the present one did not exist."""
+    return bool(snapshot.our_harvester) and _conflicting(snapshot) is None
+
+
+def _conflicting(snapshot: ServiceSnapshot) -> Claim | None:
+    """Return a load balancer of another cluster with the name or the address that a new one would get, or None."""
+    match = snapshot.match
+    return next((claim for claim in match.foreign if claim.conflicts(snapshot.service, match.expected_name)), None)
 
 
 def _plan_creation(snapshot: ServiceSnapshot) -> Desired:

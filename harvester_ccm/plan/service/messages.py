@@ -368,6 +368,17 @@ def harvester_mismatch(cluster: ClusterIdentity) -> EventMessage:
     return EventMessage("Warning", Reason.HARVESTER_MISMATCH, cause, remedy)
 
 
+def replacement_mismatch(cluster: ClusterIdentity) -> EventMessage:
+    """Return the Warning for a Service whose load balancer is kept, because no other would be created in its place."""
+    text = (
+        "The workload type is not changed: without the load balancer of this Service, Harvester has no load balancer "
+        f"and no VM of this cluster in namespace {cluster.namespace}, so the next one would not be created. Check the "
+        "provider IDs of the Nodes: if all VMs were recreated, let a Node join again, or start the controller with "
+        "--accept-new-harvester for the change"
+    )
+    return EventMessage("Warning", Reason.HARVESTER_MISMATCH, text)
+
+
 def failure_event(
     error: errors.CCMError, failures: int, service: Service, *, in_guest: bool = False
 ) -> EventMessage | None:

@@ -140,7 +140,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     harvester_problem: CCMError | None = None
     """Why they cannot be read now."""
     our_harvester: bool | None = True
-    """Whether a load balancer can be created in this Harvester; see ``is_our_harvester``."""
+    """Whether a load balancer can be created in this Harvester, without those of the Service; ``is_our_harvester``."""
     wall_time: str = ""
     """The time in the format of the API, for the condition."""
     remembered: ServiceState = field(default_factory=ServiceState)
@@ -217,22 +217,34 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         harvester_known=store.load_balancers.synced
         and f"{cluster.namespace}/{match.expected_name}" not in store.load_balancers.unread,
         harvester_problem=store.load_balancers.problem,
-        # All load balancers may have to be looked at, and a Service that names a primary does not get one.
-        our_harvester=match.lb is not None or primary is not None or is_our_harvester(store, cluster),
+        our_harvester=not _may_create(request, match.lb) or is_our_harvester(store, cluster, without=match.own),
     )
 
 
-def is_our_harvester(store: ServiceStore, cluster: ClusterIdentity) -> bool | None:
+def _may_create(request: Request, load_balancer: LoadBalancer | None) -> bool:
+    """Return whether the Service may get a new load balancer: all load balancers may have to be looked at before."""
+    if request.primary is not None:
+        return False
+    return load_balancer is None or request.workload_type not in {None, load_balancer.spec.workload_type}
+
+
+def is_our_harvester(
+    store: ServiceStore, cluster: ClusterIdentity, *, without: Iterable[LoadBalancer] = ()
+) -> bool | None:
     """Return whether load balancers can be created in this Harvester and namespace; None until the VMs are listed.
 
     In another Harvester or namespace, every Service would get another address. Two independent signs are necessary to
     conclude that: it has no load balancer of this cluster, although Services have addresses, and no VM of a Node.
     Either alone is normal: all load balancers were deleted, or all VMs were replaced.
+    The load balancers ``without`` which the question is asked are those that a replacement deletes first.
     """
     load_balancers, vms = store.load_balancers, store.vms
+    excluded = {load_balancer.metadata.uid for load_balancer in without}
     if cluster.new_harvester or not load_balancers.synced or load_balancers.unread:
         return True
     for one in load_balancers.all():
+        if one.metadata.uid in excluded:
+            continue
         marked = marked_ours(one, cluster)
         # Without an owner annotation (Go provider), one counts that has the cluster's name and that of a Service.
         if marked or (marked is None and goes_by(one, cluster) and store.services.get(service_key(one)) is not None):
