@@ -39,9 +39,9 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import name_for
-from tests.worlds.builders import ADDRESS, CLUSTER, allocated, load_balancer, served, service
+from tests.worlds.builders import ADDRESS, CLUSTER, allocated, load_balancer, marked, served, service
 from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import Call, Document, MemoryServer, refused
+from tests.worlds.memory_server import Call, Document, MemoryServer, document_of, refused
 from tests.worlds.program_world import Harvester, Program, by_name, guest_server, with_machines, with_nodes
 
 KEY = "shop/web"
@@ -389,6 +389,22 @@ async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing(
         assert (world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]) == (address, announced)
         assert world.reasons() == [f"web: {reason}"]
         assert "web: ReplacingLoadBalancer" not in world.reasons("Normal")
+
+
+@pytest.mark.parametrize("fields", [{"closed": "lan"}, {"ip": ADDRESS, "pool": "lan"}], ids=["blocked", "allocated"])
+@jumping_time
+async def test_pool_that_was_deleted_during_a_deletion_is_named_with_the_remedy(fields: dict[str, Any]) -> None:
+    """Without the pool, Harvester does not remove its finalizer from the load balancer."""
+    world = World()
+    world.create("web")
+    old = marked(service(uid="uid-of-web"), name_for(service(uid="uid-of-web"), CLUSTER), deleting=True, **fields)
+    world.harvester.put(LOAD_BALANCERS, document_of(old))
+    async with world.live():
+        await asyncio.sleep(60)
+        (text,) = world.warnings()
+        assert "is still being deleted" in text
+        assert "If IP pool 'lan' does not exist any more, create it again" in text
+        assert world.condition()["message"] == text
 
 
 @jumping_time

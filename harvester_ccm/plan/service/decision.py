@@ -136,11 +136,21 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
 
 
 def _plan_terminating(snapshot: ServiceSnapshot, old: LoadBalancer) -> Desired:
-    """Return the desired state while the old load balancer is being deleted, which has the name and the address."""
+    """Return the desired state while the old load balancer is being deleted, which has the name and the address.
+
+    The pool can be deleted while it is being blocked, or at any time after the allocation. Harvester then never removes
+    its finalizer, because it cannot release the address.
+    """
+    pool = old.allocated_pool
     text = (
         f"Load balancer {old.metadata.name} is still being deleted in Harvester; a new one is created afterwards. "
         "Check that harvester-load-balancer and its webhook run in namespace harvester-system"
     )
+    if pool:
+        text += (
+            f". If IP pool {pool!r} does not exist any more, create it again under this name, with any range: "
+            "Harvester completes the deletion then"
+        )
     cause = EventMessage("Warning", Reason.ADDRESS_PENDING, text)
     suppressed = ServiceChange(annotations=suppress(snapshot.service), finalizer=True)
     return replace(wait_for(WaitReason.OLD_LOAD_BALANCER, snapshot, REPORT_DELETION_AFTER, cause), service=suppressed)
