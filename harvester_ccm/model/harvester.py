@@ -32,6 +32,7 @@ class LoadBalancerSpec(Model, frozen=True, kw_only=True):
     """Empty if the object has none: Harvester's upgrade to 1.2 leaves it out."""
     ipam: str = "pool"
     ip_pool: str = ""
+    description: str = ""
     backend_server_selector: dict[str, tuple[str, ...] | None] | None = None
     health_check: HealthCheck | None = None
 

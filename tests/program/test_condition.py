@@ -8,7 +8,7 @@ import pytest
 
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LOAD_BALANCER_READY
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, REQUESTED_ADDRESS
 from tests.worlds.builders import ADDRESS, marked, service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, document_of, refused
@@ -118,3 +118,41 @@ async def test_condition_is_written_if_a_policy_rejects_the_finalizer() -> None:
         assert "no finalizers here" in program.condition()["message"]
         patches = [call.body for call in program.guest.calls if call.verb == "PATCH" and "/services/" in call.path]
         assert sum("status" in body for body in patches) == 1
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
+@jumping_time
+async def test_condition_that_another_client_removed_is_written_again(*, running: bool) -> None:
+    program = Program(guest_server(), Harvester(), "demo")
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(10)
+        before = program.condition()
+        if running:
+            program.change(status={"conditions": None})
+            await asyncio.sleep(10)
+            assert program.condition()["message"] == before["message"]
+    program.change(status={"conditions": None})
+    async with program.live():
+        await asyncio.sleep(10)
+        assert (program.condition()["status"], program.condition()["message"]) == ("True", before["message"])
+        assert set(program.annotations()) == {KUBE_VIP_ADDRESSES}
+
+
+@jumping_time
+async def test_address_of_a_service_without_its_condition_is_no_request() -> None:
+    """Without the condition, the address in kube-vip's annotation is that of a user."""
+    program = Program(guest_server(), Harvester(), "demo")
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(10)
+        program.harvester.paused = True  # type: ignore[attr-defined]  # its own class
+        program.harvester.remove(LOAD_BALANCERS, next(iter(program.harvester.of(LOAD_BALANCERS))))
+        await asyncio.sleep(5)
+        program.change(status={"conditions": None})
+        for key in program.harvester.of(LOAD_BALANCERS):
+            conditions = [{"type": "Ready", "status": "False", "message": "fail to get allocator lan"}]
+            program.harvester.change(LOAD_BALANCERS, key, {"status": {"conditions": conditions}})
+        await asyncio.sleep(60)
+        assert REQUESTED_ADDRESS not in program.annotations()
+        assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == ""

@@ -215,13 +215,13 @@ def release(service: Service, *, device: str, announced_by_us: bool) -> Annotati
     return annotations
 
 
-def requested_addresses(service: Service) -> dict[str, str]:
+def requested_addresses(service: Service, *, had_condition: bool) -> dict[str, str]:
     """Return the addresses that the Service requests, by the field or annotation, in order of precedence.
 
-    kube-vip's annotation is the user's until the Service has this controller's condition, or shares an address.
+    kube-vip's annotation is the user's until the Service had this controller's condition, or shares an address.
     """
     found, shares = Announcement.of(service), service.metadata.label(names.PRIMARY_SERVICE_LABEL)
-    users = found.address if service.ready_condition is None and not shares else None
+    users = None if had_condition or shares else found.address
     return {
         "spec.loadBalancerIP": found.specified,
         names.REQUESTED_ADDRESS: found.requested,

@@ -45,6 +45,8 @@ class Request(Struct, frozen=True):
     primary: str | None
     """See ``primary_reference``."""
     health_check: HealthCheck | None
+    had_condition: bool
+    """Whether the Service had this controller's condition before; another client may have removed it."""
     present: frozenset[str]
     """Keys of all annotations with the prefix, whatever their values."""
     problems: tuple[EventMessage, ...]
@@ -70,8 +72,8 @@ class Request(Struct, frozen=True):
         return self.workload_type == "vm" or (self.workload_type is None and names.HEALTH_CHECK_PORT in self.present)
 
 
-def read_request(service: Service) -> Request:
-    """Return the request of the Service."""
+def read_request(service: Service, *, had_condition: bool = False) -> Request:
+    """Return the request of the Service; ``had_condition`` as in the request."""
     problems: list[EventMessage] = []
     annotation = service.metadata.annotation
     ipam = _choice(service, names.IPAM, ("pool", "dhcp"), problems)
@@ -85,9 +87,10 @@ def read_request(service: Service) -> Request:
         project=annotation(names.PROJECT) or "",
         pool_namespace=annotation(names.POOL_NAMESPACE) or "",
         description=annotation(names.DESCRIPTION) or "",
-        address=_address(service, problems, dhcp=ipam == "dhcp"),
+        address=_address(service, problems, dhcp=ipam == "dhcp", had_condition=had_condition),
         primary=primary_reference(service),
         health_check=health_check,
+        had_condition=had_condition,
         present=frozenset(key for key in service.metadata.annotations or () if key.startswith(names.PREFIX)),
         problems=tuple(problems),
     )
@@ -163,9 +166,9 @@ def _choice(service: Service, key: str, choices: tuple[str, ...], problems: list
     return None
 
 
-def _address(service: Service, problems: list[EventMessage], *, dhcp: bool) -> str:
+def _address(service: Service, problems: list[EventMessage], *, dhcp: bool, had_condition: bool) -> str:
     """Return the requested address. Any other value than one address is a mistake, except kube-vip's for DHCP."""
-    for key, value in requested_addresses(service).items():
+    for key, value in requested_addresses(service, had_condition=had_condition).items():
         if value.strip() in {"", names.DHCP_ADDRESS if dhcp else ""}:
             continue
         address = ipv4_text(value)

@@ -188,13 +188,13 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
 
 def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> ServiceSnapshot:
     """Return the snapshot of a Service, without its state and the time."""
-    request = read_request(service)
+    load_balancers = _candidates(store, service, cluster)
+    match = match_load_balancer(load_balancers, service, cluster)
+    request = read_request(service, had_condition=_had_condition(service, match.lb))
     key, primary = service.metadata.key, request.primary
     named = store.services.get(primary) if primary else None
     config_maps = store.config_maps
     mapping = config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
-    load_balancers = _candidates(store, service, cluster)
-    match = match_load_balancer(load_balancers, service, cluster)
     # The ranking is needed only by a Service that stays: thousands that share one address can be deleted at once.
     scope = scope_of(service, cluster, owned=match.lb is not None)
     addresses = sorted({*service.addresses, *(one.allocated_ip for one in load_balancers)})
@@ -226,6 +226,17 @@ def _may_create(request: Request, load_balancer: LoadBalancer | None) -> bool:
     if request.primary is not None:
         return False
     return load_balancer is None or request.workload_type not in {None, load_balancer.spec.workload_type}
+
+
+def _had_condition(service: Service, load_balancer: LoadBalancer | None) -> bool:
+    """Return whether the Service has this controller's condition, or another client must have removed it.
+
+    Only a Service that the Go provider served has an address without the condition. That provider writes no description
+    to its load balancers.
+    """
+    if service.ready_condition is not None:
+        return True
+    return is_served(service) and load_balancer is not None and bool(load_balancer.spec.description)
 
 
 def is_our_harvester(

@@ -144,7 +144,9 @@ def next_write(desired: Desired, snapshot: ServiceSnapshot) -> ServicePlan:
     write: Write | None = desired.then
     annotations = {**kept_request(snapshot), **desired.service.annotations}
     stated = replace(desired.service, annotations=annotations, condition=condition or REMOVED)
-    if service_patch(service, desired.service):
+    # With a load balancer of this controller, kube-vip's annotation does not count as a request any more.
+    keeps_request = isinstance(write, CreateLoadBalancer) and bool(kept_request(snapshot))
+    if keeps_request or service_patch(service, desired.service):
         withdrawn = kube_vip.WITHDRAWN.items() <= desired.service.annotations.items()
         withdraws = withdrawn and bool(Announcement.of(service).read_address)
         write = ChangeService(stated, touch=desired.touch or withdraws)
@@ -155,7 +157,7 @@ def next_write(desired: Desired, snapshot: ServiceSnapshot) -> ServicePlan:
         check = None
         # Any change of a Service can make kube-vip announce its address again, so a Service that the Go provider served
         # gets its first condition with the next patch that it needs.
-        due = condition is None or condition.status == "False" or service.ready_condition is not None
+        due = condition is None or condition.status == "False" or snapshot.request.had_condition
         alone = ServiceChange(condition=stated.condition)
         write = ChangeService(stated) if due and service_patch(service, alone) else None
     events = tuple(one for one in dict.fromkeys((*desired.events, desired.cause)) if one is not None)
