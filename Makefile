@@ -74,8 +74,8 @@ SEEDS ?= 1000
 MINUTES ?= 600
 
 .PHONY: soak
-soak: $(READY) #- run the whole controller in memory with SEEDS schedules or for MINUTES; SEED=n prints one
-	@$(BIN)/python -m tests.simulation.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --minutes $(MINUTES) --first $(or $(FIRST),0))
+soak: $(READY) #- run the whole controller in memory with SEEDS unseen schedules, from FIRST, or for MINUTES; SEED=n prints one
+	@$(BIN)/python -m tests.simulation.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --minutes $(MINUTES) $(if $(FIRST),--first $(FIRST)))
 
 .PHONY: test
 test: ## run all checks and all tests, most of them on real API servers

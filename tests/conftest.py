@@ -14,6 +14,7 @@ import structlog
 from devenv.apiserver import ControlPlane, start_clusters
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json, RestClient
+from tests.simulation.seeds import first_unseen
 from tests.worlds.loopback import own_loopback_is_granted, take_own_loopback
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True, database=None)
@@ -56,6 +57,13 @@ def is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in {"Z", "X"}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the first seed of the schedules, which every commit has its own of."""
+    reports = terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", [])
+    if any("test_schedule_ends_in_the_desired_state" in report.nodeid for report in reports):
+        terminalreporter.write_line(f"schedules from seed {first_unseen()}")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Runs thousands of schedules, and shortens a scenario that fails.
 
-python -m tests.simulation.soak --seeds 10000        # seeds 0 to 9999
+python -m tests.simulation.soak --seeds 10000        # from a first seed that the commit determines
 python -m tests.simulation.soak --minutes 30 --first 5000
 python -m tests.simulation.soak --seed 4711          # one, with a trace
 """
@@ -17,6 +17,7 @@ from typing import Final
 from tests.simulation.actions import Scenario
 from tests.simulation.scenario import scenario_of
 from tests.simulation.schedule import Result, Schedule
+from tests.simulation.seeds import first_unseen
 
 BATCH: Final = 25
 TRACE_LINES: Final = 80
@@ -76,7 +77,7 @@ def main(arguments: list[str]) -> int:
     """Run schedules and print failures; return 1 if one failed."""
     parser = argparse.ArgumentParser(description="schedules of the whole program in memory")
     parser.add_argument("--seeds", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--first", type=int, help="first seed; by default one that the commit determines")
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--seed", help="run only this one and print its trace")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
@@ -87,11 +88,11 @@ def main(arguments: list[str]) -> int:
         scenario = result.scenario if options.whole or not result.wrong else shortened(result.scenario, result.wrong)
         print_trace(scenario, result.wrong or "no failure")
         return int(bool(result.wrong))
+    first = first_unseen() if options.first is None else options.first
+    print(f"schedules from seed {first}: FIRST={first}", flush=True)
     began, failed, met = time.monotonic(), [], Counter[str]()
     with ProcessPoolExecutor(options.workers) as pool:
-        waiting = {
-            pool.submit(play_batch, first) for first in range(options.first, options.first + options.seeds, BATCH)
-        }
+        waiting = {pool.submit(play_batch, batch) for batch in range(first, first + options.seeds, BATCH)}
         for one in as_completed(waiting):
             failures, counts = one.result()
             failed += failures
