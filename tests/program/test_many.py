@@ -74,7 +74,7 @@ def test_service_without_an_address_is_reconciled_before_those_that_have_one(
 
         for server in (program.guest, program.harvester):
             server.delay = lambda call: SLOW if call.verb == "GET" and call.path.endswith(late) else 0.002
-            server.on_arrived = arrived
+            server.on_arrived.append(arrived)
         program.create("waiting")
         observe_reconciles(monkeypatch, observe)
         async with program.live():

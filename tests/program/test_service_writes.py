@@ -103,7 +103,7 @@ async def test_service_has_the_finalizer_before_its_load_balancer_is_created(wor
         if call.verb == "POST":
             held.append(program.service()["metadata"]["finalizers"])
 
-    program.harvester.on_arrived = arrived
+    program.harvester.on_arrived.append(arrived)
     async with program.live():
         await asyncio.sleep(10)
     assert held == [[SERVICE_FINALIZER]]

@@ -1,7 +1,7 @@
 """The actions of a scenario: user actions, faults and changes of VMs."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,10 @@ class Action:
         return f"{self.verb.replace('_', ' ')}{': ' if said else ''}{said}"
 
 
+Fragment = Callable[[random.Random, Sequence[str]], list[Action]]
+"""Makes a sequence of actions; it gets the names of the Services that a scenario may have."""
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A seed and its actions."""
@@ -45,3 +49,8 @@ def ports_of(dice: random.Random, name: str) -> list[dict[str, Any]]:
     if dice.random() < 0.2:
         found.append({"name": "more", "port": 443, "protocol": "TCP", "nodePort": node_port + 1})
     return found
+
+
+def pause(dice: random.Random) -> float:
+    """Return the seconds before an action of a fragment."""
+    return round(dice.uniform(0, dice.choice((0.0, 0.5, 5.0, 40.0))), 3)

@@ -1,6 +1,6 @@
 """Fields of Services and load balancers that the oracles read."""
 
-from harvester_ccm.names import DHCP_ADDRESS, LB_SERVICE_NAME
+from harvester_ccm.names import DHCP_ADDRESS, HEALTH_CHECK_PORT, LB_SERVICE_NAME, LOAD_BALANCER_CLASS, WORKLOAD_TYPE
 from tests.worlds.memory_server import Document
 
 
@@ -23,7 +23,7 @@ def given(balancer: Document) -> str:
 def served(balancer: Document) -> str:
     """Return the address of a load balancer, from a pool or from DHCP."""
     address = given(balancer)
-    return str(balancer["status"].get("address") or "") if address == DHCP_ADDRESS else address
+    return str((balancer.get("status") or {}).get("address") or "") if address == DHCP_ADDRESS else address
 
 
 def name_of(document: Document) -> str:
@@ -42,5 +42,28 @@ def made_for(balancer: Document) -> str:
 
 
 def wants_one(service: Document) -> bool:
-    """Return whether a Service has the type LoadBalancer."""
-    return bool(service["spec"]["type"] == "LoadBalancer")
+    """Return whether a Service asks this controller for a load balancer, by its type and its class."""
+    is_load_balancer = bool(service["spec"]["type"] == "LoadBalancer")
+    return is_load_balancer and not has_other_class(service)
+
+
+def has_other_class(service: Document) -> bool:
+    """Return whether a Service asks another controller for a load balancer."""
+    return service["spec"].get("loadBalancerClass") not in {None, LOAD_BALANCER_CLASS}
+
+
+def lacks_ports_for_vm(service: Document) -> bool:
+    """Return whether a Service asks for a VM load balancer and has no port for a listener."""
+    kind = annotation(service, WORKLOAD_TYPE)
+    has_check = HEALTH_CHECK_PORT in (service["metadata"].get("annotations") or {})
+    return not service["spec"].get("ports") and (kind == "vm" or has_check)
+
+
+def lacks_ipv4(service: Document) -> bool:
+    """Return whether a Service has IPv6 only, which Harvester cannot serve."""
+    return "IPv4" not in service["spec"].get("ipFamilies", ["IPv4"])
+
+
+def requires_two_families(service: Document) -> bool:
+    """Return whether a Service requires two families: Harvester has one, and only a Service that has it keeps it."""
+    return bool(service["spec"].get("ipFamilyPolicy") == "RequireDualStack")

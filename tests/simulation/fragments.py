@@ -4,32 +4,29 @@ Their random numbers are separate: the other actions of a scenario do not depend
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from harvester_ccm.names import IP_POOL, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE
-from tests.simulation.actions import LAN, LATE, SERVICES, Action, ports_of
-
-Fragment = Callable[[random.Random, Sequence[str]], list[Action]]
-NUMBERS: Final = (0, 0, 1, 1, 2, 3)
-"""How many parts a scenario has."""
+from tests.simulation.actions import LAN, LATE, SERVICES, Action, Fragment, pause, ports_of
+from tests.simulation.interruptions import OF_INTERRUPTIONS
+from tests.simulation.other_clients import OF_OTHER_CLIENTS
+from tests.simulation.reshaping import OF_RESHAPING
 
 
 def with_fragments(seed: str, actions: Sequence[Action], names: Sequence[str]) -> list[Action]:
     """Return the actions of a scenario with its fragments. ``names`` are the Services that it may have."""
-    dice, found = random.Random(f"{seed} parts"), list(actions)
-    for _ in range(dice.choice(NUMBERS)):
-        at = dice.randint(1, len(found))
-        found[at:at] = dice.choice(FRAGMENTS)(dice, names)
+    found = list(actions)
+    for title, family in FAMILIES.items():
+        dice = random.Random(f"{seed} {title}")
+        for _ in range(dice.choice(NUMBERS[title])):
+            at = dice.randint(1, len(found))
+            found[at:at] = dice.choice(family)(dice, names)
     return found
 
 
-def _pause(dice: random.Random) -> float:
-    return round(dice.uniform(0, dice.choice((0.0, 0.5, 5.0, 40.0))), 3)
-
-
-def _network_fault(side: str, kind: str, seconds: float, share: float, of: str = "", *, pause: float = 0.0) -> Action:
-    return Action(pause, "network_fault", {"side": side, "kind": kind, "seconds": seconds, "share": share, "of": of})
+def _network_fault(side: str, kind: str, seconds: float, share: float, of: str = "", *, after: float = 0.0) -> Action:
+    return Action(after, "network_fault", {"side": side, "kind": kind, "seconds": seconds, "share": share, "of": of})
 
 
 # Faults.
@@ -40,13 +37,13 @@ def _lease_away(dice: random.Random, _names: Sequence[str]) -> list[Action]:
     kind = dice.choice(("connections refused", "503s", "409s", "slow", "lost answers"))
     seconds = dice.choice((15.0, 40.0, 70.0, 150.0))
     bad = _network_fault("guest", kind, seconds, dice.choice((0.7, 1.0)), "lease")
-    return [Action(_pause(dice), "rival", {}), bad, Action(seconds * dice.choice((0.1, 0.7)), "wait", {})]
+    return [Action(pause(dice), "rival", {}), bad, Action(seconds * dice.choice((0.1, 0.7)), "wait", {})]
 
 
 def _suspended(dice: random.Random, _names: Sequence[str]) -> list[Action]:
     """The leader is suspended for longer than its lease duration, with a standby."""
     return [
-        Action(_pause(dice), "rival", {}),
+        Action(pause(dice), "rival", {}),
         Action(dice.choice((0.5, 5.0)), "halt", {"seconds": dice.choice((70, 100, 130))}),
         Action(dice.choice((30.0, 80.0)), "wait", {}),
     ]
@@ -63,8 +60,8 @@ def _restored(dice: random.Random, names: Sequence[str]) -> list[Action]:
     actions = [_restore(dice)]
     if dice.random() < 0.5:
         name = dice.choice(names)
-        actions.append(Action(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}))
-        actions.append(Action(_pause(dice), "delete", {"name": dice.choice(names)}))
+        actions.append(Action(pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}))
+        actions.append(Action(pause(dice), "delete", {"name": dice.choice(names)}))
     if dice.random() < 0.3:
         actions.append(_restore(dice))
     return actions
@@ -72,7 +69,7 @@ def _restored(dice: random.Random, names: Sequence[str]) -> list[Action]:
 
 def _restore(dice: random.Random) -> Action:
     back, away = dice.choice((1.0, 5.0, 20.0, 60.0, 300.0)), dice.choice((1.0, 5.0, 60.0))
-    return Action(_pause(dice), "restore", {"side": dice.choice(("guest", "harvester")), "back": back, "away": away})
+    return Action(pause(dice), "restore", {"side": dice.choice(("guest", "harvester")), "back": back, "away": away})
 
 
 def _cloned(dice: random.Random, names: Sequence[str]) -> list[Action]:
@@ -80,21 +77,18 @@ def _cloned(dice: random.Random, names: Sequence[str]) -> list[Action]:
     name = dice.choice(SERVICES)
     more = {"name": name, "ports": ports_of(dice, name), "annotations": {}}
     return [
-        Action(_pause(dice), "clone", {}),
+        Action(pause(dice), "clone", {}),
         *([Action(dice.choice((0.5, 30.0, 90.0)), "wait", {})]),
-        *([Action(_pause(dice), "in_clone", {"verb": "delete", "name": dice.choice(names)})] * dice.randint(0, 1)),
-        *([Action(_pause(dice), "in_clone", {"verb": "create", **more})] * dice.randint(0, 1)),
-        *(
-            [Action(_pause(dice), "in_clone", {"verb": "clear_status", "name": dice.choice(names)})]
-            * dice.randint(0, 1)
-        ),
-        *([Action(_pause(dice), "in_clone", {"verb": "delete", "name": name})] if dice.random() < 0.3 else []),
+        *([Action(pause(dice), "in_clone", {"verb": "delete", "name": dice.choice(names)})] * dice.randint(0, 1)),
+        *([Action(pause(dice), "in_clone", {"verb": "create", **more})] * dice.randint(0, 1)),
+        *([Action(pause(dice), "in_clone", {"verb": "clear_status", "name": dice.choice(names)})] * dice.randint(0, 1)),
+        *([Action(pause(dice), "in_clone", {"verb": "delete", "name": name})] if dice.random() < 0.3 else []),
     ]
 
 
 def _kube_vip_restarts(dice: random.Random, _names: Sequence[str]) -> list[Action]:
     """kube-vip restarts."""
-    return [Action(_pause(dice), "restart_kube_vip", {})]
+    return [Action(pause(dice), "restart_kube_vip", {})]
 
 
 # User actions.
@@ -106,17 +100,14 @@ def _from_dhcp(dice: random.Random, names: Sequence[str]) -> list[Action]:
     annotations = {IPAM: "dhcp"} | ({WORKLOAD_TYPE: kind} if dice.random() < 0.4 else {})
     return [
         *(
-            [Action(_pause(dice), "stop_dhcp", {"seconds": dice.choice((5.0, 20.0, 60.0))})]
+            [Action(pause(dice), "stop_dhcp", {"seconds": dice.choice((5.0, 20.0, 60.0))})]
             if dice.random() < 0.4
             else []
         ),
-        *([Action(_pause(dice), "delete", {"name": name})] if dice.random() < 0.6 else []),
-        Action(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": annotations}),
-        Action(_pause(dice), "annotate", {"name": name, "annotations": dict(annotations)}),
-        *(
-            [Action(_pause(dice), "annotate", {"name": name, "annotations": {WORKLOAD_TYPE: kind}})]
-            * dice.randint(0, 1)
-        ),
+        *([Action(pause(dice), "delete", {"name": name})] if dice.random() < 0.6 else []),
+        Action(pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": annotations}),
+        Action(pause(dice), "annotate", {"name": name, "annotations": dict(annotations)}),
+        *([Action(pause(dice), "annotate", {"name": name, "annotations": {WORKLOAD_TYPE: kind}})] * dice.randint(0, 1)),
     ]
 
 
@@ -127,9 +118,9 @@ def _pool_shrinks(dice: random.Random, names: Sequence[str]) -> list[Action]:
     """The pool gets fewer addresses."""
     name = dice.choice(names)
     return [
-        Action(_pause(dice), "resize_pool", {"by": -dice.randint(1, 3)}),
-        Action(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}),
-        Action(_pause(dice), "resize_pool", {"by": dice.randint(-1, 2)}),
+        Action(pause(dice), "resize_pool", {"by": -dice.randint(1, 3)}),
+        Action(pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}),
+        Action(pause(dice), "resize_pool", {"by": dice.randint(-1, 2)}),
     ]
 
 
@@ -137,10 +128,10 @@ def _pool_is_closed(dice: random.Random, names: Sequence[str]) -> list[Action]:
     """The pool serves others for a while, or from now on."""
     name = dice.choice(names)
     return [
-        Action(_pause(dice), "open_pool", {"to_everybody": False}),
-        Action(_pause(dice), "delete", {"name": name}),
-        Action(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}),
-        *([Action(_pause(dice), "open_pool", {"to_everybody": True})] if dice.random() < 0.7 else []),
+        Action(pause(dice), "open_pool", {"to_everybody": False}),
+        Action(pause(dice), "delete", {"name": name}),
+        Action(pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}),
+        *([Action(pause(dice), "open_pool", {"to_everybody": True})] if dice.random() < 0.7 else []),
     ]
 
 
@@ -149,24 +140,24 @@ def _pool_comes_late(dice: random.Random, names: Sequence[str]) -> list[Action]:
     name = dice.choice(names)
     annotations = {IP_POOL: LATE}
     return [
-        Action(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": annotations}),
-        Action(_pause(dice), "annotate", {"name": name, "annotations": annotations}),
-        Action(_pause(dice), "make_pool", {"name": LATE}),
-        *([Action(_pause(dice), "delete", {"name": name})] if dice.random() < 0.5 else []),
-        *([Action(_pause(dice), "delete_pool", {"name": LATE})] if dice.random() < 0.5 else []),
+        Action(pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": annotations}),
+        Action(pause(dice), "annotate", {"name": name, "annotations": annotations}),
+        Action(pause(dice), "make_pool", {"name": LATE}),
+        *([Action(pause(dice), "delete", {"name": name})] if dice.random() < 0.5 else []),
+        *([Action(pause(dice), "delete_pool", {"name": LATE})] if dice.random() < 0.5 else []),
     ]
 
 
 def _pool_is_replaced(dice: random.Random, names: Sequence[str]) -> list[Action]:
     """When no Service has an address, the pool is deleted or gets other addresses."""
     name = names[0]
-    gone = [Action(_pause(dice), "delete", {"name": one}) for one in names]
+    gone = [Action(pause(dice), "delete", {"name": one}) for one in names]
     change = Action(10.0, "move_pool", {}) if dice.random() < 0.5 else Action(10.0, "delete_pool", {"name": LAN})
     return [
         *gone,
         change,
-        Action(_pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}),
-        *([Action(_pause(dice), "make_pool", {"name": LAN})] if dice.random() < 0.8 else []),
+        Action(pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}),
+        *([Action(pause(dice), "make_pool", {"name": LAN})] if dice.random() < 0.8 else []),
     ]
 
 
@@ -177,7 +168,7 @@ def _bad_pages(dice: random.Random, _names: Sequence[str]) -> list[Action]:
     """A proxy answers with pages while a served Service is changed."""
     return [
         Action(0.0, "create", {"name": "a", "ports": ports_of(dice, "a"), "annotations": {}}),
-        _network_fault("guest", "404 pages", 0.3, 0.5, pause=20.0),
+        _network_fault("guest", "404 pages", 0.3, 0.5, after=20.0),
         Action(0.0, "change_ports", {"name": "a", "ports": ports_of(dice, "b")}),
     ]
 
@@ -197,7 +188,7 @@ def _primary_leaves(dice: random.Random, _names: Sequence[str]) -> list[Action]:
     return [
         Action(0.0, "create", {"name": "a", "ports": ports_of(dice, "a"), "annotations": {}}),
         Action(1.0, "create", {"name": "b", "ports": ports_of(dice, "b"), "annotations": {}}),
-        _network_fault("guest", "slow", 15.0, 0.5, "writes", pause=15.0),
+        _network_fault("guest", "slow", 15.0, 0.5, "writes", after=15.0),
         Action(0.0, "annotate", {"name": "b", "annotations": {PRIMARY_SERVICE: "shop/a"}}),
         Action(round(dice.uniform(0, 2.0), 3), "retype", {"name": "a", "type": "ClusterIP"}),
     ]
@@ -208,3 +199,17 @@ FRAGMENTS: Final[Sequence[Fragment]] = (
     _from_dhcp, _from_dhcp, _pool_shrinks, _pool_is_closed, _pool_comes_late, _pool_is_replaced,
     _bad_pages, _primary_retyped, _primary_leaves,
 )  # fmt: skip
+
+FAMILIES: Final[Mapping[str, Sequence[Fragment]]] = {
+    "parts": FRAGMENTS,
+    "other clients": OF_OTHER_CLIENTS,
+    "reshaping": OF_RESHAPING,
+    "interruptions": OF_INTERRUPTIONS,
+}
+NUMBERS: Final[Mapping[str, Sequence[int]]] = {
+    "parts": (0, 0, 1, 1, 2, 3),
+    "other clients": (0, 0, 0, 1, 1, 2),
+    "reshaping": (0, 0, 0, 1, 1, 2),
+    "interruptions": (0, 0, 1, 1),
+}
+"""How many fragments of each family a scenario has."""

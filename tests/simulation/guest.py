@@ -3,9 +3,16 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
-from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME
+from harvester_ccm.model.core import ENDPOINT_SLICES, NODES, SERVICE_LABEL, SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.names import (
+    LB_CLUSTER,
+    LB_SERVICE_NAME,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+)
+from tests.simulation.facts import annotation, made_for, served, shown, wants_one
 from tests.simulation.kubevip import KubeVip
 from tests.simulation.process import Process
 from tests.worlds.builders import CLUSTER
@@ -30,6 +37,12 @@ class Guest:
         self._harvester = harvester
         self.last_action: dict[str, float] = {}
         """Loop time of the last user action on each Service, by its name."""
+        self.ignore_written: set[str] = set()
+        """Services of which another client decided whether kube-vip ignores them."""
+        self._given_up: set[str] = set()
+        """UIDs of load balancers that the controller deleted although their Services ask for one."""
+        self.gave_up_last = False
+        """Whether such a load balancer was the last one that vanished."""
 
     # User actions.
 
@@ -39,9 +52,8 @@ class Guest:
             return
         metadata = {"name": name, "namespace": NAMESPACE, "annotations": dict(annotations), "labels": {}}
         self.server.create(SERVICES, {"metadata": metadata, "spec": spec})
-        piece = {"name": name, "namespace": NAMESPACE, "labels": {SERVICE_LABEL: name}}
-        endpoints = [{"addresses": ["10.42.0.7"], "conditions": {"ready": True}}]
-        self.server.put(ENDPOINT_SLICES, {"metadata": piece, "addressType": "IPv4", "endpoints": endpoints})
+        self.ignore_written.discard(name)
+        self.restore_endpoints(name)
 
     def delete_service(self, name: str) -> None:
         """Delete a Service."""
@@ -54,6 +66,39 @@ class Guest:
         key = f"{NAMESPACE}/{name}"
         if key in self.server.of(SERVICES):
             self.server.change(SERVICES, key, patch)
+
+    def release(self, finalizer: str) -> None:
+        """Remove a finalizer from all Services."""
+        for service in self.services():
+            meta = service["metadata"]
+            finalizers = meta.get("finalizers") or []
+            if finalizer in finalizers:
+                others = [other for other in finalizers if other != finalizer]
+                self.change_service(meta["name"], {"metadata": {"finalizers": others}})
+
+    def restore_endpoints(self, name: str) -> None:
+        """Create the EndpointSlice of a Service, or write it as it was."""
+        if self.service(name) is None:
+            return
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": {SERVICE_LABEL: name}}
+        endpoints = [{"addresses": ["10.42.0.7"], "conditions": {"ready": True}}]
+        self.server.put(ENDPOINT_SLICES, {"metadata": metadata, "addressType": "IPv4", "endpoints": endpoints})
+
+    def remove_endpoints(self, name: str) -> bool:
+        """Delete the EndpointSlice of a Service; return whether there was one."""
+        key = f"{NAMESPACE}/{name}"
+        exists = key in self.server.of(ENDPOINT_SLICES)
+        if exists:
+            self.server.remove(ENDPOINT_SLICES, key)
+        return exists
+
+    def has_endpoints(self, name: str) -> bool:
+        """Return whether a Service has endpoints."""
+        return f"{NAMESPACE}/{name}" in self.server.of(ENDPOINT_SLICES)
+
+    def change_balancer(self, name: str, patch: Mapping[str, Any]) -> None:
+        """Change a load balancer as an administrator of Harvester."""
+        self._harvester.change(LOAD_BALANCERS, f"{CLUSTER.namespace}/{name}", patch)
 
     def delete_balancer(self, name: str) -> None:
         """Delete the load balancer of a Service as an administrator, once Harvester has allocated its address."""
@@ -69,9 +114,53 @@ class Guest:
         """Return the Services as stored."""
         return list(self.server.of(SERVICES).values())
 
+    def service(self, name: str) -> Document | None:
+        """Return a Service as stored; None if there is none."""
+        return self.server.of(SERVICES).get(f"{NAMESPACE}/{name}")
+
+    def balancers_of(self, name: str) -> list[Document]:
+        """Return the load balancers of this cluster that are labelled for a Service."""
+        return [balancer for balancer in self.balancers() if made_for(balancer) == name]
+
+    def address_of(self, name: str) -> str:
+        """Return the address of a Service's load balancer; empty if it has none."""
+        return next((served(balancer) for balancer in self.balancers_of(name) if served(balancer)), "")
+
     def balancers(self) -> list[Document]:
         """Return the load balancers that carry the name of this cluster, as stored."""
         return [one for one in self._harvester.of(LOAD_BALANCERS).values() if cluster_of(one) == self.cluster]
+
+    def note_deletion(self, balancer: Document) -> None:
+        """Record that the controller deletes a load balancer."""
+        service = self.service(made_for(balancer))
+        if service is None or not wants_one(service) or service["metadata"].get("deletionTimestamp"):
+            return
+        if not annotation(service, PRIMARY_SERVICE):
+            self._given_up.add(balancer["metadata"]["uid"])
+
+    def note_gone(self, balancer: Document) -> None:
+        """Record that a load balancer has vanished."""
+        self.gave_up_last = balancer["metadata"]["uid"] in self._given_up
+
+    def is_in_another_harvester(self) -> bool:
+        """Return whether Harvester looks like that of another cluster, though Services are served: none is created.
+
+        It has no load balancer of this cluster, and no VM of a Node. If the controller has deleted the last one to
+        replace it, it has brought that about by itself, which is wrong.
+        """
+        return not self.gave_up_last and not self.balancers() and self._has_lost_its_machines()
+
+    def cannot_replace(self, balancer: Document) -> bool:
+        """Return whether Harvester would look so without a load balancer: then it is not replaced."""
+        name = made_for(balancer)
+        return all(made_for(other) == name for other in self.balancers()) and self._has_lost_its_machines()
+
+    def _has_lost_its_machines(self) -> bool:
+        """Return whether no VM is that of a Node, though Services are served."""
+        uids = {machine["metadata"]["uid"] for machine in self._harvester.of(VIRTUAL_MACHINES).values()}
+        providers = {node["spec"].get("providerID") for node in self.server.of(NODES).values()} - {None}
+        has_none = bool(providers) and providers.isdisjoint(f"harvester://{uid}" for uid in uids)
+        return has_none and any(map(_is_served, self.services()))
 
     def holder(self) -> str:
         """Return the identity in the Lease; empty for none."""
@@ -82,6 +171,13 @@ class Guest:
         """Return the run that holds the Lease; empty if it does not run."""
         holder = self.holder().rpartition("_")[2]
         return holder if holder in {one.running for one in self.processes.values()} else ""
+
+
+def _is_served(service: Document) -> bool:
+    """Return whether a Service has got an address of its own from the controller."""
+    meta = service["metadata"]
+    is_managed = SERVICE_FINALIZER in (meta.get("finalizers") or ())
+    return is_managed and bool(shown(service)) and PRIMARY_SERVICE_LABEL not in (meta.get("labels") or {})
 
 
 def cluster_of(balancer: Document) -> str:

@@ -70,6 +70,16 @@ class Machines:
                 self._harvester.remove(collection, key)
         self._loop.call_later(UNREADY_SECONDS, self._look_at_kubelet, name)
 
+    def recreate(self, name: str) -> bool:
+        """Restore a VM from a backup, with another UID; return whether there was one."""
+        key, exists = key_of(name), self.exists(name)
+        if exists:
+            for collection in (INSTANCES, VIRTUAL_MACHINES):
+                if key in self._harvester.of(collection):
+                    self._harvester.remove(collection, key)
+            self.boot(name)
+        return exists
+
     def report(self, name: str, *, zone: str | None = None, agent: bool = True) -> None:
         """Have KubeVirt report of a VM that runs: where it is, and what its guest agent says."""
         key, machine = key_of(name), self._machines[name]

@@ -33,7 +33,7 @@ class NetworkFault:
     """A fault that lasts for a while."""
 
     kind: str
-    """One of ERRORS, or ``lost answers``, ``slow``, ``late events``, ``dropped events``."""
+    """One of ERRORS, or ``lost answers``, ``slow``, ``late events``, ``dropped events``, ``dropped deletions``."""
     until: float
     share: float
     """Share of the requests that it affects."""
@@ -103,7 +103,11 @@ class Network:
         self._met["late events"] += late
         return self._dice.uniform(*(SLOW if late else SECONDS))
 
-    def _drops(self, _watch: Watch) -> bool:
+    def _drops(self, _watch: Watch, event: str) -> bool:
         dropped = any(self._dice.random() < one.share for one in self._present("dropped events"))
         self._met["dropped events"] += dropped
-        return dropped
+        if event != "DELETED":
+            return dropped
+        is_lost = any(self._dice.random() < fault.share for fault in self._present("dropped deletions"))
+        self._met["dropped deletions"] += is_lost
+        return dropped or is_lost

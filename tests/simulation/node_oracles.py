@@ -31,7 +31,7 @@ class NodeOracles:
         self._server = server
         self._known: dict[str, list[str]] = {}
         server.on_change.append(self._changed)
-        server.on_arrived = self._arrived
+        server.on_arrived.append(self._arrived)
         world.on_restore.append(self._restored)
 
     def _changed(self, collection: str, kind: str, node: Document) -> None:

@@ -10,7 +10,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     WORKLOAD_TYPE,
 )
-from tests.simulation.facts import annotation, given, made_for, name_of, served, shown, wants_one
+from tests.simulation.facts import annotation, given, has_other_class, made_for, name_of, served, shown, wants_one
 from tests.simulation.guest import LEASES, Guest, cluster_of
 from tests.simulation.node_oracles import NodeOracles
 from tests.simulation.rest import AtRest
@@ -58,8 +58,8 @@ class Oracles:
         """Holders of the Lease before the guest cluster was restored, and until when they can count as leaders."""
         for server in world.servers.values():
             server.on_change.append(self._changed)
-            server.on_sent = self._sent
-        world.harvester.on_arrived = self._arrived
+            server.on_sent.append(self._sent)
+        world.harvester.on_arrived.append(self._arrived)
         world.on_clone.append(self._cloned)
         world.on_restore.append(self._restored)
         self._nodes = NodeOracles(world, world.guest)
@@ -67,7 +67,7 @@ class Oracles:
 
     def _cloned(self, clone: Guest) -> None:
         clone.server.on_change.append(self._clone_changed)
-        clone.server.on_sent = self._sent
+        clone.server.on_sent.append(self._sent)
         NodeOracles(self._world, clone.server)
 
     def _clone_changed(self, _collection: str, _kind: str, _document: Document) -> None:
@@ -77,6 +77,8 @@ class Oracles:
         self._dirty = True
         if collection == LEASES and kind != "DELETED":
             self._note_holder(str(document["spec"].get("holderIdentity") or "").rpartition("_")[2])
+        if collection == BALANCERS and kind == "DELETED":
+            self._world.guest_named(cluster_of(document)).note_gone(document)
         if collection == BALANCERS:
             self._written[name_of(document)] = self._world.loop.time()
             before, now = self._given.get(name_of(document), "none"), given(document) or "no address"
@@ -137,9 +139,10 @@ class Oracles:
         decided_on = (call.body or {}).get("preconditions") or {}
         if balancer is None or (call.verb == "DELETE" and balancer["metadata"]["uid"] != decided_on.get("uid")):
             return
+        guest = world.guest_of(call.by)
         if call.verb == "DELETE":
             self._note_deletion(balancer, decided_on.get("resourceVersion"))
-        guest = world.guest_of(call.by)
+            guest.note_deletion(balancer)
         if cluster_of(balancer) != guest.cluster:
             self._say(f"{call.by} of {guest.cluster} sends {call.verb} for {name_of(balancer)} of another cluster")
         for service in guest.services() if call.verb == "DELETE" else ():
@@ -205,15 +208,29 @@ class Oracles:
         self._held |= dict.fromkeys(held | self._held_last, now)
         self._held_last = held
         announced = self._world.kube_vip.announced()
-        loose = {(address, key) for address, keys in announced.items() if address not in held for key in keys}
+        loose = {
+            (address, key)
+            for address, keys in announced.items()
+            if address not in held
+            for key in keys
+            if not self._is_for_other_class(address, key)
+        }
         for one in loose:
             self._unheld.setdefault(one, now)
         for one in [one for one in self._unheld if one not in loose]:
             del self._unheld[one]
 
+    def _is_for_other_class(self, address: str, key: str) -> bool:
+        """Return whether kube-vip announces an address that the user of a Service of another class has specified."""
+        service = self._world.original.service(key.partition("/")[2])
+        return service is not None and has_other_class(service) and service["spec"].get("loadBalancerIP") == address
+
     def unheld(self, seconds: float) -> list[str]:
         """Return addresses that have been announced for ``seconds`` although no load balancer has them."""
         now = self._world.loop.time()
+        if any(guest.is_in_another_harvester() for guest in self._world.guests):
+            # Services keep the addresses that they have in the Harvester of their cluster.
+            return []
         return [
             f"{address} is announced for {key}, and no load balancer has it"
             for (address, key), since in self._unheld.items()

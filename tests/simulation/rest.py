@@ -5,12 +5,25 @@ from harvester_ccm.names import (
     IP_POOL,
     IPAM,
     LB_CONTROLLER_FINALIZER,
+    LB_OWNER,
     PRIMARY_SERVICE,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from tests.simulation.facts import annotation, condition_reasons, made_for, name_of, served, shown, wants_one
-from tests.simulation.guest import Guest, cluster_of
+from tests.simulation.facts import (
+    annotation,
+    condition_reasons,
+    has_other_class,
+    lacks_ipv4,
+    lacks_ports_for_vm,
+    made_for,
+    name_of,
+    requires_two_families,
+    served,
+    shown,
+    wants_one,
+)
+from tests.simulation.guest import NAMESPACE, Guest, cluster_of
 from tests.simulation.world import World
 from tests.worlds.memory_server import Document
 
@@ -34,7 +47,7 @@ class AtRest:
         found += [
             f"{one['metadata']['name']} has no Service"
             for one in self._lasting_balancers()
-            if made_for(one) not in by_name
+            if made_for(one) not in by_name and not self._has_lost_its_mark(one)
         ]
         return found
 
@@ -42,6 +55,16 @@ class AtRest:
         """Return the load balancers without those that Harvester cannot finish to delete."""
         gone = self._world.pools.is_gone
         return [one for one in self._guest.balancers() if not (is_deleting(one) and gone(one))]
+
+    @staticmethod
+    def _has_lost_its_mark(balancer: Document) -> bool:
+        """Return whether an administrator has removed the mark without which no orphan is deleted."""
+        return not annotation(balancer, LB_OWNER)
+
+    def _is_blocked_by_pool(self, service: Document) -> bool:
+        """Return whether the Service waits for its old load balancer, whose pool is deleted, and says so."""
+        old = [balancer for balancer in self._guest.balancers_of(name_of(service)) if is_deleting(balancer)]
+        return any(map(self._world.pools.is_gone, old)) and "OldLoadBalancer" in condition_reasons(service)
 
     def _is_of_another_name(self, service: Document) -> bool:
         """Return whether a Service shows the address of a load balancer of the other copy, which leaves it as it is.
@@ -54,26 +77,42 @@ class AtRest:
         return not {served(one) for one in others}.isdisjoint(shown(service))
 
     def _wrong_about(self, service: Document, own: list[Document], services: dict[str, Document]) -> list[str]:
-        meta, name = service["metadata"], service["metadata"]["name"]
-        users = [
-            one["metadata"]["name"]
-            for one in services.values()
-            if annotation(one, PRIMARY_SERVICE) == f"shop/{name}" and one is not service and shown(one)
-        ]
-        if not wants_one(service) or meta.get("deletionTimestamp"):
-            if users:
-                return []
-            clean = not own and not shown(service) and SERVICE_FINALIZER not in (meta.get("finalizers") or ())
-            clean = clean and not meta.get("deletionTimestamp")
-            return [] if clean else [f"{name} is not cleaned up"]
-        primary = annotation(service, PRIMARY_SERVICE).removeprefix("shop/")
+        if not wants_one(service) or service["metadata"].get("deletionTimestamp"):
+            return self._wrong_about_leaving(service, own, services)
+        primary = annotation(service, PRIMARY_SERVICE).removeprefix(f"{NAMESPACE}/")
         if primary:
             return self._wrong_about_secondary(service, own, services.get(primary))
+        return self._wrong_about_own(service, own)
+
+    @staticmethod
+    def _wrong_about_leaving(service: Document, own: list[Document], services: dict[str, Document]) -> list[str]:
+        """Return what is wrong about a Service that is deleted or asks for no load balancer of this controller."""
+        meta, name = service["metadata"], name_of(service)
+        if any(_shares(other, service) for other in services.values()):
+            return []
+        # The status of a Service of another class is that of its other controller.
+        shows = bool(shown(service)) and not has_other_class(service)
+        is_released = SERVICE_FINALIZER not in (meta.get("finalizers") or ())
+        is_clean = is_released and not own and not shows and not meta.get("deletionTimestamp")
+        return [] if is_clean else [f"{name} is not cleaned up"]
+
+    def _wrong_about_own(self, service: Document, own: list[Document]) -> list[str]:
+        """Return what is wrong about a Service that asks for an address of its own."""
+        name = name_of(service)
+        if lacks_ipv4(service) or (requires_two_families(service) and not own):
+            return [f"{name} shows what it does not have"] if own or shown(service) else []
         if annotation(service, IPAM) not in {"", "pool", "dhcp"}:
             return [] if len(own) <= 1 and (own or not shown(service)) else [f"{name} shows what it does not have"]
+        if not own and self._must_wait(service):
+            return []
         if len(own) != 1:
             return [f"{name} has {len(own)} load balancers"]
         return self._wrong_with(service, own[0])
+
+    def _must_wait(self, service: Document) -> bool:
+        """Return whether no load balancer can be created for a Service."""
+        is_blocked = lacks_ports_for_vm(service) or self._is_blocked_by_pool(service)
+        return is_blocked or self._guest.is_in_another_harvester()
 
     def _wrong_about_secondary(self, service: Document, own: list[Document], primary: Document | None) -> list[str]:
         name, theirs = service["metadata"]["name"], shown(primary) if primary is not None else ()
@@ -102,18 +141,31 @@ class AtRest:
         world, name, address = self._world, service["metadata"]["name"], served(balancer)
         found = []
         asked, kind = annotation(service, WORKLOAD_TYPE), balancer["spec"].get("workloadType")
-        if asked in {"vm", "cluster"} and asked != kind:
+        is_stuck = lacks_ports_for_vm(service) or self._guest.cannot_replace(balancer)
+        if asked in {"vm", "cluster"} and asked != kind and not is_stuck:
             found.append(f"{name} asks for {asked} and has {kind}")
         if shown(service) != ((address,) if address else ()):
             found.append(f"{name} shows {shown(service)} and has {address or 'no address'}")
         if LB_CONTROLLER_FINALIZER not in (balancer["metadata"].get("finalizers") or ()):
             found.append(f"{balancer['metadata']['name']} is not looked at by Harvester")
         free = world.pools.can_serve(balancer, annotation(service, IP_POOL)) and not world.controllers.let_go
+        # kube-vip requests a lease for a Service with endpoints only.
+        is_leasable = kind != "cluster" or balancer["spec"].get("ipam") != "dhcp" or self._guest.has_endpoints(name)
+        free = free and is_leasable
         if not address and free:
             found.append(f"{name} has no address, and there are free ones")
         up = service["metadata"]["name"] in {
             key.partition("/")[2] for key in self._guest.kube_vip.announced().get(address, ())
         }
-        if address and up is not (kind == "cluster"):
+        announced = kind == "cluster" and self._guest.has_endpoints(name)
+        # kube-vip skips events of a Service that it ignores: another client can have it miss any of them.
+        is_decided = name in self._guest.ignore_written
+        if address and up is not announced and not is_decided:
             found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
         return found
+
+
+def _shares(service: Document, primary: Document) -> bool:
+    """Return whether a Service shares the address of another one."""
+    is_named = annotation(service, PRIMARY_SERVICE) == f"{NAMESPACE}/{name_of(primary)}"
+    return is_named and service is not primary and bool(shown(service))

@@ -5,23 +5,21 @@ from typing import Any
 
 from devenv.harvester.admission import Refusal
 from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.informer import SILENCE_SECONDS
 from tests.simulation.actions import Action
-from tests.simulation.guest import Guest
+from tests.simulation.interruptions import Interruptions
 from tests.simulation.machines import MACHINES
 from tests.simulation.network import NetworkFault
-from tests.simulation.world import World
+from tests.simulation.other_clients import FOREIGN_FINALIZER, OtherClients
+from tests.simulation.reshaping import Reshaping
 
 
-class ActionRunner:
+class ActionRunner(OtherClients, Reshaping, Interruptions):
     """Runs the actions of users and administrators, and faults; each verb of a scenario is a method."""
-
-    def __init__(self, world: World, guest: Guest | None = None) -> None:
-        """``guest`` is the cluster whose users action."""
-        self._world = world
-        self._guest = guest or world.original
 
     def do(self, action: Action) -> None:
         """Run an action; a rejected request of a user has no effect."""
+        self._world.actions += 1
         if "name" in action.more:
             self._guest.last_action[action.more["name"]] = self._world.loop.time()
         try:
@@ -42,6 +40,8 @@ class ActionRunner:
         if "c" in world.processes:
             world.processes["c"].start()
         world.controllers.start()
+        for guest in world.guests:
+            guest.release(FOREIGN_FINALIZER)
         for name in MACHINES:
             world.machines.report(name)
             world.machines.say_ready(name, ready=world.machines.runs(name))
@@ -160,6 +160,7 @@ class ActionRunner:
         if process is None:
             return
         at, run = loop.steps + after_steps, process.running
+        world.disturb()
 
         def strike() -> None:
             if process.running != run:
@@ -175,6 +176,7 @@ class ActionRunner:
 
     def stop(self) -> None:
         """Send SIGTERM to the controllers."""
+        self._world.disturb()
         for process in self._world.processes.values():
             self._world.met["stopped"] += process.stop()
 
@@ -183,6 +185,7 @@ class ActionRunner:
         process = next((one for one in self._world.processes.values() if one.running), None)
         if process is not None:
             process.halt()
+            self._world.disturb(seconds)
             self._world.met["suspended"] += 1
             # A program that is suspended during the outage of a restore does not notice it.
             restoring = self._world.loop.time() < self._world.restoring_until
@@ -197,11 +200,13 @@ class ActionRunner:
     def network_fault(self, side: str, kind: str, seconds: float, share: float, of: str) -> None:
         """Let requests go wrong for a while."""
         until = self._world.loop.time() + seconds
+        self._world.disturb(seconds)
         self._world.networks[side].active.append(NetworkFault(kind, until, share, of))
 
     def cut_watches(self, side: str, how: str) -> None:
         """End all watches, or let them fall silent."""
         server = self._world.servers[side]
+        self._world.disturb(SILENCE_SECONDS if how == "silent" else 0.0)
         self._world.met[f"watches {how}"] += len(server.watches)
         if how == "silent":
             for watch in server.watches:
@@ -212,6 +217,7 @@ class ActionRunner:
     def compact(self, side: str) -> None:
         """Forget all versions but the present, and end all watches."""
         self._world.met["versions forgotten"] += 1
+        self._world.disturb()
         self._world.servers[side].compact()
         self._world.servers[side].break_watches()
 

@@ -3,11 +3,13 @@
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from harvester_ccm.model.core import NAMESPACES, NODES
-from harvester_ccm.model.harvester import LOAD_BALANCERS
+from devenv.harvester.records import POOLS
+from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from harvester_ccm.model.meta import Resource
 from tests.simulation.clocks import time_of_day
 from tests.simulation.guest import Guest
 from tests.simulation.harvester import HarvesterControllers
@@ -31,6 +33,13 @@ CLONE_NAME: Final = "drill"
 """Cluster name of the copy of the guest."""
 LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 EVENTS: Final = "/events"
+RECOVERY_SECONDS: Final = 150.0
+"""Time after a fault in which the controller gets its Lease, its lists and its writes again."""
+MARK: Final = "example.com/touched"
+"""Annotation that nothing reads."""
+OF_GUEST: Final[Sequence[Resource[Any]]] = (SERVICES, ENDPOINT_SLICES, NODES, CONFIG_MAPS)
+OF_HARVESTER: Final[Sequence[Resource[Any]]] = (LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES, POOLS)
+"""The collections of each side that the controller, kube-vip or Harvester watches."""
 
 
 class World:
@@ -48,6 +57,10 @@ class World:
         self.guest, self.harvester = MemoryServer(uids="guest"), MemoryServer(uids="harvester")
         for server in (self.guest, self.harvester):
             server.clock = lambda: time_of_day(loop)
+        self.actions = 0
+        """Number of actions so far."""
+        self.disturbed_until = RECOVERY_SECONDS
+        """Loop time until which a fault can keep the controller from reading or writing."""
         self.restoring_until = 0.0
         """Time until which an API server is away because its backup is being restored."""
         self.networks = {
@@ -77,6 +90,10 @@ class World:
         for side, server in self.servers.items():
             server.on_change.append(self._noting_versions(side))
 
+    def disturb(self, seconds: float = 0.0) -> None:
+        """Record that a fault lasts for ``seconds`` from now on."""
+        self.disturbed_until = max(self.disturbed_until, self.loop.time() + seconds + RECOVERY_SECONDS)
+
     # Faults of servers.
 
     def clone(self) -> None:
@@ -85,6 +102,7 @@ class World:
         Its kubelets are on other machines, which have not joined it yet.
         """
         loop, seed = self.loop, f"{self.seed} clone"
+        self.disturb()
         server = self.servers["clone"] = MemoryServer(uids="clone")
         server.clock = self.guest.clock
         server.objects = {name: dict(stored) for name, stored in self.guest.objects.items()}
@@ -112,12 +130,15 @@ class World:
         # Before all other faults: who is not there cannot say that it is busy, either.
         self.networks[side].active.insert(0, NetworkFault("connections refused", now + away, 1.0))
         self.restoring_until = now + away
+        self.disturb(away)
         if side == "guest":
             self.kube_vip.restart()
         else:
             self.controllers.stop()
             self.loop.call_later(away, self.controllers.start)
         self.machines.rejoin()
+        for guest in self.guests if side == "harvester" else ():
+            guest.gave_up_last = False
         for callback in self.on_restore:
             callback(side)
         return True
@@ -127,6 +148,14 @@ class World:
             self._versions[side].append((self.loop.time(), self.servers[side].version))
 
         return note
+
+    def touch_everything(self, side: str) -> None:
+        """Write all objects of a side without a change of anything that is read."""
+        server, mark = self.servers[side], f"{self.loop.time():.6f}"
+        for collection in OF_HARVESTER if side == "harvester" else OF_GUEST:
+            for key in list(server.of(collection)):
+                server.change(collection, key, {"metadata": {"annotations": {MARK: mark}}})
+        self.met[f"all objects of the {side} touched"] += 1
 
     # Objects.
 
@@ -147,11 +176,16 @@ class World:
     @property
     def may_be_blind(self) -> bool:
         """Whether a watch can have lost a change, which only the next list shows, up to an hour later."""
-        return bool(self.met["dropped events"] or self.met["restored while the program was suspended"])
+        lost = ("dropped events", "dropped deletions", "restored while the program was suspended")
+        return any(self.met[event] for event in lost)
 
     def guest_of(self, run: str) -> Guest:
         """Return the cluster of a run."""
         return next(one for one in self.guests if run.partition(".")[0] in one.processes)
+
+    def guest_named(self, cluster: str) -> Guest:
+        """Return the cluster of a name."""
+        return next(guest for guest in self.guests if guest.cluster == cluster)
 
     def writes(self) -> list[Call]:
         """Return all writes except those of the Lease."""

@@ -136,18 +136,20 @@ class MemoryServer:
         """The error instead of the response to a processed request."""
         self.watch_lag: Callable[[Watch], float] = lambda _watch: 0.0
         """Seconds until a change is delivered to a watch; the order stays."""
-        self.watch_drops: Callable[[Watch], bool] = lambda _watch: False
-        """Whether a change is never delivered."""
+        self.watch_drops: Callable[[Watch, str], bool] = lambda _watch, _kind: False
+        """Whether a change of this kind (``ADDED``, ``MODIFIED``, ``DELETED``) is never delivered."""
         self.clock: Callable[[], str] | None = None
         """The wall clock."""
         self.compacted = 0
         """No watch can continue from a version before this one."""
         self.on_change: list[Callable[[str, str, Document], None]] = []
         """Called with collection, kind and object of every change."""
-        self.on_sent: Callable[[Call], None] = lambda _call: None
+        self.on_sent: list[Callable[[Call], None]] = []
         """Called with every request as it is sent."""
-        self.on_arrived: Callable[[Call], None] = lambda _call: None
+        self.on_arrived: list[Callable[[Call], None]] = []
         """Called with every request before it is processed."""
+        self.on_answered: list[Callable[[Call, CCMError | None], None]] = []
+        """Called with every request after it was processed, and the error if it was rejected."""
         self.hanging = False
         """Whether no request gets a response, and watches deliver nothing."""
         self.lagging = False
@@ -327,18 +329,31 @@ class MemoryServer:
         """Return the response to a request. Raises the errors of the client."""
         call = Call(verb, path, asyncio.get_running_loop().time(), body, by)
         self.calls.append(call)
-        self.on_sent(call)
+        for sent in self.on_sent:
+            sent(call)
         life = self._life
         await self._fail(call)
         self._check_life(life)
-        self.on_arrived(call)
-        answer = self._carry_out(call, params or {})
+        answer = self._processed(call, params or {})
         if back := self.way_back(call):
             await asyncio.sleep(back)
         self._check_life(life)
         if (error := self.lost(call)) is not None:
             raise error
         return answer
+
+    def _processed(self, call: Call, params: Mapping[str, str]) -> Document:
+        for arrived in self.on_arrived:
+            arrived(call)
+        error: CCMError | None = None
+        try:
+            return self._carry_out(call, params)
+        except CCMError as rejection:
+            error = rejection
+            raise
+        finally:
+            for answered in self.on_answered:
+                answered(call, error)
 
     def _check_life(self, life: int) -> None:
         if life != self._life:
@@ -477,7 +492,7 @@ class MemoryServer:
 
     def _deliver(self, collection: str, kind: str, document: Document) -> None:
         for watch in self.watches:
-            if watch.place.collection == collection and watch.wants(document) and not self.watch_drops(watch):
+            if watch.place.collection == collection and watch.wants(document) and not self.watch_drops(watch, kind):
                 self._send(watch, (kind, document))
 
     def _send(self, watch: Watch, line: tuple[str, Document]) -> None:
