@@ -1,16 +1,32 @@
-"""The simulation itself: its actions can run."""
+"""The simulation itself: its actions can run, and its oracles notice what they are for."""
 
+import asyncio
 import inspect
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import pytest
 
+from devenv.announcement import ADDRESS_ANNOTATION
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, PRIMARY_SERVICE, SERVICE_FINALIZER
 from tests.simulation.actions import SERVICES as NAMES
 from tests.simulation.actions import Fragment
+from tests.simulation.address_oracle import CACHE_DELAY, CORRECTED_WITHIN, AddressOracle
+from tests.simulation.amount_oracle import EVENTS_OF_RUN, WRITES, WRITES_AFTER_DELETION, AmountOracle
 from tests.simulation.fragments import FAMILIES
+from tests.simulation.loop import SeededLoop
 from tests.simulation.runner import ActionRunner
+from tests.simulation.world import RECOVERY_SECONDS, World
+from tests.worlds.builders import CLUSTER
+from tests.worlds.memory_server import Call, refused
 
+ADDRESS: Final = "10.0.0.10"
+PATH: Final = "/api/v1/namespaces/shop/services/b/status"
+EVENTS_PATH: Final = "/api/v1/namespaces/shop/events"
 FRAGMENTS: Final = [fragment for family in FAMILIES.values() for fragment in dict.fromkeys(family)]
 
 
@@ -20,3 +36,106 @@ def test_actions_of_a_fragment_can_run(fragment: Fragment) -> None:
         for action in fragment(random.Random(seed), NAMES):
             verb = getattr(ActionRunner, action.verb)
             inspect.signature(verb).bind(None, **action.more)
+
+
+@contextmanager
+def _world() -> Iterator[World]:
+    """Return a world without faults in which Service a has an address, and no controller runs."""
+    loop = SeededLoop("oracles")
+    asyncio.set_event_loop(loop)
+    world = World(loop, "oracles", pool=3)
+    for name in ("a", "b"):
+        world.original.create_service(name, {"type": "LoadBalancer", "ports": []}, {})
+        world.original.change_service(name, {"metadata": {"finalizers": [SERVICE_FINALIZER]}})
+    _pass(world, RECOVERY_SECONDS)
+    labels = {LB_CLUSTER: CLUSTER.name, LB_SERVICE_NAME: "a"}
+    metadata = {"name": "of-a", "namespace": CLUSTER.namespace, "labels": labels}
+    status = {"allocatedAddress": {"ip": ADDRESS}}
+    world.harvester.put(LOAD_BALANCERS, {"metadata": metadata, "spec": {"ipam": "pool"}, "status": status})
+    try:
+        yield world
+    finally:
+        loop.close()
+        asyncio.set_event_loop(None)
+
+
+def _pass(world: World, seconds: float) -> None:
+    world.loop.run_until_complete(asyncio.sleep(seconds))
+
+
+def _publication(world: World) -> Call:
+    return Call("PATCH", PATH, world.loop.time(), {"metadata": {"annotations": {ADDRESS_ANNOTATION: ADDRESS}}}, "p.1")
+
+
+def test_publication_of_the_address_of_another_service_is_noticed() -> None:
+    with _world() as world:
+        oracle = AddressOracle(world)
+        oracle.look()
+        assert "publishes 10.0.0.10 for b" in oracle.check_write(_publication(world))
+        world.original.change_service("b", {"metadata": {"annotations": {PRIMARY_SERVICE: "shop/a"}}})
+        assert oracle.check_write(_publication(world)) == ""
+
+
+def test_address_that_a_load_balancer_lost_may_be_published_for_seconds() -> None:
+    with _world() as world:
+        world.original.change_service("b", {"metadata": {"annotations": {PRIMARY_SERVICE: "shop/a"}}})
+        oracle = AddressOracle(world)
+        oracle.look()
+        world.harvester.remove(LOAD_BALANCERS, f"{CLUSTER.namespace}/of-a")
+        oracle.look()
+        _pass(world, CACHE_DELAY - 1)
+        assert oracle.check_write(_publication(world)) == ""
+        _pass(world, 2)
+        assert "publishes 10.0.0.10 for b" in oracle.check_write(_publication(world))
+
+
+def test_service_that_keeps_the_address_of_another_one_is_noticed() -> None:
+    with _world() as world:
+        oracle = AddressOracle(world)
+        world.original.change_service("b", {"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}]}}})
+        oracle.look()
+        _pass(world, CORRECTED_WITHIN - 1)
+        assert oracle.late() == []
+        _pass(world, 2)
+        assert oracle.late() == [f"b of {CLUSTER.name} shows 10.0.0.10, which another Service has"]
+
+
+def test_endless_writes_are_noticed() -> None:
+    with _world() as world:
+        oracle = AmountOracle(world)
+        for _ in range(WRITES):
+            oracle.answered(_publication(world), None)
+        assert world.wrong == []
+        oracle.answered(_publication(world), None)
+        assert "writes /api/v1/namespaces/shop/services/b too often" in world.wrong[0]
+
+
+def test_endless_writes_of_a_deleted_object_are_noticed() -> None:
+    with _world() as world:
+        oracle = AmountOracle(world)
+        for _ in range(WRITES_AFTER_DELETION + 1):
+            oracle.answered(_publication(world), refused(404, "NotFound", 'services "b" not found', about="b"))
+        assert "again and again, which does not exist" in world.wrong[0]
+
+
+def _event(world: World, message: str) -> Call:
+    uid = world.guest.of(SERVICES)["shop/b"]["metadata"]["uid"]
+    body = {"involvedObject": {"uid": uid}, "reason": "AddressPending", "message": message}
+    return Call("POST", EVENTS_PATH, world.loop.time(), body, "p.1")
+
+
+def test_endless_events_are_noticed() -> None:
+    with _world() as world:
+        oracle = AmountOracle(world)
+        for number in range(EVENTS_OF_RUN + 1):
+            oracle.answered(_event(world, str(number)), None)
+        assert "emits too many Events" in world.wrong[0]
+
+
+def test_repeated_event_is_noticed() -> None:
+    with _world() as world:
+        oracle = AmountOracle(world)
+        oracle.answered(_event(world, "no address"), None)
+        _pass(world, 600.0)
+        oracle.answered(_event(world, "no address"), None)
+        assert "repeats Event AddressPending" in world.wrong[0]

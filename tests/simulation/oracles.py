@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from devenv.announcement import ADDRESS_ANNOTATION, is_ignored, wanted_addresses
+from devenv.announcement import is_ignored, wanted_addresses
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     LB_RECONCILE,
@@ -10,6 +10,8 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     WORKLOAD_TYPE,
 )
+from tests.simulation.address_oracle import AddressOracle
+from tests.simulation.amount_oracle import AmountOracle
 from tests.simulation.facts import annotation, given, has_other_class, made_for, name_of, served, shown, wants_one
 from tests.simulation.guest import LEASES, Guest, cluster_of
 from tests.simulation.node_oracles import NodeOracles
@@ -43,9 +45,6 @@ class Oracles:
         self._changes = 0
         self._unheld: dict[tuple[str, str], float] = {}
         """Since when an address is announced for a Service although no load balancer has it."""
-        self._held: dict[str, float] = {}
-        """Until when each address was allocated to a load balancer."""
-        self._held_last: set[str] = set()
         self.noted: list[str] = []
         """Changes of addresses, for the trace."""
         self._given: dict[str, str] = {}
@@ -56,7 +55,10 @@ class Oracles:
         """Load balancers whose deletion can overtake an allocation, and the time of Harvester's last write."""
         self._deposed: dict[str, float] = {}
         """Holders of the Lease before the guest cluster was restored, and until when they can count as leaders."""
+        self.addresses = AddressOracle(world)
+        self.amounts = AmountOracle(world)
         for server in world.servers.values():
+            server.on_answered.append(self.amounts.answered)
             server.on_change.append(self._changed)
             server.on_sent.append(self._sent)
         world.harvester.on_arrived.append(self._arrived)
@@ -68,6 +70,7 @@ class Oracles:
     def _cloned(self, clone: Guest) -> None:
         clone.server.on_change.append(self._clone_changed)
         clone.server.on_sent.append(self._sent)
+        clone.server.on_answered.append(self.amounts.answered)
         NodeOracles(self._world, clone.server)
 
     def _clone_changed(self, _collection: str, _kind: str, _document: Document) -> None:
@@ -118,17 +121,8 @@ class Oracles:
         process = self._world.processes[call.by.partition(".")[0]]
         if not holder.endswith(f"_{call.by}") and call.at - process.resumed_at > AFTER_HALT:
             self._say(f"{call.by} sends {call.verb} {call.path} while {holder} holds the Lease")
-        if "/services/" in call.path and not self._world.may_be_blind:
-            self._published(
-                call, ((call.body.get("metadata") or {}).get("annotations") or {}).get(ADDRESS_ANNOTATION) or ""
-            )
-
-    def _published(self, call: Call, address: str) -> None:
-        held_until = call.at if address in self._held_last else self._held.get(address, float("-inf"))
-        up = (one for guest in self._world.guests for one in guest.kube_vip.up.values())
-        leased = any(address in one.addresses for one in up)
-        if address not in {"", DHCP_ADDRESS} and call.at - held_until > GRACE and not leased:
-            self._say(f"{call.by} publishes {address} in {call.path}, which no load balancer has")
+        if problem := self.addresses.check_write(call):
+            self._say(problem)
 
     def _arrived(self, call: Call) -> None:
         """No load balancer in use is deleted, and none of another cluster changes."""
@@ -190,6 +184,7 @@ class Oracles:
         self._dirty, self._changes = False, len(world.kube_vip.changes)
         self._held_once()
         self._announced_is_held()
+        self.addresses.look()
 
     def _held_once(self) -> None:
         seen: dict[str, str] = {}
@@ -205,8 +200,6 @@ class Oracles:
     def _announced_is_held(self) -> None:
         now = self._world.loop.time()
         held = {served(one) for one in self._world.balancers()}
-        self._held |= dict.fromkeys(held | self._held_last, now)
-        self._held_last = held
         announced = self._world.kube_vip.announced()
         loose = {
             (address, key)

@@ -104,8 +104,8 @@ class Schedule:
         while True:
             # An oracle is heard at once, and not at the end of a long pause.
             await asyncio.sleep(min(LOOK_SECONDS, max(until - loop.time(), 0.0)))
-            if self._world.wrong:
-                raise Wrong(self._world.wrong[0])
+            if problems := [*self._world.wrong, *self._oracles.addresses.late()]:
+                raise Wrong(problems[0])
             if loop.time() >= until:
                 return
 
@@ -128,6 +128,8 @@ class Schedule:
         # A watch that has fallen silent is given up after a while only.
         await self._pass(SILENCE_SECONDS + 60.0)
         before = len(self._world.writes())
+        for side in self._world.servers:
+            self._world.touch_everything(side)
         await self._pass(QUIET)
         late = sorted(self._world.writes(), key=_at)[before:]
         if late:
