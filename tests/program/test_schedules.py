@@ -20,7 +20,7 @@ from tests.simulation.seeds import ROOT, first_unseen
 from tests.simulation.soak import play
 
 GROUPS: Final = 10
-FEW, MANY = 2, 30
+FEW, MANY = 1, 18
 """Schedules per group."""
 CLOSED: Final = Action(0.0, "open_pool", {"to_everybody": False})
 CREATED: Final = Action(0.0, "create", {"name": "a", "ports": ONE_PORT, "annotations": {}})
