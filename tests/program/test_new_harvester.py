@@ -55,6 +55,20 @@ def ready(program: Program) -> bool:
 
 
 @jumping_time
+async def test_waiting_service_is_served_soon_after_no_other_one_has_an_address() -> None:
+    guest, _ = await home("web-0")
+    program = Program(guest, with_machines(Harvester(), 0), "demo")
+    async with program.live():
+        await asyncio.sleep(10)
+        program.create("new")
+        await asyncio.sleep(10)
+        assert program.address("new") == ""
+        guest.delete(SERVICES, "shop/web-0")
+        await asyncio.sleep(90)
+        assert program.address("new"), "a resync takes up to ten minutes"
+
+
+@jumping_time
 @pytest.mark.guarantee("No load balancer is created in a wrong Harvester")
 async def test_nothing_is_created_in_a_harvester_without_a_sign_of_the_cluster() -> None:
     guest, right = await home(*NAMES)

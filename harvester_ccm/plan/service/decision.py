@@ -44,6 +44,8 @@ from harvester_ccm.plan.service.writes import (
     wait_for,
 )
 
+MISMATCH_SECONDS: Final = 60.0
+"""Interval at which a Service without a load balancer looks whether this is the Harvester of the cluster."""
 QUEUED_SECONDS: Final = 60.0
 """Time after which a Service whose creation is queued gets an Event; Harvester serves more than 100 Services in it."""
 CREATION_QUEUED: Final = EventMessage(
@@ -115,7 +117,8 @@ def _plan_own(snapshot: ServiceSnapshot) -> Desired:
     elif lb is None and not snapshot.our_harvester:
         # A Service that has an address keeps it: it is announced, and allocated in the Harvester of the cluster.
         cause = harvester_mismatch(snapshot.cluster)
-        desired = Desired(Refused(WaitReason.HARVESTER_MISMATCH), cause, service=suppressed)
+        # It depends on all Services, load balancers and VMs, whose changes do not wake this Service.
+        desired = Desired(Wait(WaitReason.HARVESTER_MISMATCH, MISMATCH_SECONDS), cause, service=suppressed)
     elif others := snapshot.allocated_to_others(snapshot.unallocated_address):
         text = (
             f"Address {snapshot.unallocated_address} is withdrawn: Harvester has given it to "
