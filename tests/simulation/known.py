@@ -180,6 +180,17 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(15.781, "restore", {"side": "harvester", "back": 20.0, "away": 60.0}),
         ),
     ),
+    # kube-vip read the requested address first, withdrew it for the allocated one, and stayed silent.
+    "address is requested before the allocated one is published": Scenario(
+        "40863",
+        pool=5,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(25.492, "create", {**_create(OTHER_PORT), "name": "b"}),
+            Action(0.0, "request_address", {"name": "b", "of": "a"}),
+        ),
+    ),
     # The secondary kept the address although no load balancer had it.
     "primary becomes internal in a cluster with a clone": Scenario(
         "x1",

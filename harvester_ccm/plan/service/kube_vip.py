@@ -154,8 +154,12 @@ def stays_silent(service: Service, address: str) -> bool:
     # It reads an address from the status only after another client has removed the annotation: it has withdrawn it.
     if address == (found.specified if found.address is None else found.address):
         return False
-    is_new = not found.status and (found.ignored or not found.withdrawn)
-    return found.node is not None or not is_new
+    if found.node is not None or found.status:
+        return True
+    if found.ignored:
+        return False
+    # The user may have requested another address, which kube-vip announces until Harvester has decided.
+    return found.withdrawn or found.read_address not in {"", address}
 
 
 def lease_of(service: Service, *, touched: bool = True) -> str:
