@@ -191,6 +191,19 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.0, "request_address", {"name": "b", "of": "a"}),
         ),
     ),
+    # The address stayed announced although no load balancer had it or could be created.
+    "load balancer of a vm service without ports is deleted while no controller runs": Scenario(
+        "40191",
+        pool=2,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(20.0, "kill_for", {"seconds": 5.0}),
+            Action(0.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
+            Action(0.0, "change_ports", {"name": "a", "ports": []}),
+            Action(0.0, "delete_balancer", {"name": "a"}),
+        ),
+    ),
     # The secondary kept the address although no load balancer had it.
     "primary becomes internal in a cluster with a clone": Scenario(
         "x1",

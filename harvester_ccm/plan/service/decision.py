@@ -217,16 +217,14 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
     vm = request.wants_vm
     refusal = unsupported(service, vm=vm)
     if refusal is not None or request.ipam is None:
-        given_up = ServiceChange(annotations=suppress(service, keep_request=bool(snapshot.retained_address)))
-        if is_served(service) and not snapshot.retained_address:
-            # The address is that of an earlier load balancer.
-            given_up = ServiceChange(annotations=WITHDRAWN, ingress=())
         # The first problem is that of the annotation ipam.
-        return Desired(Refused(WaitReason.UNSUPPORTED), refusal or request.problems[0], service=given_up)
+        cause = refusal or request.problems[0]
+        return Desired(Refused(WaitReason.UNSUPPORTED), cause, service=_without_load_balancer(snapshot))
+    if vm and not wanted_spec(snapshot):
+        return Desired(Wait(WaitReason.NODE_PORTS), service=_without_load_balancer(snapshot))
     body = _new_body(snapshot, vm=vm)
     if body is None:
-        reason = WaitReason.NODE_PORTS if not wanted_spec(snapshot) else WaitReason.HARVESTER_UNAVAILABLE
-        return Desired(Wait(reason), service=ServiceChange(annotations=suppress(service)))
+        return Desired(Wait(WaitReason.HARVESTER_UNAVAILABLE), service=ServiceChange(annotations=suppress(service)))
     found = Announcement.of(service)
     # The Service has the address of a load balancer of the other workload type.
     switches = found.withdrawn and found.ignored != vm and is_served(service)
@@ -252,6 +250,15 @@ def _plan_creation(snapshot: ServiceSnapshot) -> Desired:
         service=prepared,
         then=CreateLoadBalancer(name, body),
     )
+
+
+def _without_load_balancer(snapshot: ServiceSnapshot) -> ServiceChange:
+    """Return the fields of a Service for which no load balancer can be created."""
+    service = snapshot.service
+    if is_served(service) and not snapshot.retained_address:
+        # The address is that of an earlier load balancer.
+        return ServiceChange(annotations=WITHDRAWN, ingress=())
+    return ServiceChange(annotations=suppress(service, keep_request=bool(snapshot.retained_address)))
 
 
 def _new_body(snapshot: ServiceSnapshot, *, vm: bool) -> Document | None:
