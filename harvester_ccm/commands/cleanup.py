@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
+import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from harvester_ccm.access import harvester_credentials
@@ -39,6 +40,8 @@ CLUSTER_UID: Final = flag(
 )
 YES: Final = switch("yes", "Delete them; without it, they are only listed.")
 
+log = structlog.get_logger(__name__)
+
 RETRY_SECONDS: Final = 0.5
 ALLOCATION_ATTEMPTS: Final = 20
 """Attempts to delete a load balancer while Harvester still allocates its address: ten seconds."""
@@ -61,9 +64,11 @@ async def _clean_up(call: Call) -> int:
         raise ConfigurationError(["--cluster is required: the name of the guest cluster that is gone"])
     async with ApiClient(harvester_credentials(call.settings.harvester, call.environment), cluster=HARVESTER) as client:
         namespace = call.flags[HARVESTER_NAMESPACE.name] or client.namespace
-        listed = (await client.list(LOAD_BALANCERS, namespace=namespace)).items
+        page = await client.list(LOAD_BALANCERS, namespace=namespace)
+        for unread in page.unread.values():
+            log.warning("object skipped", lb=unread.key, error=unread.fault)
         vms = await ask(client.list(VIRTUAL_MACHINES, namespace=namespace))
-        named = [one for one in listed if one.metadata.label(LB_CLUSTER) == name]
+        named = [one for one in page.items if one.metadata.label(LB_CLUSTER) == name]
         chosen = [one for one in named if not uid or one.metadata.annotation(LB_OWNER) == uid]
         store = ClusterStore(ClusterIdentity(name, namespace), {VIRTUAL_MACHINES.plural: vms})
         warnings = [] if uid or not chosen else list(find_warnings(store, chosen))
@@ -91,6 +96,8 @@ def find_warnings(store: ClusterStore, load_balancers: Sequence[LoadBalancer]) -
         if names[Membership.UNMARKED]:
             unlabeled = ", ".join(names[Membership.UNMARKED])
             yield f"VMs without the label {VM_CLUSTER} exist, which may be the cluster's: {unlabeled}"
+        if store.vms.unread:
+            yield f"VMs that cannot be decoded exist, which may be the cluster's: {', '.join(sorted(store.vms.unread))}"
     uids = sorted({one.metadata.annotation(LB_OWNER) or "" for one in load_balancers} - {""})
     if len(uids) > 1:
         yield f"clusters with different UIDs have used the name: {', '.join(uids)}"

@@ -4,7 +4,7 @@ The store has the same indexes as the caches of the controllers, and is filled w
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,7 +18,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
-from harvester_ccm.model.meta import ObjectT, Page, Resource, Store
+from harvester_ccm.model.meta import ObjectT, Page, Resource, Store, Unread
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
@@ -29,6 +29,8 @@ from harvester_ccm.plan.service.vm_lb import backends_of
 
 GUEST: Final = "guest"
 HARVESTER: Final = "harvester"
+NAMED_OBJECTS: Final = 10
+"""Objects of a collection that cannot be decoded that are named."""
 
 T = TypeVar("T")
 
@@ -97,10 +99,25 @@ class ClusterStore:
 
     @property
     def notes(self) -> list[str]:
-        """Collections that cannot be read, and why; without those that have the error of the load balancers."""
-        known = str(self.load_balancers.problem)
-        found = {plural: str(one) for plural, one in self.lists.items() if isinstance(one, CCMError)}
-        return [f"cannot read {plural}: {error}" for plural, error in found.items() if error != known]
+        """Collections and objects that cannot be read, and why.
+
+        A collection that has the error of the load balancers is left out.
+        """
+        known, notes = str(self.load_balancers.problem), []
+        for plural, answer in self.lists.items():
+            if isinstance(answer, CCMError) and str(answer) != known:
+                notes.append(f"cannot read {plural}: {answer}")
+            if isinstance(answer, Page):
+                notes += _unread_notes(plural, tuple(answer.unread.values()))
+        return notes
+
+
+def _unread_notes(plural: str, unread: Sequence[Unread]) -> list[str]:
+    """Return a note for each of the first objects that cannot be decoded, and one for the number of the others."""
+    notes = [f"cannot decode {plural} {item.key}: {item.fault}" for item in unread[:NAMED_OBJECTS]]
+    if len(unread) > NAMED_OBJECTS:
+        notes.append(f"cannot decode {len(unread) - NAMED_OBJECTS} more {plural}")
+    return notes
 
 
 async def list_clusters(settings: Settings, guest: ApiClient, harvester: ApiClient) -> ClusterStore:

@@ -27,7 +27,7 @@ from harvester_ccm import errors
 from harvester_ccm.kube.connection import connection_fault, open_session
 from harvester_ccm.kube.credentials import Credentials, ExecToken, credential_text, token_claims
 from harvester_ccm.kube.workqueue import loop_time
-from harvester_ccm.model.meta import EventDocument, Head, ListDocument, Page, Resource, WatchEvent
+from harvester_ccm.model.meta import EventDocument, Head, ListDocument, Page, Resource, Unread, WatchEvent
 
 T = TypeVar("T")
 
@@ -35,6 +35,9 @@ WRITE_TIMEOUT: Final = 35.0
 """Seconds for a write: an admission webhook can take 30, and only the API server's response names one that hangs."""
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one request, connection included."""
+
+MAX_FAULT: Final = 200
+"""Longest description of why an object does not decode, in characters."""
 
 _JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -168,18 +171,18 @@ class ApiClient:
     ) -> Page[T]:
         """Return all objects, read in pages from one consistent version; objects that do not decode are left out."""
         items: list[T] = []
-        unread: set[str] = set()
+        unread: dict[str, Unread] = {}
         path, query = resource.path(namespace), {"limit": str(self.page_objects), **(params or {})}
         while True:
             page = self._read(_decode_list, await self.request("GET", path, params=query), f"GET {path}")
             for raw in page.items or ():
-                item, key = self._decode(resource, raw)
-                if item is not None:
-                    items.append(item)
+                item = self._decode(resource, raw)
+                if isinstance(item, Unread):
+                    unread[item.key] = item
                 else:
-                    unread.add(key)
+                    items.append(item)
             if not page.metadata.continue_:
-                return Page(tuple(items), page.metadata.resource_version, frozenset(unread))
+                return Page(tuple(items), page.metadata.resource_version, unread)
             query["continue"] = page.metadata.continue_
 
     async def create(self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None) -> T:
@@ -330,8 +333,10 @@ class ApiClient:
         version = head.metadata.resource_version
         if event.type == "BOOKMARK":
             return WatchEvent("BOOKMARK", None, version)
-        item, key = self._decode(resource, event.object)
-        return WatchEvent(event.type, item, version, key)
+        item = self._decode(resource, event.object)
+        if isinstance(item, Unread):
+            return WatchEvent(event.type, None, version, item)
+        return WatchEvent(event.type, item, version)
 
     def _read(self, decode: Callable[[bytes], T], body: bytes, request: str) -> T:
         try:
@@ -345,15 +350,14 @@ class ApiClient:
             "server address and what stands in between"
         )
 
-    def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> tuple[T | None, str]:
-        """Return an object, or None and its key if it does not decode: it must not hide the others."""
+    def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> T | Unread:
+        """Return an object, or what is known of it if it does not decode: it must not hide the others."""
         try:
-            return resource.decode(bytes(raw)), ""
+            return resource.decode(bytes(raw))
         except errors.UNREADABLE as error:
             meta = self._read(_decode_head, bytes(raw), f"GET {resource.path()}").metadata
-            name = f"{meta.namespace}/{meta.name}".strip("/")
-            log.warning("object skipped", collection=f"{self.cluster}/{resource.plural}", name=name, error=str(error))
-            return None, name
+            key = f"{meta.namespace}/{meta.name}".strip("/")
+            return Unread(key, meta.uid, str(error)[:MAX_FAULT])
 
     def _unreachable(self, request: Request, error: Exception, limit: float) -> errors.Unreachable:
         kind, detail = connection_fault(error, limit=limit)

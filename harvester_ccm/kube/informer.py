@@ -16,7 +16,7 @@ delivers the newer one; writes that are planned on it fail by their precondition
 import asyncio
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -25,7 +25,7 @@ import structlog
 from harvester_ccm.errors import CCMError, Forbidden, Gone, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.workqueue import loop_time, pause_after
-from harvester_ccm.model.meta import ObjectT, Page, Resource, Store, WatchEvent
+from harvester_ccm.model.meta import ObjectT, Page, Resource, Store, Unread, WatchEvent
 
 SILENCE_SECONDS: Final = 150.0
 """Time without any line after which a watch counts as dead; API servers send a bookmark about every minute."""
@@ -39,6 +39,8 @@ RELIST_SECONDS: Final = (1800.0, 3600.0)
 """Range of the interval between two lists."""
 POLL_SECONDS: Final = 60.0
 """Interval between two lists if watching is forbidden."""
+LOGGED_OBJECTS: Final = 10
+"""Objects of a list that could not be decoded that are logged by name."""
 BACKOFF_GROWTH: Final = 1.08
 """The delay grows by less than a tenth of the time that the API server has been unavailable."""
 
@@ -181,7 +183,9 @@ class Informer(Store[ObjectT]):
         # An object that could not be decoded exists: keep its last version that could.
         removed = [key for key in self._objects if key not in listed and key not in page.unread]
         changed = [key for key, item in listed.items() if self._objects.get(key) != item]
-        self._version, self.unread = _number(page.resource_version), page.unread
+        self._version = _number(page.resource_version)
+        self._log_skipped([unread for key, unread in page.unread.items() if key not in self.unread])
+        self.unread = dict(page.unread)
         # A callback must not see a half-filled store.
         changes = [self._set(key, listed.get(key)) for key in (*removed, *changed)]
         for old, new in changes:
@@ -191,18 +195,38 @@ class Informer(Store[ObjectT]):
         """Store the change that a watch event describes."""
         version = _number(event.resource_version)
         self._version = max(self._version, version)
-        key = event.unread if event.object is None else event.object.metadata.key
-        if not key:
+        if event.unread is not None:
+            self._apply_unread(event.unread, event.type, version)
+        elif event.object is not None:
+            key = event.object.metadata.key
+            self.unread.pop(key, None)
+            if event.type == "DELETED":
+                self._drop(key, version)
+            else:
+                self._put(event.object)
+
+    def _apply_unread(self, unread: Unread, change: str, version: int) -> None:
+        """Record an object that could not be decoded; its last version that could be stays."""
+        if change == "DELETED":
+            self.unread.pop(unread.key, None)
+            self._drop(unread.key, version)
             return
-        self.unread -= {key}
+        if unread.key not in self.unread:
+            self._log_skipped([unread])
+        self.unread[unread.key] = unread
+
+    def _drop(self, key: str, version: int) -> None:
+        """Remove an object whose deletion has this version, unless it was created again since."""
         current = self._objects.get(key)
-        if event.type == "DELETED":
-            if current is not None and _version(current) <= version:
-                self._notify(*self._set(key, None))
-        elif event.object is None:
-            self.unread |= {key}
-        else:
-            self._put(event.object)
+        if current is not None and _version(current) <= version:
+            self._notify(*self._set(key, None))
+
+    def _log_skipped(self, skipped: Sequence[Unread]) -> None:
+        """Log objects that could not be decoded: each once until it can be or is gone, however often it changes."""
+        for unread in skipped[:LOGGED_OBJECTS]:
+            log.warning("object skipped", collection=self.name, name=unread.key, error=unread.fault)
+        if len(skipped) > LOGGED_OBJECTS:
+            log.warning("more objects skipped", collection=self.name, objects=len(skipped) - LOGGED_OBJECTS)
 
     def _put(self, item: ObjectT) -> None:
         current = self._objects.get(item.metadata.key)

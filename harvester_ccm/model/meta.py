@@ -146,13 +146,22 @@ class Resource(Struct, Generic[T_co], frozen=True):
         return replace(cast("Resource[Any]", self), decode=decoder(dict[str, object]))
 
 
+class Unread(Struct, frozen=True):
+    """What is known of an object that could not be decoded."""
+
+    key: str
+    uid: str
+    fault: str
+    """Why it does not decode."""
+
+
 class Page(Struct, Generic[T], frozen=True):
     """Result of a list: the objects that could be decoded, and the version to watch from."""
 
     items: tuple[T, ...]
     resource_version: str
-    unread: frozenset[str] = frozenset()
-    """Keys of the objects that could not be decoded."""
+    unread: Mapping[str, Unread] = {}
+    """The objects that could not be decoded, by key."""
 
 
 class WatchEvent(Struct, Generic[T], frozen=True):
@@ -161,8 +170,8 @@ class WatchEvent(Struct, Generic[T], frozen=True):
     type: str
     object: T | None
     resource_version: str
-    unread: str = ""
-    """Key of the object if it could not be decoded; ``object`` is None then."""
+    unread: Unread | None = None
+    """The object if it could not be decoded; ``object`` is None then."""
 
 
 class ListMeta(Struct, rename="camel"):
@@ -170,6 +179,7 @@ class ListMeta(Struct, rename="camel"):
 
     name: str = ""
     namespace: str = ""
+    uid: str = ""
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
@@ -242,7 +252,7 @@ class Store(Generic[ObjectT]):
         indexes: Mapping[str, Callable[[ObjectT], Iterable[str]]] = {},
         *,
         problem: CCMError | None = None,
-        unread: frozenset[str] = frozenset(),
+        unread: Mapping[str, Unread] = {},
     ) -> None:
         """``indexes`` maps the name of an index to the function that returns the values of an object in it."""
         self._objects: dict[str, ObjectT] = {}
@@ -251,8 +261,8 @@ class Store(Generic[ObjectT]):
         self._callbacks: list[Change[ObjectT]] = []
         self.problem = problem
         """Why the list or watch failed now; None if it can. Objects that were read before are kept."""
-        self.unread = unread
-        """Keys of objects that could not be decoded. They exist although the store lacks them."""
+        self.unread: dict[str, Unread] = dict(unread)
+        """Objects that could not be decoded, by key. They exist although the store may lack them."""
         for item in items:
             self._set(item.metadata.key, item)
 

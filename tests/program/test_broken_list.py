@@ -123,6 +123,33 @@ async def test_load_balancer_that_cannot_be_decoded_counts_as_present() -> None:
 
 
 @jumping_time
+async def test_objects_that_cannot_be_decoded_are_logged_once_each() -> None:
+    harvester = Harvester()
+    for number in range(100):
+        metadata = {"name": f"broken-{number}", "namespace": CLUSTER.namespace}
+        harvester.put(LOAD_BALANCERS, {"metadata": metadata, "spec": {"ipam": ["pool"]}})
+    program = Program(guest_server(), harvester, "demo")
+    key = f"{CLUSTER.namespace}/broken-0"
+    with capture_logs() as logs:
+        async with program.live():
+            await asyncio.sleep(5)
+            for number in range(200):
+                harvester.change(LOAD_BALANCERS, key, {"metadata": {"labels": {"number": str(number)}}})
+                await asyncio.sleep(1)
+            # Two lists and what came with the first watch.
+            await asyncio.sleep(2 * 3600)
+            assert len([entry for entry in logs if "skipped" in entry["event"]]) == 11
+            harvester.change(LOAD_BALANCERS, key, {"spec": {"ipam": "pool"}})
+            await asyncio.sleep(1)
+            harvester.change(LOAD_BALANCERS, key, {"spec": {"ipam": ["pool"]}})
+            await asyncio.sleep(1)
+    skipped = [entry for entry in logs if "skipped" in entry["event"]]
+    assert [entry["objects"] for entry in skipped if entry["event"] == "more objects skipped"] == [90]
+    assert [entry.get("name") for entry in skipped].count(key) == 2
+    assert "array" in skipped[-1]["error"]
+
+
+@jumping_time
 async def test_harvester_before_1_2_is_logged_once_and_listed_after_its_upgrade() -> None:
     harvester = Harvester()
     program = Program(guest_server(), harvester, "demo")

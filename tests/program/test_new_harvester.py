@@ -281,3 +281,51 @@ async def test_switch_does_not_start_if_another_cluster_has_the_name_of_the_next
         assert "DELETE" not in {line.split()[0] for line in harvester.writes()}
         assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == address != ""
         assert "web: LoadBalancerOwnershipConflict" in program.reasons()
+
+
+UNDECODABLE = {"spec": {"ipam": ["pool"]}}
+"""A change of a load balancer after which it does not decode."""
+
+
+@pytest.mark.parametrize("stranger", ["load balancer", "VM"])
+@jumping_time
+@pytest.mark.guarantee("No load balancer is created in a wrong Harvester")
+async def test_object_of_others_that_cannot_be_decoded_is_no_sign_of_the_cluster(stranger: str) -> None:
+    guest, _ = await home("web")
+    wrong = with_machines(Harvester(), 0)
+    metadata = {"name": "other", "namespace": CLUSTER.namespace}
+    if stranger == "load balancer":
+        wrong.put(LOAD_BALANCERS, {"metadata": metadata, **UNDECODABLE})
+        wrong.put(VIRTUAL_MACHINES, {"metadata": metadata})
+    else:
+        wrong.put(VIRTUAL_MACHINES, {"metadata": metadata, "spec": "none"})
+    program = Program(guest, wrong, "demo")
+    async with program.live():
+        await asyncio.sleep(HOUR)
+        assert not ready(program)
+        program.create("new")
+        await asyncio.sleep(HOUR)
+    assert wrong.writes() == []
+    assert "--accept-new-harvester" in program.warnings("new")[0]
+
+
+@pytest.mark.parametrize("sign", ["load balancer", "VM"])
+@jumping_time
+async def test_object_of_the_cluster_that_cannot_be_decoded_is_a_sign_of_it(sign: str) -> None:
+    guest, harvester = await home("web")
+    (key,) = harvester.of(LOAD_BALANCERS)
+    if sign == "load balancer":
+        harvester.change(LOAD_BALANCERS, key, UNDECODABLE)
+        for number in range(3):
+            harvester.remove(VIRTUAL_MACHINES, f"{CLUSTER.namespace}/machine-{number}")
+    else:
+        harvester.remove(LOAD_BALANCERS, key)
+        for number in range(3):
+            harvester.change(VIRTUAL_MACHINES, f"{CLUSTER.namespace}/machine-{number}", {"spec": "none"})
+    program = Program(guest, harvester, "demo")
+    async with program.live():
+        await asyncio.sleep(HOUR)
+        assert ready(program)
+        program.create("new")
+        await asyncio.sleep(HOUR)
+        assert program.address("new")

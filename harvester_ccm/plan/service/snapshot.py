@@ -5,7 +5,7 @@ who owns the load balancers, whether the Service is managed and what it requests
 that is kept from one reconcile to the next.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -21,6 +21,7 @@ from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
     allocated_addresses,
     goes_by,
+    load_balancer_name,
     marked_ours,
     match_load_balancer,
     name_for,
@@ -248,26 +249,61 @@ def is_our_harvester(
     conclude that: it has no load balancer of this cluster, although Services have addresses, and no VM of a Node.
     Either alone is normal: all load balancers were deleted, or all VMs were replaced.
     The load balancers ``without`` which the question is asked are those that a replacement deletes first.
+
+    An object that cannot be decoded counts as present by what is known of it: a load balancer by the name that the one
+    of a Service has, a VM by its UID. Those of others say nothing, so nobody else's object ends this protection.
     """
     load_balancers, vms = store.load_balancers, store.vms
+    if cluster.new_harvester or not load_balancers.synced:
+        return True
     excluded = {load_balancer.metadata.uid for load_balancer in without}
-    if cluster.new_harvester or not load_balancers.synced or load_balancers.unread:
+    if _has_load_balancer(store, cluster, excluded) or _has_unread_load_balancer(store, cluster, excluded):
         return True
-    for one in load_balancers.all():
-        if one.metadata.uid in excluded:
-            continue
-        marked = marked_ours(one, cluster)
-        # Without an owner annotation (Go provider), one counts that has the cluster's name and that of a Service.
-        if marked or (marked is None and goes_by(one, cluster) and store.services.get(service_key(one)) is not None):
-            return True
     named = {uid for node in store.nodes.all() if (uid := parse_provider_id(node.spec.provider_id))}
-    not_readable = vms.unread or (not vms.synced and isinstance(vms.problem, Forbidden))
-    if not named or not_readable or any(one.metadata.uid in named for one in vms.all()):
+    not_readable = not vms.synced and isinstance(vms.problem, Forbidden)
+    if not named or not_readable:
         return True
-    with_address = (one for one in store.services.all() if is_served(one) and not was_secondary(one))
-    if not any(scope_of(one, cluster, owned=False).requested for one in with_address):
+    present = {vm.metadata.uid for vm in vms.all()} | {unread.uid for unread in vms.unread.values()}
+    if not named.isdisjoint(present):
+        return True
+    with_address = (service for service in store.services.all() if is_served(service) and not was_secondary(service))
+    if not any(scope_of(service, cluster, owned=False).requested for service in with_address):
         return True
     return False if vms.synced else None
+
+
+def _has_load_balancer(store: ServiceStore, cluster: ClusterIdentity, excluded: Collection[str]) -> bool:
+    """Return whether a load balancer shows that it belongs to this cluster; those with an excluded UID do not count."""
+    for load_balancer in store.load_balancers.all():
+        if load_balancer.metadata.uid in excluded:
+            continue
+        marked = marked_ours(load_balancer, cluster)
+        if marked:
+            return True
+        # Without an owner annotation (Go provider), one counts that has the cluster's name and that of a Service.
+        if marked is None and goes_by(load_balancer, cluster) and store.services.get(service_key(load_balancer)):
+            return True
+    return False
+
+
+def _has_unread_load_balancer(store: ServiceStore, cluster: ClusterIdentity, excluded: Collection[str]) -> bool:
+    """Return whether a load balancer that cannot be decoded has the name of the one of a Service with an address."""
+    # Names start with the one of the cluster. Without one of these, the Services need not be searched for every plan.
+    starts = tuple(f"{cluster.namespace}/{letter}{name[:50]}" for name in cluster.names for letter in ("", "a"))
+    keys = {
+        unread.key
+        for unread in store.load_balancers.unread.values()
+        if unread.key.startswith(starts) and unread.uid not in excluded
+    }
+    if not keys:
+        return False
+    for service in filter(is_served, store.services.all()):
+        meta = service.metadata
+        for cluster_name in cluster.names:
+            name = load_balancer_name(cluster_name, meta.namespace, meta.name, meta.uid)
+            if f"{cluster.namespace}/{name}" in keys:
+                return True
+    return False
 
 
 def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:

@@ -171,7 +171,7 @@ async def test_list_replaces_newer_objects_and_keeps_those_that_it_has_unreadabl
         await informer.wait_synced()
         server.restore(backup)
         server.break_watches(BROKEN)
-        await until(lambda: informer.unread == {"shop/unreadable"})
+        await until(lambda: set(informer.unread) == {"shop/unreadable"})
         assert informer.get("shop/unreadable") is not None
         found = informer.get(KEY)
         assert found is not None
