@@ -108,6 +108,12 @@ class UnexpectedAnswer(Unreachable):
     )
 
 
+class AnswerTooLarge(UnexpectedAnswer):
+    """Raised when a response is larger than an API server's can be; the rest of it was not read."""
+
+    summary = "gives an answer that is too large for an API server"
+
+
 class NoResponse(Unreachable):
     """Raised when an API server accepted a write and did not respond in the time that admission webhooks can take."""
 

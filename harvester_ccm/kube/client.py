@@ -4,6 +4,9 @@ No method retries, sleeps or hides an error: a failed call raises one of ``harve
 decides. Every call has a time limit. ``Retry-After`` is carried in the error. A watch yields until the server ends it,
 raises ``Gone`` if the version is too old, and ``WatchSilent`` if nothing arrived for too long.
 
+Responses are read in chunks and have limits: whoever is at the other end cannot exhaust the memory. Above a limit,
+``AnswerTooLarge`` says of which request. Compressed responses are not accepted.
+
 Every write passes the client's ``WriteFence``, unless the resource is not fenced: the Lease itself, Events and reviews.
 """
 
@@ -15,7 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -27,7 +30,16 @@ from harvester_ccm import errors
 from harvester_ccm.kube.connection import connection_fault, open_session
 from harvester_ccm.kube.credentials import Credentials, ExecToken, credential_text, token_claims
 from harvester_ccm.kube.workqueue import loop_time
-from harvester_ccm.model.meta import EventDocument, Head, ListDocument, Page, Resource, Unread, WatchEvent
+from harvester_ccm.model.meta import (
+    EventDocument,
+    Head,
+    ListDocument,
+    ListMeta,
+    Page,
+    Resource,
+    Unread,
+    WatchEvent,
+)
 
 T = TypeVar("T")
 
@@ -36,8 +48,25 @@ WRITE_TIMEOUT: Final = 35.0
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one request, connection included."""
 
+MIB: Final = 1024 * 1024
+PAGE_LIMIT: Final = 32 * MIB
+"""Largest page of a list in bytes; above it, the page is requested again with fewer objects."""
+ANSWER_LIMIT: Final = 8 * MIB
+"""Largest other response in bytes; etcd stores objects of up to 1.5 MiB."""
+LINE_LIMIT: Final = 4 * MIB
+"""Largest line of a watch in bytes."""
+ERROR_LIMIT: Final = 256 * 1024
+"""Bytes that are read of the body of an error."""
+LISTS_LIMIT: Final = 96 * MIB
+"""Bytes that are kept of the objects of all lists that a client reads at the same time."""
+MAX_PAGES: Final = 400
+"""Most pages of a list: 200,000 objects."""
+TOKEN_LIMIT: Final = 8 * 1024
+"""Longest continue token in characters; it encodes the name of an object."""
 MAX_FAULT: Final = 200
 """Longest description of why an object does not decode, in characters."""
+DECODED_AT_ONCE: Final = 500
+"""Objects that are decoded before other tasks run; a server can send more than the limit of a page."""
 
 _JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -63,6 +92,8 @@ class Request(Struct, frozen=True):
     params: Mapping[str, str] = {}
     data: bytes | None = None
     content_type: str = _JSON
+    max_bytes: int = ANSWER_LIMIT
+    """Largest response."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -134,6 +165,8 @@ class ApiClient:
         self._patience = patience
         self._session: aiohttp.ClientSession | None = None
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
+        self._listed_bytes = 0
+        """Kept of the objects of the lists in progress."""
 
     @property
     def namespace(self) -> str:
@@ -169,21 +202,70 @@ class ApiClient:
     async def list(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str] | None = None
     ) -> Page[T]:
-        """Return all objects, read in pages from one consistent version; objects that do not decode are left out."""
-        items: list[T] = []
-        unread: dict[str, Unread] = {}
-        path, query = resource.path(namespace), {"limit": str(self.page_objects), **(params or {})}
+        """Return all objects, read in pages from one consistent version; objects that do not decode are left out.
+
+        Raises AnswerTooLarge for pages or objects above the limits of this module, and UnexpectedAnswer for a list
+        without an end.
+        """
+        path = resource.path(namespace)
+        query = dict(params or {})
+        listing = _Listing[T]()
+        try:
+            while True:
+                metadata = await self._read_page(resource, path, query, listing)
+                token = metadata.continue_
+                if not token:
+                    return Page(tuple(listing.items), metadata.resource_version, listing.unread)
+                self._check_token(token, listing, f"GET {path}")
+                query["continue"] = token
+        finally:
+            self._listed_bytes -= listing.size
+
+    async def _read_page(
+        self, resource: Resource[T], path: str, query: Mapping[str, str], listing: "_Listing[T]"
+    ) -> ListMeta:
+        """Add the objects of a page to a list; return the metadata of the page. Its body is not kept.
+
+        Raises AnswerTooLarge if the lists in progress become too large.
+        """
+        page = self._read(_decode_list, await self._request_page(path, query), f"GET {path}")
+        for number, raw in enumerate(page.items or (), 1):
+            item = self._decode(resource, raw)
+            if isinstance(item, Unread):
+                listing.unread[item.key] = item
+            else:
+                listing.items.append(item)
+            # What is kept is less than what was sent: a VM has 10 KB, its view a few hundred bytes.
+            size = len(msgspec.json.encode(item))
+            listing.size += size
+            self._listed_bytes += size
+            if self._listed_bytes > LISTS_LIMIT:
+                raise self._too_large("the content of all lists in progress", LISTS_LIMIT, f"GET {path}")
+            if number % DECODED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return page.metadata
+
+    async def _request_page(self, path: str, query: Mapping[str, str]) -> bytes:
+        """Return a page of a list. A page of very large objects is requested again with fewer of them."""
+        objects = self.page_objects
         while True:
-            page = self._read(_decode_list, await self.request("GET", path, params=query), f"GET {path}")
-            for raw in page.items or ():
-                item = self._decode(resource, raw)
-                if isinstance(item, Unread):
-                    unread[item.key] = item
-                else:
-                    items.append(item)
-            if not page.metadata.continue_:
-                return Page(tuple(items), page.metadata.resource_version, unread)
-            query["continue"] = page.metadata.continue_
+            request = Request("GET", path, {"limit": str(objects), **query}, max_bytes=PAGE_LIMIT)
+            try:
+                return await self._exchange(request, self._patience)
+            except errors.AnswerTooLarge:
+                if objects == 1:
+                    raise
+                objects = max(objects // 10, 1)
+
+    def _check_token(self, token: str, listing: "_Listing[T]", request: str) -> None:
+        """Raise UnexpectedAnswer if the list that a continue token belongs to would never end."""
+        if len(token) > TOKEN_LIMIT:
+            raise self._too_large("the continue token of a list", TOKEN_LIMIT, request)
+        if token in listing.tokens:
+            raise self._unexpected(request, "a list whose continue token repeats")
+        listing.tokens.add(token)
+        if len(listing.tokens) >= MAX_PAGES:
+            raise self._unexpected(request, f"a list of more than {MAX_PAGES} pages")
 
     async def create(self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None) -> T:
         """Create an object and return it as stored. Raises AlreadyExists, AdmissionDenied, Invalid, …."""
@@ -250,6 +332,8 @@ class ApiClient:
             async with answer as response:
                 yield WatchEvent("BOOKMARK", None, "")
                 async for line in _lines(response.content, silence):
+                    if len(line) > LINE_LIMIT:
+                        raise self._too_large("a line of the watch", LINE_LIMIT, str(request))
                     yield self._event(resource, line)
         except _NO_RESPONSE as error:
             raise self._unreachable(request, error, self._patience) from error
@@ -287,12 +371,18 @@ class ApiClient:
     async def _exchange(self, request: Request, limit: float) -> bytes:
         try:
             async with asyncio.timeout(limit), await self._send(request) as response:
-                return await response.read()
+                body = await _body_of(response, request.max_bytes)
         except _NO_RESPONSE as error:
             raise self._unreachable(request, error, limit) from error
+        if body is None:
+            raise self._too_large("the answer", request.max_bytes, str(request))
+        return body
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
-        """Return the open response of an accepted request; raise the API's error otherwise."""
+        """Return the open response of an accepted request; raise the API's error otherwise.
+
+        Raises UnexpectedAnswer for a compressed response: its size says nothing about what it inflates to.
+        """
         credentials, started, status = self.credentials, loop_time(), 0
         try:
             token = await credentials.token.fetch() or ""
@@ -313,7 +403,7 @@ class ApiClient:
             )
             self._responses.add(response)
             status = response.status
-            if status < 300:
+            if status < 300 and not _is_compressed(response):
                 return response
             async with response:
                 raise await self._refusal(response, request, token)
@@ -350,6 +440,15 @@ class ApiClient:
             "server address and what stands in between"
         )
 
+    def _too_large(self, what: str, limit: int, request: str) -> errors.AnswerTooLarge:
+        size = f"{limit // MIB} MiB" if limit >= MIB else f"{limit // 1024} KiB"
+        error = errors.AnswerTooLarge(
+            f"{self.credentials.server}: {what} is larger than {size} ({request}); check the server address and what "
+            "stands in between"
+        )
+        error.cluster = self.cluster
+        return error
+
     def _decode(self, resource: Resource[T], raw: msgspec.Raw) -> T | Unread:
         """Return an object, or what is known of it if it does not decode: it must not hide the others."""
         try:
@@ -369,7 +468,11 @@ class ApiClient:
         return unreachable
 
     async def _refusal(self, response: aiohttp.ClientResponse, request: Request, token: str) -> errors.CCMError:
-        status, body = response.status, await response.read()
+        status = response.status
+        if status < 300:
+            return self._unexpected(str(request), "a compressed answer, which was not requested,")
+        # Of an error, the status is enough.
+        body = b"" if _is_compressed(response) else await _start_of(response, ERROR_LIMIT)
         log.debug("request refused", cluster=self.cluster, request=str(request), status=status)
         error: errors.CCMError = errors.error_from_response(
             status=status, body=body, request=str(request), retry_after=response.headers.get("Retry-After")
@@ -389,18 +492,64 @@ class ApiClient:
         return error
 
 
+class _Listing(Generic[T]):
+    """A list while its pages are read."""
+
+    def __init__(self) -> None:
+        self.items: list[T] = []
+        self.unread: dict[str, Unread] = {}
+        self.size = 0
+        """Bytes that are kept of its objects."""
+        self.tokens: set[str] = set()
+        """The continue tokens so far."""
+
+
+def _is_compressed(response: aiohttp.ClientResponse) -> bool:
+    return response.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}
+
+
+async def _body_of(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
+    """Return the body of a response; None if it is larger than ``limit`` bytes, of which no more is read."""
+    if (response.content_length or 0) > limit:
+        return None
+    body = await _start_of(response, limit + 1)
+    return body if len(body) <= limit else None
+
+
+async def _start_of(response: aiohttp.ClientResponse, size: int) -> bytes:
+    """Return the first ``size`` bytes of a body."""
+    body = bytearray()
+    while len(body) < size and (chunk := await response.content.readany()):
+        body += chunk
+    del body[size:]
+    return bytes(body)
+
+
 async def _lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:
-    """Yield the lines of a watch; raise WatchSilent after ``silence`` seconds without any byte."""
-    pending = b""
-    while True:
-        try:
-            async with asyncio.timeout(silence):
-                chunk = await stream.readany()
-        except TimeoutError:
-            raise errors.WatchSilent(f"watch silent for {silence:g} s") from None
-        if not chunk:
-            return
-        *lines, pending = (pending + chunk).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield line
+    """Yield the lines of a watch, and the start of one that is larger than LINE_LIMIT.
+
+    Raises WatchSilent after ``silence`` seconds without a whole line.
+    """
+    pending = bytearray()
+    last_line = loop_time()
+    while chunk := await _chunk_before(stream, last_line + silence, silence):
+        first, *others = chunk.split(b"\n")
+        # Only what is new is searched and copied, however long the line becomes.
+        pending += first
+        for following in others:
+            if pending.strip():
+                yield bytes(pending)
+            pending = bytearray(following)
+        if len(pending) > LINE_LIMIT:
+            yield bytes(pending)
+        if others:
+            last_line = loop_time()
+
+
+async def _chunk_before(stream: aiohttp.StreamReader, deadline: float, silence: float) -> bytes:
+    """Return the next bytes of a watch, none at its end. Raises WatchSilent if they arrive after the deadline."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await stream.readany()
+    except TimeoutError:
+        raise errors.WatchSilent(f"watch silent for {silence:g} s") from None

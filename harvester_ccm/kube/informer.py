@@ -41,6 +41,8 @@ POLL_SECONDS: Final = 60.0
 """Interval between two lists if watching is forbidden."""
 LOGGED_OBJECTS: Final = 10
 """Objects of a list that could not be decoded that are logged by name."""
+VERSION_DIGITS: Final = 20
+"""Digits of the largest resource version."""
 BACKOFF_GROWTH: Final = 1.08
 """The delay grows by less than a tenth of the time that the API server has been unavailable."""
 
@@ -234,6 +236,10 @@ class Informer(Store[ObjectT]):
             self._notify(*self._set(item.metadata.key, item))
 
     def _set_problem(self, problem: CCMError | None) -> None:
+        if problem is not None:
+            # The frames of its traceback would keep the response that caused it, for as long as it is the problem.
+            problem.with_traceback(None)
+            problem.__cause__ = problem.__context__ = None
         before, self.problem = self.problem, problem
         if type(before) is type(problem):
             return
@@ -253,5 +259,6 @@ def _version(item: ObjectT) -> int:
 
 
 def _number(version: str) -> int:
-    # Resource versions of one API server are comparable integers (KEP-5504). For any other format, each event is newer.
-    return int(version) if version.isdecimal() else 0
+    # Resource versions of one API server are comparable integers of 64 bits (KEP-5504). With any other format, each
+    # event is newer.
+    return int(version) if version.isdecimal() and len(version) <= VERSION_DIGITS else 0

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient, WriteFence
@@ -27,7 +28,18 @@ from harvester_ccm.model.core import LEASES, Lease
 RETRY_JITTER: Final = (0.5, 1.0)
 """Range of the factor for ``retry_period`` of a candidate; shorter than in client-go, as no replica works meanwhile."""
 
-_DOCUMENTS: Final = LEASES.whole()
+MAX_SECONDS: Final = 2**31 - 1
+"""Longest duration of a Lease that the API permits."""
+
+
+def _decode(source: bytes) -> dict[str, object]:
+    """Return a whole Lease. Raises msgspec.MsgspecError if its ``spec`` is not that of a Lease."""
+    LEASES.decode(source)
+    return _WHOLE.decode(source)
+
+
+_WHOLE: Final = LEASES.whole()
+_DOCUMENTS: Final = replace(_WHOLE, decode=_decode)
 
 log = structlog.get_logger(__name__)
 
@@ -152,7 +164,7 @@ class LeaderElector:
         if not self.leading or self._unanswered:
             await self._read()
         spec, renews = self._lease.spec, self.leading
-        expires_at = self._since + (spec.lease_duration_seconds or self._times.lease_duration)
+        expires_at = self._since + min(spec.lease_duration_seconds or self._times.lease_duration, MAX_SECONDS)
         if self.holder and not renews and loop_time() < expires_at:
             return False
         transitions = 0 if self._document is None else (spec.lease_transitions or 0) + (not renews)

@@ -71,7 +71,7 @@ class ObjectMeta(Model, frozen=True, kw_only=True):
         """Time of creation in seconds since the epoch; None if it is not set."""
         try:
             return datetime.fromisoformat(self.creation_timestamp or "").timestamp()
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
 
     def annotation(self, key: str) -> str | None:

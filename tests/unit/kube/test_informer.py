@@ -1,11 +1,13 @@
 """Informers of an API server in memory: versions, broken watches, outages."""
 
 import asyncio
+import traceback
 
 import msgspec
 import pytest
 
 from harvester_ccm.errors import CCMError, UnexpectedAnswer, Unreachable
+from harvester_ccm.kube import informer as informer_module
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
 from tests.worlds.background import running
@@ -219,3 +221,38 @@ async def seconds_until_seen(server: MemoryServer, informer: Informer[Service], 
     server.put(SERVICES, service(name=name))
     await seen.wait()
     return asyncio.get_running_loop().time() - began
+
+
+@jumping_time
+@pytest.mark.parametrize("version", ["9" * 5000, "9" * 21, "x" * 100])
+async def test_resource_version_of_any_length_ends_no_informer(version: str) -> None:
+    server = MemoryServer()
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        item = service()
+        strange = msgspec.structs.replace(
+            item, metadata=msgspec.structs.replace(item.metadata, resource_version=version)
+        )
+        informer.observe(strange)
+        for watch in server.watches:
+            document = decoded(server.put(SERVICES, service(name="api")))
+            meta = {**msgspec.to_builtins(document)["metadata"], "resourceVersion": version}
+            watch.lines.put_nowait(("ADDED", {"metadata": {**meta, "name": "odd", "namespace": "shop"}}))
+        await until(lambda: informer.get("shop/odd") is not None)
+        assert informer.problem is None
+
+
+@jumping_time
+async def test_problem_keeps_no_response_in_memory() -> None:
+    server = MemoryServer()
+    server.put(SERVICES, {"metadata": {"name": 5, "namespace": "shop"}})
+    informer = followed(server)
+    async with running(informer.run()):
+        await until(lambda: informer.problem is not None)
+        problem = informer.problem
+        assert problem is not None
+        await asyncio.sleep(1)
+        assert (problem.__cause__, problem.__context__) == (None, None)
+        frames = [frame for frame, _ in traceback.walk_tb(problem.__traceback__)]
+        assert {frame.f_code.co_filename for frame in frames} <= {informer_module.__file__}

@@ -1,0 +1,248 @@
+"""Answers that are too large or compressed: the client reads no more than its limits and names the request."""
+
+import asyncio
+import gzip
+import itertools
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from harvester_ccm.errors import (
+    AnswerTooLarge,
+    CCMError,
+    ServerError,
+    Unauthorized,
+    UnexpectedAnswer,
+    WatchSilent,
+)
+from harvester_ccm.kube.client import (
+    ANSWER_LIMIT,
+    ERROR_LIMIT,
+    LINE_LIMIT,
+    LISTS_LIMIT,
+    MAX_PAGES,
+    PAGE_LIMIT,
+    ApiClient,
+)
+from harvester_ccm.kube.credentials import Credentials, TokenSource
+from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
+from tests.worlds.hostile_server import MIB, HostileServer, Reply, hostile_server, padded, whole
+
+BUFFERS = 16 * MIB
+"""What the operating system can hold between both ends."""
+SERVICE = b'{"kind":"Service","metadata":{"name":"web","namespace":"shop","annotations":{"a":"'
+END = b'"}}}'
+PAGE = b'{"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"web","annotations":{"a":"'
+PAGE_END = b'"}}}]}'
+
+
+def client_of(server: HostileServer) -> ApiClient:
+    """Return a client of a hostile server."""
+    return ApiClient(Credentials(server.url, "", None, TokenSource(None)), cluster="harvester")
+
+
+def page(*items: dict[str, Any], token: str = "") -> bytes:
+    """Return a page of a list."""
+    return json.dumps({"metadata": {"resourceVersion": "7", "continue": token}, "items": items}).encode()
+
+
+async def watched(client: ApiClient, *, silence: float = 60.0) -> list[Any]:
+    """Return the events of a watch until it ends."""
+    watch = client.watch(SERVICES, params={"resourceVersion": "1"}, silence=silence)
+    async with aclosing(watch) as events:
+        return [event async for event in events]
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "end"),
+    [(SERVICE, 7 * MIB, END), (b"", 8 * MIB + 64 * 1024, b""), (b"", 300 * MIB, b"")],
+    ids=["7 MiB", "8.1 MiB", "300 MiB"],
+)
+@pytest.mark.parametrize("announced", [False, True])
+@pytest.mark.security("Responses are limited")
+async def test_response_of_more_than_8_mib_is_not_read(start: bytes, size: int, end: bytes, *, announced: bool) -> None:
+    length = len(start) + size + len(end)
+    headers = (f"Content-Length: {length}",) if announced else ()
+    async with hostile_server(lambda _path: Reply(padded(start, size, end), headers=headers)) as server:
+        async with client_of(server) as client:
+            if length <= ANSWER_LIMIT:
+                found = await client.get(SERVICES, "web", namespace="shop")
+                assert len(found.metadata.whole_annotation("a") or "") == size
+                return
+            with pytest.raises(AnswerTooLarge) as caught:
+                await client.get(SERVICES, "web", namespace="shop")
+        assert "the answer is larger than 8 MiB (GET /api/v1/namespaces/shop/services/web)" in str(caught.value)
+        assert server.sent < ANSWER_LIMIT + BUFFERS
+
+
+@pytest.mark.security("Responses are limited")
+async def test_page_of_more_than_32_mib_is_requested_with_fewer_objects_and_then_refused() -> None:
+    async with hostile_server(lambda _path: Reply(padded(PAGE, 300 * MIB, PAGE_END))) as server:
+        async with client_of(server) as client:
+            with pytest.raises(AnswerTooLarge, match=r"larger than 32 MiB \(GET /api/v1/services\)"):
+                await client.list(SERVICES)
+        assert server.requests == [f"/api/v1/services?limit={number}" for number in (500, 50, 5, 1)]
+        assert server.sent < 4 * (PAGE_LIMIT + BUFFERS)
+
+
+async def test_objects_that_are_together_too_large_are_read_on_smaller_pages() -> None:
+    """A tenant can create Services of 256 KiB each."""
+
+    def answer(path: str) -> Reply:
+        limit = int(path.partition("limit=")[2].partition("&")[0])
+        return Reply(padded(PAGE, 1 * MIB if limit <= 50 else 40 * MIB, PAGE_END))
+
+    async with hostile_server(answer) as server, client_of(server) as client:
+        found = await client.list(SERVICES)
+        assert [item.metadata.name for item in found.items] == ["web"]
+
+
+@pytest.mark.parametrize("token", ["same", "alternating", "new", "long"])
+@pytest.mark.security("Responses are limited")
+async def test_list_that_never_ends_is_refused(token: str) -> None:
+    numbers = itertools.count()
+    tokens: dict[str, Callable[[], str]] = {
+        "same": lambda: "again",
+        "alternating": lambda: str(next(numbers) % 2),
+        "new": lambda: str(next(numbers)),
+        "long": lambda: "x" * 9000,
+    }
+    expected = {"same": 2, "alternating": 3, "new": MAX_PAGES, "long": 1}
+    async with hostile_server(lambda _path: Reply(whole(page(token=tokens[token]())))) as server:
+        async with client_of(server) as client:
+            with pytest.raises(UnexpectedAnswer, match=r"\(GET /api/v1/services\)") as caught:
+                await client.list(SERVICES)
+        assert len(server.requests) == expected[token]
+    if token == "new":
+        assert f"a list of more than {MAX_PAGES} pages" in str(caught.value)
+
+
+@pytest.mark.security("Responses are limited")
+async def test_lists_in_progress_are_limited_together() -> None:
+    numbers = itertools.count()
+
+    def answer(_path: str) -> Reply:
+        number = next(numbers)
+        item = {"metadata": {"name": f"web-{number}", "annotations": {"a": "x" * 20 * MIB}}}
+        return Reply(whole(page(item, token=str(number))))
+
+    async with hostile_server(answer) as server, client_of(server) as client:
+        results = await asyncio.gather(client.list(SERVICES), client.list(CONFIG_MAPS), return_exceptions=True)
+        assert [type(result) for result in results] == [AnswerTooLarge, AnswerTooLarge]
+        assert "the content of all lists in progress is larger than 96 MiB" in str(results[0])
+        assert server.sent < 2 * (LISTS_LIMIT + PAGE_LIMIT)
+        # Nothing of them counts for the next list.
+        server.answer = lambda _path: Reply(whole(page({"metadata": {"annotations": {"a": "x" * 20 * MIB}}})))
+        assert len((await client.list(SERVICES)).items) == 1
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "identity, gzip"])
+@pytest.mark.security("Compressed responses are rejected")
+async def test_compressed_response_is_refused_and_not_inflated(encoding: str) -> None:
+    body = gzip.compress(b" " * 50 * MIB)
+
+    def answer(_path: str) -> Reply:
+        return Reply(whole(body), headers=(f"Content-Encoding: {encoding}",))
+
+    async with hostile_server(answer) as server, client_of(server) as client:
+        for request in (client.get(SERVICES, "web", namespace="shop"), client.list(SERVICES), watched(client)):
+            with pytest.raises(UnexpectedAnswer, match="compressed answer"):
+                await request
+        assert all("Accept-Encoding: identity" in head for head in server.heads)
+
+
+async def test_compressed_error_has_the_class_of_its_status() -> None:
+    def answer(_path: str) -> Reply:
+        return Reply(whole(gzip.compress(b"no")), "401 Unauthorized", ("Content-Encoding: gzip",))
+
+    async with hostile_server(answer) as server, client_of(server) as client:
+        with pytest.raises(Unauthorized, match="HTTP status 401"):
+            await client.get(SERVICES, "web", namespace="shop")
+
+
+@pytest.mark.security("Responses are limited")
+async def test_of_an_error_only_the_start_is_read() -> None:
+    reply = b'{"kind":"Status","message":"'
+    status = "503 Service Unavailable"
+    async with hostile_server(lambda _path: Reply(padded(reply, 300 * MIB), status)) as server:
+        async with client_of(server) as client:
+            with pytest.raises(ServerError, match="HTTP status 503"):
+                await client.get(SERVICES, "web", namespace="shop")
+        assert server.sent < ERROR_LIMIT + BUFFERS
+
+
+@pytest.mark.security("Responses are limited")
+async def test_line_of_a_watch_without_an_end_is_refused() -> None:
+    async with hostile_server(lambda _path: Reply(padded(b'{"type":"', 300 * MIB))) as server:
+        async with client_of(server) as client:
+            with pytest.raises(AnswerTooLarge, match=r"a line of the watch is larger than 4 MiB \(WATCH /api/v1/serv"):
+                await watched(client)
+        assert server.sent < LINE_LIMIT + BUFFERS
+
+
+async def test_lines_of_a_watch_are_found_in_pieces_of_any_size() -> None:
+    def line(number: int) -> bytes:
+        item = {
+            "metadata": {"name": f"web-{number}", "resourceVersion": str(number), "annotations": {"a": "ä" * number}}
+        }
+        return json.dumps({"type": "ADDED", "object": item}, ensure_ascii=False).encode() + b"\n"
+
+    sent = b"\n".join(line(number) for number in (1, 40, 2000)) + b"\n \n" + line(3)
+    for size in (1, 7, 4096, len(sent)):
+        pieces = [sent[start : start + size] for start in range(0, len(sent), size)]
+
+        def answer(_path: str, pieces: list[bytes] = pieces) -> Reply:
+            return Reply(whole(*pieces))
+
+        async with hostile_server(answer) as server, client_of(server) as client:
+            _accepted, *events = await watched(client)
+        assert [event.resource_version for event in events] == ["1", "40", "2000", "3"]
+
+
+async def test_watch_that_sends_bytes_but_no_line_is_silent() -> None:
+    async def dripping() -> AsyncGenerator[bytes, None]:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0.01)
+
+    async with hostile_server(lambda _path: Reply(dripping())) as server, client_of(server) as client:
+        with pytest.raises(WatchSilent):
+            await watched(client, silence=0.1)
+
+
+@pytest.mark.parametrize("status", ["200 OK", "429 Too Many Requests", "410 Gone"])
+@pytest.mark.parametrize("digits", ["9" * 25, "9" * 5000, "٣" * 5000, "-" + "9" * 5000, "9e" + "9" * 400])
+async def test_numbers_of_any_length_raise_no_other_error(digits: str, status: str) -> None:
+    """A resource version is text, and the others are numbers."""
+    version = json.dumps(digits).encode()
+    number = digits.encode() if digits.isascii() else b"1"
+    bodies = [
+        b'{"kind":"Status","code":' + number + b',"details":{"retryAfterSeconds":' + number + b"}}",
+        b'{"metadata":{"resourceVersion":' + version + b',"generation":' + number + b'},"items":[]}',
+        b'{"type":"ERROR","object":{"kind":"Status","code":' + number + b"}}\n",
+        b'{"type":"ADDED","object":{"metadata":{"resourceVersion":' + version + b',"generation":' + number + b"}}}\n",
+    ]
+    headers = (f"Retry-After: {digits}",) if digits.isascii() else ()
+    remaining = iter([body for body in bodies for _ in range(3)])
+
+    def answer(_path: str) -> Reply:
+        return Reply(whole(next(remaining)), status, headers)
+
+    async with hostile_server(answer) as server, client_of(server) as client:
+        for _ in bodies:
+            requests = (client.get(SERVICES, "web"), client.list(SERVICES), watched(client))
+            # Any other exception fails the test.
+            results = [await ask(request) for request in requests]
+            delays = [result.retry_after for result in results if isinstance(result, CCMError)]
+            assert all(delay is None or 0 < delay <= 300 for delay in delays)
+
+
+async def ask(request: Awaitable[Any]) -> Any:
+    """Return the answer to a request, or its error."""
+    try:
+        return await request
+    except CCMError as error:
+        return error
