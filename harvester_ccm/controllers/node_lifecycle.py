@@ -140,9 +140,12 @@ class NodeLifecycleController:
         meta = node.metadata
         try:
             await self._guest.client.delete(NODES, meta.name, uid=meta.uid, version=meta.resource_version)
+        except NotFound as error:
+            self._nodes.not_found(node, error)
+            return Wait("deletion", DELETION_INTERVAL_SECONDS)
         except CCMError as error:
-            # A Node that is deleted or has changed is enqueued by its next event.
-            if not isinstance(error, NotFound | Conflict):
+            # A Node that has changed is enqueued by its next event.
+            if not isinstance(error, Conflict):
                 self._emit(node, write_failed(node, error, deletion=True))
             return Wait("deletion", DELETION_INTERVAL_SECONDS)
         log.warning("node deleted", node=meta.name, provider_id=node.spec.provider_id)

@@ -123,7 +123,7 @@ class OrphanCollector:
         """Delete a load balancer, or first send the write without which the deletion would lose the address."""
         meta, write = load_balancer.metadata, deletion_of(load_balancer)
         if isinstance(write, ChangeLoadBalancer):
-            await self._writes.replace(meta.name, changed_document(load_balancer, write))
+            await self._writes.replace(load_balancer, changed_document(load_balancer, write))
             return
         self._next_deletion = loop_time() + DELETION_PAUSE
         await self._writes.delete(load_balancer)

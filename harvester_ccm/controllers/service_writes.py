@@ -82,11 +82,14 @@ class BalancerWrites:
             raise errors.Conflict(error.answer) from error
         self._cache.observe(created)
 
-    async def replace(self, name: str, document: Document) -> LoadBalancer:
+    async def replace(self, lb: LoadBalancer, document: Document) -> LoadBalancer:
         """Write a whole load balancer and return it. Raises Conflict when it is gone or not the cached one any more."""
         try:
-            written = await self._harvester.replace(LOAD_BALANCERS, name, document, namespace=self._namespace)
+            written = await self._harvester.replace(
+                LOAD_BALANCERS, lb.metadata.name, document, namespace=self._namespace
+            )
         except errors.NotFound as error:
+            self._cache.not_found(lb, error)
             raise errors.Conflict(error.answer) from error
         self._cache.observe(written)
         return written
@@ -96,11 +99,14 @@ class BalancerWrites:
 
         Raises Conflict when another load balancer has the name, or it has changed.
         """
-        held, meta = None, lb.metadata
-        with suppress(errors.NotFound):
+        meta = lb.metadata
+        try:
             held = await self._harvester.delete(
                 LOAD_BALANCERS, meta.name, namespace=self._namespace, uid=meta.uid, version=meta.resource_version
             )
+        except errors.NotFound as error:
+            self._cache.not_found(lb, error)
+            return
         if held is not None:
             self._cache.observe(held)
         else:
@@ -151,7 +157,7 @@ class ServiceWrites:
                 log.info("load balancer created", service=key, lb=name)
             case ChangeLoadBalancer(name=name) if load_balancer := self._balancers.get(name):
                 document = changed_document(load_balancer, write)
-                written = await self._balancers.replace(name, document)
+                written = await self._balancers.replace(load_balancer, document)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
             case DeleteLoadBalancer(lb=lb):
                 if snapshot.scope.leaving:
@@ -199,6 +205,7 @@ class ServiceWrites:
         try:
             live = await self._guest.get(SERVICES, meta.name, namespace=meta.namespace)
         except errors.NotFound as error:
+            self._services.not_found(service, error)
             raise errors.Conflict(error.answer) from error
         if live.metadata.resource_version != meta.resource_version:
             self._services.observe(live)
@@ -215,6 +222,6 @@ class ServiceWrites:
                 content_type=STRATEGIC_PATCH,
             )
         except errors.NotFound as error:
-            # The watch reports the deletion.
+            self._services.not_found(service, error)
             raise errors.Conflict(error.answer) from error
         self._services.observe(written)

@@ -176,7 +176,7 @@ class NodeWrites:
                 NODES, node.metadata.name, request.body, subresource=request.subresource
             )
         except NotFound as error:
-            # The watch delivers the deletion.
+            self._nodes.not_found(node, error)
             raise Conflict(error.answer) from error
         self._limiter.record(node.metadata.uid)
         self._nodes.observe(answer)

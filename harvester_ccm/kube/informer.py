@@ -4,6 +4,7 @@
 * After any other end of a watch the collection is listed again, with backoff: an API server that was away might have
   been restored from a backup, and would then accept a future version and send nothing.
 * The collection is also listed every 30 to 60 minutes, because a proxy can lose watch events without an error.
+* A 404 that names an object removes it. If the watch does not report the deletion soon, the collection is listed.
 * If watching is forbidden, the collection is listed every minute.
 
 Errors never end an informer. ``problem`` is the current error, and the store keeps its objects meanwhile.
@@ -17,12 +18,12 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Final
 
 import structlog
 
-from harvester_ccm.errors import CCMError, Forbidden, Gone, UnexpectedAnswer, Unreachable, WatchSilent
+from harvester_ccm.errors import CCMError, Forbidden, Gone, NotFound, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.workqueue import loop_time, pause_after
 from harvester_ccm.model.meta import ObjectT, Page, Resource, Store, Unread, WatchEvent
@@ -37,6 +38,8 @@ WORKED_SECONDS: Final = 0.5
 """Time after which an accepted watch counts as working; a watch that delivered a line counts before."""
 RELIST_SECONDS: Final = (1800.0, 3600.0)
 """Range of the interval between two lists."""
+CONFIRMATION_SECONDS: Final = 30.0
+"""Time in which the watch must report a deletion that a 404 has shown; else it lost the event, and perhaps others."""
 POLL_SECONDS: Final = 60.0
 """Interval between two lists if watching is forbidden."""
 LOGGED_OBJECTS: Final = 10
@@ -70,6 +73,12 @@ class Informer(Store[ObjectT]):
         self._failures = 0
         """Errors in a row since the last working watch."""
         self._synced = asyncio.Event()
+        self._relist: asyncio.Timeout | None = None
+        """Ends the present watch when the next list is due; None while none is open."""
+        self._relist_due = 0.0
+        """Loop time of the next list if every deletion is reported."""
+        self._unreported: set[str] = set()
+        """Keys of objects that a 404 removed and whose deletion the watch has not reported."""
         self._version = 0
         """Resource version of the last list or watch event."""
         self.last_contact = float("-inf")
@@ -109,6 +118,23 @@ class Informer(Store[ObjectT]):
         if current is not None and current.metadata.uid == uid:
             self._notify(*self._set(key, None))
 
+    def not_found(self, item: ObjectT, error: NotFound) -> None:
+        """Remove an object that a request did not find; the watch normally reports the deletion at the same time.
+
+        Only a Status about this object or its namespace counts, and another object that has the key now stays. An event
+        that the watch delivers late brings the object back until the next request or list.
+        """
+        meta = item.metadata
+        current = self._objects.get(meta.key)
+        if current is None or current.metadata.uid != meta.uid:
+            return
+        if error.answer.about not in {meta.name, meta.namespace}:
+            return
+        if not self._unreported:
+            self._list_at(loop_time() + CONFIRMATION_SECONDS)
+        self._unreported.add(meta.key)
+        self.remove(meta.key, meta.uid)
+
     async def run(self) -> None:
         """Follow the collection until cancelled."""
         watch_forbidden = False
@@ -144,12 +170,18 @@ class Informer(Store[ObjectT]):
 
     async def _follow(self, version: str) -> None:
         """Watch from this version until the next list is due. Raises CCMError if a watch did not work."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(random.uniform(*RELIST_SECONDS)):
+        self._relist_due = loop_time() + random.uniform(*RELIST_SECONDS)
+        try:
+            async with asyncio.timeout_at(self._relist_due) as self._relist:
                 while True:
                     version = await self._watch(version)
                     self._failures = 0
                     await asyncio.sleep(RECONNECT_SECONDS)
+        except TimeoutError:
+            if self._unreported:
+                log.warning("watch lost a deletion", collection=self.name, name=min(self._unreported))
+        finally:
+            self._relist = None
 
     async def _watch(self, version: str) -> str:
         """Watch until a working watch ends; return the version to continue from. Raises CCMError if it did not work."""
@@ -186,6 +218,7 @@ class Informer(Store[ObjectT]):
         removed = [key for key in self._objects if key not in listed and key not in page.unread]
         changed = [key for key, item in listed.items() if self._objects.get(key) != item]
         self._version = _number(page.resource_version)
+        self._unreported.clear()
         self._log_skipped([unread for key, unread in page.unread.items() if key not in self.unread])
         self.unread = dict(page.unread)
         # A callback must not see a half-filled store.
@@ -219,9 +252,18 @@ class Informer(Store[ObjectT]):
 
     def _drop(self, key: str, version: int) -> None:
         """Remove an object whose deletion has this version, unless it was created again since."""
+        if key in self._unreported:
+            self._unreported.discard(key)
+            if not self._unreported:
+                self._list_at(self._relist_due)
         current = self._objects.get(key)
         if current is not None and _version(current) <= version:
             self._notify(*self._set(key, None))
+
+    def _list_at(self, due: float) -> None:
+        """List at this loop time, unless another list is due before or has begun."""
+        if self._relist is not None and not self._relist.expired():
+            self._relist.reschedule(min(due, self._relist_due))
 
     def _log_skipped(self, skipped: Sequence[Unread]) -> None:
         """Log objects that could not be decoded: each once until it can be or is gone, however often it changes."""

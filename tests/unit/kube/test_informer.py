@@ -6,7 +6,7 @@ import traceback
 import msgspec
 import pytest
 
-from harvester_ccm.errors import CCMError, UnexpectedAnswer, Unreachable
+from harvester_ccm.errors import Answer, CCMError, NotFound, UnexpectedAnswer, Unreachable
 from harvester_ccm.kube import informer as informer_module
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
@@ -256,3 +256,98 @@ async def test_problem_keeps_no_response_in_memory() -> None:
         assert (problem.__cause__, problem.__context__) == (None, None)
         frames = [frame for frame, _ in traceback.walk_tb(problem.__traceback__)]
         assert {frame.f_code.co_filename for frame in frames} <= {informer_module.__file__}
+
+
+async def removed_without_an_event(server: MemoryServer, informer: Informer[Service]) -> CCMError:
+    """Delete a Service, lose the event, and report the 404 of a request to the informer."""
+    item = informer.get(KEY)
+    assert item is not None
+    server.watch_drops = lambda _watch: True
+    server.remove(SERVICES, KEY)
+    server.watch_drops = lambda _watch: False
+    try:
+        server.get(SERVICES, KEY)
+    except NotFound as error:
+        informer.not_found(item, error)
+        return error
+    raise AssertionError(KEY)
+
+
+@jumping_time
+async def test_404_that_names_the_object_removes_it_and_a_lost_deletion_causes_a_list() -> None:
+    server = MemoryServer()
+    server.put(SERVICES, service())
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await removed_without_an_event(server, informer)
+        assert informer.get(KEY) is None
+        lists = [call for call in server.calls if call.verb == "GET"]
+        await asyncio.sleep(40)
+        assert len([call for call in server.calls if call.verb == "GET"]) == len(lists) + 1
+        await asyncio.sleep(1700)
+        assert len([call for call in server.calls if call.verb == "GET"]) == len(lists) + 1
+
+
+@jumping_time
+async def test_404_and_a_reported_deletion_cause_no_list() -> None:
+    server = MemoryServer()
+    server.put(SERVICES, service())
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(1)
+        item = informer.get(KEY)
+        assert item is not None
+        server.lagging = True
+        server.remove(SERVICES, KEY)
+        informer.not_found(item, NotFound(Answer(404, "NotFound", "not found", "web")))
+        server.catch_up()
+        await asyncio.sleep(1700)
+        assert len([call for call in server.calls if call.verb == "GET"]) == 1
+
+
+@jumping_time
+async def test_object_that_exists_is_not_hidden_by_a_404() -> None:
+    """The 404 was another server's, or a late event comes after it."""
+    server = MemoryServer()
+    server.put(SERVICES, service())
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(1)
+        item = informer.get(KEY)
+        assert item is not None
+        about_namespace = NotFound(Answer(404, "NotFound", "not found", "other"))
+        informer.not_found(item, about_namespace)
+        assert informer.get(KEY) == item
+        informer.not_found(item, NotFound(Answer(404, "NotFound", "not found", "web")))
+        assert informer.get(KEY) is None
+        await asyncio.sleep(40)
+        assert informer.get(KEY) == item
+        # Created again under its name: the 404 was for the one before.
+        server.remove(SERVICES, KEY)
+        server.put(SERVICES, service(uid="new"))
+        await asyncio.sleep(1)
+        informer.not_found(item, NotFound(Answer(404, "NotFound", "not found", "web")))
+        assert informer.get(KEY) is not None
+
+
+@jumping_time
+async def test_404s_that_follow_each_other_do_not_delay_the_list() -> None:
+    server = MemoryServer()
+    names = [f"web-{number}" for number in range(20)]
+    for name in names:
+        server.put(SERVICES, service(name=name, uid=name))
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(1)
+        for name in names:
+            item = informer.get(f"shop/{name}")
+            if item is None:
+                break
+            informer.not_found(item, NotFound(Answer(404, "NotFound", "not found", name)))
+            await asyncio.sleep(10)
+        lists = [call.at for call in server.calls if call.verb == "GET"]
+        assert 29 < lists[1] - lists[0] < 35
