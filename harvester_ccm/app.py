@@ -4,7 +4,9 @@ Start: read the credentials (an error ends the process), start the informers, wh
 for the Lease with synced caches, start the controllers.
 
 Shutdown (SIGTERM, SIGINT): the controllers accept no more keys and get 0.2 s to finish, all writers are stopped, the
-Lease is released, the last Events are written, exit code 0. A lost Lease stops all writes at once, exit code 1.
+Lease is released, the last Events are written, exit code 0. Every other end that the process decides on (another
+cluster behind a credential, a bug) releases the Lease as well, exit code 1. A lost Lease stops all writes at once, exit
+code 1.
 """
 
 import asyncio
@@ -178,31 +180,51 @@ class Application:
             telemetry.follow_lease(settings.leader_election.name, self._elector)
 
     async def run(self) -> int:
-        """Run until a signal or the loss of the Lease; return the exit code."""
+        """Run until a signal, the loss of the Lease or a replaced cluster; return the exit code.
+
+        Raises an exception that nothing expects. Every end but the loss of the Lease releases it.
+        """
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         code = 0
+        bugs: BaseException | None = None
+        is_lost = False
+        is_replaced = False
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._until_stopped(stop), name="stop")
-                group.create_task(self._recorder.run(), name="events")
-                for informer in (*self._guest_caches, *self._harvester_caches, self._caches.config_maps):
-                    group.create_task(informer.run(), name=informer.name)
-                for reloader in self._reloaders:
-                    group.create_task(reloader.run(), name="credentials")
-                group.create_task(self._lead(), name="leader")
+            await self._run_tasks(stop)
         except* _Stop:
             log.info("stopping")
         except* LeaseLost as lost:
             log.error("leadership lost", error=str(_first(lost)))
             code = 1
+            is_lost = True
         except* ClusterReplaced as replaced:
             log.error("cluster replaced", error=str(_first(replaced)))
             code = 1
-        await self._shut_down(lost=code != 0)
+            is_replaced = True
+        except* Exception as unexpected:
+            bugs = unexpected
+        if is_lost:
+            self._fence.cut()
+        else:
+            # The Events that are left are about objects of the cluster that was there before.
+            await self._shut_down(flush=not is_replaced)
+        if bugs is not None:
+            raise bugs
         return code
+
+    async def _run_tasks(self, stop: asyncio.Event) -> None:
+        """Run everything until one task ends. Raises the exceptions that ended them."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._until_stopped(stop), name="stop")
+            group.create_task(self._recorder.run(), name="events")
+            for informer in (*self._guest_caches, *self._harvester_caches, self._caches.config_maps):
+                group.create_task(informer.run(), name=informer.name)
+            for reloader in self._reloaders:
+                group.create_task(reloader.run(), name="credentials")
+            group.create_task(self._lead(), name="leader")
 
     async def _until_stopped(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -257,16 +279,15 @@ class Application:
         if LIFECYCLE_CONTROLLER in enabled:
             yield NodeLifecycleController(self._guest_identity, self._harvester, writes, vms, settings=nodes)
 
-    async def _shut_down(self, *, lost: bool) -> None:
-        if lost:
-            self._fence.cut()
-            return
+    async def _shut_down(self, *, flush: bool) -> None:
+        """Release the Lease, and if ``flush`` write the last Events."""
         try:
             async with asyncio.timeout(SHUTDOWN_SECONDS):
                 # The Lease is released after the response to the last write; without one it expires, as after a crash.
                 await self._fence.answered()
                 await self._elector.release()
-                await self._recorder.flush()
+                if flush:
+                    await self._recorder.flush()
         except TimeoutError:
             log.warning("shutdown timed out", seconds=SHUTDOWN_SECONDS, lease_held=self._elector.leading)
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+from pathlib import Path
 
 import pytest
+import yaml
 
 from devenv.ccm import CcmProcess
 from devenv.faults import Delay, Hang
@@ -118,3 +120,20 @@ async def test_lease_expires_when_the_last_write_gets_no_response(stage: Stage, 
     assert "shutdown timed out" in ccm.log
     lease = await stage.lease()
     assert lease.spec.holder_identity != ""
+
+
+async def test_credential_for_another_namespace_ends_the_leader_and_releases_the_lease(
+    stage: Stage, tmp_path: Path
+) -> None:
+    document = yaml.safe_load(stage.scene.cloud_config.read_text())
+    path = tmp_path / "given"
+    path.write_text(yaml.safe_dump(document))
+    run = stage.run(cloud_config=path)
+    await stage.logged(run, "became leader")
+    document["contexts"][0]["context"]["namespace"] = "another"
+    path.write_text(yaml.safe_dump(document))
+
+    assert await stage.ended(run, within=60) == 1
+    assert "cluster replaced" in run.log
+    lease = await stage.lease()
+    assert lease.spec.holder_identity == ""
