@@ -15,9 +15,9 @@ from tests.worlds.program_world import Harvester, Program, guest_server
 
 def remove_silently(server: MemoryServer, collection: str, key: str) -> None:
     """Remove an object in a way that no watch reports."""
-    server.watch_drops = lambda _watch: True
+    server.watch_drops = lambda _watch, _kind: True
     server.remove(collection, key)
-    server.watch_drops = lambda _watch: False
+    server.watch_drops = lambda _watch, _kind: False
 
 
 @jumping_time

@@ -262,9 +262,9 @@ async def removed_without_an_event(server: MemoryServer, informer: Informer[Serv
     """Delete a Service, lose the event, and report the 404 of a request to the informer."""
     item = informer.get(KEY)
     assert item is not None
-    server.watch_drops = lambda _watch: True
+    server.watch_drops = lambda _watch, _kind: True
     server.remove(SERVICES, KEY)
-    server.watch_drops = lambda _watch: False
+    server.watch_drops = lambda _watch, _kind: False
     try:
         server.get(SERVICES, KEY)
     except NotFound as error:
