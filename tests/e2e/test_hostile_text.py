@@ -1,0 +1,239 @@
+"""Texts that others write: the controller keeps its Lease, responds to health checks and serves everybody else."""
+
+import asyncio
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+
+from devenv.ccm import CcmProcess
+from devenv.harvester import FAST
+from devenv.harvester.machines import Machine, Machines
+from devenv.harvester.records import LOAD_BALANCERS
+from devenv.hostile import (
+    LONG_BYTES,
+    NETWORK_BYTES,
+    SHOWN_BYTES,
+    broken_fields,
+    foreign_load_balancer,
+    is_shown,
+    tokens,
+)
+from devenv.kubelets import DOCUMENTS, Kubelet, node_document
+from devenv.process import ReservedPort
+from devenv.restclient import Json
+from devenv.stage import VM_NAMESPACE, Stage, until
+from harvester_ccm.model.core import Lease
+from harvester_ccm.names import (
+    ADDITIONAL_INTERNAL_IPS,
+    IP_POOL,
+    KUBE_VIP_ADDRESSES,
+    NETWORK,
+    PRIMARY_SERVICE,
+    PROVIDED_NODE_IP,
+    UNINITIALIZED_TAINT,
+)
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("pace", [FAST], ids=["fast"])]
+
+WITHIN = 45.0
+"""Seconds. Everything here takes less than one, but a machine can be busy."""
+FREQUENT = {"leader-elect-retry-period": "500ms", "node-monitor-period": "500ms"}
+"""Flags. A problem of a Node is reported once it has held for the second period."""
+ONE_CLUSTER = {"scope": [{"project": "*", "namespace": "*", "guestCluster": "demo"}]}
+"""Selector of a pool that is not for everybody, so that a network without a pool has none."""
+
+
+@dataclass(frozen=True)
+class Victim:
+    """The controller that others try to stop."""
+
+    stage: Stage
+    run: CcmProcess
+    port: int
+    lease: Lease
+    """As it was before."""
+
+    async def attacked(self, condition: str, *names: str) -> None:
+        """Return once each of the Services has an Event that matches nothing but that it was reconciled."""
+
+        async def all_told() -> bool:
+            self._is_alive()
+            return all([await self.stage.told(name) for name in names])
+
+        await until(all_told, within=WITHIN, what=condition)
+
+    async def is_unharmed(self) -> None:
+        """Return once the controller has proved that nothing stops it. Raises AssertionError."""
+        await self.stage.create_service("somebody-else")
+        await self._serves("somebody-else")
+        assert await self._health() == (200, "ok")
+        await until(self._renewed, within=WITHIN, what="a renewal of the Lease")
+        now, before = (await self.stage.lease()).spec, self.lease.spec
+        assert (now.holder_identity, now.lease_transitions) == (before.holder_identity, before.lease_transitions)
+        self._is_alive()
+        assert not is_shown(self.run.log)
+        assert max(map(len, self.run.log.splitlines())) < 2 * SHOWN_BYTES
+
+    async def said_about(self, name: str) -> str:
+        """Return all that the controller has written for users about a Service: Events and conditions."""
+        status: Json = (await self.stage.service_document(name))["status"]
+        told = [event.message for event in await self.stage.told(name)]
+        return "\n".join([*told, *(one.get("message", "") for one in status.get("conditions") or ())])
+
+    def _is_alive(self) -> None:
+        assert self.run.exit_code is None, f"exit code {self.run.exit_code}: {self.run.log[-SHOWN_BYTES:]}"
+
+    async def _serves(self, name: str) -> None:
+        async def served() -> bool:
+            self._is_alive()
+            service = await self.stage.service(name)
+            return service is not None and bool(service.addresses)
+
+        await until(served, within=WITHIN, what=f"an address of {name}")
+
+    async def _renewed(self) -> bool:
+        self._is_alive()
+        return (await self.stage.lease()).spec.renew_time != self.lease.spec.renew_time
+
+    async def _health(self) -> tuple[int, str]:
+        url = f"https://127.0.0.1:{self.port}/healthz"
+        async with (
+            asyncio.timeout(WITHIN),
+            aiohttp.ClientSession() as session,
+            session.get(url, ssl=False) as response,
+        ):
+            return response.status, await response.text()
+
+
+@pytest.fixture
+async def victim(stage: Stage) -> Victim:
+    """The leader, with a pool for this cluster and a port for health checks."""
+    await stage.harvester.create_pool("lan", "127.77.0.0/24", selector=ONE_CLUSTER)
+    port = ReservedPort()
+    port.release()
+    run = stage.run(flags={"secure-port": str(port.number), **FREQUENT})
+    await stage.logged(run, "service controller started")
+    return Victim(stage, run, port.number, await stage.lease())
+
+
+async def test_network_with_the_fields_of_harvesters_message(stage: Stage, victim: Victim) -> None:
+    names = [f"tenant-{size}" for size in NETWORK_BYTES]
+    for name, size in zip(names, NETWORK_BYTES, strict=True):
+        await stage.create_service(name, annotations={NETWORK: broken_fields(size)})
+    await victim.attacked("word about Services without a pool", *names)
+
+    await victim.is_unharmed()
+    for name in names:
+        said = await victim.said_about(name)
+        assert "pool" in said
+        assert not is_shown(said)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(PRIMARY_SERVICE, tokens(LONG_BYTES, after="a/")), (IP_POOL, tokens(LONG_BYTES))],
+    ids=["primary-service", "ip-pool"],
+)
+async def test_annotation_of_a_new_service(stage: Stage, victim: Victim, annotation: str, value: str) -> None:
+    await stage.create_service("tenant", annotations={annotation: value})
+    await victim.attacked("word about the annotation", "tenant")
+
+    await victim.is_unharmed()
+    assert not is_shown(await victim.said_about("tenant"))
+
+
+@pytest.mark.parametrize("annotation", [KUBE_VIP_ADDRESSES, IP_POOL, NETWORK])
+async def test_annotation_of_a_service_that_is_served(stage: Stage, victim: Victim, annotation: str) -> None:
+    await stage.create_service("tenant")
+    await stage.served("tenant", within=WITHIN)
+    before = len(await stage.told("tenant"))
+    await stage.change_service("tenant", {"metadata": {"annotations": {annotation: tokens(LONG_BYTES)}}})
+
+    async def told() -> bool:
+        return len(await stage.told("tenant")) > before
+
+    await until(told, within=WITHIN, what="word about the annotation")
+    await victim.is_unharmed()
+    assert not is_shown(await victim.said_about("tenant"))
+
+
+async def test_network_of_a_service_that_shares_an_address(stage: Stage, victim: Victim) -> None:
+    await stage.create_service("main")
+    await stage.served("main", within=WITHIN)
+    annotations = {PRIMARY_SERVICE: "default/main", NETWORK: tokens(LONG_BYTES)}
+    await stage.create_service("tenant", ports=[{"name": "http", "port": 81}], annotations=annotations)
+    await victim.attacked("word about the network", "tenant")
+
+    await victim.is_unharmed()
+    assert not is_shown(await victim.said_about("tenant"))
+
+
+def conditions_of(load_balancer: Json) -> list[Json]:
+    """Return the conditions as Harvester wrote them."""
+    found: list[Json] = load_balancer.get("status", {}).get("conditions") or []
+    return found
+
+
+async def test_load_balancers_of_another_cluster(stage: Stage, victim: Victim) -> None:
+    for size in NETWORK_BYTES:
+        foreign = foreign_load_balancer(
+            f"other-{size}",
+            namespace=VM_NAMESPACE,
+            cluster="other",
+            service=f"other-{size}",
+            network=broken_fields(size),
+            owner=tokens(LONG_BYTES - size),
+        )
+        await stage.host.create(LOAD_BALANCERS, foreign, namespace=VM_NAMESPACE)
+
+    async def all_refused() -> bool:
+        found = await stage.host_objects(LOAD_BALANCERS.path(VM_NAMESPACE))
+        messages = [condition.get("message", "") for one in found for condition in conditions_of(one)]
+        return len(messages) == len(NETWORK_BYTES) and all("no matched IPPool" in message for message in messages)
+
+    await until(all_refused, within=WITHIN, what="conditions of Harvester")
+    await victim.is_unharmed()
+
+
+async def test_owner_of_a_load_balancer_with_the_name_of_a_service(stage: Stage, victim: Victim) -> None:
+    foreign = foreign_load_balancer(
+        "taken",
+        namespace=VM_NAMESPACE,
+        cluster="demo",
+        service="tenant",
+        network="",
+        owner=tokens(LONG_BYTES),
+    )
+    await stage.host.create(LOAD_BALANCERS, foreign, namespace=VM_NAMESPACE)
+    await stage.create_service("tenant")
+    await victim.attacked("word about the owner", "tenant")
+
+    await victim.is_unharmed()
+    assert not is_shown(await victim.said_about("tenant"))
+
+
+async def test_annotations_of_a_node(stage: Stage, victim: Victim) -> None:
+    # Harvester takes the network of the VM for that of the cluster, and the other pool is for no network.
+    await stage.harvester.create_pool("everybody", "127.77.1.0/24")
+    machines = Machines(stage.host)
+    machine = Machine("worker")
+    await machines.create(machine, "192.0.2.7")
+    node = node_document(Kubelet("worker", system_uuid=machine.system_uuid))
+    annotations = dict.fromkeys((PROVIDED_NODE_IP, ADDITIONAL_INTERNAL_IPS), tokens(LONG_BYTES // 2))
+    node["metadata"]["annotations"] = annotations
+    await stage.guest.create(DOCUMENTS, node)
+    try:
+
+        async def warned_of_both() -> bool:
+            messages = [event["message"] for event in await stage.events("Node", "worker")]
+            assert not any(map(is_shown, messages))
+            return all(any(annotation in one for one in messages) for annotation in annotations)
+
+        await until(warned_of_both, within=WITHIN, what="Events about the annotations")
+        found = (await stage.nodes())["worker"]
+        assert all(taint.key != UNINITIALIZED_TAINT for taint in found.spec.taints)
+        await victim.is_unharmed()
+    finally:
+        await stage.guest.delete(DOCUMENTS, "worker")
+        await machines.delete(machine)
