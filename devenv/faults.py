@@ -2,7 +2,10 @@
 
 import json
 import re
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 
@@ -53,7 +56,58 @@ class Silence:
     """Forward a watch and drop all of its events."""
 
 
-Fault = Answer | Delay | Hang | Drop | Lose | Cut | Silence
+@dataclass(frozen=True)
+class Flood:
+    """Respond with an object, or a line of a watch, whose name has this many bytes, instead of the server."""
+
+    size: int
+    status: int = 200
+    compressed: bool = False
+    """Whether the body is compressed with gzip, to about a thousandth."""
+
+    @property
+    def start(self) -> bytes:
+        """The bytes before the name; the response never gets to those after it."""
+        kind = b"Status" if self.status >= 300 else b"LoadBalancerList"
+        return b'{"type":"ADDED","apiVersion":"v1","kind":"%s","object":{"metadata":{"name":"' % kind
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes of the body."""
+        if self.compressed:
+            yield _compressed(self)
+        else:
+            yield from self.plain()
+
+    def plain(self) -> Iterator[bytes]:
+        """Yield the bytes of the body without compression."""
+        yield self.start
+        for _ in range(self.size // len(_PIECE)):
+            yield _PIECE
+
+
+@cache
+def _compressed(flood: Flood) -> bytes:
+    packer = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
+    return b"".join([*map(packer.compress, flood.plain()), packer.flush()])
+
+
+_PIECE: Final = b"x" * 2**16
+
+
+@dataclass(frozen=True)
+class EndlessPages:
+    """Respond to each page of a list with one MiB of load balancers and the token of another page."""
+
+    def body(self, number: int) -> bytes:
+        """Return a page; ``number`` makes its token and its objects different from all others."""
+        names = (f"page-{number}-{index}" for index in range(512))
+        items = [{"metadata": {"name": name, "annotations": {"padding": "x" * 2000}}} for name in names]
+        metadata = {"resourceVersion": "1", "continue": str(number)}
+        page = {"apiVersion": "v1", "kind": "LoadBalancerList", "metadata": metadata, "items": items}
+        return json.dumps(page).encode()
+
+
+Fault = Answer | Delay | Hang | Drop | Lose | Cut | Silence | Flood | EndlessPages
 
 
 @dataclass

@@ -7,6 +7,7 @@ and responses through unchanged: bearer tokens work, client certificates do not.
 import asyncio
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -24,7 +25,9 @@ from devenv.faults import (
     Cut,
     Delay,
     Drop,
+    EndlessPages,
     Fault,
+    Flood,
     Hang,
     Lose,
     Record,
@@ -202,6 +205,12 @@ class FaultProxy:
                 await asyncio.get_running_loop().create_future()
             case Drop():
                 return _abort(request)
+            case Flood():
+                record.status = fault.status
+                return await _flood(request, fault)
+            case EndlessPages():
+                record.status = 200
+                return web.Response(body=fault.body(len(self.requests)), content_type="application/json")
             case Delay(seconds=seconds):
                 await asyncio.sleep(seconds)
         try:
@@ -278,6 +287,21 @@ def _response(answer: Answer) -> web.Response:
         headers[hdrs.RETRY_AFTER] = str(answer.retry_after)
     body = answer.body if answer.body is not None else status_body(answer)
     return web.Response(status=answer.status, headers=headers, body=body)
+
+
+async def _flood(request: web.BaseRequest, flood: Flood) -> web.StreamResponse:
+    """Send the body until its end, or until the client closes the connection."""
+    response = web.StreamResponse(status=flood.status)
+    response.content_type = "application/json"
+    if flood.compressed:
+        response.headers[hdrs.CONTENT_ENCODING] = "gzip"
+    response.enable_chunked_encoding()
+    with suppress(ConnectionError):
+        await response.prepare(request)
+        for piece in flood.pieces():
+            await response.write(piece)
+        await response.write_eof()
+    return response
 
 
 def _abort(request: web.BaseRequest) -> web.Response:
