@@ -95,6 +95,12 @@ coverage: $(READY) tools #- run all tests and print the line and branch coverage
 bench: binaries #- measure speed, requests and memory; NODES=500 or SERVICES=5000 for larger clusters
 	@$(BIN)/python -m benchmarks $(if $(NODES),--nodes $(NODES)) $(if $(SERVICES),--services $(SERVICES))
 
+HOSTILE_SECONDS ?= 300
+
+.PHONY: bench-hostile
+bench-hostile: binaries #- attack the controller for about ten minutes; fails if a limit is exceeded; PARTS='texts sharing'
+	@$(BIN)/python -m benchmarks.hostile --seconds $(HOSTILE_SECONDS) $(PARTS)
+
 .PHONY: generate
 generate: $(READY) ## generate reference pages, manifests and snapshots of the chart
 	$(BIN)/python -m devenv.reference

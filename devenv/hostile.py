@@ -4,17 +4,27 @@ Each text is built from words that the controller or Harvester's messages contai
 on text that almost matches it.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
-from devenv.harvester.admission import CLUSTER, CLUSTER_LABEL, NETWORK
+from devenv.harvester.admission import CLUSTER, CLUSTER_LABEL
+from devenv.harvester.admission import NETWORK as NETWORK_OF_POOL
 from devenv.harvester.records import LOAD_BALANCERS
 from devenv.watch import Document
-from harvester_ccm.names import LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
+from harvester_ccm.names import (
+    ADDITIONAL_INTERNAL_IPS,
+    IP_POOL,
+    KUBE_VIP_ADDRESSES,
+    LB_OWNER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    NETWORK,
+    PRIMARY_SERVICE,
+    PROVIDED_NODE_IP,
+)
 
-ANNOTATIONS_BYTES: Final = 256 * 1024
-"""Limit of Kubernetes for all annotations of an object together."""
 LONG_BYTES: Final = 240 * 1000
-"""Almost all of it."""
+"""A little less than the 256 KiB that Kubernetes allows for all annotations of an object together."""
 NETWORK_BYTES: Final = (2_700, 4_300, 11_000)
 """Sizes of the annotation ``network``. A pattern with four repetitions needs 20 s, 2 minutes and hours for them."""
 SHOWN_BYTES: Final = 5000
@@ -43,6 +53,24 @@ def is_shown(text: str) -> bool:
     return tokens(SHOWN_BYTES) in text or _FIELDS * (SHOWN_BYTES // len(_FIELDS)) in text
 
 
+NEW_SERVICES: Final[Mapping[str, Mapping[str, str]]] = {
+    **{f"network-{size}": {NETWORK: broken_fields(size)} for size in NETWORK_BYTES},
+    "primary-service": {PRIMARY_SERVICE: tokens(LONG_BYTES, after="a/")},
+    "ip-pool": {IP_POOL: tokens(LONG_BYTES)},
+}
+"""Annotations of new Services of a tenant, by name."""
+SERVED_SERVICES: Final[Mapping[str, Mapping[str, str]]] = {
+    "served-addresses": {KUBE_VIP_ADDRESSES: tokens(LONG_BYTES)},
+    "served-ip-pool": {IP_POOL: tokens(LONG_BYTES)},
+    "served-network": {NETWORK: tokens(LONG_BYTES)},
+}
+"""Annotations that a tenant adds to Services with an address."""
+NODE_ANNOTATIONS: Final = dict.fromkeys((PROVIDED_NODE_IP, ADDITIONAL_INTERNAL_IPS), tokens(LONG_BYTES // 2))
+"""Annotations that a kubelet writes on its Node."""
+ONE_CLUSTER: Final[Document] = {"scope": [{"project": "*", "namespace": "*", "guestCluster": "demo"}]}
+"""Selector of a pool that is not for everybody: no pool has a network that does not exist."""
+
+
 def foreign_load_balancer(
     name: str, *, namespace: str, cluster: str, service: str, network: str, owner: str
 ) -> Document:
@@ -51,7 +79,7 @@ def foreign_load_balancer(
     ``network``: Harvester prints it into the condition if no IP pool matches. ``owner``: the UID of the cluster.
     """
     labels = {CLUSTER_LABEL: cluster, LB_SERVICE_NAMESPACE: "default", LB_SERVICE_NAME: service}
-    annotations = {CLUSTER: cluster, NETWORK: network, LB_OWNER: owner}
+    annotations = {CLUSTER: cluster, NETWORK_OF_POOL: network, LB_OWNER: owner}
     return {
         "apiVersion": LOAD_BALANCERS.api_version,
         "kind": LOAD_BALANCERS.kind,

@@ -13,6 +13,10 @@ from devenv.harvester.records import LOAD_BALANCERS
 from devenv.hostile import (
     LONG_BYTES,
     NETWORK_BYTES,
+    NEW_SERVICES,
+    NODE_ANNOTATIONS,
+    ONE_CLUSTER,
+    SERVED_SERVICES,
     SHOWN_BYTES,
     broken_fields,
     foreign_load_balancer,
@@ -25,12 +29,8 @@ from devenv.restclient import Json
 from devenv.stage import VM_NAMESPACE, Stage, until
 from harvester_ccm.model.core import Lease
 from harvester_ccm.names import (
-    ADDITIONAL_INTERNAL_IPS,
-    IP_POOL,
-    KUBE_VIP_ADDRESSES,
     NETWORK,
     PRIMARY_SERVICE,
-    PROVIDED_NODE_IP,
     UNINITIALIZED_TAINT,
 )
 
@@ -40,8 +40,6 @@ WITHIN = 45.0
 """Seconds. Everything here takes less than one, but a machine can be busy."""
 FREQUENT = {"leader-elect-retry-period": "500ms", "node-monitor-period": "500ms"}
 """Flags. A problem of a Node is reported once it has held for the second period."""
-ONE_CLUSTER = {"scope": [{"project": "*", "namespace": "*", "guestCluster": "demo"}]}
-"""Selector of a pool that is not for everybody, so that a network without a pool has none."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +116,9 @@ async def victim(stage: Stage) -> Victim:
 
 
 async def test_network_with_the_fields_of_harvesters_message(stage: Stage, victim: Victim) -> None:
-    names = [f"tenant-{size}" for size in NETWORK_BYTES]
-    for name, size in zip(names, NETWORK_BYTES, strict=True):
-        await stage.create_service(name, annotations={NETWORK: broken_fields(size)})
+    names = [f"network-{size}" for size in NETWORK_BYTES]
+    for name in names:
+        await stage.create_service(name, annotations=NEW_SERVICES[name])
     await victim.attacked("word about Services without a pool", *names)
 
     await victim.is_unharmed()
@@ -130,32 +128,28 @@ async def test_network_with_the_fields_of_harvesters_message(stage: Stage, victi
         assert not is_shown(said)
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value"),
-    [(PRIMARY_SERVICE, tokens(LONG_BYTES, after="a/")), (IP_POOL, tokens(LONG_BYTES))],
-    ids=["primary-service", "ip-pool"],
-)
-async def test_annotation_of_a_new_service(stage: Stage, victim: Victim, annotation: str, value: str) -> None:
-    await stage.create_service("tenant", annotations={annotation: value})
-    await victim.attacked("word about the annotation", "tenant")
+@pytest.mark.parametrize("name", ["primary-service", "ip-pool"])
+async def test_annotation_of_a_new_service(stage: Stage, victim: Victim, name: str) -> None:
+    await stage.create_service(name, annotations=NEW_SERVICES[name])
+    await victim.attacked("word about the annotation", name)
 
     await victim.is_unharmed()
-    assert not is_shown(await victim.said_about("tenant"))
+    assert not is_shown(await victim.said_about(name))
 
 
-@pytest.mark.parametrize("annotation", [KUBE_VIP_ADDRESSES, IP_POOL, NETWORK])
-async def test_annotation_of_a_service_that_is_served(stage: Stage, victim: Victim, annotation: str) -> None:
-    await stage.create_service("tenant")
-    await stage.served("tenant", within=WITHIN)
-    before = len(await stage.told("tenant"))
-    await stage.change_service("tenant", {"metadata": {"annotations": {annotation: tokens(LONG_BYTES)}}})
+@pytest.mark.parametrize("name", SERVED_SERVICES)
+async def test_annotation_of_a_service_that_is_served(stage: Stage, victim: Victim, name: str) -> None:
+    await stage.create_service(name)
+    await stage.served(name, within=WITHIN)
+    before = len(await stage.told(name))
+    await stage.change_service(name, {"metadata": {"annotations": SERVED_SERVICES[name]}})
 
     async def told() -> bool:
-        return len(await stage.told("tenant")) > before
+        return len(await stage.told(name)) > before
 
     await until(told, within=WITHIN, what="word about the annotation")
     await victim.is_unharmed()
-    assert not is_shown(await victim.said_about("tenant"))
+    assert not is_shown(await victim.said_about(name))
 
 
 async def test_network_of_a_service_that_shares_an_address(stage: Stage, victim: Victim) -> None:
@@ -220,15 +214,14 @@ async def test_annotations_of_a_node(stage: Stage, victim: Victim) -> None:
     machine = Machine("worker")
     await machines.create(machine, "192.0.2.7")
     node = node_document(Kubelet("worker", system_uuid=machine.system_uuid))
-    annotations = dict.fromkeys((PROVIDED_NODE_IP, ADDITIONAL_INTERNAL_IPS), tokens(LONG_BYTES // 2))
-    node["metadata"]["annotations"] = annotations
+    node["metadata"]["annotations"] = NODE_ANNOTATIONS
     await stage.guest.create(DOCUMENTS, node)
     try:
 
         async def warned_of_both() -> bool:
             messages = [event["message"] for event in await stage.events("Node", "worker")]
             assert not any(map(is_shown, messages))
-            return all(any(annotation in one for one in messages) for annotation in annotations)
+            return all(any(annotation in one for one in messages) for annotation in NODE_ANNOTATIONS)
 
         await until(warned_of_both, within=WITHIN, what="Events about the annotations")
         found = (await stage.nodes())["worker"]

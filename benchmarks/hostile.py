@@ -1,0 +1,282 @@
+"""``python -m benchmarks.hostile``: what others get while somebody tries to stop the controller.
+
+Each part has new API servers and a new controller. It prints one table of measured values and their limits, and exits
+with 1 if one is exceeded. Other load on the machine makes every time longer.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import structlog
+
+from benchmarks import free_text
+from benchmarks.observation import PATIENCE, Observation, now, observe
+from benchmarks.table import LIMITS_HEADING, Limited
+from devenv.faults import EndlessPages, Fault, Flood
+from devenv.harvester.machines import Machine, Machines
+from devenv.harvester.queue import FAST, STOCK, Pace
+from devenv.harvester.records import LOAD_BALANCERS
+from devenv.hostile import (
+    LONG_BYTES,
+    NETWORK_BYTES,
+    NEW_SERVICES,
+    NODE_ANNOTATIONS,
+    ONE_CLUSTER,
+    SERVED_SERVICES,
+    broken_fields,
+    foreign_load_balancer,
+    tokens,
+)
+from devenv.kubelets import DOCUMENTS, Kubelet, node_document
+from devenv.process import DevenvError, run_directory
+from devenv.stage import VM_NAMESPACE, Scene, Stage
+from harvester_ccm.errors import CCMError
+from harvester_ccm.model.core import NODES
+from harvester_ccm.names import PRIMARY_SERVICE, UNINITIALIZED_TAINT
+
+SECONDS: Final = 300.0
+"""Of the attack with texts. Each other attack takes a fifth of it."""
+SHARE: Final = 5
+SHARING: Final = 2000
+"""Services that share one address."""
+CREATED: Final = 1000
+"""New Services in one namespace."""
+AT_ONCE: Final = 10
+"""Concurrent requests of a tenant."""
+SETTLE_SECONDS: Final = 120.0
+"""Time for the Services that share an address to get it before the attack begins anyway."""
+
+MOST_TEXT: Final = 50.0
+"""ms for a function to read 256 KiB."""
+MOST_SERVING: Final = 1.0
+"""Seconds to serve a Service of somebody else."""
+MOST_SERVING_AT_PACE: Final = 5.0
+"""The same at Harvester's pace, while another namespace has many new Services."""
+MOST_JOINING: Final = 5.0
+"""Seconds to initialize a Node while Harvester's list of load balancers cannot be read."""
+
+HUGE: Final = 300 * 2**20
+ANSWERS: Final[dict[str, tuple[Fault, bool]]] = {
+    "body of 300 MiB": (Flood(HUGE), False),
+    "error with a body of 300 MiB": (Flood(HUGE, status=500), False),
+    "gzip that inflates to 300 MiB": (Flood(HUGE, compressed=True), False),
+    "list without an end": (EndlessPages(), False),
+    "line of a watch of 300 MiB": (Flood(HUGE), True),
+}
+"""Each answer, and whether it is that to a watch."""
+
+
+@asynccontextmanager
+async def open_stage(pace: Pace, *, announces: bool = False) -> AsyncIterator[Stage]:
+    """Yield a stage on new API servers. ``announces``: with an emulated kube-vip, whose load is in this process."""
+    with run_directory("hostile") as directory:
+        scene = await asyncio.to_thread(Scene.start, directory)
+        try:
+            announcer = None if announces else contextlib.nullcontext()
+            async with Stage(scene, directory, pace=pace, kube_vip=announcer) as stage:
+                yield stage
+        finally:
+            await asyncio.to_thread(scene.stop)
+
+
+def serving(times: list[float], most: float) -> Limited:
+    """Return the row of the seconds in which Services of somebody else were served."""
+    return Limited(f"  Services of somebody else: slowest of {len(times)}", max(times), "s", most)
+
+
+async def free_texts(_seconds: float) -> AsyncIterator[Limited]:
+    """Functions that read free text, each with 256 KiB of each word that it looks for."""
+    for row in free_text.measure():
+        yield Limited(f"  {row.title}", row.value, row.unit, MOST_TEXT)
+
+
+async def texts(seconds: float) -> AsyncIterator[Limited]:
+    """Texts of tenants, of another cluster and of a kubelet, which are read again at each change of a label."""
+    async with open_stage(FAST, announces=True) as stage:
+        await stage.harvester.create_pool("lan", "127.77.0.0/20", selector=ONE_CLUSTER)
+        async with observe(stage) as observation:
+            await write_texts(stage)
+            names = [*NEW_SERVICES, *SERVED_SERVICES]
+            async with repeated(lambda number: touch(stage, names[number % len(names)], number), 0.5):
+                times = await observation.serve_for(seconds, pause=2.0)
+            yield serving(times, MOST_SERVING)
+            for row in observation.rows():
+                yield row
+
+
+async def write_texts(stage: Stage) -> None:
+    """Write all hostile texts."""
+    for name in SERVED_SERVICES:
+        await stage.create_service(name)
+    await stage.served(*SERVED_SERVICES, within=PATIENCE)
+    for size in NETWORK_BYTES:
+        name = f"other-{size}"
+        owner, network = tokens(LONG_BYTES - size), broken_fields(size)
+        foreign = foreign_load_balancer(
+            name, namespace=VM_NAMESPACE, cluster="other", service=name, network=network, owner=owner
+        )
+        await stage.host.create(LOAD_BALANCERS, foreign, namespace=VM_NAMESPACE)
+    node = node_document(Kubelet("hostile"))
+    node["metadata"]["annotations"] = NODE_ANNOTATIONS
+    await stage.guest.create(DOCUMENTS, node)
+    for name, annotations in SERVED_SERVICES.items():
+        await stage.change_service(name, {"metadata": {"annotations": annotations}})
+    for name, annotations in NEW_SERVICES.items():
+        await stage.create_service(name, annotations=annotations)
+
+
+async def touch(stage: Stage, name: str, number: int) -> None:
+    """Change a label of a Service."""
+    await stage.change_service(name, {"metadata": {"labels": {"touched": str(number)}}})
+
+
+@asynccontextmanager
+async def repeated(action: Callable[[int], object], pause: float) -> AsyncIterator[None]:
+    """Call the action with 0, 1, 2 ... during the block, with a pause between two calls."""
+
+    async def repeat() -> None:
+        for number in itertools.count():
+            await asyncio.sleep(pause)
+            await action(number)  # type: ignore[misc]
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(repeat())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+async def answers(seconds: float) -> AsyncIterator[Limited]:
+    """Answers of Harvester that have no end, instead of its load balancers."""
+    for title, (fault, watch) in ANSWERS.items():
+        async with open_stage(FAST) as stage:
+            stage.harvester_proxy.inject(fault, method="GET", path="/loadbalancers", watch=watch)
+            async with observe(stage, proxied=True) as observation:
+                end = now() + seconds / SHARE
+                joined = await join(stage, observation)
+                with contextlib.suppress(TimeoutError):
+                    await stage.ended(observation.run, within=max(0.0, end - now()))
+                yield Limited(f"{title}: a Node joins", joined, "s", MOST_JOINING)
+                for row in observation.rows():
+                    yield row
+                warnings = observation.run.log.count("list or watch failed")
+                yield Limited("  silent about it (1: yes)", float(warnings == 0), "", 0)
+
+
+async def join(stage: Stage, observation: Observation) -> float:
+    """Return the seconds until a new Node is initialized, at most ``PATIENCE``."""
+    machines, machine, began = Machines(stage.host), Machine("joining"), now()
+    await machines.create(machine, "192.0.2.9")
+    await stage.guest.create(DOCUMENTS, node_document(Kubelet(machine.name, system_uuid=machine.system_uuid)))
+    while now() < began + PATIENCE and observation.run.exit_code is None:
+        node = await stage.guest.get(NODES, machine.name)
+        if all(taint.key != UNINITIALIZED_TAINT for taint in node.spec.taints):
+            return now() - began
+        await asyncio.sleep(0.05)
+    return PATIENCE
+
+
+async def sharing(seconds: float) -> AsyncIterator[Limited]:
+    """Services that share one address, and a change of a label of one of them in each second."""
+    async with open_stage(FAST) as stage:
+        await stage.harvester.create_pool("lan", "127.77.0.0/20")
+        async with observe(stage) as observation:
+            await stage.create_service("main")
+            await stage.served("main", within=PATIENCE)
+            names = [f"share-{number}" for number in range(SHARING)]
+            annotations = {PRIMARY_SERVICE: "default/main"}
+            await create_many(stage, names, annotations=annotations)
+            shared = await settle(stage, names)
+            async with repeated(lambda number: touch(stage, names[number % SHARING], number), 1.0):
+                times = await observation.serve_for(seconds / SHARE, pause=1.0)
+            yield Limited(f"  of {SHARING} Services, without the address", SHARING - shared, "", 0)
+            yield serving(times, MOST_SERVING)
+            for row in observation.rows():
+                yield row
+
+
+async def settle(stage: Stage, names: list[str]) -> int:
+    """Return how many of the Services have an address, once all have one or the time is over."""
+    end, expected = now() + SETTLE_SECONDS, set(names)
+    while True:
+        served = [one for one in await stage.services() if one.addresses and one.metadata.name in expected]
+        if len(served) == len(names) or now() > end:
+            return len(served)
+        await asyncio.sleep(2.0)
+
+
+async def create_many(stage: Stage, names: list[str], *, annotations: dict[str, str] | None = None) -> None:
+    """Create Services in the default namespace, each with a port of its own."""
+    remaining = iter(enumerate(names, 1000))
+
+    async def work() -> None:
+        for port, name in remaining:
+            ports = [{"name": "http", "port": port}]
+            spec = {"allocateLoadBalancerNodePorts": False}
+            await stage.create_service(name, ports=ports, annotations=annotations, spec=spec)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(work())
+
+
+async def creation(seconds: float) -> AsyncIterator[Limited]:
+    """New Services in one namespace, at Harvester's pace."""
+    async with open_stage(STOCK) as stage:
+        await stage.harvester.create_pool("lan", "127.77.0.0/20")
+        async with observe(stage) as observation:
+            await create_many(stage, [f"new-{number}" for number in range(CREATED)])
+            times = await observation.serve_for(seconds / SHARE, pause=2.0)
+            yield serving(times, MOST_SERVING_AT_PACE)
+            for row in observation.rows():
+                yield row
+
+
+PARTS: Final[dict[str, Callable[[float], AsyncIterator[Limited]]]] = {
+    "functions": free_texts,
+    "texts": texts,
+    "answers": answers,
+    "sharing": sharing,
+    "creation": creation,
+}
+
+
+async def measure(names: list[str], seconds: float) -> bool:
+    """Measure and print parts; return whether all values are within their limits."""
+    print(LIMITS_HEADING, flush=True)
+    holds = True
+    for name in names:
+        part = PARTS[name]
+        print(f"{name}: {(part.__doc__ or '').partition('.')[0]}", flush=True)
+        async for row in part(seconds):
+            print(row.line(), flush=True)
+            holds = holds and row.holds
+    return holds
+
+
+def main() -> int:
+    """Run the attacks and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.hostile", description="Measure harvester-ccm under attack."
+    )
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="duration of the attack with texts (300)")
+    parser.add_argument("parts", nargs="*", default=[*PARTS], metavar="PART", help=f"some of {', '.join(PARTS)}")
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    try:
+        return 0 if asyncio.run(measure(options.parts, options.seconds)) else 1
+    except (CCMError, DevenvError, TimeoutError, RuntimeError) as error:
+        print(f"benchmarks could not run: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
