@@ -93,6 +93,7 @@ async def asking(guest_proxy: FaultProxy, guest_kubeconfig: Path, tmp_path: Path
         yield one
 
 
+@pytest.mark.security("`/metrics` requires a token that can get this URL")
 async def test_account_with_the_role_gets_metrics(asking: Asking, scraper: str) -> None:
     status, body = await asking.get("/metrics", scraper)
 
@@ -113,6 +114,8 @@ async def test_invalid_token_is_rejected(asking: Asking) -> None:
     assert (status, body) == (401, "the bearer token is not accepted by the API server of this cluster\n")
 
 
+@pytest.mark.security("`/metrics` requires a token that can get this URL")
+@pytest.mark.security("The API server of the cluster reviews the token")
 async def test_account_without_the_role_gets_its_missing_permission(
     asking: Asking, token_of: Callable[[str], str]
 ) -> None:

@@ -209,6 +209,10 @@ def attributes(asked: str) -> Json:
     return {"verb": verb, "resource": resource} | {key: value for key, value in known.items() if value}
 
 
+@pytest.mark.security(
+    "The RBAC reference lists every permission of the service account `kube-system/harvester-cloud-provider`"
+)
+@pytest.mark.security("The controller reads no Secrets through the API")
 def test_permissions_are_exactly_those_that_the_controller_needs(release: ControlPlane) -> None:
     install(release, CHART, OURS, NAMED)
     account = RestClient(

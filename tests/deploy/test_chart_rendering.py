@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,7 @@ PUBLISHED_VALUES = (
 )
 
 
+@pytest.mark.security("chart: `sharedAddressScope`")
 @pytest.mark.parametrize(
     ("case", "settings", "expected"),
     [
@@ -120,6 +122,7 @@ PUBLISHED_VALUES = (
             PUBLISHED_VALUES,
             ["--node-ip-cidr=192.0.2.7, 2001:db8::/64", "--controllers=*,-node-route-controller"],
         ),
+        ("default", ("sharedAddressScope=namespace",), ["--shared-address-scope=namespace"]),
         ("marketplace", (), ["--v=4"]),
         (
             "rke2",
@@ -234,6 +237,80 @@ def test_port_and_probes_can_be_disabled() -> None:
     assert "livenessProbe" not in pod(render("probes.liveness=null"))["containers"][0]
 
 
+def rules_of(objects: list[Json], role: str) -> dict[str, set[str]]:
+    """Return the verbs of the roles whose names start with ``role``, by resource and the name of the object, if any."""
+    verbs: dict[str, set[str]] = {}
+    for found in objects:
+        if found["kind"] not in {"Role", "ClusterRole"} or not found["metadata"]["name"].startswith(role):
+            continue
+        for rule in found["rules"]:
+            for resource, name in product(rule["resources"], rule.get("resourceNames", [""])):
+                verbs.setdefault(f"{resource} {name}".strip(), set()).update(rule["verbs"])
+    return verbs
+
+
+READ = {"get", "list", "watch"}
+RULES: dict[str, set[str]] = {
+    "services": READ,
+    "services/status": {"patch"},
+    "nodes": READ | {"patch", "delete"},
+    "nodes/status": {"patch"},
+    "endpointslices": {"list", "patch"},
+    "events": {"create"},
+    "namespaces kube-system": {"get"},
+    "tokenreviews": {"create"},
+    "subjectaccessreviews": {"create"},
+    "leases": {"create"},
+    "leases cloud-controller-manager": {"get", "update"},
+    "configmaps": {"create"},
+    "configmaps harvester-nad-mapping": READ | {"update"},
+}
+"""What the page about security says that the chart grants."""
+
+
+@pytest.mark.security("Services and Nodes: read, and patch")
+@pytest.mark.security("Nodes also: delete (`rbac.nodeDeletion: false` removes this)")
+@pytest.mark.security("EndpointSlices: list and patch (`rbac.endpointSlices: false` removes this)")
+@pytest.mark.security(
+    "Events, one Lease, the ConfigMap `harvester-nad-mapping`, the Namespace `kube-system`, token and access reviews"
+)
+@pytest.mark.security("Kubernetes cannot limit the creation of a Lease or ConfigMap to a name")
+def test_rules_of_the_controller() -> None:
+    account = "harvester-cloud-provider"
+    assert rules_of(render(), account) == RULES
+    assert rules_of(render("rbac.nodeDeletion=false"), account) == {**RULES, "nodes": RULES["nodes"] - {"delete"}}
+    without_slices = {resource: verbs for resource, verbs in RULES.items() if resource != "endpointslices"}
+    assert rules_of(render("rbac.endpointSlices=false"), account) == without_slices
+
+
+@pytest.mark.security("kube-vip has its own service account")
+@pytest.mark.security("the capabilities `NET_ADMIN` and `NET_RAW`")
+def test_kube_vip_has_an_account_and_capabilities_of_its_own() -> None:
+    objects = render()
+    kube_vip = the(objects, "DaemonSet", "kube-vip")["spec"]["template"]["spec"]
+    assert kube_vip["serviceAccountName"] == "kube-vip"
+    assert pod(objects)["serviceAccountName"] == "harvester-cloud-provider"
+    capabilities = kube_vip["containers"][0]["securityContext"]["capabilities"]
+    assert capabilities == {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
+
+
+@pytest.mark.parametrize("setting", ["cloudConfigPath=/x", "cloudConfig.secretName=s"])
+@pytest.mark.security(
+    "Read-only root file system, no capabilities, no privilege escalation, seccomp `RuntimeDefault`, memory limit"
+)
+def test_pod_is_confined(setting: str) -> None:
+    spec = pod(render(setting))
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "allowPrivilegeEscalation": False,
+    }
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["resources"]["limits"]["memory"] == "256Mi"
+    assert {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")} == {"/tmp"}
+
+
 def test_kube_vip_reads_no_secrets_by_default() -> None:
     assert ("Role", "kube-vip") not in {(one["kind"], one["metadata"]["name"]) for one in render()}
 
@@ -255,6 +332,7 @@ def test_every_image_is_taken_from_the_registry(setting: str) -> None:
         (("cloudConfigPath=", "cloudConfig.hostPath=/last"), "/last"),
     ],
 )
+@pytest.mark.security("the pod runs as user 0 without capabilities")
 def test_cloud_config_from_a_host_file_is_read_as_root_without_capabilities(
     settings: tuple[str, ...], path: str
 ) -> None:
@@ -268,13 +346,14 @@ def test_cloud_config_from_a_host_file_is_read_as_root_without_capabilities(
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
 
 
+@pytest.mark.security("the pod runs as user 65532")
 def test_cloud_config_from_a_secret_wins_runs_without_root_and_follows_changes() -> None:
     spec = pod(render("cloudConfig.secretName=s", "cloudConfig.secretKey=k"))
     secret = spec["volumes"][0]["secret"]
     assert secret["secretName"] == "s"
     assert secret["items"] == [{"key": "k", "path": "cloud-config"}]
     assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["runAsUser"] != 0
+    assert spec["securityContext"]["runAsUser"] == 65532
     mount = spec["containers"][0]["volumeMounts"][0]
     assert mount == {"name": "cloud-config", "mountPath": "/etc/kubernetes", "readOnly": True}
     assert (
@@ -357,6 +436,7 @@ def test_null_is_the_default_value(values: list[str]) -> None:
     assert render("replicasCount=null") == render()
 
 
+@pytest.mark.security("Host network, because pod networks need initialized Nodes")
 def test_pod_tolerates_every_taint_of_a_starting_cluster() -> None:
     taints = {
         "node.cloudprovider.kubernetes.io/uninitialized",

@@ -4,6 +4,7 @@ Its handling of responses that no real server gives here is tested with a fake k
 """
 
 import base64
+import json
 import os
 import re
 import shutil
@@ -270,6 +271,8 @@ def test_wrong_argument_is_named(arguments: list[str], message: str) -> None:
 
 
 @pytest.mark.apiserver
+@pytest.mark.security("file on the Nodes, written by cloud-init")
+@pytest.mark.security("root, mode 0600")
 def test_result_is_a_kubeconfig_and_cloud_init_data_for_both_paths(
     made: tuple[str, str], addon: Addon, tmp_path: Path
 ) -> None:
@@ -374,6 +377,53 @@ def test_one_name_in_two_namespaces_is_two_accounts(addon: Addon, tmp_path: Path
     assert addon.plane.admin.get_or_none("/api/v1/namespaces/tenant-a/secrets/shared-token") is None
 
 
+HARVESTER_PERMISSIONS: dict[str, set[str]] = {
+    "loadbalancer.harvesterhci.io loadbalancers": {"get", "list", "watch", "create", "update", "delete"},
+    "kubevirt.io virtualmachines": {"get", "list", "watch"},
+    "kubevirt.io virtualmachineinstances": {"get", "list", "watch"},
+    " persistentvolumeclaims": {"get", "list", "watch", "create", "update", "patch", "delete"},
+    " secrets": set(),
+}
+"""Verbs of the account by group and resource."""
+
+
+@pytest.mark.apiserver
+@pytest.mark.security(
+    "`generate_addon.sh` binds the ClusterRole `harvesterhci.io:cloudprovider` in one namespace: "
+    "load balancers read and write, VMs read"
+)
+@pytest.mark.security("Harvester's role also contains volumes, for the CSI driver")
+@pytest.mark.security("The token does not expire")
+@pytest.mark.security("Its holder can change load balancers and volumes in the namespace")
+@pytest.mark.security("namespace in Harvester")
+def test_token_does_not_expire_and_has_the_permissions_of_the_role(addon: Addon, tmp_path: Path) -> None:
+    config = addon.credential("permitted", "tenant-a")
+    payload = token_in(config).split(".")[1]
+    assert "exp" not in json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    client = client_of(config, tmp_path)
+
+    def is_allowed(namespace: str, resource: str, verb: str) -> bool:
+        group, _, plural = resource.partition(" ")
+        attributes = {"namespace": namespace, "group": group, "resource": plural, "verb": verb}
+        review = client.request(
+            "POST",
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            body={"spec": {"resourceAttributes": attributes}},
+        )
+        return bool(review["status"]["allowed"])
+
+    verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
+    for namespace in ("tenant-a", "tenant-b"):
+        allowed = {
+            resource: {verb for verb in verbs if is_allowed(namespace, resource, verb)}
+            for resource in HARVESTER_PERMISSIONS
+        }
+        if namespace == "tenant-a":
+            assert allowed == HARVESTER_PERMISSIONS
+        else:
+            assert not any(allowed.values())
+
+
 AGAIN = "Run this again with --rotate"
 
 
@@ -458,6 +508,9 @@ def test_three_rotations_give_three_tokens_and_only_the_last_is_accepted(addon: 
 
 
 @pytest.mark.apiserver
+@pytest.mark.security(
+    "After a leak, run `deploy/generate_addon.sh --rotate`: it replaces the service account by one with the same name"
+)
 def test_rotation_keeps_labels_of_the_account_and_bindings_that_it_owns(addon: Addon, tmp_path: Path) -> None:
     """Harvester's API for Rancher creates bindings that are owned by the account."""
     admin = addon.plane.admin
@@ -535,6 +588,8 @@ def test_deletion_continues_after_an_error(
     assert message in messages
 
 
+@pytest.mark.security("The files that the script writes")
+@pytest.mark.security("are readable only for their owner")
 def test_files_and_the_temporary_directory_are_private(rehearsal: Rehearsal, tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.mkdir()
@@ -560,8 +615,9 @@ def test_token_is_in_no_argument_of_a_process(addon: Addon) -> None:
     assert cloud_init["write_files"][0]["content"] not in recorded
 
 
-@pytest.mark.security("are readable only for their owner")
+@pytest.mark.security("those of the commands on these pages, are readable only for their owner")
 @pytest.mark.security("No command puts the token into an argument")
+@pytest.mark.security("Secret `kube-system/cloud-config`")
 def test_manifest_with_the_credential_is_written_as_on_the_page(tmp_path: Path) -> None:
     """The commands of step 3 of the page about RKE2, in a copy of the checkout."""
     page = (ROOT / "docs" / "installation" / "rke2.md").read_text()
@@ -581,6 +637,7 @@ def test_manifest_with_the_credential_is_written_as_on_the_page(tmp_path: Path) 
     manifest = tmp_path / "out" / "harvester-ccm.yaml"
     assert stat.S_IMODE(manifest.stat().st_mode) == 0o600
     secret, chart = yaml.safe_load_all(manifest.read_text())
+    assert (secret["metadata"]["namespace"], secret["metadata"]["name"]) == ("kube-system", "cloud-config")
     assert base64.b64decode(secret["data"]["cloud-config"]) == cloud_config.read_bytes()
     assert "clusterName: my-cluster" in chart["spec"]["valuesContent"]
     assert base64.b64decode(chart["spec"]["chartContent"])
@@ -596,7 +653,7 @@ COMMANDS_WITH_CREDENTIAL = [
 ]
 
 
-@pytest.mark.security("are readable only for their owner")
+@pytest.mark.security("those of the commands on these pages, are readable only for their owner")
 @pytest.mark.parametrize("commands", COMMANDS_WITH_CREDENTIAL)
 def test_pages_write_credentials_for_the_owner_only_into_the_ignored_directory(commands: str) -> None:
     assert "umask 077" in commands

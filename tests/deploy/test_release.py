@@ -116,6 +116,7 @@ def test_release_has_a_section_in_the_changelog(checkout: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, f"CHANGELOG.md has no section {__version__}")
 
 
+@pytest.mark.security("A release is signed by the workflow that built it")
 def test_release_is_built_signed_and_published(checkout: Path, tmp_path: Path) -> None:
     """Every step of the job, with fakes for programs that use servers."""
     tools, calls, given = tmp_path / "tools", tmp_path / "calls", tmp_path / "given"

@@ -30,6 +30,7 @@ def steps(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.security("actions by commit")
 def test_actions_are_named_by_commit_and_say_their_version(path: Path) -> None:
     used = re.findall(r"uses: (.*)", path.read_text())
     assert used
@@ -65,6 +66,7 @@ def test_workflow_uses_the_documented_kind() -> None:
     assert [one["version"].rpartition(".")[0] for one in used] == [f"v{version}" for version in named]
 
 
+@pytest.mark.security("the base image by digest")
 def test_base_images_are_named_by_digest() -> None:
     text = (ROOT / "Dockerfile").read_text()
     arguments = dict(re.findall(r"^ARG (\w+)=(.*)$", text, re.MULTILINE))
@@ -78,6 +80,7 @@ def test_base_images_are_named_by_digest() -> None:
     assert [image for image in images if not DIGEST.fullmatch(image)] == []
 
 
+@pytest.mark.security("Python packages are pinned with hashes")
 def test_python_packages_are_pinned_with_hashes() -> None:
     for path in (*ROOT.glob("requirements*.txt"), *ROOT.glob("deploy/**/*requirements*.txt")):
         pins = re.findall(r"^([^#\s].*)$(?=\n( +--hash=sha256:[0-9a-f]{64})?)", path.read_text(), re.MULTILINE)
@@ -90,6 +93,7 @@ def test_renovate_updates_every_kind_of_pin() -> None:
     assert set(settings["enabledManagers"]) == {"github-actions", "dockerfile", "pip_requirements"}
 
 
+@pytest.mark.security("A release is signed by the workflow that built it")
 def test_release_is_scanned_and_signed() -> None:
     path = ROOT / ".github" / "workflows" / "release.yml"
     jobs = workflow(path)["jobs"]
@@ -105,6 +109,7 @@ def test_release_is_scanned_and_signed() -> None:
     assert scripts["publish"].index("sha256sum") < signing
 
 
+@pytest.mark.security("`SECURITY.md` in the repository describes how to verify a signature and report a vulnerability")
 def test_security_policy_explains_reports_and_verification() -> None:
     text = (ROOT / "SECURITY.md").read_text()
     assert "Report a vulnerability" in text

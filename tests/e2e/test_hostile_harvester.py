@@ -68,6 +68,7 @@ def endless_line(path: str) -> Reply:
         pytest.param(endless_line, "a line of the watch is larger than 4 MiB (WATCH ", id="endless line"),
     ],
 )
+@pytest.mark.security("a response that stops the controller")
 @pytest.mark.security("A server that exceeds a limit is reported, and the other cluster is still served")
 async def test_answers_of_harvester_exhaust_no_memory(
     stage: Stage, tmp_path: Path, answer: Callable[[str], Reply], text: str

@@ -25,6 +25,8 @@ NAMES: Final = [f"web-{number}" for number in range(8)]
 
 
 @pytest.mark.guarantee("No write is sent without the Lease")
+@pytest.mark.security("Only the holder of the Lease writes")
+@pytest.mark.security("two leaders that write")
 async def test_suspended_leader_sends_no_write_after_its_lease_expired(stage: Stage) -> None:
     halted = stage.run(flags=SHORT, proxied=True)
     await stage.logged(halted, "became leader")

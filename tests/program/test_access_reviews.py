@@ -73,6 +73,7 @@ async def test_decision_holds_for_its_path_only() -> None:
 
 @pytest.mark.security("made-up tokens cause at most 20 reviews, and then two a second")
 @jumping_time
+@pytest.mark.security("A caller beyond that gets status 429, except one that was accepted before")
 async def test_made_up_tokens_are_reviewed_at_a_limited_rate_and_do_not_delay_a_scraper() -> None:
     server = ReviewingServer()
     reviewer = AccessReviewer(MemoryClient(server, cluster="guest"))

@@ -42,6 +42,7 @@ def clusters(harvester: MemoryServer) -> list[str]:
 
 @jumping_time
 @pytest.mark.guarantee("Objects of other clusters and clones never change")
+@pytest.mark.security("a tenant who changes objects of another cluster")
 async def test_two_clones_with_their_own_load_balancers_ignore_each_other() -> None:
     harvester = Harvester()
     one = Program(guest_server(), harvester, "one")
@@ -145,6 +146,9 @@ async def test_renamed_cluster_keeps_its_addresses_once_a_flag_declares_the_form
 
 
 @jumping_time
+@pytest.mark.security(
+    "A Service cannot change load balancers of another cluster: ownership is verified before each change"
+)
 async def test_changed_cluster_label_or_owner_annotation_stops_the_writes() -> None:
     for rewritten, reason in (
         ({"labels": {LB_CLUSTER: "drill"}}, "ownership_conflict"),

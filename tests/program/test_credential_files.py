@@ -46,6 +46,7 @@ def is_ready(program: Program, check: str) -> bool:
         pytest.param(lambda file: file.write_text(kubeconfig("two words")), "ASCII characters", id="no token"),
     ],
 )
+@pytest.mark.security("the previous credential stays in use")
 async def test_unusable_kubeconfig_is_reported_until_it_is_corrected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object], reason: str
 ) -> None:

@@ -121,6 +121,7 @@ async def test_error_whose_text_changes_each_time_is_reported_once() -> None:
 
 
 @jumping_time
+@pytest.mark.security("Control characters from other objects are escaped")
 async def test_text_of_a_webhook_is_escaped_and_redacted() -> None:
     guest, harvester = guest_server(), Harvester()
     program = Program(guest, harvester, "demo")

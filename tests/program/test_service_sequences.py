@@ -233,6 +233,7 @@ async def test_address_from_dhcp_is_followed() -> None:
 
 @jumping_time
 @pytest.mark.guarantee("A load balancer in use is never deleted")
+@pytest.mark.security("While its address is shared, the load balancer of the other Service is not deleted")
 async def test_deleted_primary_keeps_its_load_balancer_until_the_last_secondary_is_deleted() -> None:
     world = World()
     world.create("web")
@@ -529,6 +530,7 @@ async def test_objects_of_the_go_provider_and_of_earlier_versions_are_adopted() 
 
 
 @jumping_time
+@pytest.mark.security("UID and `resourceVersion` preconditions limit their effect")
 async def test_write_of_a_former_leader_that_arrives_late_is_rejected() -> None:
     world = World()
     world.create("web")

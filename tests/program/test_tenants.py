@@ -100,6 +100,13 @@ async def test_service_that_this_controller_does_not_manage_keeps_no_primary_fro
         assert [listener["port"] for listener in balancer["spec"]["listeners"]] == [80]
 
 
+@pytest.mark.security("A Service can share the address of a Service in another namespace, as with the Go provider")
+@pytest.mark.security(
+    "That adds its ports to this address, and to the VM load balancer of the other Service, if it has one"
+)
+@pytest.mark.security("It changes the load balancer of another Service only if it shares the address")
+@pytest.mark.security("`--shared-address-scope=namespace`")
+@pytest.mark.security("permits sharing only within a namespace")
 @pytest.mark.parametrize("scope", ["cluster", "namespace"])
 @pytest.mark.parametrize("workload_type", ["cluster", "vm"])
 @jumping_time
@@ -124,6 +131,7 @@ async def test_scope_of_shared_addresses_is_the_cluster_or_the_namespace_of_the_
             assert all(part in text for text in texts)
 
 
+@pytest.mark.security("Services that share across namespaces then give up the address")
 @jumping_time
 async def test_service_of_another_namespace_gives_up_a_shared_address_that_is_not_permitted_any_more() -> None:
     program = with_primary()
@@ -138,6 +146,24 @@ async def test_service_of_another_namespace_gives_up_a_shared_address_that_is_no
         assert secondary(restricted)["metadata"]["annotations"][KUBE_VIP_ADDRESSES] == ""
         restricted.guest.delete(SERVICES, "shop/web")
         await until(lambda: "shop/web" not in restricted.guest.of(SERVICES), seconds=30)
+
+
+@pytest.mark.security("The Events of the sharing Service tell whether the other Service exists, and which ports it has")
+@jumping_time
+async def test_events_of_a_sharing_service_tell_about_its_primary() -> None:
+    program = with_primary()
+    texts = []
+    for primary, port in (("shop/web", 80), ("shop/web", 443), ("shop/nobody", 80)):
+        fields = {**CLAIMED, "labels": {}, "ports": [{"port": port, "nodePort": 30443}]}
+        program.put(service("api", **fields, annotations={PRIMARY_SERVICE: primary}))
+        program.guest.of("v1/events").clear()
+        async with program.live():
+            await asyncio.sleep(60)
+        texts.append(" ".join(program.warnings("api")))
+    taken, shared, absent = texts
+    assert "Port 80/TCP is used on this address by Service shop/web" in taken
+    assert shared == ""
+    assert "Service shop/nobody does not exist" in absent
 
 
 @jumping_time
@@ -175,6 +201,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fields", CLAIMS.values(), ids=CLAIMS.keys())
 @jumping_time
+@pytest.mark.security("It cannot take the address of another Service or of a Node")
 async def test_service_cannot_keep_a_node_from_its_address(fields: dict[str, Any]) -> None:
     world = NodeWorld()
     world.guest_server, world.harvester_server = guest, harvester = guest_server(), Harvester()

@@ -59,6 +59,7 @@ class Recorder:
         return self.pattern.sub(replacement, text)
 
 
+@pytest.mark.security("Text that tenants and other programs wrote is cut")
 @pytest.mark.parametrize("reader", READERS, ids=[reader.name for reader in READERS])
 def test_long_text_is_cut_before_a_pattern_sees_it(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recorder, "longest", 0)
@@ -74,6 +75,7 @@ def test_long_text_is_cut_before_a_pattern_sees_it(reader: Reader, monkeypatch: 
 HOSTILE: Final = "x: kubectl delete ns kube-system" * 100
 
 
+@pytest.mark.security("A command to paste is never taken from such text")
 def test_remedy_and_command_survive_a_long_cause() -> None:
     event = EventMessage(
         "Warning", Reason.SYNC_FAILED, HOSTILE, "Do this", "kubectl get x", answer=f"Harvester: {HOSTILE}"

@@ -41,6 +41,7 @@ NASTY = "a\x1b[31mb\rc\x07d\x00e\x7ff\x85g\x9bh\u2028i\u202ej\u2066k\u200bl\nm"
 
 
 @pytest.mark.parametrize("log_format", LogFormat)
+@pytest.mark.security("Control characters from other objects are escaped")
 def test_text_of_other_programs_is_escaped(log_format: LogFormat) -> None:
     output = configure(log_format)
     log = structlog.get_logger()

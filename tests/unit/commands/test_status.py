@@ -176,6 +176,7 @@ def test_json_and_yaml_are_the_document_of_the_text(run: Runner, serve: ClusterS
 
 
 @pytest.mark.guarantee("No credential is logged")
+@pytest.mark.security("Control characters from other objects are escaped")
 def test_output_of_commands_contains_no_credential_and_no_control_character(run: Runner, serve: ClusterServer) -> None:
     evil = {NETWORK: "x\x1b[2J\u202e", "kube-vip.io/vipHost": "Authorization: Bearer abc123def456"}
     flags = serve(objects.home(), objects.lease(), served(annotations=evil), objects.node())

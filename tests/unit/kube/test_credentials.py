@@ -148,6 +148,7 @@ BROKEN: dict[str, tuple[str | Callable[[Document], object], str]] = {
 
 @pytest.mark.security("The controller rejects kubeconfig fields that would select another identity")
 @pytest.mark.parametrize(("content", "expected"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.security("impersonation, passwords, `auth-provider` and empty tokens")
 def test_error_of_an_unusable_kubeconfig_is_one_line_without_secrets(
     path: Path, pair: dict[str, str], content: str | Callable[[Document], object], expected: str
 ) -> None:

@@ -153,6 +153,7 @@ def error_of(path: Path, environment: dict[str, str]) -> str:
 
 @pytest.mark.security("the error names the file, and ends no running controller")
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.security("Whatever a kubeconfig")
 def test_any_kubeconfig_is_loaded_or_causes_a_credential_error_with_its_name(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     path = tmp_path / "kubeconfig"
@@ -299,6 +300,7 @@ async def test_any_expiry_of_a_plugin_causes_no_other_error(expiry: object) -> N
     await check_fetch(PrintingPlugin(Path("/etc/kubeconfig"), output))
 
 
+@pytest.mark.security("the output of a credential plugin contains, the error names the file")
 async def test_any_output_of_a_plugin_causes_no_other_error() -> None:
     chance = random.Random(1)
     for _ in range(1500):

@@ -5,6 +5,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -120,6 +121,8 @@ async def test_events_reviews_and_the_lease_need_no_lease() -> None:
 
 
 @jumping_time
+@pytest.mark.guarantee("No write is sent without the Lease")
+@pytest.mark.security("Only the holder of the Lease writes")
 async def test_leader_writes_until_it_releases_the_lease_and_a_candidate_never() -> None:
     first, changes = Leader(), list[str]()
     second = Leader(first.server, "them")
@@ -175,6 +178,29 @@ async def test_fence_is_shut_if_another_process_took_the_lease() -> None:
         await process.elector.hold()
     assert not await process.writes()
     assert changes == ["became leader", "stopped leading"]
+
+
+@pytest.mark.security(
+    "If a VM is paused together with its clocks, the controller can send writes until its next renewal, "
+    "at most 4 s after it resumes with the default flags"
+)
+@pytest.mark.parametrize("renewed_before", [0.0, 1.0, 1.9])
+@jumping_time
+async def test_writes_end_within_4_s_after_a_pause_of_all_clocks(renewed_before: float) -> None:
+    """No time passes for the process, while another one takes the Lease."""
+    process = Leader()
+    await process.elector.acquire()
+    async with running(hold_until_it_is_lost(process)):
+        await asyncio.sleep(20 + renewed_before)
+        process.server.change(LEASES, LEASE, {"spec": {"holderIdentity": "them"}})
+        assert await process.writes(), "it cannot know"
+        await asyncio.sleep(4.1)
+        assert not await process.writes()
+
+
+async def hold_until_it_is_lost(process: Leader) -> None:
+    with suppress(LeaseLost):
+        await process.elector.hold()
 
 
 @pytest.mark.parametrize("cut", [False, True])

@@ -226,6 +226,7 @@ async def test_new_kubeconfig_without_verification_of_the_server_is_warned_about
     assert [(one["event"], one["cluster"]) for one in warnings] == [("connection is not secure", "harvester")]
 
 
+@pytest.mark.security("ends no running controller")
 async def test_unexpected_error_is_a_problem_and_ends_nothing(files: Files) -> None:
     def load() -> Credentials:
         raise RecursionError("nested")

@@ -58,6 +58,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority("test", tmp_path)
 
 
+@pytest.mark.security("The certificate is created at each start")
 async def test_self_signed_certificate_without_files(monkeypatch: pytest.MonkeyPatch) -> None:
     serving = ServingCertificate(settings())
     await serving.load()
@@ -65,6 +66,9 @@ async def test_self_signed_certificate_without_files(monkeypatch: pytest.MonkeyP
     assert certificate.issuer == certificate.subject
     certificate.verify_directly_issued_by(certificate)
     assert isinstance(certificate.public_key(), ec.EllipticCurvePublicKey)
+    next_start = ServingCertificate(settings())
+    await next_start.load()
+    assert shown(next_start.context).public_key() != certificate.public_key()
 
     monkeypatch.setattr(module, "_ISSUER", Path("/nonexistent/issuer.py"))
     with pytest.raises(ConfigurationError, match=r"no self-signed certificate could be made: .*/nonexistent.*give "):
@@ -119,6 +123,7 @@ async def test_unusable_files_are_an_error_at_the_start_and_ignored_later(
     assert names(shown(serving.context)) == ["one.example.org"]
 
 
+@pytest.mark.security("unless `--tls-cert-file` is set")
 async def test_new_files_are_loaded_once(authority: Authority) -> None:
     pair = authority.issue_server("one", ["one.example.org"])
     serving = ServingCertificate(settings(pair))

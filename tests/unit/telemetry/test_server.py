@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from structlog.testing import capture_logs
 from devenv.pki import Authority
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import ConfigurationError
+from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
-from harvester_ccm.telemetry.server import AccessReviewer, https_server
+from harvester_ccm.telemetry.server import CONNECTION_SECONDS, AccessReviewer, https_server
 from tests.worlds.loopback import free_port
 from tests.worlds.memory_server import MemoryClient, MemoryServer
 
@@ -118,6 +119,8 @@ async def ended(reader: asyncio.StreamReader) -> bool:
         return True
 
 
+@pytest.mark.security("`/healthz`, `/livez` and `/readyz` need no authorization")
+@pytest.mark.security("reads more than health")
 async def test_open_paths_are_served_without_a_review(running: RunningServer) -> None:
     for path in ("/healthz", "/livez"):
         reply = await running.client.get(path)
@@ -180,7 +183,9 @@ async def test_token_with_other_characters_is_rejected_without_a_review(
     assert (reply.status, reply.headers["www-authenticate"], guest.calls) == (401, "Bearer", [])
 
 
+@pytest.mark.security("for at most 15 s each")
 async def test_connection_without_a_request_is_closed(running: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CONNECTION_SECONDS == 15
     monkeypatch.setattr("harvester_ccm.telemetry.server.CONNECTION_SECONDS", 1.0)
     async with running.client.connection() as (reader, _):
         assert await ended(reader)
@@ -194,6 +199,41 @@ async def test_connection_beyond_the_limit_closes_the_oldest(
         assert (await running.client.get("/healthz")).status == 200
         assert await ended(oldest)
         assert not newest.at_eof()
+
+
+@pytest.mark.security("The server accepts at most 256 connections")
+@pytest.mark.security("a client of port 10258 who causes unlimited memory use")
+async def test_256_connections_are_open_at_most(running: RunningServer) -> None:
+    async with AsyncExitStack() as stack:
+        readers = [(await stack.enter_async_context(running.client.connection()))[0] for _ in range(256)]
+        assert not any(reader.at_eof() for reader in readers)
+        assert (await running.client.get("/healthz")).status == 200
+        assert await ended(readers[0])
+        assert [reader.at_eof() for reader in readers[1:]] == [False] * 255
+
+
+@pytest.mark.security("Port 10258 serves HTTPS")
+@pytest.mark.security("`--bind-address=127.0.0.1` limits access to the Node")
+async def test_flags_select_the_port_and_the_address(tmp_path: Path) -> None:
+    def server_of(*flags: str) -> ServerSettings:
+        arguments = ["--cloud-config=x", "--cluster-name=demo", *flags]
+        return build_settings(parse_command_line(arguments), {}).server
+
+    assert server_of().port == 10258
+    pair = Authority("test", tmp_path).issue_server("serving", [HOST])
+    with free_port() as port:
+        limited = server_of(
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--tls-cert-file={pair.certificate}",
+            f"--tls-private-key-file={pair.key}",
+        )
+        async with https_server(limited, HealthRegistry(), telemetry=Telemetry("1"), reviewer=FixedReviewer()):
+            client = Client(port, tmp_path / "ca.crt")
+            assert (await client.get("/livez")).body == "ok"
+            # Another address of this machine.
+            with pytest.raises(ConnectionRefusedError):
+                await Client(port, tmp_path / "ca.crt", "127.0.0.2").get("/livez")
 
 
 @pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES256-SHA384", "ECDHE-ECDSA-AES128-SHA"])
