@@ -72,6 +72,7 @@ async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> Non
 
 
 @pytest.mark.parametrize("verb", ["GET", "PATCH"])
+@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
 @jumping_time
 async def test_touch_that_is_forbidden_is_reported_once_and_retried(verb: str) -> None:
     program = world_with(endpoint_slice("web-a", "10.42.0.9"))

@@ -5,10 +5,13 @@ import asyncio
 import pytest
 
 from harvester_ccm.errors import CCMError
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
+    IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
+    KUBE_VIP_LEASE,
     LB_CONTROLLER_FINALIZER,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
@@ -238,6 +241,51 @@ async def test_address_without_a_load_balancer_stays_until_another_service_gets_
         harvester.fault = None
         await asyncio.sleep(HOUR)
         assert program.address() == "10.0.0.2"
+
+
+CLAIMS: dict[str, Document] = {
+    "field": {"spec": {"loadBalancerIP": "10.0.0.1"}},
+    "annotation of kube-vip": {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.1"}},
+    "annotation of a lease": {"annotations": {IPAM: "dhcp", KUBE_VIP_LEASE: "10.0.0.1"}, "address": "10.0.0.1"},
+    "stored request": {"annotations": {REQUESTED_ADDRESS: "10.0.0.1"}},
+    "status": {"address": "10.0.0.1", "annotations": {KUBE_VIP_HOST: "node-1"}},
+    "field and status": {
+        "spec": {"loadBalancerIP": "10.0.0.1"},
+        "address": "10.0.0.1",
+        "annotations": {KUBE_VIP_HOST: "node-1"},
+    },
+    "annotation of kube-vip and status": {
+        "address": "10.0.0.1",
+        "annotations": {KUBE_VIP_ADDRESSES: "10.0.0.1", KUBE_VIP_HOST: "node-1"},
+    },
+    "marks of a managed Service": {"ours": True, "address": "10.0.0.1", "annotations": {KUBE_VIP_HOST: "node-1"}},
+    "label of a secondary": {"labels": {PRIMARY_SERVICE_LABEL: "shop.web"}, "address": "10.0.0.1"},
+}
+"""What a tenant can write into a Service to get the address of another one, without sharing it."""
+
+
+@pytest.mark.parametrize("free", [["10.0.0.2"], []], ids=["another address is free", "no address is free"])
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+@pytest.mark.guarantee("A Service cannot take the address of another Service")
+@pytest.mark.security("It cannot take the address of another Service or of a Node")
+@jumping_time
+async def test_service_that_claims_the_address_of_another_one_does_not_get_it(claim: Document, free: list[str]) -> None:
+    harvester = PoolHarvester("10.0.0.1", *free)
+    program = Program(guest_server(), harvester, "demo")
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(10)
+        (owned,) = by_name(harvester, LOAD_BALANCERS).values()
+        before = program.service()
+        assert program.address() == "10.0.0.1"
+        program.put(service("thief", namespace="mallory", uid="uid-of-thief", **claim))
+        await asyncio.sleep(HOUR)
+        thief = program.guest.of(SERVICES)["mallory/thief"]
+        ingress = thief["status"].get("loadBalancer", {}).get("ingress") or []
+        assert "10.0.0.1" not in [entry.get("ip") for entry in ingress]
+        assert thief["metadata"]["annotations"].get(KUBE_VIP_ADDRESSES) != "10.0.0.1"
+        assert program.service() == before
+        assert by_name(harvester, LOAD_BALANCERS)[owned["metadata"]["name"]] == owned
 
 
 @jumping_time

@@ -16,6 +16,7 @@ from tests.worlds.conflicts import (
     OTHER_ANNOTATION,
     OTHER_STATUS,
     SERVICE,
+    STRIPPED_ANNOTATION,
     ConflictWorld,
     FieldConflict,
     conflicting,
@@ -27,6 +28,7 @@ MAX_WRITES = 25
 RECOVERY_SECONDS = 2 * WRITE_INTERVAL_SECONDS
 
 
+@pytest.mark.guarantee("Writes are rate-limited")
 @jumping_time
 async def test_nothing_but_periodic_lists_is_sent_when_nothing_changes() -> None:
     world = ConflictWorld()
@@ -56,6 +58,22 @@ async def test_writes_are_limited_and_one_event_is_emitted_in_a_conflict(conflic
         await asyncio.sleep(RECOVERY_SECONDS + 600)
         assert world.state() == correct
         assert len(world.events(conflict.about, Reason.FIELD_CONFLICT)) == 1
+
+
+@pytest.mark.parametrize(
+    "conflict", [STRIPPED_ANNOTATION, OTHER_ANNOTATION, OTHER_STATUS], ids=["stripped", "annotation", "status"]
+)
+@pytest.mark.guarantee("Writes are rate-limited")
+@jumping_time
+async def test_one_write_per_30_s_remains_for_a_service_in_a_conflict(conflict: FieldConflict) -> None:
+    world = ConflictWorld()
+    async with world.at_rest(), conflicting(world, conflict):
+        await asyncio.sleep(120)
+        before = len(world.writes())
+        await asyncio.sleep(3600)
+        written = len(world.writes()) - before
+    # Two writes that belong together, such as a withdrawal and the next announcement, are sent every 60 s.
+    assert 3600 / 60 <= written <= 3600 / 30 + 1
 
 
 @jumping_time
