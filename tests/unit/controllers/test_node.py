@@ -30,7 +30,7 @@ ZONED = machine("w1", zone="zone-a", region="north")
 PATIENCE = DEFAULTS.address_patience
 VIP = "10.0.0.50"
 LOAD_BALANCER = {"metadata": {"name": "lb", "namespace": NAMESPACE}, "status": {"address": VIP}}
-ANNOUNCED = service(ours=True, annotations={KUBE_VIP_ADDRESSES: VIP})
+ANNOUNCED = service(ours=True, annotations={KUBE_VIP_ADDRESSES: VIP}, address=VIP)
 NODE_PATH = "PATCH /api/v1/nodes/w1"
 
 
