@@ -143,10 +143,12 @@ class NodeLifecycleController:
         except NotFound as error:
             self._nodes.not_found(node, error)
             return Wait("deletion", DELETION_INTERVAL_SECONDS)
+        except Conflict:
+            # A Node that has changed is enqueued by that.
+            await self._nodes.refresh(node)
+            return Wait("deletion", DELETION_INTERVAL_SECONDS)
         except CCMError as error:
-            # A Node that has changed is enqueued by its next event.
-            if not isinstance(error, Conflict):
-                self._emit(node, write_failed(node, error, deletion=True))
+            self._emit(node, write_failed(node, error, deletion=True))
             return Wait("deletion", DELETION_INTERVAL_SECONDS)
         log.warning("node deleted", node=meta.name, provider_id=node.spec.provider_id)
         self._emit(node, plan.event)

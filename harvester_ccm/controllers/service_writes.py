@@ -91,6 +91,9 @@ class BalancerWrites:
         except errors.NotFound as error:
             self._cache.not_found(lb, error)
             raise errors.Conflict(error.answer) from error
+        except errors.Conflict:
+            await self._cache.refresh(lb)
+            raise
         self._cache.observe(written)
         return written
 
@@ -107,6 +110,9 @@ class BalancerWrites:
         except errors.NotFound as error:
             self._cache.not_found(lb, error)
             return
+        except errors.Conflict:
+            await self._cache.refresh(lb)
+            raise
         if held is not None:
             self._cache.observe(held)
         else:
@@ -224,4 +230,7 @@ class ServiceWrites:
         except errors.NotFound as error:
             self._services.not_found(service, error)
             raise errors.Conflict(error.answer) from error
+        except errors.Conflict:
+            await self._services.refresh(service)
+            raise
         self._services.observe(written)

@@ -178,6 +178,9 @@ class NodeWrites:
         except NotFound as error:
             self._nodes.not_found(node, error)
             raise Conflict(error.answer) from error
+        except Conflict:
+            await self._nodes.refresh(node)
+            raise
         self._limiter.record(node.metadata.uid)
         self._nodes.observe(answer)
         return answer

@@ -5,11 +5,12 @@
   been restored from a backup, and would then accept a future version and send nothing.
 * The collection is also listed every 30 to 60 minutes, because a proxy can lose watch events without an error.
 * A 404 that names an object removes it. If the watch does not report the deletion soon, the collection is listed.
+* After a Conflict the object is read, because the watch may have lost its last change.
 * If watching is forbidden, the collection is listed every minute.
 
 Errors never end an informer. ``problem`` is the current error, and the store keeps its objects meanwhile.
 
-A list replaces the whole store. Between two lists, resource versions decide: a watch event or the response to a write
+A list replaces the whole store. Between two lists, resource versions decide: a watch event or the response to a request
 never replaces a newer object. A list that was slow can bring back an older object for the milliseconds until the watch
 delivers the newer one; writes that are planned on it fail by their preconditions.
 """
@@ -103,11 +104,15 @@ class Informer(Store[ObjectT]):
         self._state_callbacks.append(callback)
 
     def observe(self, item: ObjectT) -> None:
-        """Store the response to a write, so that the next plan is not based on the object before it."""
+        """Store an object from a response, so that the next plan is not based on the one before it."""
         meta = item.metadata
+        current = self._objects.get(meta.key)
         if meta.deleting and not meta.finalizers:
             # The API server deletes an object with its last finalizer; the response still has the version before.
             self.remove(meta.key, meta.uid)
+        elif current is not None and _version(item) > _version(current):
+            # Also if the watch is beyond this version already: then it has lost the change.
+            self._put(item)
         # The watch has already delivered everything up to its version, including a deletion of this object.
         elif _version(item) > self._version:
             self._put(item)
@@ -134,6 +139,21 @@ class Informer(Store[ObjectT]):
             self._list_at(loop_time() + CONFIRMATION_SECONDS)
         self._unreported.add(meta.key)
         self.remove(meta.key, meta.uid)
+
+    async def refresh(self, item: ObjectT) -> None:
+        """Read an object whose write was a Conflict: if the watch has lost its last change, every further one would be.
+
+        Errors are ignored; the next Conflict is the next occasion.
+        """
+        meta = item.metadata
+        try:
+            live = await self._client.get(self.resource, meta.name, namespace=meta.namespace or None)
+        except NotFound as error:
+            self.not_found(item, error)
+        except CCMError as error:
+            log.debug("object not read", collection=self.name, name=meta.key, error=str(error))
+        else:
+            self.observe(live)
 
     async def run(self) -> None:
         """Follow the collection until cancelled."""

@@ -19,7 +19,7 @@ from harvester_ccm.names import (
 )
 from tests.worlds.builders import UID, allocated, served, service
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, document_of, page, refused
+from tests.worlds.memory_server import Call, Document, document_of, page, refused
 from tests.worlds.program_world import Harvester, Program, guest_server
 
 KEY = "shop/web"
@@ -125,10 +125,18 @@ async def test_service_that_changed_since_it_was_read_is_not_overwritten(stored:
         else:
             program.put(service(uid="another"))
         before = program.service()
+        states_after_conflicts: list[Document] = []
+
+        def answered(call: Call, error: CCMError | None) -> None:
+            if call.verb == "PATCH" and error is not None:
+                states_after_conflicts.append(program.service())
+
+        program.guest.on_answered.append(answered)
         for collection, kind, document in lines:
             program.guest._deliver(collection, kind, document)
         await asyncio.sleep(30)
-        assert program.service() == before
+        # The controller reads it after that.
+        assert states_after_conflicts == [before]
         program.guest.catch_up()
         await asyncio.sleep(60)
         assert program.address()

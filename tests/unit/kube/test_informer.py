@@ -13,7 +13,7 @@ from harvester_ccm.model.core import SERVICES, Service
 from tests.worlds.background import running
 from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import Document, MemoryClient, MemoryServer, refused
+from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer, refused
 
 KEY = "shop/web"
 
@@ -351,3 +351,72 @@ async def test_404s_that_follow_each_other_do_not_delay_the_list() -> None:
             await asyncio.sleep(10)
         lists = [call.at for call in server.calls if call.verb == "GET"]
         assert 29 < lists[1] - lists[0] < 35
+
+
+@jumping_time
+async def test_refresh_reads_a_change_that_the_watch_lost() -> None:
+    server = MemoryServer()
+    server.put(SERVICES, service())
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(1)
+        item = informer.get(KEY)
+        assert item is not None
+        server.watch_drops = lambda _watch, _kind: True
+        server.change(SERVICES, KEY, {"metadata": {"labels": {"team": "web"}}})
+        server.watch_drops = lambda _watch, _kind: False
+        # The watch delivers a later version.
+        server.put(SERVICES, service(name="api"))
+        await asyncio.sleep(1)
+        server.fault = lambda _call: refused(503, "ServiceUnavailable", "busy")
+        await informer.refresh(item)
+        assert informer.get(KEY) == item
+        server.fault = None
+        await informer.refresh(item)
+        assert informer.get(KEY) == decoded(server.get(SERVICES, KEY))
+
+
+@jumping_time
+async def test_refresh_removes_an_object_that_is_gone() -> None:
+    server = MemoryServer()
+    server.put(SERVICES, service())
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(1)
+        item = informer.get(KEY)
+        assert item is not None
+        server.lagging = True
+        server.remove(SERVICES, KEY)
+        await informer.refresh(item)
+        assert informer.get(KEY) is None
+
+
+@pytest.mark.parametrize("event", ["change", "deletion"])
+@jumping_time
+async def test_refresh_does_not_replace_what_the_watch_delivers_meanwhile(event: str) -> None:
+    server = MemoryServer()
+    server.put(SERVICES, service())
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(1)
+        item = informer.get(KEY)
+        assert item is not None
+
+        def change_after(call: Call, _error: CCMError | None) -> None:
+            if call.verb != "GET":
+                return
+            if event == "change":
+                server.change(SERVICES, KEY, {"metadata": {"labels": {"team": "web"}}})
+            else:
+                server.remove(SERVICES, KEY)
+
+        server.change(SERVICES, KEY, {"metadata": {"labels": {"team": "api"}}})
+        server.on_answered.append(change_after)
+        server.way_back = lambda _call: 1.0
+        await informer.refresh(item)
+        stored = server.of(SERVICES).get(KEY)
+        expected = None if stored is None else decoded(stored)
+        assert informer.get(KEY) == expected
