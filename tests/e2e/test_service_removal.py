@@ -62,8 +62,9 @@ async def test_service_that_becomes_internal_keeps_nothing_of_this_controller(st
     # kube-vip ignores a Service of this type and withdraws its address at its restart only.
     assert [one.kind for one in stage.kube_vip.transitions] == ["announce"]
     await caught_up(stage)
+    # The address is reported as soon as it is clear that it stays announced.
     assert [told.reason for told in await stage.told("web")] == [
-        Reason.ENSURING, Reason.ENSURED, Reason.DELETING, Reason.DELETED, Reason.STILL_ANNOUNCED,
+        Reason.ENSURING, Reason.ENSURED, Reason.STILL_ANNOUNCED, Reason.DELETING, Reason.DELETED,
     ]  # fmt: skip
 
 
