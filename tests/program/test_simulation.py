@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import itertools
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -118,9 +119,17 @@ def test_endless_writes_of_a_deleted_object_are_noticed() -> None:
         assert "again and again, which does not exist" in world.wrong[0]
 
 
+_EVENT_NUMBERS: Final = itertools.count()
+
+
 def _event(world: World, message: str) -> Call:
     uid = world.guest.of(SERVICES)["shop/b"]["metadata"]["uid"]
-    body = {"involvedObject": {"uid": uid}, "reason": "AddressPending", "message": message}
+    body = {
+        "metadata": {"name": f"b.{next(_EVENT_NUMBERS)}"},
+        "involvedObject": {"uid": uid},
+        "reason": "AddressPending",
+        "message": message,
+    }
     return Call("POST", EVENTS_PATH, world.loop.time(), body, "p.1")
 
 
@@ -139,3 +148,13 @@ def test_repeated_event_is_noticed() -> None:
         _pass(world, 600.0)
         oracle.answered(_event(world, "no address"), None)
         assert "repeats Event AddressPending" in world.wrong[0]
+
+
+def test_event_that_is_sent_again_is_not_repeated() -> None:
+    with _world() as world:
+        oracle = AmountOracle(world)
+        event = _event(world, "no address")
+        oracle.answered(event, None)
+        # The guest was restored from a backup meanwhile, so the second request is accepted as well.
+        oracle.answered(event, None)
+        assert world.wrong == []

@@ -29,6 +29,8 @@ class AmountOracle:
         """Writes by process and path that were answered with 404, since the last one that was not."""
         self._events: Counter[tuple[str, str]] = Counter()
         """Events by process and UID."""
+        self._event_names: set[str] = set()
+        """Names of the Events: one whose response was lost is sent again, to a guest that may have been restored."""
         self._emitted: dict[tuple[str, str, str, str], float] = {}
         """When an Event (process, UID, reason, message) was written last."""
 
@@ -55,8 +57,9 @@ class AmountOracle:
             self._world.wrong.append(f"{call.by} writes {path} again and again, which does not exist")
 
     def _count_event(self, call: Call, error: CCMError | None) -> None:
-        if error is not None:
+        if error is not None or call.body["metadata"]["name"] in self._event_names:
             return
+        self._event_names.add(call.body["metadata"]["name"])
         uid, reason, message = call.body["involvedObject"]["uid"], call.body["reason"], call.body["message"]
         self._events[call.by, uid] += 1
         if self._events[call.by, uid] > EVENTS_OF_RUN + self._world.actions:
