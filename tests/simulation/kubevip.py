@@ -17,6 +17,7 @@ from devenv.announcer import Announced, Announcer, Step
 from devenv.watch import annotations_of, key_of, labels_of
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES
+from harvester_ccm.names import SERVICE_FINALIZER
 from tests.simulation.loop import SeededLoop
 from tests.worlds.memory_server import Document, MemoryServer, name_of
 
@@ -51,6 +52,11 @@ class KubeVip:
         """The Service whose lease all others wait for."""
         self._dhcp_from = 0.0
         """Loop time from which the DHCP server answers."""
+        self.late: set[tuple[str, str]] = set()
+        """Services and the addresses that it has written to their status although they have no finalizer.
+
+        The controller has released these Services, or has not seen them yet.
+        """
         self.leases = 0
         """Leases that it has given."""
         self.changes: list[str] = []
@@ -196,5 +202,7 @@ class KubeVip:
             ingress = ingress_due(service, one.addresses)
             if ingress is not None:
                 self._server.change(SERVICES, key, {"status": {"loadBalancer": {"ingress": ingress}}})
+                if SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ()):
+                    self.late.update((key, address) for address in one.addresses)
         except CCMError:
             return

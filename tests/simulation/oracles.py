@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from devenv.announcement import is_ignored, wanted_addresses
+from devenv.announcement import ADDRESS_ANNOTATION, is_ignored, wanted_addresses
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     LB_RECONCILE,
@@ -214,9 +214,18 @@ class Oracles:
             del self._unheld[one]
 
     def _is_for_other_class(self, address: str, key: str) -> bool:
-        """Return whether kube-vip announces an address that the user of a Service of another class has specified."""
+        """Return whether kube-vip announces an address of another class's Service that this controller never gave it.
+
+        Its user has specified the address, or kube-vip has written it to the status after the release, because it was
+        behind.
+        """
         service = self._world.original.service(key.partition("/")[2])
-        return service is not None and has_other_class(service) and service["spec"].get("loadBalancerIP") == address
+        if service is None or not has_other_class(service):
+            return False
+        if service["spec"].get("loadBalancerIP") == address:
+            return True
+        is_late = (key, address) in self._world.kube_vip.late
+        return is_late and not annotation(service, ADDRESS_ANNOTATION)
 
     def unheld(self, seconds: float) -> list[str]:
         """Return addresses that have been announced for ``seconds`` although no load balancer has them."""
