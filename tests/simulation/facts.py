@@ -15,6 +15,11 @@ def condition_reasons(service: Document) -> set[str]:
     return {one["reason"] for one in (service.get("status") or {}).get("conditions") or ()}
 
 
+def is_not_ready(service: Document) -> bool:
+    """Return whether a condition of a Service is False."""
+    return any(one["status"] == "False" for one in (service.get("status") or {}).get("conditions") or ())
+
+
 def given(balancer: Document) -> str:
     """Return the allocated address of a load balancer."""
     return str(((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")

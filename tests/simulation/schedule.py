@@ -14,6 +14,7 @@ import structlog
 from harvester_ccm.kube.informer import RELIST_SECONDS, SILENCE_SECONDS
 from tests.simulation.actions import Scenario
 from tests.simulation.clocks import of_schedule
+from tests.simulation.facts import is_not_ready, shown
 from tests.simulation.loop import SeededLoop, Stuck
 from tests.simulation.oracles import GRACE, Oracles
 from tests.simulation.runner import ActionRunner
@@ -23,6 +24,8 @@ SETTLED_WITHIN: Final = 2400.0
 """Seconds after the last fault within which all has to be as it is asked for."""
 QUIET: Final = 700.0
 """Seconds for which nothing may be written then."""
+REPEATED_TOUCH: Final = 660.0
+"""Seconds within which the controller repeats a touch of the endpoints that was rejected."""
 LOOK_SECONDS: Final = 5.0
 START: Final = 15.0
 """Seconds between the start of the controller and that of the scenario."""
@@ -127,6 +130,9 @@ class Schedule:
     async def _quiet(self) -> None:
         # A watch that has fallen silent is given up after a while only.
         await self._pass(SILENCE_SECONDS + 60.0)
+        services = [service for guest in self._world.guests for service in guest.services()]
+        if any(shown(service) and is_not_ready(service) for service in services):
+            await self._pass(REPEATED_TOUCH)
         before = len(self._world.writes())
         for side in self._world.servers:
             self._world.touch_everything(side)
