@@ -39,6 +39,8 @@ class Guest:
         """Loop time of the last user action on each Service, by its name."""
         self.ignore_written: set[str] = set()
         """Services of which another client decided whether kube-vip ignores them."""
+        self.status_written: set[str] = set()
+        """Services to whose status another client wrote while the controller had not seen them."""
         self._given_up: set[str] = set()
         """UIDs of load balancers that the controller deleted although their Services ask for one."""
         self.gave_up_last = False
@@ -53,6 +55,7 @@ class Guest:
         metadata = {"name": name, "namespace": NAMESPACE, "annotations": dict(annotations), "labels": {}}
         self.server.create(SERVICES, {"metadata": metadata, "spec": spec})
         self.ignore_written.discard(name)
+        self.status_written.discard(name)
         self.restore_endpoints(name)
 
     def delete_service(self, name: str) -> None:

@@ -46,6 +46,8 @@ class OtherClients(Actor):
         service = self._guest.service(name)
         if service is None or not wants_one(service):
             return
+        if SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ()):
+            self._guest.status_written.add(name)
         address = self._guest.address_of(of)
         ingress = [{"ip": address}] if address else None
         self._guest.change_service(name, {"status": {"loadBalancer": {"ingress": ingress}}})

@@ -84,14 +84,14 @@ class AtRest:
             return self._wrong_about_secondary(service, own, services.get(primary))
         return self._wrong_about_own(service, own)
 
-    @staticmethod
-    def _wrong_about_leaving(service: Document, own: list[Document], services: dict[str, Document]) -> list[str]:
+    def _wrong_about_leaving(self, service: Document, own: list[Document], services: dict[str, Document]) -> list[str]:
         """Return what is wrong about a Service that is deleted or asks for no load balancer of this controller."""
         meta, name = service["metadata"], name_of(service)
         if any(_shares(other, service) for other in services.values()):
             return []
         # The status of a Service of another class is that of its other controller.
-        shows = bool(shown(service)) and not has_other_class(service)
+        is_of_others = has_other_class(service) or name in self._guest.status_written
+        shows = bool(shown(service)) and not is_of_others
         is_released = SERVICE_FINALIZER not in (meta.get("finalizers") or ())
         is_clean = is_released and not own and not shows and not meta.get("deletionTimestamp")
         return [] if is_clean else [f"{name} is not cleaned up"]
