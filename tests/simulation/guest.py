@@ -41,6 +41,8 @@ class Guest:
         """Services of which another client decided whether kube-vip ignores them."""
         self.status_written: set[str] = set()
         """Services to whose status another client wrote while the controller had not seen them."""
+        self.address_restored: set[str] = set()
+        """Services of which another client wrote their own address to kube-vip's annotation."""
         self._given_up: set[str] = set()
         """UIDs of load balancers that the controller deleted although their Services ask for one."""
         self.gave_up_last = False
@@ -56,6 +58,7 @@ class Guest:
         self.server.create(SERVICES, {"metadata": metadata, "spec": spec})
         self.ignore_written.discard(name)
         self.status_written.discard(name)
+        self.address_restored.discard(name)
         self.restore_endpoints(name)
 
     def delete_service(self, name: str) -> None:

@@ -20,7 +20,7 @@ from harvester_ccm.names import (
 from tests.simulation.actions import SERVICES as NAMES
 from tests.simulation.actions import Action, Fragment, pause
 from tests.simulation.actor import Actor
-from tests.simulation.facts import has_other_class, wants_one
+from tests.simulation.facts import annotation, has_other_class, wants_one
 from tests.simulation.guest import NAMESPACE
 from tests.worlds.memory_server import Document
 
@@ -56,6 +56,9 @@ class OtherClients(Actor):
     def write_address(self, name: str, of: str) -> None:
         """Write an address to kube-vip's annotation; an empty one if there is none."""
         address = self._guest.address_of(of)
+        service = self._guest.service(name)
+        if service is not None and of == name and annotation(service, KUBE_VIP_ADDRESSES) != address:
+            self._guest.address_restored.add(name)
         self._guest.change_service(name, {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: address}}})
         self._world.met["kube-vip's address written by another client"] += 1
 

@@ -160,7 +160,9 @@ class AtRest:
         announced = kind == "cluster" and self._guest.has_endpoints(name)
         # kube-vip skips events of a Service that it ignores: another client can have it miss any of them.
         is_decided = name in self._guest.ignore_written
-        if address and up is not announced and not is_decided:
+        # kube-vip has withdrawn the address, and nothing shows it to a controller that did not run.
+        is_silenced = not up and name in self._guest.address_restored
+        if address and up is not announced and not (is_decided or is_silenced):
             found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
         return found
 
