@@ -60,10 +60,11 @@ acceptance: $(READY) ## test an installed controller: GUEST=kubeconfig HARVESTER
 	@$(BIN)/python -m devenv.acceptance $(addprefix --skip=,$(SKIP)) $(if $(SWAP),--swap) $(GUEST) $(HARVESTER)
 
 .PHONY: check
-check: $(READY) ## check format, lint, types and imports
+check: $(READY) ## check format, lint, types, complexity and imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/complexipy --plain harvester_ccm/plan/service harvester_ccm/controllers/service*.py
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: unit
@@ -105,8 +106,10 @@ bench-hostile: binaries #- attack the controller for about ten minutes; fails if
 generate: $(READY) ## generate reference pages, manifests and snapshots of the chart
 	$(BIN)/python -m devenv.reference
 	$(BIN)/python scripts/generate_reference.py
+	$(BIN)/python -m devenv.contributor_tables
 	$(BIN)/python -m devenv.manifests
-	HARVESTER_CCM_RENEW_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/deploy/test_chart_rendering.py
+	HARVESTER_CCM_RENEW_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/deploy/test_chart_rendering.py \
+	  tests/unit/plan/service/test_walks.py
 
 .PHONY: dist
 dist: $(READY) #- build the Python package in dist/
@@ -169,4 +172,4 @@ pins: $(READY) #- pin the newest dependencies that pyproject.toml allows
 
 .PHONY: clean
 clean: ## remove what was built in the checkout; the cache of binaries stays
-	rm -rf $(VENV) site-env build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf $(VENV) site-env build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .complexipy_cache .coverage*

@@ -20,15 +20,11 @@ from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.node.addresses import plan_addresses
-from harvester_ccm.plan.service.messages import (
-    backend_note,
-    failure_event,
-    harvester_unavailable,
-    is_in_progress,
-    pending_cause,
-    pool_of_last_attempt,
-)
+from harvester_ccm.plan.service.allocation import deletion_step, is_in_progress, read_allocation
+from harvester_ccm.plan.service.kube_vip import read_state
+from harvester_ccm.plan.service.messages import backends_warning, failure_event, harvester_unavailable
 from harvester_ccm.plan.service.ownership import claim_of
+from harvester_ccm.plan.service.pending import pending_warning
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.redaction import cut, redact, redact_text, sanitize
 
@@ -100,7 +96,8 @@ def _service(annotations: dict[str, str], **spec: object) -> Any:
 
 def _request_of(text: str) -> object:
     annotations = dict.fromkeys((*names.SERVICE_ANNOTATIONS, names.KUBE_VIP_ADDRESSES), text)
-    return read_request(_service(annotations, loadBalancerIP=text))
+    service = _service(annotations, loadBalancerIP=text)
+    return read_request(service, read_state(service))
 
 
 def _addresses_of(text: str) -> object:
@@ -140,10 +137,10 @@ READERS: Final = (
     Reader("normalized_message", lambda text: normalized_message(str(_error_of(text))), _OF_SERVERS),
     Reader("Forbidden.remedy", lambda text: harvester_unavailable(_error_of(text)), _OF_SERVERS),
     Reader("failure_event", lambda text: failure_event(_error_of(text), 20, _service({})), _OF_SERVERS),
-    Reader("pending_cause", lambda text: pending_cause(_load_balancer(text)).note.message, _OF_HARVESTER),
-    Reader("pool_of_last_attempt", lambda text: pool_of_last_attempt(_load_balancer(text)), _OF_HARVESTER),
+    Reader("pending_warning", lambda text: pending_warning(read_allocation(_load_balancer(text))), _OF_HARVESTER),
+    Reader("deletion_step", lambda text: deletion_step(_load_balancer(text)), _OF_HARVESTER),
     Reader("is_in_progress", lambda text: is_in_progress(_load_balancer(text)), _OF_HARVESTER),
-    Reader("backend_note", lambda text: backend_note(_load_balancer(text)), _OF_HARVESTER),
+    Reader("backends_warning", lambda text: backends_warning(_load_balancer(text)), _OF_HARVESTER),
     Reader(
         "claim_of",
         lambda text: claim_of(_load_balancer(**{names.LB_OWNER: text}), _service({}), _CLUSTER),

@@ -151,7 +151,7 @@ async def switched_type(cluster: Cluster) -> None:
     await cluster.annotate("switched", WORKLOAD_TYPE, "cluster")
     await cluster.announces("switched")
     await cluster.annotate("switched", WORKLOAD_TYPE, "vm")
-    await cluster.stage.hears("switched", Reason.REPLACING)
+    await cluster.stage.hears("switched", Reason.CHANGING_WORKLOAD_TYPE)
     await cluster.withdraws(*service.addresses)
     await cluster.annotate("switched", WORKLOAD_TYPE, "cluster")
     await cluster.announces("switched")

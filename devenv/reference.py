@@ -10,7 +10,7 @@ from harvester_ccm.commands.clusters import GUEST, HARVESTER
 from harvester_ccm.commands.preflight import Permission, permissions_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import FLAGS, Flag, Group, build_settings, parse_command_line
-from harvester_ccm.model.outcome import WaitReason
+from harvester_ccm.names import Reason
 from harvester_ccm.telemetry.metrics import Metrics
 
 DIRECTORY: Final = Path(__file__).parents[1] / "docs" / "reference"
@@ -35,8 +35,9 @@ without the prefix `harvester_ccm_` are those of the Go framework. Only the lead
 _REASONS_HEAD = """\
 ## Reasons
 
-Values of the label `reason` for Services. An error, such as `forbidden`, is also a value if a request for the Service
-repeatedly fails. For Nodes, the label is the reason of an Event, such as `vm_not_found`.
+Values of the label `reason` for Services; the condition and the Event have the same reason. An error, such as
+`Forbidden`, is also a value if a request for the Service repeatedly fails. For Nodes, the label is the reason of an
+Event, such as `VMNotFound`.
 
 | Reason | The Service waits for |
 | --- | --- |"""
@@ -111,7 +112,7 @@ def metrics_page() -> str:
         "| --- | --- | --- | --- |",
         *map(_metric_row, described_metrics()),
     ]
-    reasons = (f"| `{reason}` | {reason.meaning} |" for reason in WaitReason)
+    reasons = (f"| `{reason}` | {reason.meaning} |" for reason in Reason if reason.meaning)
     return "\n".join([_METRICS_HEAD, *table, "", _REASONS_HEAD, *reasons]) + "\n"
 
 

@@ -44,7 +44,7 @@ from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES, is_our_harvester
+from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES, HarvesterCheck, check_harvester
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry, measure_load_balancers, measure_nodes, measure_services
 from harvester_ccm.telemetry.server import AccessReviewer, https_server
@@ -256,7 +256,9 @@ class Application:
         services, nodes = self._settings.services, self._settings.nodes
         writes = NodeWrites(self._guest, vms.nodes, recorder)
         if SERVICE_CONTROLLER in enabled:
-            self.health.add("harvester-matches-cluster", lambda: is_our_harvester(caches, cluster) is not False)
+            self.health.add(
+                "harvester-matches-cluster", lambda: check_harvester(caches, cluster) is not HarvesterCheck.MISMATCH
+            )
             workers = services.concurrent_syncs
             yield ServiceController(
                 self._guest, self._harvester, caches, recorder=recorder, cluster=cluster, workers=workers

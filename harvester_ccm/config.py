@@ -74,12 +74,12 @@ class ServiceSettings(Struct, frozen=True):
 
     concurrent_syncs: int
     """Number of workers for Services."""
-    orphan_lbs: OrphanPolicy
+    orphan_policy: OrphanPolicy
     orphan_period: float
     """Interval between two checks for orphans."""
     class_only: bool
     """Manage only Services with this controller's load balancer class."""
-    accept_new_harvester: bool = False
+    allow_harvester_change: bool = False
     """Create load balancers in a Harvester that has no load balancer and no VM of this cluster."""
     shared_address_scope: SharedAddressScope = SharedAddressScope.CLUSTER
 

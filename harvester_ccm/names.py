@@ -5,7 +5,7 @@ which have one form: object and kind, who sets it: value (default). Meaning. Cha
 """
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 PROGRAM: Final = "harvester-ccm"
 PROGRAM_NAMES: Final = (PROGRAM, "harvester-cloud-provider")
@@ -40,8 +40,9 @@ IP_POOL: Final = PREFIX + "ip-pool"
 Fixed once the load balancer has an address."""
 REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
 """Service annotation, set and read by this controller: IPv4 address. Requested address. Harvester cannot allocate a
-specific address, so it is only compared with the allocated one. Copied from `kube-vip.io/loadbalancerIPs` if that was
-set before the first reconcile, or before this controller replaced another provider."""
+specific address, so it is only compared with the allocated one. Copied from `spec.loadBalancerIP` or
+`kube-vip.io/loadbalancerIPs` if that was set before the first reconcile, or before this controller replaced another
+provider."""
 HEALTH_CHECK_PORT: Final = PREFIX + "healthcheck-port"
 """Service annotation, set by users: Service port number, port name or node port. Check every node by a TCP connect to
 the node port behind this port; requests a VM load balancer."""
@@ -103,15 +104,18 @@ KUBE_VIP_HOST: Final = "kube-vip.io/vipHost"
 KUBE_VIP_LEASE: Final = "kube-vip.io/requestedIP"
 """Service annotation, set by kube-vip: address. The address that kube-vip has leased from DHCP."""
 
-ENDPOINTS_TOUCHED: Final = PREFIX + "resync-trigger"
+RESYNC_TRIGGER: Final = PREFIX + "resync-trigger"
 """EndpointSlice annotation, set by this controller: version of the Service. A change of it makes kube-vip reconcile the
 Service."""
 
 # Annotations and labels that this controller writes on a Harvester LoadBalancer.
-LB_TOUCH: Final = PREFIX + "update-after-create"
+LB_UPDATE_AFTER_CREATE: Final = PREFIX + "update-after-create"
 """LoadBalancer annotation, set and read by this controller: `true`. The load balancer replaced one with the same name.
 It is updated once more some seconds later, because Harvester's cleanup of the old one can delete parts of the new
 one."""
+LB_DESCRIPTION: Final = PREFIX + "description-from-service"
+"""LoadBalancer annotation, set and read by this controller: `true`. The description is that of the Service's annotation
+`description`; the default returns when that is removed."""
 LB_RECONCILE: Final = PREFIX + "reconcile-requested"
 """LoadBalancer annotation, set and read by this controller: `true`. The load balancer has no address and will be
 deleted. Harvester's next status shows whether it allocated an address, which the deletion would lose."""
@@ -177,10 +181,10 @@ ZONE_BETA: Final = "failure-domain.beta.kubernetes.io/zone"
 """Node label, set and read by this controller: zone. Older name of the zone."""
 REGION_BETA: Final = "failure-domain.beta.kubernetes.io/region"
 """Node label, set and read by this controller: region. Older name of the region."""
-MACHINE_RECORD: Final = PREFIX + "virtual-machine"
+VM_ANNOTATION: Final = PREFIX + "virtual-machine"
 """Node annotation, set and read by this controller: `namespace/name` of the VM. VM whose UID is in the provider ID,
 which is read again before the Node is deleted. A Node of a VM in another namespace is not deleted."""
-GO_MACHINE_RECORD: Final = PREFIX + "vm-name-of-guest-cluster-node"
+GO_VM_ANNOTATION: Final = PREFIX + "vm-name-of-guest-cluster-node"
 """Node annotation, set by Go provider: name of the VM. Record of the Go provider since v0.2.9; read if the Node has no
 `virtual-machine`."""
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
@@ -203,8 +207,95 @@ DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - not a bind address: Harvester's 
 
 
 class Reason(StrEnum):
-    """Reasons of Events on Services and the Lease; the first word of a catalogue line is its type."""
+    """Why a Service is not ready, or what happened to it.
 
+    The first word of a docstring is the type of its Event. ``meaning`` completes the sentence "The Service waits for";
+    a reason without one is only that of an Event.
+    """
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str = "") -> Self:
+        """Return a member with its meaning."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    # Reasons for which a Service is not ready.
+    QUEUED = "Queued", "its reconcile; if this stays, see its Events"
+    """No Event: the Service is reconciled next."""
+    CREATION_QUEUED = (
+        "CreationQueued",
+        "Harvester to respond to the load balancers that were created or deleted before its own",
+    )
+    """Warning: load balancers are created one at a time, and this one has waited for a minute."""
+    NOT_PROCESSED = "NotProcessed", "Harvester's load balancer controller to reconcile the load balancer"
+    """Warning: Harvester's controller has not processed the load balancer."""
+    ALLOCATING = "Allocating", "Harvester to finish allocating an address, which takes seconds"
+    """Warning: Harvester has not finished the allocation of an address, or cannot write the IP pool."""
+    ANNOUNCEMENT_PENDING = "AnnouncementPending", "the kube-vip of Harvester itself to announce the address"
+    """Warning: Harvester does not announce the address of a VM load balancer."""
+    NO_MATCHING_POOL = "NoMatchingPool", "a ready IP pool in Harvester that fits this Service"
+    """Warning: no IP pool fits the Service, or the named one is not ready."""
+    POOL_EXHAUSTED = "PoolExhausted", "a free address in the IP pool"
+    """Warning: the IP pool has no free address."""
+    ALLOCATION_FAILED = "AllocationFailed", "Harvester to allocate an address; its message is in the Event"
+    """Warning: Harvester cannot give the Service an address; the message has Harvester's own words."""
+    DHCP_LEASE_PENDING = "DHCPLeasePending", "kube-vip in this cluster to get an address from DHCP"
+    """Warning: kube-vip has no lease from DHCP."""
+    NETWORK_DEVICE_UNKNOWN = (
+        "NetworkDeviceUnknown",
+        "the device of its network in the nodes, on which the address is announced",
+    )
+    """Warning: the device for the network of the Service is not known."""
+    KUBE_VIP_RESYNC_PENDING = (
+        "KubeVipResyncPending",
+        "the update of its endpoints, without which kube-vip does not announce it again",
+    )
+    """No Event: the address is announced again in a moment."""
+    HARVESTER_UNAVAILABLE = (
+        "HarvesterUnavailable",
+        "Harvester to respond; nothing is decided while its load balancers or VMs cannot be read",
+    )
+    """Warning: Harvester cannot be reached, rejects the credential or denies a permission."""
+    HARVESTER_MISMATCH = (
+        "HarvesterMismatch",
+        "the right Harvester: the one in the cloud-config has no load balancer and no VM of this cluster",
+    )
+    """Warning: Harvester has no load balancer and no VM of this cluster, so no load balancer is created."""
+    OWNERSHIP_CONFLICT = (
+        "LoadBalancerOwnershipConflict",
+        "the name or the address of its load balancer, which a load balancer of another cluster has",
+    )
+    """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name."""
+    NODE_PORTS_PENDING = "NodePortsPending", "Kubernetes to allocate node ports for the Service"
+    """No Event: a VM load balancer needs node ports."""
+    REPLACEMENT_PENDING = "ReplacementPending", "the old load balancer to be deleted in Harvester"
+    """Warning: the old load balancer is still being deleted in Harvester."""
+    UNSUPPORTED = "Unsupported", "a change of the Service: as it is, no load balancer of Harvester can serve it"
+    """Warning: no load balancer of Harvester can serve the Service as it is."""
+    INVALID_ANNOTATION = "InvalidAnnotation", "a correction of an annotation"
+    """Warning: an annotation has a value that cannot be used."""
+    SHARING_REJECTED = "AddressSharingRejected", "the permission to share an address"
+    """Warning: the address of the primary Service cannot be shared; the message states why."""
+    SHARED_ADDRESS_PENDING = "SharedAddressPending", "another Service, with which it shares an address"
+    """Warning: the primary Service has no address yet."""
+    ADDRESS_NOT_ALLOCATED = "AddressNotAllocated", "another address"
+    """Warning: Harvester did not allocate the address that the Service has."""
+    BACKENDS_UNHEALTHY = "BackendsUnhealthy", "a node that takes traffic"
+    """Warning: no node receives traffic from Harvester's load balancer."""
+    DELETION_PENDING = "DeletionPending", "its load balancer to be deleted"
+    """Warning: the finalizer of the Service cannot be removed yet; the message states why."""
+    FIELD_CONFLICT = (
+        "FieldConflict",
+        "the rate limit of its writes; another controller probably changes the same fields",
+    )
+    """Warning: writes are rate-limited because another controller probably keeps changing the same fields."""
+    SYNC_FAILED = "SyncLoadBalancerFailed", "the API server to accept a write"
+    """Warning: a request was rejected; the message states by what and why."""
+
+    # Reasons of Events only.
     ENSURING = "EnsuringLoadBalancer"
     """Normal: the load balancer is being created in Harvester."""
     ENSURED = "EnsuredLoadBalancer"
@@ -213,60 +304,42 @@ class Reason(StrEnum):
     """Normal: the load balancer is being deleted."""
     DELETED = "DeletedLoadBalancer"
     """Normal: the load balancer was deleted."""
-    SYNC_FAILED = "SyncLoadBalancerFailed"
-    """Warning: a request was rejected; the message states by what and why."""
-    ADDRESS_PENDING = "AddressPending"
-    """Warning: the Service has no address; the message states why and what to do."""
     ADDRESS_CHANGED = "AddressChanged"
     """Warning: the address of the Service changed."""
     STILL_ANNOUNCED = "AddressStillAnnounced"
     """Warning: kube-vip might still announce an address that the Service no longer has."""
     NOT_ANNOUNCED = "AddressNotAnnounced"
     """Warning: kube-vip does not announce the address again by itself; the message states what to do."""
-    HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
-    """Warning: Harvester cannot be reached or rejects the credential."""
-    INVALID_ANNOTATION = "InvalidAnnotation"
-    """Warning: an annotation has a value that cannot be used."""
     IGNORED = "SettingsIgnored"
     """Warning: fields or annotations of the Service have no effect on this load balancer."""
     IMMUTABLE = "ImmutableSettingChanged"
     """Warning: a setting was changed that is fixed once the load balancer exists."""
-    RECREATING = "RecreatingLoadBalancer"
+    LOAD_BALANCER_LOST = "LoadBalancerLost"
     """Warning: the load balancer was deleted in Harvester and is created again."""
     ADDRESS_NOT_AS_REQUESTED = "AddressNotAsRequested"
     """Warning: the address is not the requested one."""
-    ADDRESS_NOT_ALLOCATED = "AddressNotAllocated"
-    """Warning: Harvester did not allocate the address that the Service has."""
-    NO_DEVICE = "NetworkDeviceUnknown"
-    """Warning: the device for the network of the Service is not known."""
     LOCAL_POLICY = "LocalTrafficPolicy"
     """Warning: with externalTrafficPolicy Local, kube-vip must elect a node for each Service."""
     DEVICE_CHANGED = "NetworkDeviceChanged"
     """Warning: kube-vip announces the address on another device than that of the network, until it restarts."""
-    SHARING_REJECTED = "AddressSharingRejected"
-    """Warning: the address of the primary Service cannot be shared; the message states why."""
-    REPLACING = "ReplacingLoadBalancer"
+    CHANGING_WORKLOAD_TYPE = "ChangingWorkloadType"
     """Normal: the load balancer is deleted, to be recreated with another workload type."""
-    BACKENDS_UNHEALTHY = "BackendsUnhealthy"
-    """Warning: no node receives traffic from Harvester's load balancer."""
-    OWNERSHIP_CONFLICT = "LoadBalancerOwnershipConflict"
-    """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name."""
     MANAGED_BY_OTHER = "ManagedByOtherController"
     """Normal: another load balancer controller manages the Service, so this one ignores it."""
-    HARVESTER_MISMATCH = "HarvesterMismatch"
-    """Warning: Harvester has no load balancer and no VM of this cluster, so no load balancer is created."""
     ADOPTED = "AdoptedLoadBalancer"
     """Normal: a load balancer made for Harvester before 1.2 goes on serving as a VM load balancer."""
-    DELETION_PENDING = "DeletionPending"
-    """Warning: the finalizer of the Service cannot be removed yet; the message states why."""
     ANNOTATION_RESTORED = "AnnotationRestored"
     """Warning: the annotation with the address for kube-vip was changed; it is set again."""
-    FIELD_CONFLICT = "FieldConflict"
-    """Warning: writes are rate-limited because another controller probably keeps changing the same fields."""
     CREDENTIAL_NOT_RELOADED = "CredentialNotReloaded"
     """Warning: a kubeconfig cannot be read any more, or its new contents cannot be used; the message states why."""
     LEADER = "LeaderElection"
     """Normal: this process became or stopped being the active one."""
+
+
+BLOCKING_REASONS: Final[frozenset[Reason]] = frozenset(
+    {Reason.UNSUPPORTED, Reason.INVALID_ANNOTATION, Reason.OWNERSHIP_CONFLICT}
+)
+"""Reasons that only a user or an administrator can end."""
 
 
 class NodeReason(StrEnum):
@@ -298,11 +371,9 @@ class NodeReason(StrEnum):
     """Warning: the VM in the provider ID was deleted, another one replaces it."""
     VM_NOT_RUNNING = "VMNotRunning"
     """Warning: the VM has no running instance."""
-    HARVESTER_FORBIDDEN = "HarvesterForbidden"
-    """Warning: the credential lacks a permission that is needed to find the VM."""
     HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
-    """Warning: Harvester cannot be reached, rejects the credential, or was not listed yet."""
-    NO_MANAGEMENT_NETWORK = "NoManagementNetwork"
+    """Warning: Harvester cannot be reached, rejects the credential, denies a permission, or was not listed yet."""
+    NO_VM_NETWORK = "NoVMNetwork"
     """Warning: the VM has no interface in the network for node addresses."""
     NETWORK_DEFAULTED = "ManagementNetworkDefaulted"
     """Warning: the VM has several networks, and no flag selects the one for node addresses."""
@@ -314,9 +385,9 @@ class NodeReason(StrEnum):
     """Warning: none of the VM's addresses can become the InternalIP."""
     INVALID_ANNOTATION = "InvalidAnnotation"
     """Warning: an annotation of the Node or its VM has an invalid value and is ignored."""
-    PROVIDED_IP_NOT_FOUND = "ProvidedNodeIPNotFound"
+    NODE_IP_NOT_REPORTED = "NodeIPNotReported"
     """Warning: the VM does not have the address the kubelet was started with."""
-    WRITE_REFUSED = "NodeWriteRefused"
+    UPDATE_REJECTED = "NodeUpdateRejected"
     """Warning: the API server of the guest cluster rejects a write to the Node."""
     FIELD_CONFLICT = "FieldConflict"
     """Warning: writes are rate-limited because another controller probably keeps changing the same fields."""

@@ -67,9 +67,9 @@ def reasons(catalogue: type[StrEnum]) -> list[tuple[str, str, str]]:
     found = []
     for member, text in pairwise(body):
         if isinstance(member, ast.Assign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            value = member.value.value if isinstance(member.value, ast.Constant) else ""
+            reason = catalogue[ast.unparse(member.targets[0])]
             kind, _, meaning = " ".join(str(text.value.value).split()).partition(": ")
-            found.append((str(value), kind, meaning))
+            found.append((reason.value, kind, meaning))
     return found
 
 

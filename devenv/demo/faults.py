@@ -45,11 +45,11 @@ class Faults:
 
     async def no_pool(self) -> str:
         """Create a Service with an IP pool that does not exist."""
-        return await self._affect("shop", Reason.ADDRESS_PENDING, {IP_POOL: "dmz"})
+        return await self._affect("shop", Reason.NO_MATCHING_POOL, {IP_POOL: "dmz"})
 
     async def wrong_network(self) -> str:
         """Create a Service with a network that no node is in."""
-        return await self._affect("wiki", Reason.NO_DEVICE, {NETWORK: "default/vlan7"})
+        return await self._affect("wiki", Reason.NETWORK_DEVICE_UNKNOWN, {NETWORK: "default/vlan7"})
 
     async def webhook_away(self) -> str:
         """Stop Harvester's webhook, which stays registered."""

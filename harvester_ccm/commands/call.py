@@ -11,7 +11,7 @@ import re
 import sys
 import textwrap
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path, PurePath
 from typing import Any, Final, TextIO
@@ -141,7 +141,8 @@ class Manual(Struct, frozen=True):
     meaning: str
     """Docstring of the module."""
     own: tuple[Flag, ...]
-    """The flags that only this command has."""
+    """The flags of this command. One with the name of a flag of the controller replaces it: neither its default nor its
+    value in the container of the controller is used."""
     action: Callable[[Call], int | Coroutine[Any, Any, int]]
     """Returns the exit code."""
     words: tuple[str, ...] = ()
@@ -154,8 +155,10 @@ def perform(invocation: Invocation, manual: Manual) -> int:
     """Run a command and return its exit code; each error is one line on standard error."""
     environment = invocation.environment
     try:
-        words = (*container_flags(invocation.proc), *invocation.words)
-        flags = parse_command_line(words, (*FLAGS, *manual.own), takes_arguments=bool(manual.words))
+        own = {flag.name for flag in manual.own}
+        shared = [flag for flag in FLAGS if flag.name not in own]
+        words = (*container_flags(invocation.proc, without=own), *invocation.words)
+        flags = parse_command_line(words, (*shared, *manual.own), takes_arguments=bool(manual.words))
         if flags["help"]:
             sys.stdout.write(_help(invocation, manual))
             return EXIT_OK
@@ -183,11 +186,11 @@ def perform(invocation: Invocation, manual: Manual) -> int:
     return EXIT_PROBLEMS
 
 
-def container_flags(proc: Path) -> list[str]:
+def container_flags(proc: Path, *, without: Collection[str] = ()) -> list[str]:
     """Return the flags of the controller in this container, which are the defaults of a command.
 
     ``kubectl exec`` starts a command in the container of the controller, which is process 1 there. Empty if process 1
-    is another program. Flags of the process itself, such as those of its log, are left out.
+    is another program. Flags of the process itself, such as those of its log, are left out, and those in ``without``.
     """
     try:
         words = (proc / "1" / "cmdline").read_bytes().decode("utf-8", "surrogateescape").split("\0")
@@ -197,8 +200,10 @@ def container_flags(proc: Path) -> list[str]:
     # The name can follow an interpreter or an init process.
     start = next((at for at, name in enumerate(names, 1) if name in (*PROGRAM_NAMES, "harvester_ccm")), len(words))
     flags = parse_command_line(words[start:])
-    own = {flag.name for flag in FLAGS if flag.group in (Group.LOGGING, Group.GENERAL)}
-    return [] if flags.problems else [f"--{name}={text}" for name, text in flags.given.items() if name not in own]
+    if flags.problems:
+        return []
+    left_out = {flag.name for flag in FLAGS if flag.group in (Group.LOGGING, Group.GENERAL)}.union(without)
+    return [f"--{name}={text}" for name, text in flags.given.items() if name not in left_out]
 
 
 def _report_failure(error: CCMError) -> None:

@@ -23,16 +23,19 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.vms import Membership, all_vms
+from harvester_ccm.plan.service.deletion import deletion_write
+from harvester_ccm.plan.service.desired import ChangeLoadBalancer
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.ownership import service_key
-from harvester_ccm.plan.service.removal import deletion_of
-from harvester_ccm.plan.service.writes import ChangeLoadBalancer
 
-HARVESTER_NAMESPACE: Final = flag(
-    "harvester-namespace",
+NAMESPACE: Final = flag(
+    "namespace",
     "Namespace in Harvester of the VMs and load balancers. Without it: that of the cloud-config's context.",
+    shorthand="n",
 )
-CLUSTER: Final = flag("cluster", "Name of the guest cluster that is gone: what its --cluster-name was. Required.")
+CLUSTER_NAME: Final = flag(
+    "cluster-name", "Name of the guest cluster that is gone: what its --cluster-name was. Required."
+)
 CLUSTER_UID: Final = flag(
     "cluster-uid",
     "Only load balancers with this owner annotation, the UID of the namespace kube-system of the cluster that is gone. "
@@ -59,11 +62,11 @@ _RETRYING: Final = partial(
 
 
 async def _clean_up(call: Call) -> int:
-    name, uid = trimmed_cluster_name(call.flags[CLUSTER.name]), call.flags[CLUSTER_UID.name]
+    name, uid = trimmed_cluster_name(call.flags[CLUSTER_NAME.name]), call.flags[CLUSTER_UID.name]
     if not name:
-        raise ConfigurationError(["--cluster is required: the name of the guest cluster that is gone"])
+        raise ConfigurationError(["--cluster-name is required: the name of the guest cluster that is gone"])
     async with ApiClient(harvester_credentials(call.settings.harvester, call.environment), cluster=HARVESTER) as client:
-        namespace = call.flags[HARVESTER_NAMESPACE.name] or client.namespace
+        namespace = call.flags[NAMESPACE.name] or client.namespace
         page = await client.list(LOAD_BALANCERS, namespace=namespace)
         for unread in page.unread.values():
             log.warning("object skipped", lb=unread.key, error=unread.fault)
@@ -132,7 +135,7 @@ async def _delete(client: ApiClient, found: LoadBalancer) -> None:
     owners = {(one.metadata.label(LB_CLUSTER), one.metadata.annotation(LB_OWNER)) for one in (found, current)}
     if len(owners) > 1:
         raise CCMError("another cluster has taken it over since it was listed; list again")
-    write = deletion_of(current)
+    write = deletion_write(current)
     if isinstance(write, ChangeLoadBalancer):
         await client.replace(LOAD_BALANCERS, name, changed_document(current, write), namespace=namespace)
     if write is None or isinstance(write, ChangeLoadBalancer):
@@ -174,7 +177,7 @@ def _entry(one: LoadBalancer) -> Document:
 
 MANUAL: Final = Manual(
     meaning=__doc__,
-    usages=("cleanup --cluster=NAME --cloud-config=FILE [--yes] [flags]",),
-    own=(CLUSTER, CLUSTER_UID, HARVESTER_NAMESPACE, YES, OUTPUT),
+    usages=("cleanup --cluster-name=NAME --cloud-config=FILE [--yes] [flags]",),
+    own=(CLUSTER_NAME, CLUSTER_UID, NAMESPACE, YES, OUTPUT),
     action=_clean_up,
 )

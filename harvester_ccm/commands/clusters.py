@@ -25,7 +25,7 @@ from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.ranking import Rankings
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
 from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex
-from harvester_ccm.plan.service.vm_lb import backends_of
+from harvester_ccm.plan.service.vm_spec import backends_of
 
 GUEST: Final = "guest"
 HARVESTER: Final = "harvester"

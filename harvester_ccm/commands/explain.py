@@ -16,7 +16,7 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.call import OUTPUT, Call, Document, Manual, flag
 from harvester_ccm.commands.clusters import ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.preflight import Result, check_admission
-from harvester_ccm.commands.status import judge_node, judge_service, warnings_in
+from harvester_ccm.commands.status import node_status, service_status, warnings_in
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError
 from harvester_ccm.kube.client import ApiClient
@@ -26,20 +26,19 @@ from harvester_ccm.names import VM_NAME
 from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle, power
 from harvester_ccm.plan.node.match import Match
 from harvester_ccm.plan.node.patch import uninitialized_taints
-from harvester_ccm.plan.service.kube_vip import Announcement
-from harvester_ccm.plan.service.load_balancer import changed_document
-from harvester_ccm.plan.service.messages import harvester_unavailable
-from harvester_ccm.plan.service.request import Request
-from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.writes import (
+from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
-    ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
+    PatchService,
     TouchEndpoints,
     Write,
-    service_patch,
 )
+from harvester_ccm.plan.service.load_balancer import changed_document
+from harvester_ccm.plan.service.messages import harvester_unavailable
+from harvester_ccm.plan.service.plan import body_of
+from harvester_ccm.plan.service.request import Ipam, Request
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 NAMESPACE: Final = flag(
     "namespace",
@@ -88,21 +87,21 @@ async def _explain_service(
     store: ClusterStore, key: str, settings: Settings, harvester: ApiClient
 ) -> tuple[Document, bool]:
     """Return the explanation of a Service, and whether all is well. Raises CCMError if there is no such Service."""
-    snapshot, plan, verdict = judge_service(store, _find(store, key), settings)
-    writes = [one for one in (plan.write, plan.then) if one is not None]
-    body = plan.check or next((one.body for one in writes if isinstance(one, CreateLoadBalancer)), None)
+    snapshot, plan, status = service_status(store, _find(store, key), settings)
+    writes = [write for write in (plan.write, plan.following_write) if write is not None]
+    body = body_of(plan)
     check = await check_admission(harvester, body, store.cluster.namespace) if body else None
     problem = None if snapshot.harvester_known else snapshot.harvester_problem
-    is_named = any(one.reason == "HarvesterUnavailable" for one in verdict.reasons)
+    is_named = any(one.reason == "HarvesterUnavailable" for one in status.reasons)
     document = {
         **_observed(snapshot),
-        **msgspec.to_builtins(verdict),
+        **msgspec.to_builtins(status),
         "problem": harvester_unavailable(problem).prose if problem and not is_named else "",
         "dryRun": dict(zip(("result", "detail", "advice"), map(str, check), strict=True)) if check else None,
         "nextWrites": [_service_write(one, snapshot) for one in writes],
     }
     is_rejected = check is not None and check[0] is Result.FAILED
-    return document, not (verdict.is_problem or is_rejected or problem)
+    return document, not (status.is_problem or is_rejected or problem)
 
 
 def _find(store: ClusterStore, key: str) -> Service:
@@ -119,21 +118,21 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
     """Return the observed state: the Service, its request, and the load balancers with its labels or its name."""
     service, match = snapshot.service, snapshot.match
     spec, meta = service.spec, service.metadata
-    in_use = match.claims[0] if match.lb is not None else None
+    in_use = match.claims[0] if match.load_balancer is not None else None
     return {
         "service": meta.key,
         "type": spec.type,
         "ports": [f"{one.port}/{one.protocol} (node port {one.node_port or 'none'})" for one in spec.ports],
         "addresses": list(service.addresses),
-        "requested": _requested(snapshot.request) if snapshot.scope.ours else "",
+        "requested": _requested(snapshot.request) if snapshot.scope.is_managed else "",
         "finalizers": list(meta.finalizers or ()),
-        "announcedBy": Announcement.of(service).node or "",
-        "loadBalancer": {**_load_balancer(in_use.lb), "owner": in_use.because} if in_use else None,
+        "announcedBy": snapshot.kube_vip.node or "",
+        "loadBalancer": {**_load_balancer(in_use.load_balancer), "owner": in_use.reason} if in_use else None,
         "otherLoadBalancers": [
             {
-                "name": claim.lb.metadata.name,
+                "name": claim.load_balancer.metadata.name,
                 "ownership": str(claim.owner),
-                "reason": ". ".join(filter(None, (claim.because, claim.remedy))),
+                "reason": ". ".join(filter(None, (claim.reason, claim.remedy))),
                 "command": claim.command,
             }
             for claim in match.claims
@@ -147,11 +146,11 @@ def _requested(request: Request) -> str:
         return f"the address of Service {request.primary}"
     pool = f"IP pool {request.ip_pool}" if request.ip_pool else "any matching IP pool"
     parts = (
-        "DHCP" if request.ipam == "dhcp" else pool,
+        "DHCP" if request.ipam is Ipam.DHCP else pool,
         f"network {request.network}" if request.network else "",
         f"address {request.address}" if request.address else "",
         "VM load balancer" if request.wants_vm else "announced by kube-vip",
-        f"health check of node port {request.health_check.port}" if request.health_check else "",
+        f"health check of node port {request.health_check['port']}" if request.health_check else "",
     )
     return ", ".join(filter(None, parts))
 
@@ -176,20 +175,20 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
     """Return a write with the fields that it changes."""
     service = snapshot.service
     match planned:
-        case ChangeService(change=change):
-            patch = service_patch(service, change)
+        case PatchService(patch=patch):
             # The condition is part of the explanation already.
             status = cast("Document", patch.get("status") or {})
-            patch["status"] = {key: value for key, value in status.items() if key != "conditions"}
-            return _write(f"patch Service {service.metadata.key}", diff(_plain(service), patch))
+            shown = {**patch, "status": {key: value for key, value in status.items() if key != "conditions"}}
+            return _write(f"patch Service {service.metadata.key}", diff(_plain(service), shown))
         case CreateLoadBalancer(name=name, body=body):
             return _write(f"create LoadBalancer {name}", diff({}, body))
         case ChangeLoadBalancer(name=name):
-            current = next(one.lb for one in snapshot.match.claims if one.lb.metadata.name == name)
+            claims = snapshot.match.claims
+            current = next(claim.load_balancer for claim in claims if claim.load_balancer.metadata.name == name)
             after = changed_document(current, planned)
             return _write(f"update LoadBalancer {name}", diff(current.document(), after, complete=True))
-        case DeleteLoadBalancer(lb=lb):
-            return _write(f"delete LoadBalancer {lb.metadata.name}")
+        case DeleteLoadBalancer(load_balancer=load_balancer):
+            return _write(f"delete LoadBalancer {load_balancer.metadata.name}")
         case TouchEndpoints():
             return _write(f"patch an EndpointSlice of Service {service.metadata.key}")
 
@@ -199,7 +198,7 @@ def _explain_node(store: ClusterStore, name: str, settings: Settings) -> tuple[D
     node = store.nodes.get(name)
     if node is None:
         raise CCMError(f"there is no Node {name} in this cluster")
-    view, plan, verdict = judge_node(store, node, settings)
+    view, plan, status = node_status(store, node, settings)
     confirmations = max(settings.nodes.deletion_confirmations, 2)
     lifecycle = LifecyclePlan()
     if LIFECYCLE_CONTROLLER in settings.controllers:
@@ -207,7 +206,7 @@ def _explain_node(store: ClusterStore, name: str, settings: Settings) -> tuple[D
         lifecycle = plan_lifecycle(observe_lifecycle(store, node, settings.nodes, absences=confirmations))
     # An outage of Harvester is no problem of a Node that works, but here it explains why the VM is unknown.
     more = warnings_in([lifecycle.event, view.match.problem])
-    verdict = replace(verdict, reasons=tuple(dict.fromkeys((*verdict.reasons, *more))))
+    status = replace(status, reasons=tuple(dict.fromkeys((*status.reasons, *more))))
     patches = [one for one in (plan.request, lifecycle.request) if one is not None]
     writes = [_write(f"patch Node {name}", diff(_plain(node), one.body)) for one in patches]
     if lifecycle.deletes:
@@ -224,10 +223,10 @@ def _explain_node(store: ClusterStore, name: str, settings: Settings) -> tuple[D
             {"type": addresses.get(one, "dropped"), "address": one, "reason": reasons.get(one, "")}
             for one in dict.fromkeys((*addresses, *reasons))
         ],
-        **msgspec.to_builtins(verdict),
+        **msgspec.to_builtins(status),
         "nextWrites": writes,
     }
-    return document, not (verdict.is_problem or lifecycle.deletes or store.vms.problem)
+    return document, not (status.is_problem or lifecycle.deletes or store.vms.problem)
 
 
 def _vm(match: Match) -> Document | None:

@@ -36,6 +36,7 @@ from harvester_ccm.model.meta import ObjectMeta, Resource
 from harvester_ccm.model.outcome import some_of
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
 from harvester_ccm.plan.node.match import find_vm
+from harvester_ccm.plan.service.kube_vip import read_state
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy
 from harvester_ccm.plan.service.request import read_request
@@ -341,7 +342,7 @@ async def check_versions(client: ApiClient) -> Finding:
 def _example(cluster: ClusterIdentity) -> Document:
     """Return a load balancer as the controller creates it."""
     service = Service(metadata=ObjectMeta(name="preflight", namespace="default", uid="preflight"))
-    return new_load_balancer(service, read_request(service), cluster, {})
+    return new_load_balancer(service, read_request(service, read_state(service)), cluster, {})
 
 
 async def check_admission(harvester: ApiClient, body: Mapping[str, object], namespace: str) -> Finding:
@@ -388,7 +389,7 @@ def check_nodes(store: ClusterStore) -> Finding:
     if others:
         advice = (
             f"Set --cluster-name={others[0]} (chart: global.cattle.clusterName). Load balancers that this cluster has "
-            f"made under {name!r} keep their addresses with --former-cluster-name={name}, see explain service"
+            f"made under {name!r} keep their addresses with --former-cluster-names={name}, see explain service"
         )
         text = f"--cluster-name is {name!r} and the VMs of the Nodes have label {VM_CLUSTER}={some_of(others)}"
         return Result.FAILED, text, advice

@@ -26,24 +26,26 @@ from harvester_ccm.errors import CCMError, ConfigurationError, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.workqueue import time_text
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec, Node, Service
-from harvester_ccm.model.outcome import Done, EventMessage, Refused, WaitReason, some_of
-from harvester_ccm.names import NodeReason
+from harvester_ccm.model.outcome import EventMessage, some_of
+from harvester_ccm.names import BLOCKING_REASONS, NodeReason, Reason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
-from harvester_ccm.plan.service.decision import plan_service
+from harvester_ccm.plan.service.desired import ServicePlan
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
 from harvester_ccm.plan.service.ownership import service_key
-from harvester_ccm.plan.service.snapshot import BY_ADDRESS, ServiceSnapshot
+from harvester_ccm.plan.service.phase import Phase, phase_of
+from harvester_ccm.plan.service.plan import plan_service
+from harvester_ccm.plan.service.snapshot import BY_ADDRESS, ServiceSnapshot, ServiceState
 from harvester_ccm.plan.service.snapshot import observe as observe_service
-from harvester_ccm.plan.service.writes import ServicePlan
+from harvester_ccm.plan.service.verdict import NotManaged, NotReady
 
 WATCH: Final = switch("watch", "List again and show the result in place, until Ctrl-C.", shorthand="w")
 WATCH_SECONDS: Final = 2.0
 """Time between two lists."""
 _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _NOT_RECONCILED: Final = "Nothing is reconciled. Check the pods of the controller and their log"
-_WORKING: Final = frozenset({WaitReason.BACKENDS, WaitReason.HARVESTER_UNAVAILABLE})
+_WORKING: Final = frozenset({Reason.BACKENDS_UNHEALTHY, Reason.HARVESTER_UNAVAILABLE})
 """Reasons to wait of a Service with an address whose load balancer works. An outage is reported only once."""
 
 
@@ -66,7 +68,7 @@ class State(StrEnum):
     """Not managed by this controller."""
 
 
-class Reason(Struct, frozen=True):
+class StatusReason(Struct, frozen=True):
     """Why an object is in its state: reason and message of its condition, or of an Event."""
 
     reason: str
@@ -75,13 +77,13 @@ class Reason(Struct, frozen=True):
     """A command to paste; the message does not contain it."""
 
 
-class Verdict(Struct, frozen=True):
+class ObjectStatus(Struct, frozen=True):
     """The state of an object, and why."""
 
     state: State
     since: str = ""
     """Time since which the object is not ready; empty if that is unknown."""
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[StatusReason, ...] = ()
 
     @property
     def is_problem(self) -> bool:
@@ -89,33 +91,39 @@ class Verdict(Struct, frozen=True):
         return bool(self.reasons) and self.state is not State.UNMANAGED
 
 
-Line = tuple[str, Verdict]
-"""Kind and name of an object, with its verdict."""
+Line = tuple[str, ObjectStatus]
+"""Kind and name of an object, with its status."""
 
 
-def judge_service(
+def service_status(
     store: ClusterStore, service: Service, settings: Settings
-) -> tuple[ServiceSnapshot, ServicePlan, Verdict]:
-    """Return snapshot, plan and verdict of a Service, as the controller has them right after its start."""
-    snapshot = observe_service(store, service, store.cluster)
-    snapshot = replace(snapshot, now=_waited(snapshot, store.taken), wall_time=time_text(store.taken))
-    skip_reason = snapshot.scope.because
+) -> tuple[ServiceSnapshot, ServicePlan, ObjectStatus]:
+    """Return snapshot, plan and status of a Service, as the controller has them right after its start."""
+    observed = observe_service(store, service, store.cluster)
+    snapshot = replace(
+        observed,
+        remembered=ServiceState(phase=phase_of(observed)),
+        now=_waited(observed, store.taken),
+        wall_time=time_text(store.taken),
+    )
+    skip_reason = snapshot.scope.reason
     if SERVICE_CONTROLLER not in settings.controllers:
         skip_reason = f"{SERVICE_CONTROLLER} is switched off by --controllers"
     if skip_reason:
-        return snapshot, ServicePlan(), Verdict(State.UNMANAGED, reasons=(Reason("Unmanaged", skip_reason),))
+        unmanaged = ObjectStatus(State.UNMANAGED, reasons=(StatusReason("Unmanaged", skip_reason),))
+        return snapshot, ServicePlan(Phase.NOT_OURS, NotManaged(skip_reason)), unmanaged
     plan = plan_service(snapshot)
-    return snapshot, plan, _service_verdict(snapshot, plan)
+    return snapshot, plan, _status_of_service(snapshot, plan)
 
 
 def _waited(snapshot: ServiceSnapshot, now: datetime) -> float:
     """Return the seconds since the Service was created or deleted, or its load balancer was."""
-    meta, lb = snapshot.service.metadata, snapshot.match.lb
+    meta, load_balancer = snapshot.service.metadata, snapshot.match.load_balancer
     began = meta.creation_timestamp
-    if snapshot.scope.leaving:
+    if snapshot.is_leaving:
         began = meta.deletion_timestamp
-    elif lb is not None:
-        began = lb.metadata.deletion_timestamp or lb.metadata.creation_timestamp
+    elif load_balancer is not None:
+        began = load_balancer.metadata.deletion_timestamp or load_balancer.metadata.creation_timestamp
     return max(seconds_between(began, now) or 0.0, 0.0)
 
 
@@ -127,59 +135,79 @@ def seconds_between(since: str | None, now: datetime) -> float | None:
         return None
 
 
-def _service_verdict(snapshot: ServiceSnapshot, plan: ServicePlan) -> Verdict:
-    service, outcome, condition = snapshot.service, plan.outcome, plan.condition
-    reasons = warnings_in(plan.events)
+def _status_of_service(snapshot: ServiceSnapshot, plan: ServicePlan) -> ObjectStatus:
+    service, reasons = snapshot.service, tuple(_reasons_of_service(snapshot, plan))
+    if snapshot.is_leaving:
+        return ObjectStatus(State.DELETING, service.metadata.deletion_timestamp or "", reasons)
+    condition = service.ready_condition
+    since = ""
     if condition is not None and condition.status == "False":
-        # The condition has the text of the Warning, and a more precise reason.
-        cause = next((event for event in plan.events if event.message == condition.message), None)
-        first = Reason(condition.reason, condition.message)
-        if cause is not None:
-            first = Reason(condition.reason, cause.prose, cause.command)
-        reasons = [first, *(reason for reason in reasons if reason.message != first.message)]
-    if snapshot.scope.leaving:
-        return Verdict(State.DELETING, service.metadata.deletion_timestamp or "", tuple(reasons))
-    if not (reasons or isinstance(outcome, Done) or (service.addresses and outcome.reason in _WORKING)):
-        waits_for = WaitReason(outcome.reason)
-        reasons = [Reason(waits_for.title().replace("_", ""), f"Waits for {waits_for.meaning}")]
-    before = service.ready_condition
-    since = before.last_transition_time if before is not None and before.status == "False" else ""
+        since = condition.last_transition_time or ""
     if service.addresses:
-        return Verdict(State.DEGRADED if reasons else State.READY, since or "", tuple(reasons))
-    state = State.BLOCKED if isinstance(outcome, Refused) else State.PENDING
-    return Verdict(state, since or service.metadata.creation_timestamp or "", tuple(reasons))
+        return ObjectStatus(State.DEGRADED if reasons else State.READY, since, reasons)
+    state = State.BLOCKED if plan.waiting_reason in BLOCKING_REASONS else State.PENDING
+    return ObjectStatus(state, since or service.metadata.creation_timestamp or "", reasons)
 
 
-def warnings_in(events: Iterable[EventMessage | None]) -> list[Reason]:
+def _reasons_of_service(snapshot: ServiceSnapshot, plan: ServicePlan) -> list[StatusReason]:
+    """Return why the Service is not ready, and its Warnings."""
+    verdict, condition, warnings = plan.verdict, plan.condition, warnings_in(plan.events)
+    if isinstance(verdict, NotReady) and verdict.changes_condition:
+        first = _reason_of(verdict)
+    elif condition is not None and condition.status == "False":
+        # The error of a write, which the plan does not know.
+        first = StatusReason(condition.reason, condition.message)
+    elif warnings or not isinstance(verdict, NotReady) or _is_expected(snapshot, verdict):
+        return warnings
+    else:
+        first = _reason_of(verdict)
+    return [first, *(warning for warning in warnings if warning.message != first.message)]
+
+
+def _reason_of(verdict: NotReady) -> StatusReason:
+    return StatusReason(str(verdict.reason), verdict.message.prose, verdict.message.command)
+
+
+def _is_expected(snapshot: ServiceSnapshot, verdict: NotReady) -> bool:
+    """Return whether a wait is no problem: a deletion goes on, or the load balancer works during an outage."""
+    if snapshot.is_leaving:
+        return True
+    # An outage is reported only once.
+    return bool(snapshot.service.addresses) and verdict.reason in _WORKING
+
+
+def warnings_in(events: Iterable[EventMessage | None]) -> list[StatusReason]:
     """Return the Warnings among Events."""
     found = (event for event in dict.fromkeys(events) if event is not None and event.type == "Warning")
-    return [Reason(str(event.reason), event.prose, event.command) for event in found]
+    return [StatusReason(str(event.reason), event.prose, event.command) for event in found]
 
 
-def judge_node(store: ClusterStore, node: Node, settings: Settings) -> tuple[NodeView, NodePlan, Verdict]:
+def node_status(store: ClusterStore, node: Node, settings: Settings) -> tuple[NodeView, NodePlan, ObjectStatus]:
     """Return snapshot, plan and verdict of a Node, as if an address that is not reported had been missing for long."""
     patient = replace(settings.nodes, monitor_period=0.0)
     view = observe(store, node, virtual_ips=store.virtual_ips, settings=patient)
     if NODE_CONTROLLER in settings.controllers:
         plan = plan_node(view)
-        return view, plan, _node_verdict(view, plan)
+        return view, plan, _status_of_node(view, plan)
     reason = f"{NODE_CONTROLLER} is switched off by --controllers"
-    return view, NodePlan(), Verdict(State.UNMANAGED, reasons=(Reason("Unmanaged", reason),))
+    return view, NodePlan(), ObjectStatus(State.UNMANAGED, reasons=(StatusReason("Unmanaged", reason),))
 
 
-def _node_verdict(view: NodeView, plan: NodePlan) -> Verdict:
+def _status_of_node(view: NodeView, plan: NodePlan) -> ObjectStatus:
     meta, lost = view.node.metadata, view.match.problem
     if view.match.unmanaged:
-        return Verdict(State.UNMANAGED, reasons=tuple(warnings_in([lost])))
+        return ObjectStatus(State.UNMANAGED, reasons=tuple(warnings_in([lost])))
     if meta.deleting:
-        return Verdict(State.DELETING, meta.deletion_timestamp or "")
+        return ObjectStatus(State.DELETING, meta.deletion_timestamp or "")
     # For a Node that works, no Event reports that its VM is missing.
     is_outage = lost is not None and lost.reason is NodeReason.HARVESTER_UNAVAILABLE
     reasons = warnings_in((plan.waiting, *plan.events, *plan.emitted, None if is_outage else lost))
     if not uninitialized_taints(view.node):
-        return Verdict(State.DEGRADED if reasons else State.READY, reasons=tuple(reasons))
-    next_step = Reason("Uninitialized", plan.skip_reason or "The Node is initialized next; if not, see its Events")
-    return Verdict(State.PENDING, meta.creation_timestamp or "", tuple(reasons or [next_step]))
+        return ObjectStatus(State.DEGRADED if reasons else State.READY, reasons=tuple(reasons))
+    next_step = StatusReason(
+        "Uninitialized", plan.skip_reason or "The Node is initialized next; if not, see its Events"
+    )
+    return ObjectStatus(State.PENDING, meta.creation_timestamp or "", tuple(reasons or [next_step]))
 
 
 async def _status(call: Call) -> int:
@@ -211,7 +239,7 @@ async def _read(call: Call) -> Document:
         )
     error = store.harvester_problem
     services = list(_services(store, settings))
-    nodes = [(f"Node {one.metadata.name}", judge_node(store, one, settings)[2]) for one in store.nodes.all()]
+    nodes = [(f"Node {one.metadata.name}", node_status(store, one, settings)[2]) for one in store.nodes.all()]
     lines = [
         *of_lease,
         *_server_problems(error, guest, harvester),
@@ -235,10 +263,10 @@ async def _read(call: Call) -> Document:
 
 def _server_problems(error: CCMError | None, guest: ApiClient, harvester: ApiClient) -> Iterator[Line]:
     if error is not None:
-        yield "Harvester", Verdict(State.NONE, reasons=tuple(warnings_in([harvester_unavailable(error)])))
+        yield "Harvester", ObjectStatus(State.NONE, reasons=tuple(warnings_in([harvester_unavailable(error)])))
     if guest.credentials.server == harvester.credentials.server:
         text = f"{guest.credentials.origin} leads to Harvester. Set --kubeconfig to a kubeconfig of the guest cluster"
-        yield "Guest", Verdict(State.NONE, reasons=(Reason("SameCluster", text),))
+        yield "Guest", ObjectStatus(State.NONE, reasons=(StatusReason("SameCluster", text),))
 
 
 async def _read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | None, list[Line]]:
@@ -260,15 +288,15 @@ async def _read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec |
     name = f"Lease {election.namespace}/{election.name}"
     spec, since = LeaseSpec() if isinstance(lease, CCMError) else lease.spec, ""
     if isinstance(lease, CCMError) and not isinstance(lease, NotFound):
-        return None, [(name, Verdict(State.NONE, reasons=(Reason("LeaseNotReadable", str(lease)),)))]
+        return None, [(name, ObjectStatus(State.NONE, reasons=(StatusReason("LeaseNotReadable", str(lease)),)))]
     if not spec.holder_identity:
-        reason = Reason("NoLeader", f"No replica of the controller leads. {_NOT_RECONCILED}")
+        reason = StatusReason("NoLeader", f"No replica of the controller leads. {_NOT_RECONCILED}")
     elif _is_overdue(lease, election) and lease == before:
         text = f"{spec.holder_identity} has not renewed the Lease and does not lead. {_NOT_RECONCILED}"
-        spec, since, reason = LeaseSpec(), spec.renew_time or "", Reason("LeaseExpired", text)
+        spec, since, reason = LeaseSpec(), spec.renew_time or "", StatusReason("LeaseExpired", text)
     else:
         return spec, []
-    return spec, [(name, Verdict(State.NONE, since, (reason,)))]
+    return spec, [(name, ObjectStatus(State.NONE, since, (reason,)))]
 
 
 def _is_overdue(lease: Lease | CCMError, election: LeaderElectionSettings) -> bool:
@@ -282,7 +310,7 @@ def _is_overdue(lease: Lease | CCMError, election: LeaderElectionSettings) -> bo
 def _services(store: ClusterStore, settings: Settings) -> Iterator[Line]:
     """Yield the Services of type LoadBalancer, and those that give up a load balancer."""
     for one in store.services.all():
-        _, _, verdict = judge_service(store, one, settings)
+        _, _, verdict = service_status(store, one, settings)
         if one.spec.type == "LoadBalancer" or verdict.state is not State.UNMANAGED:
             yield f"Service {one.metadata.key}", verdict
 
@@ -295,12 +323,12 @@ def _load_balancers(store: ClusterStore, settings: Settings) -> Iterator[Line]:
         title, is_managed = f"LoadBalancer {one.metadata.name}", SERVICE_CONTROLLER in settings.controllers
         if names[1:] and names[0] == one.metadata.name:
             text = f"Address {one.allocated_ip} of IP pool {one.allocated_pool!r} is also that of {some_of(names[1:])}"
-            reason = Reason("AddressNotUnique", f"{text}. Delete one of their Services and create it again")
-            yield title, Verdict(State.DEGRADED, reasons=(reason,))
+            reason = StatusReason("AddressNotUnique", f"{text}. Delete one of their Services and create it again")
+            yield title, ObjectStatus(State.DEGRADED, reasons=(reason,))
         if is_managed and is_orphan(one, service_of(one, store.services), store.cluster):
             why = deletion_obstacle(one, store.services, store.load_balancers) or ORPHANED
-            reason = Reason("Orphaned", f"Service {service_key(one)} does not exist. {why[0].upper()}{why[1:]}")
-            yield title, Verdict(State.ORPHANED, reasons=(reason,))
+            reason = StatusReason("Orphaned", f"Service {service_key(one)} does not exist. {why[0].upper()}{why[1:]}")
+            yield title, ObjectStatus(State.ORPHANED, reasons=(reason,))
 
 
 def _counts(lines: Iterable[Line]) -> dict[str, int]:

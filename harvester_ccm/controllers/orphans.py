@@ -21,12 +21,12 @@ from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue, loop_time
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait
+from harvester_ccm.plan.service.deletion import deletion_write
+from harvester_ccm.plan.service.desired import ChangeLoadBalancer
 from harvester_ccm.plan.service.load_balancer import changed_document
-from harvester_ccm.plan.service.orphans import ORPHAN_GRACE, ORPHANED, deletion_obstacle, is_orphan, service_of
-from harvester_ccm.plan.service.ownership import goes_by, service_key
-from harvester_ccm.plan.service.removal import deletion_of
+from harvester_ccm.plan.service.orphans import ORPHAN_GRACE_SECONDS, ORPHANED, deletion_obstacle, is_orphan, service_of
+from harvester_ccm.plan.service.ownership import has_cluster_name, service_key
 from harvester_ccm.plan.service.snapshot import BY_SERVICE
-from harvester_ccm.plan.service.writes import ChangeLoadBalancer
 
 RETRY_SECONDS: Final = 30.0
 """Interval at which an orphan that cannot be deleted yet is checked again; its own changes are seen at once."""
@@ -44,7 +44,7 @@ class _Candidate(Struct):
 
 
 class OrphanCollector:
-    """Reports or deletes orphans, as ``--orphan-lbs`` says."""
+    """Reports or deletes orphans, as ``--orphaned-load-balancer-policy`` says."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class OrphanCollector:
         self.queue = WorkQueue(
             "orphans", self.reconcile, workers=1, resync=self._keys, resync_seconds=settings.orphan_period
         )
-        if settings.orphan_lbs is not OrphanPolicy.OFF:
+        if settings.orphan_policy is not OrphanPolicy.OFF:
             services.on_change(self._service_changed)
             load_balancers.on_change(self._load_balancer_changed)
 
@@ -88,13 +88,13 @@ class OrphanCollector:
             self._candidates.forget(key)
             return Done()
         candidate, now = self._candidates.of(load_balancer), loop_time()
-        if now < candidate.since + ORPHAN_GRACE:
-            return Wait("orphan", candidate.since + ORPHAN_GRACE - now)
+        if now < candidate.since + ORPHAN_GRACE_SECONDS:
+            return Wait("orphan", candidate.since + ORPHAN_GRACE_SECONDS - now)
         obstacle = deletion_obstacle(load_balancer, self._services, self._load_balancers)
         if not candidate.reported:
             candidate.reported, detail = True, obstacle or ORPHANED
             log.warning("orphaned load balancer found", lb=key, service=service_key(load_balancer), detail=detail)
-        if self._settings.orphan_lbs is not OrphanPolicy.DELETE:
+        if self._settings.orphan_policy is not OrphanPolicy.DELETE:
             return Wait("orphan")
         if obstacle or now < self._next_deletion:
             return Wait("orphan", RETRY_SECONDS if obstacle else self._next_deletion - now)
@@ -112,7 +112,7 @@ class OrphanCollector:
     def _is_orphan_now(self, load_balancer: LoadBalancer) -> bool:
         """Return whether a load balancer is an orphan by the caches."""
         # To find the Service of one without labels, all Services are looked at.
-        if not goes_by(load_balancer, self._cluster):
+        if not has_cluster_name(load_balancer, self._cluster):
             return False
         return self._is_orphan(load_balancer, service_of(load_balancer, self._services))
 
@@ -121,7 +121,7 @@ class OrphanCollector:
 
     async def _end(self, load_balancer: LoadBalancer) -> None:
         """Delete a load balancer, or first send the write without which the deletion would lose the address."""
-        meta, write = load_balancer.metadata, deletion_of(load_balancer)
+        meta, write = load_balancer.metadata, deletion_write(load_balancer)
         if isinstance(write, ChangeLoadBalancer):
             await self._writes.replace(load_balancer, changed_document(load_balancer, write))
             return
@@ -131,7 +131,7 @@ class OrphanCollector:
         log.info("orphaned load balancer deleted", lb=meta.key, service=service_key(load_balancer))
 
     def _keys(self) -> list[str]:
-        off = self._settings.orphan_lbs is OrphanPolicy.OFF
+        off = self._settings.orphan_policy is OrphanPolicy.OFF
         return [] if off else [one.metadata.key for one in self._load_balancers.all()]
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.controllers.service_writes import COMPONENT, BalancerWrites, ServiceWrites
+from harvester_ccm.controllers.service_writes import COMPONENT, SERVICE_CONFLICT, BalancerWrites, ServiceWrites
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, NotServed, WriteReverted
 from harvester_ccm.kube.client import ApiClient
@@ -21,14 +22,31 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.workqueue import NamespaceTurns, ObjectStates, WorkQueue, loop_time, wall_time
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait, WaitReason
+from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
+from harvester_ccm.names import Reason
 from harvester_ccm.plan.node.match import vm_names
-from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER, not_allocated_note
-from harvester_ccm.plan.service.decision import plan_queued, plan_service
-from harvester_ccm.plan.service.kube_vip import not_announced
-from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable, is_in_progress
-from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, marked_ours, service_key
+from harvester_ccm.plan.service.address import not_allocated
+from harvester_ccm.plan.service.allocation import is_in_progress
+from harvester_ccm.plan.service.desired import (
+    ChangeLoadBalancer,
+    CreateLoadBalancer,
+    PatchService,
+    ServicePlan,
+    TouchEndpoints,
+    Write,
+    not_ready,
+)
+from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable
+from harvester_ccm.plan.service.ownership import (
+    Mark,
+    allocated_addresses,
+    has_cluster_name,
+    mark_of,
+    service_key,
+)
+from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
 from harvester_ccm.plan.service.ranking import Rankings
+from harvester_ccm.plan.service.reannouncement import TOUCH_AFTER_SECONDS, touch_not_permitted
 from harvester_ccm.plan.service.scope import BY_PRIMARY, may_be_ours
 from harvester_ccm.plan.service.snapshot import (
     BY_ADDRESS,
@@ -38,15 +56,7 @@ from harvester_ccm.plan.service.snapshot import (
     ServiceState,
     observe,
 )
-from harvester_ccm.plan.service.vm_lb import backends_of
-from harvester_ccm.plan.service.writes import (
-    ChangeService,
-    CreateLoadBalancer,
-    ServicePlan,
-    TouchEndpoints,
-    Write,
-    condition_for,
-)
+from harvester_ccm.plan.service.vm_spec import backends_of
 
 RESPONSE_SECONDS: Final = 10.0
 """Maximum time for which a load balancer that Harvester does not respond to delays the others."""
@@ -124,7 +134,8 @@ class CreationGate:
         if load_balancer is None:
             return ""
         # The text of a load balancer of another cluster is not even looked at.
-        if not goes_by(load_balancer, self._cluster) or marked_ours(load_balancer, self._cluster) is False:
+        is_foreign = mark_of(load_balancer, self._cluster) is Mark.FOREIGN
+        if is_foreign or not has_cluster_name(load_balancer, self._cluster):
             return ""
         if not is_in_progress(load_balancer):
             return ""
@@ -186,6 +197,34 @@ class ServiceCaches:
         return before is None and found is not None, before != self.backends
 
 
+class _Step(Struct, frozen=True):
+    """What a reconcile has observed and planned."""
+
+    snapshot: ServiceSnapshot
+    plan: ServicePlan
+    state: ServiceState
+
+
+def _outcome_of(plan: ServicePlan) -> Outcome:
+    """Return the outcome of a plan without a write."""
+    if not plan.waiting_reason and plan.look_again_after is None:
+        return Done()
+    return Wait(plan.waiting_reason, plan.look_again_after)
+
+
+def _without_effect(step: _Step, write: Write) -> None:
+    """Record that a write had no effect: the API server accepted it, and the same write is planned again.
+
+    A field of the load balancer that this version of Harvester does not know is not sent again. Raises WriteReverted
+    for everything else, for example if an admission webhook reverts the write.
+    """
+    if isinstance(write, ChangeLoadBalancer) and write.spec:
+        step.state.not_stored.update(write.spec)
+        log.warning("fields not stored by Harvester", lb=write.name, fields=sorted(write.spec))
+        return
+    raise WriteReverted(f"the last write to Service {step.snapshot.service.metadata.key} had no effect")
+
+
 class ServiceController:
     """Keeps one Harvester load balancer per Service."""
 
@@ -200,7 +239,7 @@ class ServiceController:
         workers: int,
     ) -> None:
         self._balancers = BalancerWrites(harvester, caches.load_balancers, cluster.namespace)
-        self._writes = ServiceWrites(guest, self._balancers, caches.services, recorder)
+        self._writes = ServiceWrites(guest, self._balancers, caches.services)
         self._caches = caches
         self._services = caches.services
         self._load_balancers = caches.load_balancers
@@ -241,91 +280,130 @@ class ServiceController:
     async def reconcile(self, key: str) -> Outcome:
         """Bring one Service to its desired state, one write after another. Raises WriteReverted and CCMError."""
         outcome: Outcome | None = None
-        written: Write | None = None
+        previous: Write | None = None
         try:
             while outcome is None:
-                outcome, written = await self._step(key, written)
+                step = self._plan(key)
+                if step is None:
+                    outcome = Done()
+                    break
+                outcome = await self._carry_out(step, previous)
+                previous = step.plan.write
         finally:
-            queued = isinstance(outcome, Wait) and outcome.reason == WaitReason.CREATION_QUEUED
-            self._gate.reconciled(key, queued=queued)
+            is_queued = isinstance(outcome, Wait) and outcome.reason == Reason.CREATION_QUEUED
+            self._gate.reconciled(key, queued=is_queued)
         return outcome
 
-    async def _step(self, key: str, written: Write | None) -> tuple[Outcome | None, Write | None]:
-        """Observe, plan, emit and send one write; return the outcome if none exists to send, and the write if it was.
-
-        ``written`` is the write of the step before this one.
-        """
+    def _plan(self, key: str) -> _Step | None:
+        """Observe and plan a Service; None if nothing of it concerns this controller."""
         service = self._services.get(key)
         if service is None:
             self._states.forget(key)
-            return Done(), None
+            return None
         snapshot = observe(self._caches, service, self.cluster)
-        if not (snapshot.scope.ours or snapshot.scope.note or service.ready_condition):
-            return Done(), None
-        now = loop_time()
-        state = self._states.of(service)
-        state.follow(snapshot, now)
-        # Only a removal asks for that, and there may be thousands.
-        in_progress = snapshot.scope.leaving and any(
-            self.queue.is_active(secondary.metadata.key) for secondary in snapshot.own_secondaries
-        )
+        if not (snapshot.scope.is_managed or snapshot.scope.note or service.ready_condition):
+            return None
+        state, now = self._states.of(service), loop_time()
+        state.resume(snapshot, now)
         snapshot = replace(
-            snapshot, remembered=state, now=now, wall_time=self.clock(), secondary_in_progress=in_progress
+            snapshot,
+            remembered=state,
+            now=now,
+            wall_time=self.clock(),
+            secondary_in_progress=self._is_secondary_in_progress(snapshot),
         )
         plan = plan_service(snapshot)
         if isinstance(plan.write, CreateLoadBalancer) and not self._gate.admit(key):
-            plan = plan_queued(plan, snapshot)
-        delay = self._writes.delay(plan, snapshot)
-        for event in plan.events:
-            # A Normal Event reports the write, which a dry run may prevent.
-            if event.type == "Warning" or not (delay or plan.check):
-                self._emit(snapshot, event)
-        if plan.write is None or delay:
-            return Wait(WaitReason.THROTTLED, delay) if delay else plan.outcome, None
-        if plan.write == written:
-            raise WriteReverted(f"the last write to Service {key} had no effect")
-        await self._send(plan, plan.write, snapshot, state)
-        return None, plan.write
+            plan = plan_waiting_for_creation(snapshot, plan)
+        state.enter(plan.phase, now)
+        return _Step(snapshot, plan, state)
 
-    async def _send(self, plan: ServicePlan, write: Write, snapshot: ServiceSnapshot, state: ServiceState) -> None:
+    def _is_secondary_in_progress(self, snapshot: ServiceSnapshot) -> bool:
+        """Return whether a Service that may share the address is being reconciled now."""
+        # Only before a deletion it matters, and there may be thousands of secondaries.
+        if not snapshot.may_delete_load_balancer:
+            return False
+        return any(self.queue.is_active(secondary.metadata.key) for secondary in snapshot.own_secondaries)
+
+    async def _carry_out(self, step: _Step, previous: Write | None) -> Outcome | None:
+        """Emit the Events of a plan and send its write; return the outcome, or None to plan again.
+
+        ``previous`` is the write of the plan before.
+        """
+        plan = step.plan
+        delay = self._writes.delay(plan, step.snapshot)
+        self._emit_planned(step, is_sent_now=not delay and plan.dry_run is None)
+        if delay:
+            self._emit(step.snapshot, SERVICE_CONFLICT)
+            return Wait(Reason.FIELD_CONFLICT, delay)
+        if plan.write is None:
+            return _outcome_of(plan)
+        if plan.write == previous:
+            _without_effect(step, plan.write)
+            return None
+        await self._send(step, plan.write)
+        return None
+
+    def _emit_planned(self, step: _Step, *, is_sent_now: bool) -> None:
+        """Emit the Warnings of a plan, and with its write also the Normal Events: these report the write."""
+        for event in step.plan.events:
+            if event.type == "Warning" or is_sent_now:
+                self._emit(step.snapshot, event)
+
+    async def _send(self, step: _Step, write: Write) -> None:
         """Send the write of a plan, after its dry run. Raises CCMError after its Event was emitted."""
         if isinstance(write, TouchEndpoints):
-            state.touch_at = None if await self._writes.touch(snapshot) else loop_time() + TOUCH_RETRY
-            if state.touch_at is not None:
-                self._emit(snapshot, not_announced(snapshot.service))
+            await self._touch_endpoints(step)
             return
-        if plan.check is not None:
-            try:
-                await self._balancers.check(plan.check)
-            except CCMError as error:
-                # The Service keeps the load balancer that it has: Harvester would reject the creation of the next one.
-                self._report(error, CreateLoadBalancer(snapshot.match.expected_name, plan.check), snapshot)
-                raise
-            for one in plan.events:
-                self._emit(snapshot, one)
+        await self._check_dry_run(step)
+        snapshot = step.snapshot
         try:
             await self._writes.send(write, snapshot)
         except CCMError as error:
             event = self._report(error, write, snapshot)
             if event is not None:
-                await self._writes.report(condition_for(event, snapshot), snapshot)
+                await self._report_in_condition(event, snapshot)
             raise
         finally:
             # Also after an error: the patch may have been applied although its response was lost.
-            if isinstance(write, ChangeService) and write.touch:
-                state.touch_at = loop_time() + TOUCH_ENDPOINTS_AFTER
+            if isinstance(write, PatchService) and write.touches_endpoints:
+                step.state.touch_at = loop_time() + TOUCH_AFTER_SECONDS
+
+    async def _touch_endpoints(self, step: _Step) -> None:
+        is_permitted = await self._writes.touch(step.snapshot)
+        step.state.touch_at = None if is_permitted else loop_time() + TOUCH_RETRY
+        if not is_permitted:
+            self._emit(step.snapshot, touch_not_permitted(step.snapshot.service))
+
+    async def _check_dry_run(self, step: _Step) -> None:
+        """Check that Harvester would accept the next load balancer, before the present one is given up."""
+        plan, snapshot = step.plan, step.snapshot
+        if plan.dry_run is None:
+            return
+        try:
+            await self._balancers.check(plan.dry_run)
+        except CCMError as error:
+            # The Service keeps the load balancer that it has: Harvester would reject the creation of the next one.
+            self._report(error, CreateLoadBalancer(snapshot.match.expected_name, plan.dry_run), snapshot)
+            raise
+        self._emit_planned(step, is_sent_now=True)
 
     def _report(self, error: CCMError, write: Write, snapshot: ServiceSnapshot) -> EventMessage | None:
         """Emit and return the Event about a write that failed; None if it is too early for one."""
         service = snapshot.service
         failures = self.queue.failures(service.metadata.key) + 1
-        event = failure_event(error, failures, service, in_guest=isinstance(write, ChangeService))
-        if event is not None:
-            self._emit(snapshot, event)
-            lost = not_allocated_note(snapshot) if isinstance(write, CreateLoadBalancer) else None
-            if lost is not None:
-                self._emit(snapshot, lost)
+        event = failure_event(error, failures, service, in_guest=isinstance(write, PatchService))
+        if event is None:
+            return None
+        self._emit(snapshot, event)
+        if isinstance(write, CreateLoadBalancer) and (lost := not_allocated(snapshot)) is not None:
+            self._emit(snapshot, lost)
         return event
+
+    async def _report_in_condition(self, event: EventMessage, snapshot: ServiceSnapshot) -> None:
+        verdict = not_ready(event, snapshot)
+        if verdict.changes_condition:
+            await self._writes.report(failed_condition(verdict, snapshot), snapshot)
 
     def _managed_keys(self) -> list[str]:
         return [one.metadata.key for one in self._services.all() if may_be_ours(one, self.cluster)]

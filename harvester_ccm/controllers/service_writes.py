@@ -1,5 +1,6 @@
 """Sends the writes of a Service plan to the guest cluster and to Harvester, within the rate limit of the Service."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -7,29 +8,26 @@ import structlog
 
 from harvester_ccm import errors
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
-from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service, ServiceCondition
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import ENDPOINTS_TOUCHED, Reason
-from harvester_ccm.plan.service.load_balancer import changed_document
-from harvester_ccm.plan.service.scope import was_secondary
-from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.writes import (
+from harvester_ccm.names import RESYNC_TRIGGER, Reason
+from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
-    ChangeService,
     CreateLoadBalancer,
     DeleteLoadBalancer,
     Document,
-    ServiceChange,
+    PatchService,
     ServicePlan,
     Write,
-    kept_request,
-    service_patch,
-    strategic,
 )
+from harvester_ccm.plan.service.load_balancer import changed_document
+from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, sent_patch, service_patch
+from harvester_ccm.plan.service.plan import kept_request
+from harvester_ccm.plan.service.scope import was_secondary
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
@@ -37,9 +35,10 @@ SERVICE_CONFLICT: Final = EventMessage(
     "Warning",
     Reason.FIELD_CONFLICT,
     f"Changes of this Service and its load balancer are delayed: {WRITE_LIMIT}. Another controller probably overwrites "
-    "the same fields. Typical causes: K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles this "
-    "Service (set spec.loadBalancerClass), a GitOps tool reverts its annotations, two clusters have the same "
-    "--cluster-name, or its type or workload type changes again and again",
+    "the same fields",
+    "Typical causes: K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles this Service (set "
+    "spec.loadBalancerClass), a GitOps tool reverts its annotations, two clusters have the same --cluster-name, or its "
+    "type or workload type changes again and again",
 )
 
 log = structlog.get_logger(__name__)
@@ -126,38 +125,28 @@ class BalancerWrites:
 class ServiceWrites:
     """Sends writes; their responses are in the caches when a method returns."""
 
-    def __init__(
-        self,
-        guest: ApiClient,
-        balancers: BalancerWrites,
-        services: Informer[Service],
-        recorder: EventRecorder,
-    ) -> None:
+    def __init__(self, guest: ApiClient, balancers: BalancerWrites, services: Informer[Service]) -> None:
         self._guest = guest
         self._balancers = balancers
         self._services = services
-        self._recorder = recorder
         self._limiter = WriteRateLimiter()
 
     def delay(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> float:
-        """Return the seconds until the write of a plan can be sent; emit the Event for the limit if it is reached."""
-        service, meta = snapshot.service, snapshot.service.metadata
+        """Return the seconds until the rate limit of the Service permits the write of a plan."""
+        meta = snapshot.service.metadata
         if plan.write is None:
             return 0.0
-        delay = self._limiter.delay(meta.uid, writes=plan.writes_needed, terminating=meta.deleting)
-        if delay:
-            self._recorder.emit(SERVICES, service, SERVICE_CONFLICT, component=COMPONENT)
-        return delay
+        return self._limiter.delay(meta.uid, writes=plan.writes_needed, terminating=meta.deleting)
 
     async def send(self, write: Write, snapshot: ServiceSnapshot) -> None:
         """Send the request of a write. Raises CCMError."""
         service, key = snapshot.service, snapshot.service.metadata.key
         match write:
-            case ChangeService(change=change):
-                if change.finalizer is False and not (snapshot.match.own or was_secondary(service)):
+            case PatchService(patch=patch, releases=releases):
+                if releases and not (snapshot.match.own or was_secondary(service)):
                     # The list may lack a load balancer whose creation got no response.
                     await self._balancers.confirm_absence(snapshot.match.expected_name)
-                await self._patch(service, service_patch(service, change))
+                await self._patch(service, patch)
             case CreateLoadBalancer(name=name, body=body):
                 await self._balancers.create(name, body)
                 log.info("load balancer created", service=key, lb=name)
@@ -165,20 +154,22 @@ class ServiceWrites:
                 document = changed_document(load_balancer, write)
                 written = await self._balancers.replace(load_balancer, document)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
-            case DeleteLoadBalancer(lb=lb):
-                if snapshot.scope.leaving:
+            case DeleteLoadBalancer(load_balancer=load_balancer):
+                if snapshot.is_leaving:
                     await self._confirm(service)
-                await self._balancers.delete(lb)
-                log.info("load balancer deleted", service=key, lb=lb.metadata.name)
+                await self._balancers.delete(load_balancer)
+                log.info("load balancer deleted", service=key, lb=load_balancer.metadata.name)
         self._limiter.record(service.metadata.uid)
 
-    async def report(self, condition: ServiceCondition | None, snapshot: ServiceSnapshot) -> None:
+    async def report(self, condition: ServiceCondition, snapshot: ServiceSnapshot) -> None:
         """Update the condition of a Service on a best-effort basis; errors are ignored."""
-        meta, change = snapshot.service.metadata, ServiceChange(annotations=kept_request(snapshot), condition=condition)
-        due = service_patch(snapshot.service, change) and not self._limiter.delay(meta.uid, terminating=meta.deleting)
-        if due:
-            with suppress(errors.CCMError):
-                await self.send(ChangeService(change), snapshot)
+        meta = snapshot.service.metadata
+        fields = ServiceFields(annotations=kept_request(snapshot), condition=ConditionChange(condition))
+        patch = service_patch(snapshot.service, fields)
+        if not patch or self._limiter.delay(meta.uid, terminating=meta.deleting):
+            return
+        with suppress(errors.CCMError):
+            await self.send(PatchService(patch), snapshot)
 
     async def touch(self, snapshot: ServiceSnapshot) -> bool:
         """Patch an EndpointSlice of a Service, if one has endpoints; return False if that is not permitted.
@@ -187,7 +178,7 @@ class ServiceWrites:
         address. The value is always new.
         """
         meta = snapshot.service.metadata
-        body = {"metadata": {"annotations": {ENDPOINTS_TOUCHED: meta.resource_version}}}
+        body = {"metadata": {"annotations": {RESYNC_TRIGGER: meta.resource_version}}}
         namespace, selector = meta.namespace, {"labelSelector": f"{SERVICE_LABEL}={meta.name}"}
         try:
             found = await self._guest.list(ENDPOINT_SLICES, namespace=namespace, params=selector)
@@ -217,12 +208,12 @@ class ServiceWrites:
             self._services.observe(live)
             raise errors.StaleCache(meta.key)
 
-    async def _patch(self, service: Service, patch: Document) -> None:
+    async def _patch(self, service: Service, patch: Mapping[str, object]) -> None:
         try:
             written = await self._guest.merge_patch(
                 SERVICES,
                 service.metadata.name,
-                strategic(service, patch),
+                sent_patch(service, patch),
                 namespace=service.metadata.namespace,
                 subresource="status",
                 content_type=STRATEGIC_PATCH,

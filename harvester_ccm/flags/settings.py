@@ -22,7 +22,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
     """
     problems = list(flags.problems)
     cluster_name = trimmed_cluster_name(flags["cluster-name"])
-    former_names = dict.fromkeys(map(trimmed_cluster_name, flags["former-cluster-name"]))
+    former_names = dict.fromkeys(map(trimmed_cluster_name, flags["former-cluster-names"]))
     former_names.pop(cluster_name, None)
     listed = dict.fromkeys(filter(None, environment.get("KUBECONFIG", "").split(os.pathsep)))
     settings = config.Settings(
@@ -39,10 +39,10 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
         ),
         services=config.ServiceSettings(
             concurrent_syncs=flags["concurrent-service-syncs"],
-            orphan_lbs=flags["orphan-lbs"],
-            orphan_period=flags["orphan-lbs-period"],
-            class_only=flags["load-balancer-class-only"],
-            accept_new_harvester=flags["accept-new-harvester"],
+            orphan_policy=flags["orphaned-load-balancer-policy"],
+            orphan_period=flags["orphaned-load-balancer-resync-period"],
+            class_only=flags["require-load-balancer-class"],
+            allow_harvester_change=flags["allow-harvester-change"],
             shared_address_scope=flags["shared-address-scope"],
         ),
         nodes=config.NodeSettings(
@@ -81,7 +81,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
     if settings.harvester.cloud_config is None and not offline:
         problems.append("--cloud-config is required: the kubeconfig file of the Harvester cluster")
     if "" in settings.harvester.former_names:
-        problems.append("--former-cluster-name has an empty entry; expected previous names of this cluster")
+        problems.append("--former-cluster-names has an empty entry; expected previous names of this cluster")
     if guest.context and not guest.kubeconfigs:
         problems.append("--context is set without a kubeconfig; set --kubeconfig or KUBECONFIG, too")
     if (server.certificate is None) != (server.key is None):

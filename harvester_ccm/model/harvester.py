@@ -287,7 +287,7 @@ class ClusterIdentity(Struct, frozen=True):
             asks_guests=settings.nodes.asks_guests,
             class_only=settings.services.class_only,
             publishes_devices=settings.nodes.vmi_controller,
-            new_harvester=settings.services.accept_new_harvester,
+            new_harvester=settings.services.allow_harvester_change,
             shared_address_scope=settings.services.shared_address_scope,
         )
 

@@ -1,11 +1,10 @@
-"""Outcome of a reconcile, reason to wait, and Event.
+"""Outcome of a reconcile, and the content of an Event.
 
 A reconcile has three outcomes. It raises an error to be retried with backoff.
 """
 
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -18,56 +17,6 @@ QUOTED: Final = 200
 """Maximum characters of a value in a message."""
 NAMED: Final = 5
 """Maximum number of objects that a message names; the others are counted."""
-
-
-class WaitReason(StrEnum):
-    """Why a Service waits; the value is the label ``reason`` of metrics."""
-
-    meaning: str
-    """In words; follows "waits for"."""
-
-    def __new__(cls, value: str, meaning: str = "") -> Self:
-        """Return a member with its meaning."""
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.meaning = meaning
-        return member
-
-    QUEUED = "queued", "its reconcile; if this stays, see its Events"
-    CREATION_QUEUED = (
-        "creation_queued",
-        "Harvester to respond to the load balancers that were created or deleted before its own",
-    )
-    NOT_PROCESSED = "not_processed", "Harvester's load balancer controller to reconcile the load balancer"
-    ALLOCATING = "allocating", "Harvester to finish allocating an address, which takes seconds"
-    ANNOUNCING = "announcing", "the kube-vip of Harvester itself to announce the address"
-    NO_MATCHING_POOL = "no_matching_pool", "a ready IP pool in Harvester that fits this Service"
-    POOL_EXHAUSTED = "pool_exhausted", "a free address in the IP pool"
-    DHCP = "dhcp", "kube-vip in this cluster to get an address from DHCP"
-    NETWORK_DEVICE = "network_device", "the device of its network in the nodes, on which the address is announced"
-    ENDPOINTS = "endpoints", "the update of its endpoints, without which kube-vip does not announce it again"
-    HARVESTER_UNAVAILABLE = (
-        "harvester_unavailable",
-        "Harvester to respond; nothing is decided while its load balancers or VMs cannot be read",
-    )
-    OWNERSHIP_CONFLICT = (
-        "ownership_conflict",
-        "the name or the address of its load balancer, which a load balancer of another cluster has",
-    )
-    HARVESTER_MISMATCH = (
-        "harvester_mismatch",
-        "the right Harvester: the one in the cloud-config has no load balancer and no VM of this cluster",
-    )
-    NODE_PORTS = "node_ports", "Kubernetes to allocate node ports for the Service"
-    OLD_LOAD_BALANCER = "old_load_balancer", "the old load balancer to be deleted in Harvester"
-    BACKENDS = "backends", "Harvester to set up the load balancer and to check its nodes"
-    UNSUPPORTED = (
-        "unsupported",
-        "a change of the Service: as it is, no load balancer of Harvester can serve it, or it cannot share the address",
-    )
-    SHARED_ADDRESS = "shared_address", "another Service, with which it shares an address"
-    THROTTLED = "throttled", "the rate limit of its writes; another controller probably changes the same fields"
-    OTHER = "other", "Harvester to allocate an address; its message is in the Event"
 
 
 class EventMessage(Struct, frozen=True, gc=False):
@@ -145,7 +94,7 @@ class Wait(Struct, frozen=True):
     """Another object must change first, which triggers a reconcile; so does the end of ``at_most`` seconds."""
 
     reason: str
-    """A ``WaitReason`` of a Service; any short text elsewhere."""
+    """Of a Service or a Node the reason of its condition or Event; elsewhere any short text."""
     at_most: float | None = None
 
 

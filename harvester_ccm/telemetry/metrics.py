@@ -10,7 +10,6 @@ reason always have the reason ``queued``, and load balancers every state, so tha
 
 import math
 import platform
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +28,11 @@ from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.workqueue import WorkQueue, loop_time
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.model.outcome import WaitReason
-from harvester_ccm.names import LB_CLUSTER
+from harvester_ccm.names import Reason
 from harvester_ccm.plan.node.patch import uninitialized_taints
-from harvester_ccm.plan.service.ownership import service_key
-from harvester_ccm.plan.service.scope import scope_of
+from harvester_ccm.plan.service.orphans import is_orphan, service_of
+from harvester_ccm.plan.service.ownership import has_cluster_name
+from harvester_ccm.plan.service.scope import is_served_by_us
 
 Labels = tuple[str, ...]
 """Values of a metric's labels."""
@@ -41,7 +40,6 @@ _NODE_BUCKETS: Final = tuple(float(4**power) for power in range(6))
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 _PENDING_BUCKETS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)
 _QUEUE_BUCKETS: Final = tuple(10.0**power for power in range(-8, 2))
-_WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class Metrics:
@@ -62,17 +60,20 @@ class Metrics:
         self.services_pending = gauge(
             "harvester_ccm_services_pending",
             "Services that wait, by reason. Besides Services without an address, these can be Services with one, such "
-            "as one whose load balancer belongs to another cluster (ownership_conflict).",
+            "as one whose load balancer belongs to another cluster (LoadBalancerOwnershipConflict).",
             ("reason",),
         )
-        self.pending_longest = gauge(
-            "harvester_ccm_service_pending_longest_seconds", "Longest wait for an address, by reason.", ("reason",)
+        self.oldest_pending = gauge(
+            "harvester_ccm_oldest_pending_service_age_seconds", "Longest wait for an address, by reason.", ("reason",)
         )
-        self.pending_seconds = histogram(
-            "harvester_ccm_service_pending_seconds", "Time until a Service had an address.", buckets=_PENDING_BUCKETS
+        self.provisioning_seconds = histogram(
+            "harvester_ccm_service_provisioning_duration_seconds",
+            "Time until a Service had an address.",
+            buckets=_PENDING_BUCKETS,
         )
         self.orphans_deleted = counter(
-            "harvester_ccm_orphans_deleted_total", "Deletions of load balancers whose Service no longer existed."
+            "harvester_ccm_orphaned_load_balancers_deleted_total",
+            "Deletions of load balancers whose Service no longer existed.",
         )
         self.nodes_pending = gauge(
             "harvester_ccm_nodes_pending", "Nodes that are not initialized, by reason.", ("reason",)
@@ -128,15 +129,6 @@ class Metrics:
         self.healthcheck = gauge(
             "kubernetes_healthcheck", "1 if a check of livez or readyz passes, else 0.", ("name", "type")
         )
-
-
-def snake_case(name: str) -> str:
-    """Return a name in camel case as the value of a label.
-
-    >>> snake_case("VMNotFound")
-    'vm_not_found'
-    """
-    return _WORD_START.sub("_", name).lower()
 
 
 class Telemetry:
@@ -207,8 +199,8 @@ class Telemetry:
         self.follow_count(metrics.queue_retries.labels(name), lambda: queue.retries)
 
     def reason(self, queue: str, key: str) -> str:
-        """Return why a key is not ready: a ``WaitReason``, or another reason or error in snake case; empty if it is."""
-        return snake_case(self._queues[queue].reasons.get(key, "")) if queue in self._queues else ""
+        """Return the reason of the condition or Event of a key, or the class of its error; empty if it is ready."""
+        return self._queues[queue].reasons.get(key, "") if queue in self._queues else ""
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics and their content type, in the best format that the ``Accept`` header names."""
@@ -240,24 +232,24 @@ def measure_services(telemetry: Telemetry, services: Informer[Service], cluster:
     def changed(old: Service | None, new: Service | None) -> None:
         item, now = new or old, time.time()
         key = item.metadata.key if item is not None else ""
-        if new is not None and not new.addresses and scope_of(new, cluster, owned=False).requested:
+        if new is not None and not new.addresses and is_served_by_us(new, cluster):
             # A Service that this process did not see before has waited since its creation.
             pending_since.setdefault(key, now if old is not None else min(now, new.metadata.created or now))
         elif (since := pending_since.pop(key, None)) is not None and new and new.addresses and telemetry.leading:
-            metrics.pending_seconds.observe(now - since)
+            metrics.provisioning_seconds.observe(now - since)
 
     def read() -> None:
-        managed = [one.metadata.key for one in services.all() if scope_of(one, cluster, owned=False).requested]
+        managed = [service.metadata.key for service in services.all() if is_served_by_us(service, cluster)]
         # A Service with an address can wait, too.
         found = {key: telemetry.reason("service", key) for key in managed}
         reasons = {key: reason for key, reason in found.items() if reason}
-        longest: dict[Labels, float] = {(WaitReason.QUEUED,): 0.0}
+        longest: dict[Labels, float] = {(Reason.QUEUED,): 0.0}
         for key, since in pending_since.items():
-            labels = (reasons.setdefault(key, WaitReason.QUEUED),)
+            labels = (reasons.setdefault(key, Reason.QUEUED),)
             longest[labels] = max(longest.get(labels, 0.0), time.time() - since)
         metrics.services.set(len(managed) if telemetry.leading else 0)
         telemetry.show(metrics.services_pending, _count(reasons))
-        telemetry.show(metrics.pending_longest, longest)
+        telemetry.show(metrics.oldest_pending, longest)
 
     services.on_change(changed)
     telemetry.before_scrape(read)
@@ -273,13 +265,14 @@ def measure_load_balancers(
 
     def read() -> None:
         states: Counter[Labels] = Counter(
-            {(state, "pool", "cluster"): 0 for state in ("ready", "pending", "unhealthy", "deleting", "orphan")}
+            {(state, "pool", "cluster"): 0 for state in ("ready", "pending", "unhealthy", "deleting", "orphaned")}
         )
         for one in load_balancers.all():
-            if one.metadata.label(LB_CLUSTER) == cluster.name:
-                is_orphan = services.synced and services.get(service_key(one)) is None
-                state = "orphan" if is_orphan else _state_of(one)
-                states[state, one.spec.ipam or "pool", one.spec.workload_type or "vm"] += 1
+            if not has_cluster_name(one, cluster):
+                continue
+            orphaned = services.synced and is_orphan(one, service_of(one, services), cluster)
+            state = "orphaned" if orphaned else _state_of(one)
+            states[state, one.spec.ipam or "pool", one.spec.workload_type or "vm"] += 1
         telemetry.show(telemetry.metrics.load_balancers, states)
 
     telemetry.before_scrape(read)
@@ -306,7 +299,7 @@ def measure_nodes(telemetry: Telemetry, nodes: Informer[Node]) -> None:
 
     def read() -> None:
         waiting = [one.metadata.name for one in nodes.all() if uninitialized_taints(one) and not one.metadata.deleting]
-        reasons = {name: telemetry.reason("node", name) or WaitReason.QUEUED for name in waiting}
+        reasons = {name: telemetry.reason("node", name) or Reason.QUEUED for name in waiting}
         telemetry.show(metrics.nodes_pending, _count(reasons))
 
     nodes.on_change(changed)
@@ -315,6 +308,6 @@ def measure_nodes(telemetry: Telemetry, nodes: Informer[Node]) -> None:
 
 def _count(reasons: dict[str, str]) -> Counter[Labels]:
     """Return the number of objects by reason."""
-    found: Counter[Labels] = Counter({(WaitReason.QUEUED,): 0})
+    found: Counter[Labels] = Counter({(Reason.QUEUED,): 0})
     found.update((reason,) for reason in reasons.values())
     return found

@@ -25,7 +25,7 @@ from harvester_ccm.names import (
     LB_OWNER,
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
-    MACHINE_RECORD,
+    VM_ANNOTATION,
 )
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.worlds.waiting import wait_for
@@ -190,7 +190,7 @@ async def test_explain_node_only_reads(field: Field, joined: Callable[..., Machi
     field.guest.admin.request("PATCH", f"/api/v1/nodes/{name}/status", body=unready)
     for plural in ("virtualmachineinstances", "virtualmachines"):
         field.harvester.admin.request("DELETE", f"{vms}/{plural}/{machine.name}")
-    for record in ({}, {MACHINE_RECORD: name}):
+    for record in ({}, {VM_ANNOTATION: name}):
         field.guest.admin.request("PATCH", f"/api/v1/nodes/{name}", body={"metadata": {"annotations": record}})
         result = await field.run("explain", "node", name)
         assert (result.code, "NodeDeletionBlocked" in result.out) == (1, True)
@@ -241,20 +241,20 @@ async def test_cleanup_after_a_cluster_that_is_gone(field: Field, emulator: Harv
         return (await emulator.counts(field.vm_namespace)).booked == 3
 
     await wait_for(all_allocated, what="addresses of three load balancers")
-    listed = await field.run("cleanup", "--cluster=demo")
+    listed = await field.run("cleanup", "--cluster-name=demo")
     assert listed.code == 0
     assert "demo-a" in listed.out
     assert "other-c" not in listed.out
     assert "Nothing was deleted; add --yes to delete them" in listed.out
-    other = await field.run("cleanup", "--cluster=demo", "--cluster-uid=another", "--yes", "-o", "json")
+    other = await field.run("cleanup", "--cluster-name=demo", "--cluster-uid=another", "--yes", "-o", "json")
     assert other.document["loadBalancers"] == []
     assert field.writes() == []
-    done = await field.run("cleanup", "--cluster=demo", "--yes", "--output=json")
+    done = await field.run("cleanup", "--cluster-name=demo", "--yes", "--output=json")
     assert (done.code, sorted(done.document["deleted"])) == (0, ["demo-a", "demo-b"])
     assert (field.stored("demo-a"), field.stored("demo-b")) == (None, None)
     assert field.stored("other-c") is not None
     assert (await emulator.counts(field.vm_namespace)).booked == 1
-    nothing = await field.run("cleanup", "--cluster=demo", "--yes")
+    nothing = await field.run("cleanup", "--cluster-name=demo", "--yes")
     assert (nothing.code, nothing.out.endswith("Result:           Nothing to delete\n")) == (0, True)
     assert not field.guest_proxy.requests
 
@@ -269,7 +269,7 @@ async def test_cleanup_deletes_a_load_balancer_that_harvester_gave_no_address(
         return bool(stored and stored["metadata"].get("finalizers") and stored["status"].get("conditions"))
 
     await wait_for(rejected, what="a rejection, as there is no pool")
-    done = await field.run("cleanup", "--cluster=demo", "--yes", "--output=json")
+    done = await field.run("cleanup", "--cluster-name=demo", "--yes", "--output=json")
     assert (done.code, done.document["deleted"]) == (0, ["demo-a"]), done.document
     assert [method for method, _ in field.writes()] == ["PUT", "DELETE"]
     assert field.stored("demo-a") is None
@@ -281,12 +281,12 @@ async def test_cleanup_of_a_cluster_with_vms_needs_its_uid(
     monkeypatch.setattr("harvester_ccm.commands.cleanup.REMOVAL_ATTEMPTS", 0)
     field.balancer("demo-a", service="a", owner="previous")
     joined(f"{field.vm_namespace}-alive", "10.0.0.9")
-    rejected = await field.run("cleanup", "--cluster=demo", "--yes")
+    rejected = await field.run("cleanup", "--cluster-name=demo", "--yes")
     assert rejected.code == 1
     assert "Nothing is deleted without --cluster-uid, because of the warnings" in rejected.out
     assert "Warnings:         VMs of a cluster of this name exist" in rejected.out
     assert field.writes() == []
-    deleted = await field.run("cleanup", "--cluster=demo", "--cluster-uid=previous", "--yes")
+    deleted = await field.run("cleanup", "--cluster-name=demo", "--cluster-uid=previous", "--yes")
     assert "Harvester has not removed its finalizer" in deleted.out
     assert [method for method, _ in field.writes()] == ["DELETE"]
 

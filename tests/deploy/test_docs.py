@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from devenv import contributor_tables
 from devenv.helm import CHART
 from harvester_ccm import names
 from harvester_ccm.cli import main
@@ -183,6 +184,12 @@ def test_examples_fit_beside_the_navigation(page: Path) -> None:
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {str(page.relative_to(DOCS)) for page in PAGES}
+
+
+def test_tables_for_contributors_are_current() -> None:
+    """The walks of a Service on this page are compared in ``tests/unit/plan/service/test_walks.py``."""
+    page = contributor_tables.PAGE.read_text(encoding="utf-8")
+    assert page == contributor_tables.current_page(), "run make generate"
 
 
 def test_reference_of_annotations_and_events_is_current() -> None:

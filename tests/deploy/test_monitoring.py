@@ -13,6 +13,7 @@ from devenv.helm import CHART, render_chart
 from devenv.reference import described_metrics
 from devenv.restclient import Json
 from harvester_ccm.kube.identity import CredentialReloader
+from harvester_ccm.names import NodeReason, Reason
 from harvester_ccm.telemetry.health import READY, HealthRegistry
 from tests.worlds.memory_server import MemoryClient, MemoryServer
 
@@ -131,6 +132,12 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
 
     for fires in (True, False):
         assert {case["alertname"] for case in cases if bool(case["exp_alerts"]) is fires} == ALERTS.keys()
+
+
+def test_reasons_in_expressions_and_cases_exist() -> None:
+    selectors = re.findall(r'\breason=~?"([^"]+)"', f"{EXPRESSIONS} {CASES.read_text(encoding='utf-8')}")
+
+    assert {name for selector in selectors for name in selector.split("|")} <= {*Reason, *NodeReason}
 
 
 def test_health_checks_in_expressions_exist() -> None:

@@ -45,7 +45,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     Reason,
 )
-from harvester_ccm.plan.service.messages import CONTROLLER_PATIENCE
+from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
 from tests.e2e.test_pause import SHORT
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("pace", [FAST], ids=["fast"])]
@@ -64,14 +64,14 @@ VARIABLE: Final = (
 """Patterns of texts that differ between runs, with their replacements."""
 SERVICES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "no IP pool of that name": ("Pending NoMatchingPool", {"annotations": {IP_POOL: "dmz"}}),
-    "network without a node": ("Pending NetworkDevice", {"annotations": {NETWORK: "default/vlan7"}}),
-    "typo in the value of ipam": ("Blocked Unsupported", {"annotations": {IPAM: "dchp"}}),
+    "network without a node": ("Pending NetworkDeviceUnknown", {"annotations": {NETWORK: "default/vlan7"}}),
+    "typo in the value of ipam": ("Blocked InvalidAnnotation", {"annotations": {IPAM: "dchp"}}),
     "typo in the name of an annotation": ("Degraded SettingsIgnored", {"annotations": {f"{PREFIX}ipamm": "dhcp"}}),
     "typo in healthcheck-port": ("Degraded InvalidAnnotation", {"annotations": {HEALTH_CHECK_PORT: "htpp"}}),
     "spec.loadBalancerIP": ("Degraded AddressNotAsRequested", {"spec": {"loadBalancerIP": "10.9.8.7"}}),
     "IPv6 required": ("Blocked Unsupported", {"spec": {"ipFamilyPolicy": "RequireDualStack"}}),
-    "shared address, same port": ("Pending Unsupported", {"annotations": {PRIMARY_SERVICE: "default/web"}}),
-    "primary-service without a namespace": ("Blocked Unsupported", {"annotations": {PRIMARY_SERVICE: "web"}}),
+    "shared address, same port": ("Pending AddressSharingRejected", {"annotations": {PRIMARY_SERVICE: "default/web"}}),
+    "primary-service without a namespace": ("Blocked InvalidAnnotation", {"annotations": {PRIMARY_SERVICE: "web"}}),
     "externalTrafficPolicy Local": ("Degraded LocalTrafficPolicy", {"spec": {"externalTrafficPolicy": "Local"}}),
     "IP pool without a free address": ("Pending PoolExhausted", {"annotations": {IP_POOL: "tiny"}}),
 }
@@ -218,7 +218,7 @@ async def load_balancers(hour: Hour) -> None:
     """Delete a cluster load balancer in Harvester, and add a Node without a guest agent."""
     (before,) = await hour.stage.served("web")
     await hour.delete_load_balancer("web")
-    event = await hour.stage.hears("web", Reason.RECREATING)
+    event = await hour.stage.hears("web", Reason.LOAD_BALANCER_LOST)
     hour.lines["deletion of a cluster load balancer (Event)"] = event.message
     await hour.sees_only()
     (after,) = await hour.stage.served("web")
@@ -255,7 +255,7 @@ async def controllers_of_harvester(hour: Hour, monkeypatch: pytest.MonkeyPatch) 
     class Later(datetime):
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> "Later":
-            return cls.fromtimestamp(datetime.now(tz).timestamp() + CONTROLLER_PATIENCE, tz)
+            return cls.fromtimestamp(datetime.now(tz).timestamp() + CONTROLLER_GRACE_SECONDS, tz)
 
     async with hour.stage.harvester.stopped():
         await hour.stage.create_service("slow", ports=[PORT])
@@ -289,7 +289,7 @@ async def replicas(hour: Hour) -> None:
     halted = await hour.start(**SHORT)
     os.killpg(halted.pid, signal.SIGSTOP)
     await hour.delete_load_balancer("portal")
-    await hour.sees("deletion of a VM load balancer", "Service default/portal: Degraded RecreatingLoadBalancer")
+    await hour.sees("deletion of a VM load balancer", "Service default/portal: Degraded LoadBalancerLost")
     await hour.sees("halted leader without a standby", "Lease kube-system/cloud-controller-manager: LeaseExpired")
     standby = await hour.start(**SHORT)
     await hour.stage.served("portal")

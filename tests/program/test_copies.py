@@ -102,10 +102,10 @@ async def test_restored_snapshot_changes_nothing_of_the_running_original() -> No
             assert {name: drill.address(name) for name in addresses} == addresses, "unchanged"
             assert sorted(drill.reasons()) == [f"{name}: {CONFLICT}" for name in ("api", "old", "web")], "once each"
             (message,) = drill.warnings("web")
-            for remedy in ("--former-cluster-name=prod", "clear status.loadBalancer of the Service"):
+            for remedy in ("--former-cluster-names=prod", "clear status.loadBalancer of the Service"):
                 assert remedy in message
             pending = samples(drill.telemetry)["harvester_ccm_services_pending"]
-            assert pending[(("reason", "ownership_conflict"),)] == 3
+            assert pending[(("reason", "LoadBalancerOwnershipConflict"),)] == 3
 
             drill.create("fresh")
             drill.guest.delete(SERVICES, "shop/old")
@@ -134,7 +134,7 @@ async def test_renamed_cluster_keeps_its_addresses_once_a_flag_declares_the_form
         guest.remove(SERVICES, "shop/gone")
         await asyncio.sleep(HOUR)
     assert clusters(harvester) == ["before"] * 3, "they could be those of a clone"
-    declared = Program(guest, harvester, "after", "--former-cluster-name=before")
+    declared = Program(guest, harvester, "after", "--former-cluster-names=before")
     harvester.calls.clear()
     async with declared.live():
         await asyncio.sleep(HOUR)
@@ -151,8 +151,8 @@ async def test_renamed_cluster_keeps_its_addresses_once_a_flag_declares_the_form
 )
 async def test_changed_cluster_label_or_owner_annotation_stops_the_writes() -> None:
     for rewritten, reason in (
-        ({"labels": {LB_CLUSTER: "drill"}}, "ownership_conflict"),
-        ({"annotations": {LB_OWNER: "another"}}, "ownership_conflict"),
+        ({"labels": {LB_CLUSTER: "drill"}}, "LoadBalancerOwnershipConflict"),
+        ({"annotations": {LB_OWNER: "another"}}, "LoadBalancerOwnershipConflict"),
     ):
         harvester = Harvester()
         prod = Program(guest_server(), harvester, "prod")

@@ -14,8 +14,8 @@ from harvester_ccm.kube.workqueue import MAX_BACKOFF_SECONDS
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_CLUSTER, LB_SERVICE_NAME, WORKLOAD_TYPE
-from harvester_ccm.plan.service.decision import CREATION_QUEUED, QUEUED_SECONDS
-from harvester_ccm.plan.service.messages import is_in_progress
+from harvester_ccm.plan.service.allocation import is_in_progress
+from harvester_ccm.plan.service.creation import CREATION_QUEUED, QUEUED_GRACE_SECONDS
 from tests.worlds.builders import service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, MemoryServer, Where, name_of, refused
@@ -171,11 +171,11 @@ async def test_text_of_load_balancers_of_another_cluster_is_not_read(monkeypatch
 
 @jumping_time
 async def test_queued_service_is_suppressed_and_reported_after_a_time() -> None:
-    world = World(SlowHarvester(QUEUED_SECONDS))
+    world = World(SlowHarvester(QUEUED_GRACE_SECONDS))
     async with world.live():
         world.harvester.ignores = lambda _service: True
         world.create(*names(12))
-        await asyncio.sleep(QUEUED_SECONDS - 1)
+        await asyncio.sleep(QUEUED_GRACE_SECONDS - 1)
         assert CREATION_QUEUED.message not in [text for name in names(12) for text in world.warnings(name)]
         await asyncio.sleep(2)
         last = next(name for name in names(12) if name not in world.balancers())

@@ -8,8 +8,8 @@ from harvester_ccm.controllers.service import TOUCH_RETRY
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import ENDPOINTS_TOUCHED, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, WORKLOAD_TYPE
-from harvester_ccm.plan.service.cluster_lb import TOUCH_ENDPOINTS_AFTER
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, RESYNC_TRIGGER, WORKLOAD_TYPE
+from harvester_ccm.plan.service.reannouncement import TOUCH_AFTER_SECONDS
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, Document, document_of, refused
@@ -36,7 +36,7 @@ def world_with(*slices: Document) -> Program:
 def touched(program: Program) -> dict[str, str]:
     """Return the annotation of each slice that has it."""
     found = program.guest.of(ENDPOINT_SLICES).values()
-    values = {one["metadata"]["name"]: one["metadata"].get("annotations", {}).get(ENDPOINTS_TOUCHED) for one in found}
+    values = {one["metadata"]["name"]: one["metadata"].get("annotations", {}).get(RESYNC_TRIGGER) for one in found}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -55,10 +55,10 @@ async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> Non
         endpoint_slice("web-x", "10.42.0.6", namespace="infra"),
     )
     async with program.live():
-        await asyncio.sleep(0.5 * TOUCH_ENDPOINTS_AFTER)
+        await asyncio.sleep(0.5 * TOUCH_AFTER_SECONDS)
         assert program.annotations()[KUBE_VIP_ADDRESSES] == ADDRESS
         assert (touched(program), program.condition()["status"]) == ({}, "False")
-        await asyncio.sleep(TOUCH_ENDPOINTS_AFTER)
+        await asyncio.sleep(TOUCH_AFTER_SECONDS)
         first = touched(program)
         assert (list(first), program.condition()["status"]) == (["web-b"], "True")
         await asyncio.sleep(3600)

@@ -81,7 +81,7 @@ async def test_error_that_harvester_retries_is_reported_once_if_it_persists() ->
         harvester.paused = False
         await asyncio.sleep(20)
         assert program.address()
-    assert program.reasons() == ["web: AddressPending"]
+    assert program.reasons() == ["web: Allocating"]
 
 
 OTHER_CONTROLLERS: dict[str, tuple[Document, str]] = {

@@ -42,7 +42,7 @@ def key_of(harvester: Harvester, name: str) -> str:
 @jumping_time
 async def test_load_balancer_whose_change_was_lost_is_written(change: str, later_event: bool) -> None:
     guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo", "--orphan-lbs=off")
+    program = Program(guest, harvester, "demo", "--orphaned-load-balancer-policy=off")
     async with program.live():
         program.create("web", "api")
         await asyncio.sleep(10)

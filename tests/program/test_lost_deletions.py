@@ -60,7 +60,7 @@ async def test_service_that_is_created_again_is_served() -> None:
 @jumping_time
 async def test_load_balancer_that_is_gone_is_created_again_or_not_missed(change: str) -> None:
     guest, harvester = guest_server(), Harvester()
-    program = Program(guest, harvester, "demo", "--orphan-lbs=off")
+    program = Program(guest, harvester, "demo", "--orphaned-load-balancer-policy=off")
     async with program.live():
         program.create("web")
         await asyncio.sleep(10)

@@ -16,7 +16,7 @@ from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Outcome
 from harvester_ccm.names import HEALTH_CHECK_PORT, PRIMARY_SERVICE, WORKLOAD_TYPE
-from harvester_ccm.plan.service import decision
+from harvester_ccm.plan.service import plan
 from tests.worlds.builders import CLUSTER, allocated, served, service
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import document_of
@@ -154,7 +154,7 @@ def note_rankings(monkeypatch: pytest.MonkeyPatch, ranked: list[int]) -> None:
 
 def test_calls_to_plan_a_secondary_do_not_grow_with_the_number_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
-    plan_service = decision.plan_service
+    plan_service = plan.plan_service
 
     def counted(snapshot: Any) -> Any:
         counts.append(calls_of(lambda: plan_service(snapshot)))
@@ -180,7 +180,7 @@ def test_calls_to_plan_a_vm_load_balancer_grow_with_its_ports_alone(
     shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts: dict[int, int] = {}
-    plan_service = decision.plan_service
+    plan_service = plan.plan_service
 
     async def scene(ports: int) -> None:
         program = Program(with_nodes(guest_server()), with_machines(Harvester()), CLUSTER.name)

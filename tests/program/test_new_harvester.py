@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
@@ -14,18 +15,19 @@ from harvester_ccm.names import (
     LB_OWNER,
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
+    PRIMARY_SERVICE,
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.telemetry.test_metrics import samples
 from tests.worlds.builders import CLUSTER, allocated, service
 from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, MemoryServer, refused
+from tests.worlds.memory_server import Call, Document, MemoryServer, refused
 from tests.worlds.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
 HOUR = 3600.0
 Server = TypeVar("Server", bound=MemoryServer)
-ACCEPT = "--accept-new-harvester"
+ACCEPT = "--allow-harvester-change"
 NAMES = tuple(f"web-{number}" for number in range(30))
 
 
@@ -79,12 +81,12 @@ async def test_nothing_is_created_in_a_harvester_without_a_sign_of_the_cluster()
         await asyncio.sleep(HOUR)
         assert not ready(program)
         pending = samples(program.telemetry)["harvester_ccm_services_pending"]
-        assert pending[(("reason", "harvester_mismatch"),)] == len(NAMES)
+        assert pending[(("reason", "HarvesterMismatch"),)] == len(NAMES)
         assert states(guest) == before
         warnings = program.reasons()
         assert len(warnings) == len(set(warnings)) == len(NAMES), "one Event per Service"
         (message,) = program.warnings("web-0")
-        assert "--accept-new-harvester" in message
+        assert "--allow-harvester-change" in message
         assert "Correct the cloud-config" in message
         program.create("new")
         await asyncio.sleep(HOUR)
@@ -163,7 +165,7 @@ async def test_flag_declares_that_the_cluster_was_moved() -> None:
         await asyncio.sleep(10)
         assert ready(moved)
     assert len(harvester.of(LOAD_BALANCERS)) == 2
-    assert {"api: RecreatingLoadBalancer", "web: RecreatingLoadBalancer"} <= set(moved.reasons())
+    assert {"api: LoadBalancerLost", "web: LoadBalancerLost"} <= set(moved.reasons())
     assert "HarvesterMismatch" not in str(moved.reasons())
 
 
@@ -185,7 +187,7 @@ async def test_recreation_waits_until_the_vms_are_listed() -> None:
         assert harvester.writes() == []
         await asyncio.sleep(60)
         assert key in harvester.of(LOAD_BALANCERS)
-    assert program.reasons()[0] == "web: RecreatingLoadBalancer"
+    assert program.reasons()[0] == "web: LoadBalancerLost"
 
 
 @pytest.mark.parametrize("seen", ["no Node has a VM", "every Node has a VM", "VMs cannot be listed", "no Node"])
@@ -229,17 +231,22 @@ async def test_load_balancer_of_the_go_provider_is_a_sign_of_the_cluster() -> No
     assert len(harvester.of(LOAD_BALANCERS)) == 2
 
 
+def recreate_machines(harvester: Harvester) -> None:
+    """Give all VMs another UID, as a restore from a backup does."""
+    for number in range(3):
+        key = f"{CLUSTER.namespace}/machine-{number}"
+        harvester.remove(VIRTUAL_MACHINES, key)
+        metadata = {"name": f"machine-{number}", "namespace": CLUSTER.namespace, "uid": f"restored-{number}"}
+        harvester.put(VIRTUAL_MACHINES, {"metadata": metadata})
+
+
 @pytest.mark.parametrize("others", [(), ("api",)], ids=["the only load balancer", "one of two"])
 @jumping_time
 @pytest.mark.guarantee("A load balancer in use is never deleted")
 async def test_switch_starts_only_if_the_next_load_balancer_would_be_created(others: tuple[str, ...]) -> None:
     """All VMs were recreated, for example from a backup, so their UIDs are no sign of the cluster any more."""
     guest, harvester = await home("web", *others)
-    for number in range(3):
-        key = f"{CLUSTER.namespace}/machine-{number}"
-        harvester.remove(VIRTUAL_MACHINES, key)
-        metadata = {"name": f"machine-{number}", "namespace": CLUSTER.namespace, "uid": f"restored-{number}"}
-        harvester.put(VIRTUAL_MACHINES, {"metadata": metadata})
+    recreate_machines(harvester)
     program = Program(guest, harvester, "demo")
     before = program.service()["metadata"]["annotations"]
     async with program.live():
@@ -263,11 +270,80 @@ async def test_switch_starts_only_if_the_next_load_balancer_would_be_created(oth
         assert accepted.address()
 
 
+GOING: dict[str, Document] = {
+    "deleted": {},
+    "internal": {"spec": {"type": "ClusterIP"}},
+    "of another class": {"spec": {"type": "LoadBalancer", "loadBalancerClass": "example.com/other"}},
+    "switched, too": {"metadata": {"annotations": {WORKLOAD_TYPE: "vm"}}},
+    "secondary": {"metadata": {"annotations": {PRIMARY_SERVICE: "shop/web"}}, "spec": {"ports": [{"port": 9}]}},
+}
+"""Changes of a Service after which its load balancer is deleted."""
+
+
+@pytest.mark.parametrize("change", GOING)
+@pytest.mark.parametrize("first", ["web", "api"])
+@jumping_time
+@pytest.mark.guarantee("A load balancer in use is never deleted")
+async def test_load_balancer_that_goes_is_no_reason_to_start_a_switch(change: str, first: str) -> None:
+    """Afterwards nothing would show that this is the cluster's Harvester."""
+    guest, harvester = await home("web", "api")
+    recreate_machines(harvester)
+    program = Program(guest, harvester, "demo")
+
+    def end_api() -> None:
+        if change == "deleted":
+            guest.delete(SERVICES, "shop/api")
+        else:
+            program.change("api", **GOING[change])
+
+    async with program.live():
+        await asyncio.sleep(60)
+        if first == "api":
+            end_api()
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        if first == "web":
+            end_api()
+        await asyncio.sleep(HOUR)
+        assert program.address()
+        served = [name for name in ("web", "api") if f"shop/{name}" in guest.of(SERVICES) and program.address(name)]
+        own = served if change == "switched, too" else ["web"]
+        assert len(harvester.of(LOAD_BALANCERS)) == len(own)
+        assert program.condition()["status"] == "True"
+        if change == "switched, too":
+            assert served == ["web", "api"]
+
+
+@jumping_time
+async def test_load_balancer_that_harvester_is_deleting_is_no_reason_to_start_a_switch() -> None:
+    guest, harvester = await home("web", "api")
+    recreate_machines(harvester)
+    held = next(key for key in harvester.of(LOAD_BALANCERS) if "-api-" in key)
+    program = Program(guest, harvester, "demo")
+
+    def end_deletion(call: Call, _error: CCMError | None = None) -> None:
+        if call.verb == "DELETE" and held in harvester.of(LOAD_BALANCERS):
+            harvester.change(LOAD_BALANCERS, held, {"metadata": {"finalizers": None}})
+
+    async with program.live():
+        await asyncio.sleep(60)
+        harvester.change(LOAD_BALANCERS, held, {"metadata": {"finalizers": ["example.com/keep"]}})
+        harvester.delete(LOAD_BALANCERS, held)
+        harvester.on_answered.append(end_deletion)
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(HOUR)
+        assert program.address()
+        if held in harvester.of(LOAD_BALANCERS):
+            harvester.change(LOAD_BALANCERS, held, {"metadata": {"finalizers": None}})
+        await asyncio.sleep(60)
+        assert program.address("api")
+        assert len(harvester.of(LOAD_BALANCERS)) == 2
+
+
 @jumping_time
 async def test_switch_does_not_start_if_another_cluster_has_the_name_of_the_next_load_balancer() -> None:
     """The present one has a former name of the cluster."""
     guest, harvester = await home("web")
-    renamed = ("renamed", "--former-cluster-name=demo")
+    renamed = ("renamed", "--former-cluster-names=demo")
     name = load_balancer_name("renamed", "shop", "web", "uid-of-web")
     theirs = {LB_CLUSTER: "theirs", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web"}
     found = allocated(name=name, labels=theirs, annotations={LB_OWNER: "theirs"}, ip="10.7.7.7", address="10.7.7.7")
@@ -306,7 +382,7 @@ async def test_object_of_others_that_cannot_be_decoded_is_no_sign_of_the_cluster
         program.create("new")
         await asyncio.sleep(HOUR)
     assert wrong.writes() == []
-    assert "--accept-new-harvester" in program.warnings("new")[0]
+    assert "--allow-harvester-change" in program.warnings("new")[0]
 
 
 @pytest.mark.parametrize("sign", ["load balancer", "VM"])

@@ -13,7 +13,7 @@ from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import DHCP_ADDRESS, LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
-from harvester_ccm.plan.service.orphans import ORPHAN_GRACE
+from harvester_ccm.plan.service.orphans import ORPHAN_GRACE_SECONDS
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, allocated, service
 from tests.worlds.clock import jumping_time
 from tests.worlds.memory_server import Call, document_of, page, refused
@@ -57,7 +57,7 @@ async def test_orphan_is_deleted_after_the_grace_period_and_not_before() -> None
     world = World()
     with capture_logs() as logs:
         async with world.live():
-            await asyncio.sleep(ORPHAN_GRACE - 1)
+            await asyncio.sleep(ORPHAN_GRACE_SECONDS - 1)
             assert world.left == {KEY}
             await asyncio.sleep(2)
             assert world.left == set()
@@ -68,15 +68,15 @@ async def test_orphan_is_deleted_after_the_grace_period_and_not_before() -> None
 async def test_new_service_of_the_same_name_adopts_the_load_balancer() -> None:
     world = World()
     async with world.live():
-        await asyncio.sleep(ORPHAN_GRACE - 1)
+        await asyncio.sleep(ORPHAN_GRACE_SECONDS - 1)
         world.put(service(uid="later"))
         await asyncio.sleep(2 * PERIOD)
         assert world.left == {KEY}
         world.guest.remove(SERVICES, "shop/web")
         deleted_at = asyncio.get_running_loop().time()
-        await asyncio.sleep(ORPHAN_GRACE + 1)
+        await asyncio.sleep(ORPHAN_GRACE_SECONDS + 1)
     assert world.left == set()
-    assert world.deletions[0] - deleted_at >= ORPHAN_GRACE
+    assert world.deletions[0] - deleted_at >= ORPHAN_GRACE_SECONDS
 
 
 @jumping_time
@@ -117,7 +117,7 @@ async def test_only_a_404_that_names_the_service_proves_its_deletion(response: C
         await asyncio.sleep(2 * PERIOD)
         assert world.left == {KEY}
         world.guest.fault = None
-        await asyncio.sleep(PERIOD + ORPHAN_GRACE)
+        await asyncio.sleep(PERIOD + ORPHAN_GRACE_SECONDS)
     assert world.left == set()
 
 
@@ -133,7 +133,7 @@ async def test_nothing_is_deleted_while_another_cluster_responds(since: str) -> 
     async with world.live():
         await asyncio.sleep(1)
         world.guest.fault = replace_cluster
-        await asyncio.sleep(2 * ORPHAN_GRACE)
+        await asyncio.sleep(2 * ORPHAN_GRACE_SECONDS)
         assert world.exit_code == 1
     assert (world.left, world.deletions) == ({KEY}, [])
 
@@ -167,7 +167,7 @@ async def test_orphan_stays_while_another_service_has_its_address(ip: str) -> No
     world = World(ip=ip)
     world.put(service("other", uid="other", address=ADDRESS, spec=OTHER_CLASS))
     async with world.live():
-        await asyncio.sleep(PERIOD + ORPHAN_GRACE)
+        await asyncio.sleep(PERIOD + ORPHAN_GRACE_SECONDS)
         assert world.left == {KEY}
         world.put(service("other", uid="other", spec=OTHER_CLASS))
         await asyncio.sleep(RETRY_SECONDS + 1)
@@ -182,7 +182,7 @@ async def test_orphan_stays_until_harvester_has_recorded_its_address() -> None:
         await asyncio.sleep(PERIOD)
         assert world.left == {KEY}
         world.put_balancer()
-        await asyncio.sleep(ORPHAN_GRACE + 1)
+        await asyncio.sleep(ORPHAN_GRACE_SECONDS + 1)
     assert world.left == set()
 
 
@@ -190,7 +190,7 @@ async def test_orphan_stays_until_harvester_has_recorded_its_address() -> None:
 async def test_pool_of_an_orphan_without_an_address_is_blocked_before_its_deletion() -> None:
     world = World(ip="", address="", message=EXHAUSTED)
     async with world.live():
-        await asyncio.sleep(2 * ORPHAN_GRACE)
+        await asyncio.sleep(2 * ORPHAN_GRACE_SECONDS)
         assert world.left == {KEY}, "Harvester might still allocate an address"
         world.harvester.change(LOAD_BALANCERS, KEY, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
         await asyncio.sleep(1)
@@ -218,7 +218,7 @@ async def test_load_balancer_that_changed_since_the_decision_is_not_deleted() ->
 @pytest.mark.parametrize(("policy", "reports"), [("report", ["shop/web"]), ("off", [])])
 @jumping_time
 async def test_orphan_is_only_reported_or_ignored_if_the_flag_says_so(policy: str, reports: list[str]) -> None:
-    world = World(f"--orphan-lbs={policy}")
+    world = World(f"--orphaned-load-balancer-policy={policy}")
     with capture_logs() as logs:
         async with world.live():
             await asyncio.sleep(3 * PERIOD)
@@ -246,7 +246,7 @@ async def test_many_orphans_are_deleted_with_a_pause_between_two_deletions() -> 
         annotations = {LB_SERVICE_UID: f"uid-{number}"}
         world.put_balancer(name=f"orphan-{number}", uid=f"lb-uid-{number}", annotations=annotations)
     async with world.live():
-        await asyncio.sleep(ORPHAN_GRACE + 60 * DELETION_PAUSE)
+        await asyncio.sleep(ORPHAN_GRACE_SECONDS + 60 * DELETION_PAUSE)
     assert world.left == set()
     pauses = [later - earlier for earlier, later in itertools.pairwise(world.deletions)]
     assert len(pauses) == 49

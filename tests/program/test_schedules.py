@@ -9,8 +9,8 @@ import pytest
 
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IPAM, LB_RECONCILE, WORKLOAD_TYPE
-from harvester_ccm.plan.service.removal import deletion_of
-from harvester_ccm.plan.service.writes import ChangeLoadBalancer, DeleteLoadBalancer
+from harvester_ccm.plan.service.deletion import deletion_write
+from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
 from tests.simulation.actions import LATE, Action, Scenario
 from tests.simulation.known import KNOWN, ONE_PORT
 from tests.simulation.oracles import FORGOTTEN, UNSEEN
@@ -91,11 +91,11 @@ def test_allocation_that_one_more_search_shows_may_not_stay(monkeypatch: pytest.
     assert (result.wrong, result.met[UNSEEN]) == ("", 0)
 
     def unasked(balancer: LoadBalancer) -> DeleteLoadBalancer | ChangeLoadBalancer | None:
-        write = deletion_of(balancer)
+        write = deletion_write(balancer)
         asks = isinstance(write, ChangeLoadBalancer) and LB_RECONCILE in write.annotations
         return DeleteLoadBalancer(balancer) if asks else write
 
-    monkeypatch.setattr("harvester_ccm.plan.service.removal.deletion_of", unasked)
+    monkeypatch.setattr("harvester_ccm.plan.service.deletion.deletion_write", unasked)
     assert "is allocated to" in Schedule(scenario).run().wrong
 
 

@@ -16,7 +16,6 @@ from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, SERVICE_LABEL
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     DHCP_ADDRESS,
-    ENDPOINTS_TOUCHED,
     IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_HOST,
@@ -29,12 +28,13 @@ from harvester_ccm.names import (
     LB_SELECT_CLUSTER,
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
-    LB_TOUCH,
+    LB_UPDATE_AFTER_CREATE,
     NAD_MAPPING_NAME,
     NAD_MAPPING_NAMESPACE,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
+    RESYNC_TRIGGER,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
@@ -173,7 +173,7 @@ async def test_service_deleted_after_a_creation_without_response_leaves_nothing(
 
 @jumping_time
 async def test_service_keeps_its_finalizer_while_a_load_balancer_exists_that_the_cache_lacks() -> None:
-    world = World("--orphan-lbs=report")
+    world = World("--orphaned-load-balancer-policy=report")
 
     def lose(call: Call) -> CCMError | None:
         if call.verb != "POST":
@@ -213,7 +213,7 @@ async def test_address_from_dhcp_is_followed() -> None:
         assert KUBE_VIP_IGNORE not in world.annotations()
         assert world.address("web") == ""
         await asyncio.sleep(60)
-        assert (world.condition()["status"], world.reasons()) == ("False", ["web: AddressPending"])
+        assert (world.condition()["status"], world.reasons()) == ("False", ["web: DHCPLeasePending"])
         for address in ("10.10.0.5", "10.10.0.6"):
             lease(address)
             await asyncio.sleep(5)
@@ -221,7 +221,7 @@ async def test_address_from_dhcp_is_followed() -> None:
             assert world.balancer["status"]["address"] == world.address("web") == address
             assert world.annotations()[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
             assert world.condition()["status"] == "True"
-        assert world.reasons() == ["web: AddressPending", "web: AddressChanged"]
+        assert world.reasons() == ["web: DHCPLeasePending", "web: AddressChanged"]
         written = len(world.guest.writes("services/"))
     async with world.live():
         await asyncio.sleep(60)
@@ -282,9 +282,12 @@ async def test_switch_of_the_workload_type_survives_a_crash_after_each_write(wri
         assert (touches(world.guest) > before) is (workload_type == "cluster")
     # Harvester may collect parts of a recreated VM load balancer, which is therefore written once more.
     created = [call.body for call in world.harvester.calls if call.verb == "POST"]
-    assert all((LB_TOUCH in one["metadata"]["annotations"]) is (one["spec"]["workloadType"] == "vm") for one in created)
+    assert all(
+        (LB_UPDATE_AFTER_CREATE in one["metadata"]["annotations"]) is (one["spec"]["workloadType"] == "vm")
+        for one in created
+    )
     (balancer,) = world.harvester.items(LOAD_BALANCERS)
-    assert LB_TOUCH not in balancer["metadata"]["annotations"]
+    assert LB_UPDATE_AFTER_CREATE not in balancer["metadata"]["annotations"]
 
 
 @jumping_time
@@ -389,7 +392,7 @@ async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing(
         assert world.balancer == before
         assert (world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]) == (address, announced)
         assert world.reasons() == [f"web: {reason}"]
-        assert "web: ReplacingLoadBalancer" not in world.reasons("Normal")
+        assert "web: ChangingWorkloadType" not in world.reasons("Normal")
 
 
 @pytest.mark.parametrize("fields", [{"closed": "lan"}, {"ip": ADDRESS, "pool": "lan"}], ids=["blocked", "allocated"])
@@ -491,7 +494,7 @@ async def test_restart_before_the_touch_of_the_endpoints_does_not_lose_it() -> N
 def touches(guest: MemoryServer) -> int:
     """Return how often an EndpointSlice was touched."""
     bodies = [call.body for call in guest.calls if call.verb == "PATCH" and "/endpointslices/" in call.path]
-    assert all(ENDPOINTS_TOUCHED in body["metadata"]["annotations"] for body in bodies)
+    assert all(RESYNC_TRIGGER in body["metadata"]["annotations"] for body in bodies)
     return len(bodies)
 
 

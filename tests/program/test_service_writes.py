@@ -196,7 +196,7 @@ async def test_new_service_of_the_same_name_gets_its_own_events() -> None:
     program = new_program(service(spec={"ipFamilies": ["IPv6"]}))
     async with program.live():
         await asyncio.sleep(60)
-        assert program.reasons() == ["web: SyncLoadBalancerFailed"]
+        assert program.reasons() == ["web: Unsupported"]
         program.put(service(uid="another", spec={"ipFamilies": ["IPv6"]}))
         await asyncio.sleep(60)
-    assert program.reasons() == ["web: SyncLoadBalancerFailed"] * 2
+    assert program.reasons() == ["web: Unsupported"] * 2

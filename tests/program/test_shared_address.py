@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
 from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
 from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import document_of
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.worlds.memory_server import Call, document_of
+from tests.worlds.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
 SLOW = 10.0
 SHARED: dict[str, Any] = {"annotations": {PRIMARY_SERVICE: "shop/web"}, "ports": [{"port": 9}]}
@@ -114,6 +115,71 @@ async def test_deletion_of_a_primary_waits_for_the_patch_of_a_secondary() -> Non
         await asyncio.sleep(3 * SLOW)
         assert program.address("other") == ADDRESS
         assert program.harvester.writes("/loadbalancers/") == [], "the secondary has the address now"
+
+
+def deletions_during_publications(program: Program, name: str) -> list[str]:
+    """Return the list to which deletions are added that arrive while a Service is being given ``ADDRESS``."""
+    publications: list[Call] = []
+    deletions: list[str] = []
+
+    def sent(call: Call) -> None:
+        if call.verb == "PATCH" and f"/services/{name}/" in call.path and ADDRESS in str(call.body):
+            publications.append(call)
+
+    def answered(call: Call, _error: CCMError | None) -> None:
+        if call in publications:
+            publications.remove(call)
+
+    def arrived(call: Call) -> None:
+        if call.verb == "DELETE" and publications:
+            deletions.append(call.path)
+
+    program.guest.on_sent.append(sent)
+    program.guest.on_answered.append(answered)
+    program.harvester.on_arrived.append(arrived)
+    return deletions
+
+
+@jumping_time
+@pytest.mark.guarantee("An announced address is never released")
+async def test_replacement_of_the_load_balancer_of_a_primary_waits_for_the_patch_of_a_secondary() -> None:
+    program = with_primary()
+    with_nodes(program.guest)
+    with_machines(program.harvester)
+    early = deletions_during_publications(program, "other")
+    async with program.live():
+        await asyncio.sleep(1)
+        slow_patches(program, "other")
+        program.put(service("other", uid="2", **SHARED))
+        await asyncio.sleep(1)
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(300)
+        (load_balancer,) = program.harvester.items(LOAD_BALANCERS)
+        assert load_balancer["spec"]["workloadType"] == "vm"
+        assert program.address("other") == program.address() != ""
+    assert early == []
+
+
+@jumping_time
+@pytest.mark.guarantee("An announced address is never released")
+async def test_primary_that_becomes_a_secondary_waits_for_the_patch_of_its_own_secondary() -> None:
+    program = with_primary()
+    program.put(service("api", uid="api", ports=[{"port": 443}]))
+    early = deletions_during_publications(program, "other")
+    async with program.live():
+        await asyncio.sleep(5)
+        slow_patches(program, "other")
+        program.put(service("other", uid="2", **SHARED))
+        await asyncio.sleep(1)
+        program.change(metadata={"annotations": {PRIMARY_SERVICE: "shop/api"}})
+        await asyncio.sleep(100)
+        assert program.address() == program.address("other") == ADDRESS
+        assert "web: AddressSharingRejected" in program.reasons()
+        program.change("other", metadata={"annotations": {PRIMARY_SERVICE: "shop/api"}})
+        await asyncio.sleep(300)
+        assert len(program.harvester.of(LOAD_BALANCERS)) == 1
+        assert program.address() == program.address("other") == program.address("api") != ADDRESS
+    assert early == []
 
 
 @jumping_time

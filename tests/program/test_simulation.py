@@ -127,7 +127,7 @@ def _event(world: World, message: str) -> Call:
     body = {
         "metadata": {"name": f"b.{next(_EVENT_NUMBERS)}"},
         "involvedObject": {"uid": uid},
-        "reason": "AddressPending",
+        "reason": "Allocating",
         "message": message,
     }
     return Call("POST", EVENTS_PATH, world.loop.time(), body, "p.1")
@@ -147,7 +147,7 @@ def test_repeated_event_is_noticed() -> None:
         oracle.answered(_event(world, "no address"), None)
         _pass(world, 600.0)
         oracle.answered(_event(world, "no address"), None)
-        assert "repeats Event AddressPending" in world.wrong[0]
+        assert "repeats Event Allocating" in world.wrong[0]
 
 
 def test_event_that_is_sent_again_is_not_repeated() -> None:

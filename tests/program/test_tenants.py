@@ -163,7 +163,7 @@ async def test_events_of_a_sharing_service_tell_about_its_primary() -> None:
     taken, shared, absent = texts
     assert "Port 80/TCP is used on this address by Service shop/web" in taken
     assert shared == ""
-    assert "Service shop/nobody does not exist" in absent
+    assert "Service 'shop/nobody' does not exist" in absent
 
 
 @jumping_time

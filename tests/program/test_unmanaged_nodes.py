@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from harvester_ccm.kube.workqueue import WRITE_BURST, WRITE_INTERVAL_SECONDS
-from harvester_ccm.names import MACHINE_RECORD, SHUTDOWN_TAINT, ZONE
+from harvester_ccm.names import SHUTDOWN_TAINT, VM_ANNOTATION, ZONE
 from tests.worlds.clock import jumping_time, until
 from tests.worlds.memory_server import Document
 from tests.worlds.node_world import NAMESPACE, NODE, PERIOD, TAINT, VM, VMI, NodeWorld, joined, machine
@@ -213,9 +213,9 @@ async def test_two_controllers_of_one_cluster_ignore_each_others_nodes() -> None
     theirs = "w9"
     async with scene.live():
         await joined(scene, [machine("w1")])
-        assert scene.stored("w1")["metadata"]["annotations"][MACHINE_RECORD] == f"{NAMESPACE}/w1"
+        assert scene.stored("w1")["metadata"]["annotations"][VM_ANNOTATION] == f"{NAMESPACE}/w1"
         document = node_of("of another namespace")
-        document["metadata"] |= {"name": theirs, "annotations": {MACHINE_RECORD: "staging/w9"}}
+        document["metadata"] |= {"name": theirs, "annotations": {VM_ANNOTATION: "staging/w9"}}
         scene.guest_server.put(NODE, document)
         written = len(scene.node_writes())
         for ready in ("False", "Unknown"):

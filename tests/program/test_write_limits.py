@@ -9,7 +9,7 @@ from harvester_ccm.kube.informer import RELIST_SECONDS
 from harvester_ccm.kube.workqueue import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import IPAM, WORKLOAD_TYPE, Reason
-from harvester_ccm.plan.service.writes import WITHDRAWAL_WRITES
+from harvester_ccm.plan.service.plan import WITHDRAWAL_WRITES
 from tests.worlds.clock import jumping_time
 from tests.worlds.conflicts import (
     CONFLICTS,
@@ -140,7 +140,7 @@ async def test_working_load_balancer_is_not_replaced_before_all_writes_of_the_re
         await asyncio.sleep(10)
         assert world.load_balancer() == present
         assert world.address("web") == world.address_annotation() != ""
-        assert world.events("web", Reason.REPLACING) == []
+        assert world.events("web", Reason.CHANGING_WORKLOAD_TYPE) == []
         await asyncio.sleep(WRITE_BURST * WRITE_INTERVAL_SECONDS)
         replacement = world.load_balancer()
         assert replacement is not None

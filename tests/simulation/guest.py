@@ -20,6 +20,8 @@ from tests.worlds.memory_server import Document, MemoryServer
 
 NAMESPACE: Final = "shop"
 LEASES: Final = "coordination.k8s.io/v1/leases"
+SIGHT: Final = 0.05
+"""Seconds within which a change cannot reach the controller before it sends a request."""
 LEASE_KEY: Final = "kube-system/cloud-controller-manager"
 
 
@@ -44,7 +46,9 @@ class Guest:
         self.address_restored: set[str] = set()
         """Services of which another client wrote their own address to kube-vip's annotation."""
         self._given_up: set[str] = set()
-        """UIDs of load balancers that the controller deleted although their Services ask for one."""
+        """UIDs of load balancers of Services that ask for one, which the controller deleted without a VM of a Node."""
+        self._lost_machines_at: float | None = None
+        """Since when no VM is that of a Node; None if one is."""
         self.gave_up_last = False
         """Whether such a load balancer was the last one that vanished."""
 
@@ -136,8 +140,22 @@ class Guest:
         """Return the load balancers that carry the name of this cluster, as stored."""
         return [one for one in self._harvester.of(LOAD_BALANCERS).values() if cluster_of(one) == self.cluster]
 
-    def note_deletion(self, balancer: Document) -> None:
-        """Record that the controller deletes a load balancer."""
+    def note_machines(self, now: float) -> None:
+        """Record since when no VM is that of a Node, after a change of VMs or Nodes."""
+        is_lost = self._has_no_machine_of_a_node()
+        if not is_lost:
+            self._lost_machines_at = None
+        elif self._lost_machines_at is None:
+            self._lost_machines_at = now
+
+    def note_deletion(self, balancer: Document, sent_at: float) -> None:
+        """Record that the controller deletes a load balancer although nothing else shows that it can create the next.
+
+        It could not know that if the VMs were lost after it sent the deletion, or just before. Then nothing that is
+        left shows the right Harvester, and the controller rightly waits for an administrator (--accept-new-harvester).
+        """
+        if self._lost_machines_at is None or sent_at - self._lost_machines_at < SIGHT:
+            return
         service = self.service(made_for(balancer))
         if service is None or not wants_one(service) or service["metadata"].get("deletionTimestamp"):
             return
@@ -163,10 +181,12 @@ class Guest:
 
     def _has_lost_its_machines(self) -> bool:
         """Return whether no VM is that of a Node, though Services are served."""
+        return self._has_no_machine_of_a_node() and any(map(_is_served, self.services()))
+
+    def _has_no_machine_of_a_node(self) -> bool:
         uids = {machine["metadata"]["uid"] for machine in self._harvester.of(VIRTUAL_MACHINES).values()}
         providers = {node["spec"].get("providerID") for node in self.server.of(NODES).values()} - {None}
-        has_none = bool(providers) and providers.isdisjoint(f"harvester://{uid}" for uid in uids)
-        return has_none and any(map(_is_served, self.services()))
+        return bool(providers) and providers.isdisjoint(f"harvester://{uid}" for uid in uids)
 
     def holder(self) -> str:
         """Return the identity in the Lease; empty for none."""

@@ -6,11 +6,27 @@ A new kind of action changes the scenario of every seed; these stay the same.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from harvester_ccm.names import HEALTH_CHECK_PORT, IPAM, KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, WORKLOAD_TYPE
+from harvester_ccm.names import (
+    HEALTH_CHECK_PORT,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    PRIMARY_SERVICE,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+)
 from tests.simulation.actions import Action, Scenario
+from tests.simulation.machines import MACHINES
 
 ONE_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 80, "protocol": "TCP", "nodePort": 30000}]
 OTHER_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 81, "protocol": "TCP", "nodePort": 30010}]
+IPV6_ONLY: Final[dict[str, Any]] = {
+    "ports": ONE_PORT,
+    "type": "LoadBalancer",
+    "ipFamilies": ["IPv6"],
+    "ipFamilyPolicy": "SingleStack",
+}
+OTHER: Final = "example.com/other"
+"""Class of another controller."""
 TWO_PORTS: Final = [*ONE_PORT, {"name": "more", "port": 443, "protocol": "TCP", "nodePort": 30001}]
 
 
@@ -217,6 +233,178 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(1.0, "create", {**_create(OTHER_PORT, {PRIMARY_SERVICE: "shop/a"}), "name": "b"}),
             Action(20.0, "retype", {"name": "a", "type": "ClusterIP"}),
             Action(10.0, "delete_balancer", {"name": "a"}),
+        ),
+    ),
+    # The requested address stayed announced although the Service asks for a VM load balancer and has none.
+    "load balancer of a vm service that requests its own address is deleted": Scenario(
+        "S8 0",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(20.0, "request_address", {"name": "a", "of": "a"}),
+            Action(20.0, "kill_for", {"seconds": 5.0}),
+            Action(0.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
+            Action(0.0, "change_ports", {"name": "a", "ports": []}),
+            Action(0.0, "delete_balancer", {"name": "a"}),
+        ),
+    ),
+    # The load balancer was deleted as an orphan, and the address was not withdrawn.
+    "finalizer of a service that became internal is removed by hand": Scenario(
+        "S9 0",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(20.0, "kill_for", {"seconds": 5.0}),
+            Action(0.0, "change_type_and_class", {"name": "a", "type": "NodePort", "load_balancer_class": None}),
+            Action(0.1, "write_finalizer", {"name": "a", "finalizer": SERVICE_FINALIZER, "present": False}),
+        ),
+    ),
+    # The condition was the only record of the touch that kube-vip needed.
+    "condition is removed before the endpoints are touched": Scenario(
+        "S11 1",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(0.26, "write_address", {"name": "a", "of": ""}),
+            Action(0.012, "kill_for", {"seconds": 5.0}),
+            Action(3.0, "write_condition", {"name": "a", "status": None}),
+        ),
+    ),
+    # kube-vip ignored the withdrawal and the deletion.
+    "another client lets kube-vip ignore a service in the moment of its deletion": Scenario(
+        "S12 0",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(20.0, "delete", {"name": "a"}),
+            Action(0.0, "write_ignore", {"name": "a", "value": "true"}),
+        ),
+    ),
+    # kube-vip still announced the address from before, and was touched before it had read the Service again.
+    "service with dhcp was internal and comes back while no controller runs": Scenario(
+        "S15 0",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(20.0, "annotate", {"name": "a", "annotations": {IPAM: "dhcp"}}),
+            Action(1.0, "change_type_and_class", {"name": "a", "type": "ClusterIP", "load_balancer_class": None}),
+            Action(3.0, "kill_for", {"seconds": 5.0}),
+            Action(0.5, "change_type_and_class", {"name": "a", "type": "LoadBalancer", "load_balancer_class": None}),
+        ),
+    ),
+    # It was expected to share an IPv4 address.
+    "service with ipv6 only names a primary": Scenario(
+        "7902588",
+        pool=3,
+        nodes=0,
+        actions=(
+            Action(0.0, "recreate", {"name": "a", "spec": IPV6_ONLY, "annotations": {WORKLOAD_TYPE: "vm"}}),
+            Action(2.586, "create", {**_create(OTHER_PORT, {IPAM: "dhcp"}), "name": "b"}),
+            Action(0.121, "annotate", {"name": "a", "annotations": {PRIMARY_SERVICE: "shop/b"}}),
+        ),
+    ),
+    # kube-vip had noted its node and withdrawn the address when the condition was removed.
+    "condition is removed after kube-vip withdrew an address": Scenario(
+        "3170161433",
+        pool=5,
+        nodes=3,
+        actions=(
+            Action(0.0, "create", _create(TWO_PORTS)),
+            Action(0.26, "write_address", {"name": "a", "of": "b"}),
+            Action(0.089, "halt", {"seconds": 20}),
+            Action(10.012, "kill", {"after_steps": 0}),
+            Action(3.719, "write_condition", {"name": "a", "status": None}),
+        ),
+    ),
+    "condition that another client writes hides that kube-vip is silent": Scenario(
+        "3170161433",
+        pool=5,
+        nodes=3,
+        actions=(
+            Action(0.0, "create", _create(TWO_PORTS)),
+            Action(0.26, "write_address", {"name": "a", "of": "b"}),
+            Action(0.089, "halt", {"seconds": 20}),
+            Action(10.012, "kill", {"after_steps": 0}),
+            Action(3.719, "write_condition", {"name": "a", "status": "True"}),
+        ),
+    ),
+    # kube-vip goes on with an announcement that nothing on the Service shows any more.
+    "address of a service that gets another class is removed from it before": Scenario(
+        "S14 0",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(20.0, "kill_for", {"seconds": 30.0}),
+            Action(4.0, "change_type_and_class", {"name": "a", "type": "NodePort", "load_balancer_class": None}),
+            Action(1.5, "change_type_and_class", {"name": "a", "type": "LoadBalancer", "load_balancer_class": OTHER}),
+            Action(4.6, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
+        ),
+    ),
+    # kube-vip ignored the Service when another client emptied the annotation, and when it was deleted.
+    "another client lets kube-vip ignore a service and empties its annotation": Scenario(
+        "7900429",
+        pool=3,
+        nodes=0,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(20.0, "kill_for", {"seconds": 30.0}),
+            Action(0.0, "write_ignore", {"name": "a", "value": "true"}),
+            Action(1.0, "write_address", {"name": "a", "of": ""}),
+            Action(1.0, "delete", {"name": "a"}),
+        ),
+    ),
+    # The restored guest cluster was not reachable, and the load balancer of the older data was deleted.
+    "guest cluster is restored from before a service began to share an address": Scenario(
+        "7900943",
+        pool=5,
+        nodes=0,
+        actions=(
+            Action(0.0, "create", _create(TWO_PORTS)),
+            Action(26.744, "create", {**_create(OTHER_PORT), "name": "b"}),
+            Action(0.0, "annotate", {"name": "a", "annotations": {PRIMARY_SERVICE: "shop/b"}}),
+            Action(38.643, "restore", {"side": "harvester", "back": 60.0, "away": 5.0}),
+            Action(2.739, "restore", {"side": "guest", "back": 60.0, "away": 5.0}),
+            Action(29.512, "delete", {"name": "a"}),
+        ),
+    ),
+    # No load balancer was created again, because the controller could not know what would happen.
+    "all machines are recreated while a load balancer is replaced": Scenario(
+        "7901286",
+        pool=1,
+        nodes=3,
+        actions=(
+            Action(0.0, "create", _create(TWO_PORTS)),
+            Action(2.366, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
+            Action(0.033, "recreate_machines", {"names": MACHINES}),
+        ),
+    ),
+    # kube-vip withdrew an address that it had announced from the annotation, and stayed silent.
+    "own address is requested and the annotation is removed": Scenario(
+        "S13 0",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(20.0, "request_address", {"name": "a", "of": "a"}),
+            Action(20.0, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
+        ),
+    ),
+    # The address stayed in the status.
+    "finalizer is removed by hand while the address is withdrawn": Scenario(
+        "3170162366",
+        pool=5,
+        nodes=0,
+        actions=(
+            Action(0.0, "create", _create(TWO_PORTS)),
+            Action(0.34, "network_fault", {"side": "guest", "kind": "429s", "seconds": 0.02, "share": 1.0, "of": ""}),
+            Action(0.008, "retype", {"name": "a", "type": "ClusterIP"}),
+            Action(0.098, "write_finalizer", {"name": "a", "finalizer": SERVICE_FINALIZER, "present": False}),
         ),
     ),
 }

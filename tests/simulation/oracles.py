@@ -3,6 +3,8 @@
 from typing import Final
 
 from devenv.announcement import ADDRESS_ANNOTATION, is_ignored, wanted_addresses
+from harvester_ccm.model.core import NODES
+from harvester_ccm.model.harvester import VIRTUAL_MACHINES
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     LB_RECONCILE,
@@ -13,20 +15,20 @@ from harvester_ccm.names import (
 from tests.simulation.address_oracle import AddressOracle
 from tests.simulation.amount_oracle import AmountOracle
 from tests.simulation.facts import annotation, given, has_other_class, made_for, name_of, served, shown, wants_one
-from tests.simulation.guest import LEASES, Guest, cluster_of
+from tests.simulation.guest import LEASES, SIGHT, Guest, cluster_of
 from tests.simulation.node_oracles import NodeOracles
 from tests.simulation.rest import AtRest
 from tests.simulation.world import EVENTS, LEASE, World
 from tests.worlds.builders import CLUSTER
 from tests.worlds.memory_server import Call, Document, placed
+from tests.worlds.memory_server import name_of as collection_of
 
 BALANCERS: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
+MACHINES_AND_NODES: Final = frozenset({collection_of(NODES), collection_of(VIRTUAL_MACHINES)})
 RENEW_DEADLINE: Final = 45.0
 """Seconds after its last renewal in which a process writes: ``--leader-elect-renew-deadline``."""
 GRACE: Final = 400.0
 """Seconds within which the controller must withdraw an address that its load balancer lost."""
-SIGHT: Final = 0.05
-"""Seconds within which a user action cannot reach the controller before it sends a request."""
 UNSEEN: Final = "allocated during the deletion, visible in the pool only"
 FORGOTTEN: Final = "allocated and lost by Harvester"
 """Names of the counters of schedules in which an address stays allocated."""
@@ -72,12 +74,21 @@ class Oracles:
         clone.server.on_sent.append(self._sent)
         clone.server.on_answered.append(self.amounts.answered)
         NodeOracles(self._world, clone.server)
+        self._note_machines()
 
-    def _clone_changed(self, _collection: str, _kind: str, _document: Document) -> None:
+    def _clone_changed(self, collection: str, _kind: str, _document: Document) -> None:
         self._dirty = True
+        if collection in MACHINES_AND_NODES:
+            self._note_machines()
+
+    def _note_machines(self) -> None:
+        for guest in self._world.guests:
+            guest.note_machines(self._world.loop.time())
 
     def _changed(self, collection: str, kind: str, document: Document) -> None:
         self._dirty = True
+        if collection in MACHINES_AND_NODES:
+            self._note_machines()
         if collection == LEASES and kind != "DELETED":
             self._note_holder(str(document["spec"].get("holderIdentity") or "").rpartition("_")[2])
         if collection == BALANCERS and kind == "DELETED":
@@ -100,6 +111,7 @@ class Oracles:
 
     def _restored(self, side: str) -> None:
         self._dirty = True
+        self._note_machines()
         self.noted.append(f"{self._world.loop.time():9.3f} the {side} has gone back to older data")
         if side == "guest":
             # It learns of another holder when it renews the Lease, or stops to write at its deadline.
@@ -136,7 +148,7 @@ class Oracles:
         guest = world.guest_of(call.by)
         if call.verb == "DELETE":
             self._note_deletion(balancer, decided_on.get("resourceVersion"))
-            guest.note_deletion(balancer)
+            guest.note_deletion(balancer, call.at)
         if cluster_of(balancer) != guest.cluster:
             self._say(f"{call.by} of {guest.cluster} sends {call.verb} for {name_of(balancer)} of another cluster")
         for service in guest.services() if call.verb == "DELETE" else ():

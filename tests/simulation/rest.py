@@ -64,14 +64,14 @@ class AtRest:
     def _is_blocked_by_pool(self, service: Document) -> bool:
         """Return whether the Service waits for its old load balancer, whose pool is deleted, and says so."""
         old = [balancer for balancer in self._guest.balancers_of(name_of(service)) if is_deleting(balancer)]
-        return any(map(self._world.pools.is_gone, old)) and "OldLoadBalancer" in condition_reasons(service)
+        return any(map(self._world.pools.is_gone, old)) and "ReplacementPending" in condition_reasons(service)
 
     def _is_of_another_name(self, service: Document) -> bool:
         """Return whether a Service shows the address of a load balancer of the other copy, which leaves it as it is.
 
         The original says so where Harvester has nothing of what it shows, and the copy was first to ask again.
         """
-        if self._guest is self._world.original and "OwnershipConflict" not in condition_reasons(service):
+        if self._guest is self._world.original and "LoadBalancerOwnershipConflict" not in condition_reasons(service):
             return False
         others = [one for one in self._world.balancers() if cluster_of(one) != self._guest.cluster]
         return not {served(one) for one in others}.isdisjoint(shown(service))
@@ -132,6 +132,9 @@ class AtRest:
             return [f"{name} shows {shown(service)} and its primary {theirs}"]
         ports = {port["port"] for port in service["spec"]["ports"]}
         if not sound or primary is None or not theirs or shown(service):
+            return []
+        if lacks_ipv4(service) and "Unsupported" in condition_reasons(service):
+            # The address of the primary is an IPv4 address, and the condition says that the Service cannot have it.
             return []
         others = [one for one in self._guest.services() if shown(one) == theirs and one is not service]
         taken = {port["port"] for one in (*others, primary) for port in one["spec"]["ports"]}

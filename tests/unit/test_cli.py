@@ -52,7 +52,7 @@ PUBLISHED: dict[str, tuple[str, ...]] = {
     ),
     "chart of this repository": (
         *(CLOUD_CONFIG, "--cluster-name=atlas", *EXAMPLE[:3], "--controllers=*,-service-lb-controller", "--v=2"),
-        "--load-balancer-class-only",
+        "--require-load-balancer-class",
     ),
 }
 """Arguments of the container in published charts: 0.1.200 to 0.2.1600 of RKE2, which are 0.1.2 to 0.2.16 elsewhere."""
@@ -144,7 +144,7 @@ def test_help_of_a_command(app: App, capsys: pytest.CaptureFixture[str], more: t
     assert call("help", "cleanup", *more) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("usage: harvester-ccm cleanup ")
-    assert "\nflags:\n  --cluster string " in shown
+    assert "\nflags:\n  --cluster-name string" in shown
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,9 @@ PATTERNS_OF_TRUSTED_TEXT: Final = {
     "model/meta.py": "used with fullmatch on names of flags and files",
     "netip.py": "the length of a prefix",
     "plan/service/ownership.py": "the name of the cluster, a flag",
-    "telemetry/metrics.py": "names of classes of this program",
 }
 """Modules with regular expressions that see no text of tenants or servers."""
-PATTERNS_OF_FREE_TEXT: Final = {"redaction.py", "plan/service/shared_address.py"}
+PATTERNS_OF_FREE_TEXT: Final = {"redaction.py"}
 """Modules with regular expressions for such text: none of them tries again at each character (see the table of
 ``benchmarks``), and the text is cut."""
 

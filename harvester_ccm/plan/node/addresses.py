@@ -135,7 +135,7 @@ def plan_addresses(
         flag = settings.management_network
         network = f"--management-network {flag}" if flag else "a VM network"
         attached = [*vmi.spec.multus_networks.values()]
-        problem = _warning(vmi, NodeReason.NO_MANAGEMENT_NETWORK, flag or "", network=network, attached=attached)
+        problem = _warning(vmi, NodeReason.NO_VM_NETWORK, flag or "", network=network, attached=attached)
         return AddressPlan(problem=problem, events=invalid)
     nic = _select_nic(inputs, nics) if nics else ""
     if nic is None:
@@ -217,7 +217,7 @@ def _provided_not_found(
     missing = [one for one in inputs.provided if one not in own]
     others = sorted({elsewhere[one] for one in missing if one in elsewhere})
     network = inputs.vmi.spec.multus_networks.get(nic, "in Harvester's management (pod) network only")
-    subject, reason = str(missing), NodeReason.PROVIDED_IP_NOT_FOUND
+    subject, reason = str(missing), NodeReason.NODE_IP_NOT_REPORTED
     return _warning(inputs.vmi, reason, subject, addresses=missing, network=network, own=[*own], others=others)
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import PROVIDER_SCHEME, Node, NodeAddress, parse_provider_id
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import MACHINE_RECORD, NodeReason
+from harvester_ccm.names import VM_ANNOTATION, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.addresses import AddressPlan, VirtualIPs, plan_addresses
 from harvester_ccm.plan.node.match import Match, find_vm, unreadable
@@ -42,7 +42,6 @@ _TRANSIENT: Final = frozenset(
         NodeReason.VM_NOT_RUNNING,
         NodeReason.NO_ADDRESS,
         NodeReason.PROVIDER_MISMATCH,
-        NodeReason.HARVESTER_FORBIDDEN,
         NodeReason.HARVESTER_UNAVAILABLE,
     }
 )
@@ -169,4 +168,4 @@ def _record(node: Node, vm: VM) -> dict[str, str]:
     """Return the annotation with the name of the VM if the Node lacks it."""
     is_same = not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == vm.uid
     record = vm.object.metadata.key
-    return {MACHINE_RECORD: record} if is_same and node.metadata.annotation(MACHINE_RECORD) != record else {}
+    return {VM_ANNOTATION: record} if is_same and node.metadata.annotation(VM_ANNOTATION) != record else {}

@@ -24,7 +24,7 @@ from harvester_ccm.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR, NodeReason
+from harvester_ccm.names import NODE_DRIVER, VM_ANNOTATION, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.messages import harvester_unavailable, warning
 from harvester_ccm.plan.node.patch import uninitialized_taints, was_initialized
 from harvester_ccm.plan.node.vms import (
@@ -93,7 +93,7 @@ def _identified_vm(store: NodeStore, node: Node) -> Match:
     if match.vm is None or uid is None:
         return match
     # A clone has the UUID of the original, and its name as well if it is in another namespace or another Harvester.
-    is_recorded = node.metadata.annotation(MACHINE_RECORD) == match.vm.object.metadata.key
+    is_recorded = node.metadata.annotation(VM_ANNOTATION) == match.vm.object.metadata.key
     if not (is_recorded and is_uuid_of(node, match.vm.firmware_uuid)):
         return Match(problem=_other_machine(node, match.vm), unmanaged=True)
     provider_id, vm = node.spec.provider_id, match.vm
@@ -156,7 +156,7 @@ def _other_machine(node: Node, vm: VM, effect: str = _UNCHANGED) -> EventMessage
         firmware=vm.firmware_uuid or "unknown",
         system=node.status.node_info.system_uuid or "unknown",
         provider_id=node.spec.provider_id or "not set",
-        recorded=node.metadata.annotation(MACHINE_RECORD) or "unknown",
+        recorded=node.metadata.annotation(VM_ANNOTATION) or "unknown",
         node=node.metadata.name,
         effect=effect,
     )

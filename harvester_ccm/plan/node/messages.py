@@ -64,7 +64,7 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         "labels follow the VM, but it is not deleted with it",
         "Run its kubelet with --cloud-provider=external, delete the Node and restart the kubelet",
     ),
-    NodeReason.NO_MANAGEMENT_NETWORK: Template(
+    NodeReason.NO_VM_NETWORK: Template(
         "VM {vm} has no interface in {network}; its VM networks: {attached}. Harvester's own management (pod) network "
         "does not count, because its addresses change",
         "Attach the VM to a VM network, or correct --management-network",
@@ -78,7 +78,7 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         "{state}", "Correct the address, --node-ip-cidr, --management-network or the kubelet's --node-ip"
     ),
     NodeReason.INVALID_ANNOTATION: Template("Annotation {annotation} is {value!r}, expected {expected}. It is ignored"),
-    NodeReason.PROVIDED_IP_NOT_FOUND: Template(
+    NodeReason.NODE_IP_NOT_REPORTED: Template(
         "Annotation {node_ip_annotation} names {addresses}, which the VM does not report on network {network} ({own}), "
         "but on interface {others}. A new Node waits for it for a minute and then uses it. An initialized one keeps "
         "its InternalIP",
@@ -93,7 +93,7 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
     NodeReason.DELETION_FAILED: Template(
         "Failed deleting node {node}", "{advice}, or delete the Node", _DELETE_NODE, "API server: {error}"
     ),
-    NodeReason.WRITE_REFUSED: Template("The Node could not be written", "{advice}", answer="API server: {error}"),
+    NodeReason.UPDATE_REJECTED: Template("The Node could not be written", "{advice}", answer="API server: {error}"),
 }
 """The fields of each Event. What differs are the keyword arguments of ``warning``, and ``_NAMES``."""
 _NAMES: Final = {
@@ -141,7 +141,8 @@ def harvester_unavailable(error: CCMError | None) -> EventMessage:
         case Forbidden():
             cause = "Harvester forbids the credential in the cloud-config to read VMs"
             remedy = f"{error.remedy[0].upper()}{error.remedy[1:]}"
-            return EventMessage("Warning", NodeReason.HARVESTER_FORBIDDEN, cause, remedy, answer=answer)
+            # The answer names the missing permission, and each one needs an Event.
+            return _unavailable(cause, remedy, answer, subject="")
         case Unauthorized() | Unreachable():
             cause = f"Harvester {error.summary}; requests are retried"
             return _unavailable(cause, error.remedy, answer, subject=error.summary)
@@ -160,5 +161,5 @@ def write_failed(node: Node, error: CCMError, *, deletion: bool = False) -> Even
     if isinstance(error, Forbidden):
         verb = "delete on nodes" if deletion else "patch on nodes and nodes/status"
         advice = f"Grant the verb {verb} to the ClusterRole of this cloud controller manager"
-    reason, subject = NodeReason.DELETION_FAILED if deletion else NodeReason.WRITE_REFUSED, type(error).__name__
+    reason, subject = NodeReason.DELETION_FAILED if deletion else NodeReason.UPDATE_REJECTED, type(error).__name__
     return warning(reason, subject, node=node.metadata.name, error=error, advice=advice)

@@ -114,5 +114,5 @@ def was_initialized(node: Node) -> bool:
     """
     if not uninitialized_taints(node):
         return True
-    managed = parse_provider_id(node.spec.provider_id) or node.metadata.annotation(names.MACHINE_RECORD) is not None
+    managed = parse_provider_id(node.spec.provider_id) or node.metadata.annotation(names.VM_ANNOTATION) is not None
     return bool(managed) and any(address.type == "InternalIP" for address in node.status.addresses)

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from harvester_ccm.model.core import ConfigMap, Node, parse_provider_id, published_devices
 from harvester_ccm.model.harvester import ClusterIdentity, InstanceSpec, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.meta import DNS_SUBDOMAIN, Store
-from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD, NODE_DRIVER, VM_CLUSTER, VM_CREATOR
+from harvester_ccm.names import GO_VM_ANNOTATION, NODE_DRIVER, VM_ANNOTATION, VM_CLUSTER, VM_CREATOR
 from harvester_ccm.plan.node.patch import was_initialized
 
 _NAME_UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
@@ -275,7 +275,7 @@ def recorded_name(node: Node, namespace: str) -> str:
 
     The Go provider recorded names without a namespace.
     """
-    record = node.metadata.annotation(MACHINE_RECORD) or node.metadata.annotation(GO_MACHINE_RECORD) or ""
+    record = node.metadata.annotation(VM_ANNOTATION) or node.metadata.annotation(GO_VM_ANNOTATION) or ""
     name = record.removeprefix(f"{namespace}/")
     return name if DNS_SUBDOMAIN.fullmatch(name) else ""
 

@@ -1,1 +1,1 @@
-"""The plan for one Service. Nothing here depends on the addresses of Nodes."""
+"""The plan for one Service."""

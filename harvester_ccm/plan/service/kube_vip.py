@@ -1,247 +1,391 @@
-"""kube-vip in the guest cluster: what it reads on a Service, and the annotations that control it.
+"""kube-vip in the guest cluster: what it reads on a Service, and what this controller writes for it.
 
-kube-vip announces any address that it finds on a Service, and blocks on a Service without one; an empty address
-annotation makes it withdraw the address and continue.
+No other module reads or writes kube-vip's annotations. ``read_state`` parses them once, an intent of a plan states what
+kube-vip must do, and ``annotations_for`` turns state and intent into the annotations to write.
 
-kube-vip handles its events one after another, and while it waits for an address it reads ahead. With the empty
-annotation alone it may announce the address that follows, then handle the event with the empty annotation, withdraw,
-and stay silent; v0.9 and v1.0 never announce a Service after that. It skips all events of a Service with the annotation
-``ignore``, but it does not withdraw the address of such a Service either.
+kube-vip announces any address that it finds on a Service of type LoadBalancer: in its own annotation, else in the
+specification, else in the status. It handles its events one after the other and blocks on a Service without an address.
+An empty annotation makes it withdraw the address and continue. It skips all events of a Service with the annotation
+``ignore``, and does not withdraw the address of such a Service.
 
-Five verbs return the annotations to write, where None removes the key: ``suppress`` while the Service waits for an
-address, ``announce``, ``withdraw``, ``delegate`` to Harvester, and ``release`` at the end.
+``Mode`` has the combinations of these fields that differ in their effect, and what kube-vip does in each.
+
+After kube-vip has announced any address of a Service and withdrawn it, it announces the next one only after a change of
+the EndpointSlices (``stays_silent``). It reads the device of a Service once, with the address.
+
+Source: observed on kube-vip v0.9 to v1.2 in ARP mode.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum, auto
 from typing import Final
 
 from msgspec import Struct
 
 from harvester_ccm import names
-from harvester_ccm.model.core import SERVICE_LABEL, Ingress, Service, ServicePort, ipv4_text
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.core import Service, ipv4_text
 
-Annotations = dict[str, str | None]
+Annotations = Mapping[str, str | None]
+"""Annotations to write; None removes a key."""
 
-WITHDRAWN: Final[Mapping[str, str | None]] = {names.KUBE_VIP_ADDRESSES: ""}
-"""kube-vip announces nothing, unless it ignores the Service."""
-IGNORED: Final[Mapping[str, str | None]] = {names.KUBE_VIP_IGNORE: "true"}
-"""kube-vip skips all events of the Service."""
-NOT_IGNORED: Final[Mapping[str, str | None]] = {names.KUBE_VIP_IGNORE: None}
-"""kube-vip reads the Service again."""
-NO_OWN_DEVICE: Final[Annotations] = {names.KUBE_VIP_INTERFACE: None}
-"""Removes the device of the primary."""
-
-RESTART: Final = (
-    "Restart it (DaemonSet kube-vip in namespace kube-system): the addresses that it announces stop for some seconds"
-)
-"""Remedy without a command: a restart withdraws addresses."""
-NAME_DEVICE: Final = f"A device can also be named in annotation {names.KUBE_VIP_INTERFACE} of the Service"
+ADDRESS_ANNOTATION: Final = names.KUBE_VIP_ADDRESSES
+DEVICE_ANNOTATION: Final = names.KUBE_VIP_INTERFACE
+"""Keys of kube-vip's annotations that users write as well, for messages."""
+_WITHDRAWN: Final = ""
+"""Value of the address annotation that makes kube-vip announce nothing."""
 
 
-class Announcement(Struct, frozen=True):
-    """The fields of a Service that kube-vip reads, and the node where it announces the address.
+class Mode(StrEnum):
+    """What kube-vip does with a Service, by the address that it can read and the annotation ``ignore``.
+
+    The docstring of each has two parts, from which a page for contributors is generated: what the Service has. Effect:
+    what kube-vip does.
+    """
+
+    NOTHING_TO_READ = auto()
+    """No address, and no annotation for one. Effect: kube-vip blocks for up to 30 s at each event of the Service,
+    unless ``ignore`` is set."""
+    READS_ADDRESS = auto()
+    """An address, without ``ignore``. Effect: kube-vip announces the address, or is about to."""
+    WITHDRAWN = auto()
+    """An empty annotation, without ``ignore``. Effect: kube-vip announces nothing and continues. If it has read an
+    address just before, it can still announce that one and withdraw it again, so this alone is not enough for a new
+    Service."""
+    PAUSED = auto()
+    """An empty annotation, with ``ignore``. Effect: kube-vip announces nothing."""
+    IGNORES_ADDRESS = auto()
+    """An address and ``ignore``, on a Service of this controller. Effect: kube-vip may announce the address. It had
+    read the address before ``ignore`` was set, or another client wrote one afterwards."""
+    IGNORED_BY_USER = auto()
+    """An address and ``ignore``, before this controller has put its finalizer on the Service. Effect: kube-vip
+    announces nothing."""
+
+
+class KubeVip(Struct, frozen=True):
+    """Everything that kube-vip reads and writes on a Service.
 
     The address and ``ignore`` are separate annotations that several clients write: every combination occurs.
     """
 
-    address: str | None
-    """The address to announce, ``0.0.0.0`` for one from DHCP, or empty for none; None without the annotation."""
+    mode: Mode
+    annotated: str | None
+    """The annotation with the address: ``0.0.0.0`` for one from DHCP, empty for none; None without the annotation."""
     status: tuple[str, ...]
+    """Addresses in the status."""
     specified: str
     """``spec.loadBalancerIP``."""
     requested: str
-    """The address that is requested in this controller's annotation."""
+    """The address that this controller keeps as the user's request."""
     ignored: bool
-    """Whether kube-vip ignores the Service; Harvester announces the address of a served Service then."""
+    """Whether kube-vip ignores the Service. Harvester announces the address of a Service that has one then."""
     device: str | None
-    """Device of the nodes on which the address is announced."""
+    """Device of the nodes on which the address is announced; None for kube-vip's default device."""
     node: str | None
     """The node that announces the address, as kube-vip noted; None if it never announced one."""
-
-    @classmethod
-    def of(cls, service: Service) -> "Announcement":
-        """Return the present annotations and fields."""
-        annotation = service.metadata.annotation
-        return cls(
-            address=annotation(names.KUBE_VIP_ADDRESSES),
-            status=service.addresses,
-            specified=service.spec.load_balancer_ip,
-            requested=(annotation(names.REQUESTED_ADDRESS) or "").strip(),
-            ignored=annotation(names.KUBE_VIP_IGNORE) == "true",
-            device=annotation(names.KUBE_VIP_INTERFACE),
-            node=annotation(names.KUBE_VIP_HOST),
-        )
-
-    @property
-    def withdrawn(self) -> bool:
-        """Whether the annotation makes kube-vip announce nothing."""
-        return self.address == ""
+    leased: str
+    """The last address that kube-vip has leased by DHCP; empty if there is none."""
+    is_noted: bool
+    """Whether this controller has put its condition on the Service, and with it noted the requested address."""
 
     @property
     def read_address(self) -> str:
-        """The address that kube-vip may read: without the annotation that of the specification, else of the status."""
-        return (self.specified or "".join(self.status[:1])) if self.address is None else self.address
+        """The address that kube-vip reads; empty if it reads none."""
+        return _read_address(self.annotated, self.specified, self.status)
+
+    @property
+    def shows_announced_address(self) -> bool:
+        """Whether the status has exactly the address of the annotation, or the lease that kube-vip got for it."""
+        announced = self.leased if self.annotated == names.DHCP_ADDRESS else self.annotated
+        return self.status == (announced,)
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether the annotation makes kube-vip announce nothing."""
+        return self.annotated == _WITHDRAWN
+
+    @property
+    def may_announce(self) -> bool:
+        """Whether kube-vip may announce an address now."""
+        return self.mode in {Mode.READS_ADDRESS, Mode.IGNORES_ADDRESS}
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether kube-vip ignores the Service for this controller: only this controller writes both annotations.
+
+        The Service waits for its address, or Harvester announces it.
+        """
+        return self.mode is Mode.PAUSED
+
+    def takes_from_specification(self, address: str) -> bool:
+        """Return whether kube-vip takes this address from the specification, and never had it from the annotation.
+
+        If another client removes the annotation, kube-vip withdraws the address although the specification has the
+        same. An address that the Service requested before it had the annotation was noted as ``requested``.
+        """
+        is_only_specified = self.annotated is None and self.specified == address
+        return is_only_specified and (self.requested == address or not self.is_noted)
 
 
-def suppress(service: Service, *, keep_request: bool = False) -> Annotations:
+def _read_address(annotated: str | None, specified: str, status: tuple[str, ...]) -> str:
+    if annotated is not None:
+        return annotated
+    if specified:
+        return specified
+    return status[0] if status else ""
+
+
+def read_state(service: Service) -> KubeVip:
+    """Return what kube-vip reads on a Service."""
+    annotation = service.metadata.annotation
+    annotated = annotation(names.KUBE_VIP_ADDRESSES)
+    specified = service.spec.load_balancer_ip
+    ignored = annotation(names.KUBE_VIP_IGNORE) == "true"
+    has_address = bool(_read_address(annotated, specified, service.addresses))
+    is_managed = service.metadata.has_finalizer(names.SERVICE_FINALIZER)
+    return KubeVip(
+        mode=_mode_of(annotated, ignored=ignored, has_address=has_address, is_managed=is_managed),
+        annotated=annotated,
+        status=service.addresses,
+        specified=specified,
+        requested=(annotation(names.REQUESTED_ADDRESS) or "").strip(),
+        ignored=ignored,
+        device=annotation(names.KUBE_VIP_INTERFACE),
+        node=annotation(names.KUBE_VIP_HOST),
+        leased=ipv4_text(annotation(names.KUBE_VIP_LEASE) or ""),
+        is_noted=service.ready_condition is not None,
+    )
+
+
+def _mode_of(annotated: str | None, *, ignored: bool, has_address: bool, is_managed: bool) -> Mode:
+    if has_address and not ignored:
+        return Mode.READS_ADDRESS
+    if has_address:
+        return Mode.IGNORES_ADDRESS if is_managed else Mode.IGNORED_BY_USER
+    if annotated != _WITHDRAWN:
+        return Mode.NOTHING_TO_READ
+    return Mode.PAUSED if ignored else Mode.WITHDRAWN
+
+
+class Leave(Struct, frozen=True):
+    """Change none of kube-vip's annotations."""
+
+
+class Pause(Struct, frozen=True):
     """Keep kube-vip from a Service that waits for an address, and withdraw an address that it should not have.
 
-    Both annotations are necessary: with one alone kube-vip may announce the address and withdraw it again. ``ignore``
-    is not set while kube-vip may announce an address, because it would not withdraw it.
-    ``keep_request``: kube-vip goes on announcing the address that the user requests until Harvester has decided. Most
-    often Harvester allocates that address, and kube-vip may not announce it again once it has withdrawn it.
+    An address in the status stays announced: kube-vip announced it for this controller, or for another provider.
     """
-    found = Announcement.of(service)
-    if keep_request and found.read_address and not found.ignored:
-        return {}
-    if found.status and not _ignores_address(service):
-        return {}
-    reads_nothing = found.address is None and not found.read_address
-    return {**WITHDRAWN, **IGNORED} if reads_nothing else withdraw(service)
 
 
-def withdraw(service: Service) -> Annotations:
+class Announce(Struct, frozen=True):
+    """Make kube-vip announce an address, and let it read a Service again that it ignored."""
+
+    address: str
+    """``0.0.0.0`` for one from DHCP."""
+    device: str | None = None
+    """Device of the nodes to annotate; empty removes the annotation, None leaves it.
+
+    Without the annotation, kube-vip takes its default device.
+    """
+
+
+class Withdraw(Struct, frozen=True):
     """Withdraw the address that kube-vip may announce, even if it ignores the Service now.
 
     This is written first, so that the address is not allocated to another Service while it is still announced.
     """
-    ignored = NOT_IGNORED if _ignores_address(service) else {}
-    return {**WITHDRAWN, **ignored} if Announcement.of(service).read_address else {}
+
+    device: str | None = None
+    """Device of the nodes to annotate; empty removes the annotation, None leaves it."""
 
 
-def _ignores_address(service: Service) -> bool:
-    """Return whether kube-vip may announce an address of a managed Service that it ignores.
+class WithdrawForGood(Struct, frozen=True):
+    """Withdraw the address before the Service is released, even one that nothing shows any more.
 
-    While kube-vip waited for an address it may have read one that another client wrote after ``ignore`` was set, or the
-    one of the status after another client removed the empty annotation.
+    Other clients can have removed it while kube-vip ignored the Service, or when it was of another type: kube-vip goes
+    on announcing it then.
     """
-    found = Announcement.of(service)
-    return service.metadata.has_finalizer(names.SERVICE_FINALIZER) and found.ignored and bool(found.read_address)
 
 
-def delegate(service: Service) -> Annotations:
-    """Leave the announcement to Harvester. An address that kube-vip may announce is withdrawn by a patch before."""
-    found = Announcement.of(service)
-    is_announced = _ignores_address(service) or (found.read_address and not found.ignored)
-    return withdraw(service) if is_announced else {**WITHDRAWN, **IGNORED}
+class Delegate(Struct, frozen=True):
+    """Leave the announcement to Harvester: kube-vip ignores the Service.
 
-
-def announce(service: Service, address: str, *, device: str = "") -> Annotations:
-    """Announce an address; on kube-vip's default device, unless one is named.
-
-    The annotation is omitted if kube-vip takes the address from the specification: it would take the same address in
-    the annotation for another one, withdraw, and stay silent.
+    An address that kube-vip may announce is withdrawn first, by a patch of its own.
     """
-    found = Announcement.of(service)
-    annotations: Annotations = {names.KUBE_VIP_INTERFACE: device} if device else {}
-    if found.address == address:
-        # A user has set ``ignore`` since then, if it is present.
-        return annotations
-    if found.address is not None or found.specified != address:
-        annotations[names.KUBE_VIP_ADDRESSES] = address
-    return {**annotations, names.KUBE_VIP_IGNORE: None}
+
+    device: str | None = None
+    """Device of the nodes to annotate; empty removes the annotation, None leaves it."""
 
 
-def stays_silent(service: Service, address: str) -> bool:
+class Release(Struct, frozen=True):
+    """Remove this controller's annotations from a Service that stays, and none of another controller."""
+
+    was_announced: bool
+    """Whether kube-vip announced the address for this controller."""
+    device: str | None = None
+    """Device of the nodes to annotate; empty removes the annotation, None leaves it."""
+
+
+class Resume(Struct, frozen=True):
+    """Let kube-vip read a Service again that it ignored, while there is nothing to announce.
+
+    This is for a Service whose VM load balancer was deleted. Without an address and with ``ignore`` it would count as
+    new, and its endpoints would not be touched (``stays_silent``).
+    """
+
+
+Intent = Leave | Pause | Announce | Withdraw | WithdrawForGood | Delegate | Resume | Release
+"""What kube-vip must do with a Service."""
+LEAVE: Final = Leave()
+PAUSE: Final = Pause()
+RESUME: Final = Resume()
+
+
+def annotations_for(state: KubeVip, intent: Intent) -> Annotations:
+    """Return the annotations that make kube-vip do what a plan intends; empty if it does that already."""
+    match intent:
+        case Leave():
+            return {}
+        case Pause():
+            return _pause(state)
+        case Announce(address=address, device=device):
+            return {**_announce(state, address), **_on_device(device)}
+        case Withdraw(device=device):
+            return {**_withdraw(state), **_on_device(device)}
+        case WithdrawForGood():
+            return _withdraw_for_good(state)
+        case Delegate(device=device):
+            return {**_delegate(state), **_on_device(device)}
+        case Resume():
+            return {names.KUBE_VIP_IGNORE: None}
+        case Release(was_announced=was_announced, device=device):
+            return {**_release(was_announced=was_announced), **_on_device(device)}
+
+
+def _pause(state: KubeVip) -> Annotations:
+    """Both annotations are necessary: with one alone, kube-vip may announce the next address and withdraw it again.
+
+    ``ignore`` is not set while kube-vip may announce an address, because it would not withdraw it. kube-vip never
+    withdraws the address of a Service whose type changes, and has its node on it when the type changes back.
+    """
+    if state.status and state.mode is not Mode.IGNORES_ADDRESS:
+        return {}
+    if state.mode is not Mode.NOTHING_TO_READ:
+        return _withdraw(state)
+    if state.node is not None:
+        return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: None}
+    return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: "true"}
+
+
+def _withdraw(state: KubeVip) -> Annotations:
+    if not state.read_address:
+        return {}
+    if state.mode is Mode.IGNORES_ADDRESS:
+        return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: None}
+    return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN}
+
+
+def _withdraw_for_good(state: KubeVip) -> Annotations:
+    if state.read_address:
+        return _withdraw(state)
+    if state.mode is Mode.WITHDRAWN or state.node is None:
+        return {}
+    return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: None}
+
+
+def _delegate(state: KubeVip) -> Annotations:
+    if state.may_announce:
+        return _withdraw(state)
+    return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: "true"}
+
+
+def _announce(state: KubeVip, address: str) -> Annotations:
+    """The annotation is omitted if kube-vip takes the address from the specification.
+
+    It would take the same address in the annotation for another one, withdraw it, and stay silent.
+    """
+    if state.annotated == address:
+        # If ``ignore`` is present, a user has set it since the announcement.
+        return {}
+    if state.takes_from_specification(address):
+        return {names.KUBE_VIP_IGNORE: None}
+    return {names.KUBE_VIP_ADDRESSES: address, names.KUBE_VIP_IGNORE: None}
+
+
+def _release(*, was_announced: bool) -> Annotations:
+    return {names.KUBE_VIP_ADDRESSES: None, names.KUBE_VIP_IGNORE: None} if was_announced else {}
+
+
+def _on_device(device: str | None) -> Annotations:
+    return {} if device is None else {names.KUBE_VIP_INTERFACE: device or None}
+
+
+def must_touch(state: KubeVip, intent: Intent) -> bool:
+    """Return whether kube-vip needs a touch of the endpoints for the next address after the patch of an intent.
+
+    A patch that withdraws an address makes kube-vip stay silent about the next one.
+    """
+    if isinstance(intent, Announce):
+        return stays_silent(state, intent.address)
+    withdraws = annotations_for(state, intent).get(names.KUBE_VIP_ADDRESSES) == _WITHDRAWN
+    return withdraws and bool(state.read_address)
+
+
+def complete(differing: Annotations, wanted: Annotations) -> Annotations:
+    """Return the annotations of a patch: those that differ, and ``ignore`` if kube-vip must not ignore a withdrawal.
+
+    Another client may have set ``ignore`` since the Service was read. kube-vip would not withdraw the address then.
+    """
+    is_withdrawal = differing.get(names.KUBE_VIP_ADDRESSES) == _WITHDRAWN
+    if is_withdrawal and wanted.get(names.KUBE_VIP_IGNORE) is None:
+        return {**differing, names.KUBE_VIP_IGNORE: None}
+    return differing
+
+
+def makes_ignored(annotations: Mapping[str, str | None]) -> bool:
+    """Return whether kube-vip ignores the Service after a patch with these annotations."""
+    return annotations.get(names.KUBE_VIP_IGNORE) == "true"
+
+
+def stays_silent(state: KubeVip, address: str) -> bool:
     """Return whether kube-vip announces the address only after the endpoints have changed.
 
-    That is so after it has announced any address of the Service and withdrawn it. kube-vip notes its node some time
-    after it has announced an address, and not at all if the address is withdrawn before. So every Service that has had
-    an address counts, also one that Harvester announces now: a new Service is ignored and has no address.
+    That is so after kube-vip has announced any address of the Service and withdrawn it. kube-vip notes its node some
+    time after it has announced an address, and not at all if the address is withdrawn before. So the note is no proof
+    that kube-vip never announced the Service. Every Service that has an address or a note counts, also one that
+    Harvester announces now. A new Service does not count: it has no address, and kube-vip ignores it.
     """
-    found = Announcement.of(service)
-    # It reads an address from the status only after another client has removed the annotation: it has withdrawn it.
-    if address == (found.specified if found.address is None else found.address):
+    # The status is left out here: kube-vip takes an address from it only if another client has removed the annotation,
+    # and kube-vip has withdrawn the address then.
+    if state.annotated == address or state.takes_from_specification(address):
         return False
-    if found.node is not None or found.status:
+    if state.node is not None or state.status:
         return True
-    if found.ignored:
+    if state.ignored:
         return False
     # The user may have requested another address, which kube-vip announces until Harvester has decided.
-    return found.withdrawn or found.read_address not in {"", address}
+    return state.is_withdrawn or state.read_address not in {"", address}
 
 
-def lease_of(service: Service, *, touched: bool = True) -> str:
+def lease_of(state: KubeVip, *, touch_is_due: bool) -> str:
     """Return the address that kube-vip has leased by DHCP for a Service; empty if none exists.
 
     kube-vip writes a lease once, to the status and to its own annotation, which is read if the status was emptied.
-    Until kube-vip announces a withdrawn Service again, the annotation has the previous lease. ``touched``: whether no
-    touch of the endpoints is due before that.
+    Until kube-vip announces a withdrawn Service again, for which the endpoints are touched, the annotation has the
+    previous lease.
     """
-    found = Announcement.of(service)
-    if found.status:
-        return found.status[0]
-    announces = found.address == names.DHCP_ADDRESS and found.node is not None and touched
-    return ipv4_text(service.metadata.annotation(names.KUBE_VIP_LEASE) or "") if announces else ""
+    if state.status:
+        return state.status[0]
+    is_announcing = state.annotated == names.DHCP_ADDRESS and state.node is not None
+    return state.leased if is_announcing and not touch_is_due else ""
 
 
-def not_announced(service: Service) -> EventMessage:
-    """Return the Warning for a Service whose EndpointSlices must not be patched."""
-    meta = service.metadata
-    cause = (
-        "kube-vip has withdrawn the address and announces it again only after a change of an EndpointSlice of the "
-        "Service, which this controller is not permitted to make. The Service gets no traffic until then"
-    )
-    remedy = "Grant it (chart: rbac.endpointSlices), or change an EndpointSlice yourself"
-    command = (
-        f"kubectl --namespace {meta.namespace} annotate endpointslices --selector {SERVICE_LABEL}={meta.name} "
-        "--overwrite touched=$(date +%s)"
-    )
-    return EventMessage("Warning", names.Reason.NOT_ANNOUNCED, cause, remedy, command)
+def overwritten_address(state: KubeVip, address: str) -> str:
+    """Return the address that another client wrote to the annotation of a served Service; empty if there is none.
 
-
-def announce_like(primary: Service, service: Service, address: str) -> Annotations:
-    """Announce the address that a Service shares with its primary, as that of the primary is announced.
-
-    kube-vip announces the address for each of the Services, on the device of that Service.
+    ``address`` is the one that this controller announces.
     """
-    found = Announcement.of(primary)
-    if found.ignored:
-        return {**delegate(service), **NO_OWN_DEVICE}
-    return {**(WITHDRAWN if found.withdrawn else announce(service, address)), names.KUBE_VIP_INTERFACE: found.device}
-
-
-def virtual_ip_ingress(address: str, service: Service) -> tuple[Ingress, ...]:
-    """Return the status for an address, in the form of kube-vip: any other makes it announce the address again."""
-    ports = tuple(ServicePort(port=port.port, protocol=port.protocol) for port in service.spec.ports)
-    return (Ingress(ip=address, ip_mode="VIP", ports=ports),)
-
-
-def release(service: Service, *, device: str, announced_by_us: bool) -> Annotations:
-    """Remove this controller's annotations from a Service that stays, and none of another controller.
-
-    ``device`` is the one that this controller writes for the Service.
-    """
-    annotations: Annotations = {names.KUBE_VIP_ADDRESSES: None, names.KUBE_VIP_IGNORE: None} if announced_by_us else {}
-    if device and Announcement.of(service).device == device:
-        annotations[names.KUBE_VIP_INTERFACE] = None
-    return annotations
-
-
-def requested_addresses(service: Service, *, had_condition: bool) -> dict[str, str]:
-    """Return the addresses that the Service requests, by the field or annotation, in order of precedence.
-
-    kube-vip's annotation is the user's until the Service had this controller's condition, or shares an address.
-    """
-    found, shares = Announcement.of(service), service.metadata.label(names.PRIMARY_SERVICE_LABEL)
-    users = None if had_condition or shares else found.address
-    return {
-        "spec.loadBalancerIP": found.specified,
-        names.REQUESTED_ADDRESS: found.requested,
-        names.KUBE_VIP_ADDRESSES: users or "",
-    }
-
-
-def restored(service: Service, address: str) -> EventMessage | None:
-    """Return the Warning for an address annotation that another client changed on a served Service, or None."""
-    found = Announcement.of(service)
-    if not found.address or not found.status or found.address in {address, names.DHCP_ADDRESS, *found.status}:
-        return None
-    cause = f"was changed to {found.address!r} and is restored to {address}, the address from Harvester"
-    remedy = (
-        "To get a certain address, create an IP pool with that single address and name it in annotation "
-        f"{names.IP_POOL} when the Service is created"
-    )
-    place = f"Annotation {names.KUBE_VIP_ADDRESSES}"
-    return EventMessage("Warning", names.Reason.ANNOTATION_RESTORED, cause, remedy, place=place)
+    expected = {address, names.DHCP_ADDRESS, *state.status}
+    if not state.annotated or not state.status or state.annotated in expected:
+        return ""
+    return state.annotated

@@ -1,135 +1,49 @@
-"""The LoadBalancer object of a Service, field by field, and the changes that an existing one needs.
+"""The LoadBalancer object of a Service: what it must contain, and the changes that an existing one needs.
 
-Set only at creation: ``ipam`` and the pool selection annotations (Harvester's webhook overwrites namespace and project
-with every write, so a comparison would never end). Fixed once there is an address: the pool and the network. Kept up to
-date: labels, the cluster annotation, the management network, the owner annotations, ``status.address`` of cluster load
-balancers, and listeners, backends and health check of VM load balancers. All other fields stay as they were read.
+``kept_fields`` are the same for a new load balancer and for an existing one: labels, the owner annotations, the cluster
+annotation, the management network, and of a VM load balancer listeners, backends and health check.
+
+Set only at creation: ``ipam`` and the annotations that select a pool (Harvester's webhook overwrites namespace and
+project with every write, so a comparison would never end). Fixed once there is an address: the pool and the network.
+The description follows its annotation. All other fields stay as they were read.
 """
 
 from collections.abc import Mapping
 from typing import cast
 
+from msgspec import Struct, field
+
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
+from harvester_ccm.plan.service.desired import ChangeLoadBalancer, Document
 from harvester_ccm.plan.service.ownership import name_for
-from harvester_ccm.plan.service.request import Request, normal_network
+from harvester_ccm.plan.service.request import Ipam, Request, normal_network
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.writes import ChangeLoadBalancer, Document
 
 
-def new_load_balancer(service: Service, request: Request, cluster: ClusterIdentity, vm_spec: Document) -> Document:
-    """Return the object to create; ``vm_spec`` has the fields of a VM load balancer, and is empty for a cluster one.
+class Fields(Struct, frozen=True):
+    """Fields of a load balancer; None as a value means absent."""
 
-    It has the finalizer of Harvester's controller from the start. Otherwise Harvester adds it with a separate write,
-    which may conflict with others and is a third of its writes, of which it has five a second. The finalizer does not
-    show that Harvester has recorded an address then.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    spec: Mapping[str, object] = field(default_factory=dict)
+    status: Mapping[str, object] = field(default_factory=dict)
+
+
+def kept_fields(service: Service, cluster: ClusterIdentity, vm_spec: Document) -> Fields:
+    """Return the fields that a load balancer of the Service always has.
+
+    ``vm_spec`` has the fields of a VM load balancer, and is empty for a cluster one.
     """
-    network = service.metadata.annotation(names.NETWORK) or ""
-    annotations = {
-        names.LB_SELECT_NETWORK: normal_network(network),
-        names.LB_REQUESTED_NETWORK: network,
-        names.LB_SELECT_PROJECT: request.project,
-        names.LB_SELECT_NAMESPACE: request.pool_namespace,
-        # Harvester may still collect the parts of an earlier load balancer of this name, and those of this one, too.
-        names.LB_TOUCH: "true" if vm_spec else None,
-        **_kept_annotations(service, cluster),
+    annotations: dict[str, str | None] = {
+        names.LB_SELECT_CLUSTER: cluster.name,
+        names.LB_MANAGEMENT_NETWORK: cluster.management_network or None,
+        names.LB_SERVICE_UID: service.metadata.uid,
     }
-    spec = {
-        # Harvester's UI shows the description in its lists.
-        "description": request.description or f"{service.metadata.key} of cluster {cluster.name}",
-        "workloadType": "vm" if vm_spec else "cluster",
-        "ipam": request.ipam,
-        "ipPool": request.ip_pool if request.ipam == "pool" else "",
-        **vm_spec,
-    }
-    return {
-        "apiVersion": LOAD_BALANCERS.api_version,
-        "kind": LOAD_BALANCERS.kind,
-        "metadata": {
-            "name": name_for(service, cluster),
-            "namespace": cluster.namespace,
-            "labels": load_balancer_labels(service, cluster),
-            "annotations": {key: value for key, value in annotations.items() if value is not None},
-            "finalizers": [names.LB_CONTROLLER_FINALIZER],
-        },
-        "spec": {key: value for key, value in spec.items() if value not in (None, "")},
-    }
-
-
-def network_of(current: LoadBalancer, wanted: str) -> str:
-    """Return the network of a load balancer in normal form; it is fixed once the load balancer has an address.
-
-    ``wanted`` is the one that the Service requests now: it applies until then, or if the load balancer names none.
-    """
-    made_with = current.metadata.annotation(names.LB_REQUESTED_NETWORK)
-    return normal_network(made_with) if current.allocated_ip and made_with is not None else wanted
-
-
-def load_balancer_change(
-    current: LoadBalancer,
-    snapshot: ServiceSnapshot,
-    *,
-    address: str = "",
-    spec: Mapping[str, object] | None = None,
-    annotations: Mapping[str, str | None] | None = None,
-) -> ChangeLoadBalancer | None:
-    """Return the write that brings an existing load balancer to its desired state; None if it has that.
-
-    ``address`` is the address in use; if it is empty, the present one stays. ``spec`` and ``annotations`` are desired
-    in addition to those of every load balancer; None as a value means absent.
-    """
-    meta, service, cluster = current.metadata, snapshot.service, snapshot.cluster
-    settled = {} if searches_elsewhere(current, snapshot) else {names.LB_RECONCILE: None}
-    noted = {**_kept_annotations(service, cluster), **settled, **(annotations or {})}
-    description = snapshot.request.description
-    wanted = {**(spec or {}), **({"description": description} if description else {})}
-    present = cast("Document", current.document().get("spec") or {}) if wanted else {}
-    change = ChangeLoadBalancer(
-        meta.name,
-        labels={k: v for k, v in load_balancer_labels(service, cluster).items() if meta.label(k) != v},
-        annotations={k: v for k, v in noted.items() if meta.annotation(k) != v},
-        spec={k: v for k, v in wanted.items() if not _covers(present.get(k), v)},
-        status={"address": address} if address and address != current.address else {},
-    )
-    return None if change == ChangeLoadBalancer(meta.name) else change
-
-
-def searches_elsewhere(current: LoadBalancer, snapshot: ServiceSnapshot) -> bool:
-    """Return whether Harvester searches for an address in another pool or network than the Service requests now.
-
-    A load balancer by the Go provider before 0.2.7 does not name the requested network.
-    """
-    request, network = snapshot.request, current.metadata.annotation(names.LB_REQUESTED_NETWORK)
-    other_network = network is not None and normal_network(network) != request.network
-    other_pool = current.spec.ipam == "pool" and current.spec.ip_pool != request.ip_pool
-    return not current.allocated_ip and (other_network or other_pool)
-
-
-def _covers(present: object, wanted: object) -> bool:
-    """Return whether a field has the desired value, apart from parts that only a newer Harvester knows."""
-    if isinstance(present, list) and isinstance(wanted, list):
-        return len(present) == len(wanted) and all(map(_covers, present, wanted))
-    # Each further key of the selector of backends excludes some.
-    if isinstance(present, dict) and isinstance(wanted, dict) and names.VM_NAME not in wanted:
-        return present.items() >= wanted.items()
-    return present == wanted
-
-
-def changed_document(current: LoadBalancer, change: ChangeLoadBalancer) -> Document:
-    """Return the whole changed object; unknown fields and the resource version stay."""
-    document = current.document()
-    metadata = cast("Document", document["metadata"])
-    for parent, part, changes in (
-        (metadata, "labels", change.labels),
-        (metadata, "annotations", change.annotations),
-        (document, "spec", change.spec),
-        (document, "status", change.status),
-    ):
-        if changes:
-            merged = {**cast("Document", parent.get(part) or {}), **changes}
-            parent[part] = {key: value for key, value in merged.items() if value is not None}
-    return document
+    if cluster.uid:
+        annotations[names.LB_OWNER] = cluster.uid
+    return Fields(load_balancer_labels(service, cluster), annotations, vm_spec)
 
 
 def load_balancer_labels(service: Service, cluster: ClusterIdentity) -> dict[str, str]:
@@ -141,10 +55,157 @@ def load_balancer_labels(service: Service, cluster: ClusterIdentity) -> dict[str
     }
 
 
-def _kept_annotations(service: Service, cluster: ClusterIdentity) -> dict[str, str | None]:
-    return {
-        names.LB_SELECT_CLUSTER: cluster.name,
-        names.LB_MANAGEMENT_NETWORK: cluster.management_network or None,
-        names.LB_SERVICE_UID: service.metadata.uid,
-        **({names.LB_OWNER: cluster.uid} if cluster.uid else {}),
+def new_load_balancer(service: Service, request: Request, cluster: ClusterIdentity, vm_spec: Document) -> Document:
+    """Return the object to create.
+
+    It has the finalizer of Harvester's controller from the start. Otherwise Harvester adds it with a separate write,
+    which may conflict with others and is a third of its writes, of which it has five a second. The finalizer does not
+    show that Harvester has recorded an address then.
+    """
+    kept = kept_fields(service, cluster, vm_spec)
+    annotations: dict[str, str | None] = {
+        names.LB_SELECT_NETWORK: request.network,
+        names.LB_REQUESTED_NETWORK: request.network_as_written,
+        names.LB_SELECT_PROJECT: request.project,
+        names.LB_SELECT_NAMESPACE: request.pool_namespace,
+        names.LB_DESCRIPTION: "true" if request.description else None,
+        # Harvester makes a Service and an EndpointSlice for a VM load balancer. The garbage
+        # collector there may still delete those of an earlier load balancer of this name, after Harvester has taken
+        # them over for this one. A write some seconds later makes Harvester create them again.
+        names.LB_UPDATE_AFTER_CREATE: "true" if vm_spec else None,
+        **kept.annotations,
     }
+    spec = {
+        "description": request.description or _default_description(service, cluster),
+        "workloadType": "vm" if vm_spec else "cluster",
+        "ipam": str(request.ipam),
+        "ipPool": request.ip_pool if request.ipam is Ipam.POOL else "",
+        **kept.spec,
+    }
+    return {
+        "apiVersion": LOAD_BALANCERS.api_version,
+        "kind": LOAD_BALANCERS.kind,
+        "metadata": {
+            "name": name_for(service, cluster),
+            "namespace": cluster.namespace,
+            "labels": dict(kept.labels),
+            "annotations": {key: value for key, value in annotations.items() if value is not None},
+            "finalizers": [names.LB_CONTROLLER_FINALIZER],
+        },
+        "spec": {key: value for key, value in spec.items() if value not in (None, "")},
+    }
+
+
+def _default_description(service: Service, cluster: ClusterIdentity) -> str:
+    """Return the description that Harvester's UI shows in its lists."""
+    return f"{service.metadata.key} of cluster {cluster.name}"
+
+
+def load_balancer_change(
+    current: LoadBalancer,
+    snapshot: ServiceSnapshot,
+    *,
+    address: str = "",
+    vm_spec: Document | None = None,
+    annotations: Mapping[str, str | None] | None = None,
+) -> ChangeLoadBalancer | None:
+    """Return the write that brings an existing load balancer to its desired state; None if it has that.
+
+    ``address`` is the address in use; if it is empty, the present one stays. ``annotations`` are desired in addition to
+    those of every load balancer.
+    """
+    kept = kept_fields(snapshot.service, snapshot.cluster, vm_spec or {})
+    description = _description(current, snapshot)
+    wanted_annotations = {**kept.annotations, **description.annotations, **(annotations or {})}
+    if not searches_elsewhere(current, snapshot):
+        wanted_annotations.setdefault(names.LB_RECONCILE, None)
+    meta = current.metadata
+    change = ChangeLoadBalancer(
+        meta.name,
+        labels={key: value for key, value in kept.labels.items() if meta.label(key) != value},
+        annotations={key: value for key, value in wanted_annotations.items() if meta.annotation(key) != value},
+        spec=_spec_difference(current, {**kept.spec, **description.spec}, snapshot.remembered.not_stored),
+        status={"address": address} if address and address != current.address else {},
+    )
+    return None if change == ChangeLoadBalancer(meta.name) else change
+
+
+def _description(current: LoadBalancer, snapshot: ServiceSnapshot) -> Fields:
+    """Return the fields of the description: that of the annotation, and the default again after its removal.
+
+    A description that a user wrote in Harvester, or another provider, stays.
+    """
+    description = snapshot.request.description
+    if description:
+        return Fields(annotations={names.LB_DESCRIPTION: "true"}, spec={"description": description})
+    if current.metadata.annotation(names.LB_DESCRIPTION) is None:
+        return Fields()
+    default = _default_description(snapshot.service, snapshot.cluster)
+    return Fields(annotations={names.LB_DESCRIPTION: None}, spec={"description": default})
+
+
+def _spec_difference(
+    current: LoadBalancer, wanted: Mapping[str, object], not_stored: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the fields of the specification that differ, without those that Harvester did not store."""
+    if not wanted:
+        return {}
+    present = cast("Document", current.document().get("spec") or {})
+    return {
+        key: value
+        for key, value in wanted.items()
+        if not _covers(present.get(key), value) and not (key in not_stored and not_stored[key] == value)
+    }
+
+
+def _covers(present: object, wanted: object) -> bool:
+    """Return whether a field has the desired value, apart from fields that only a newer Harvester has."""
+    if isinstance(present, list) and isinstance(wanted, list):
+        return len(present) == len(wanted) and all(map(_covers, present, wanted))
+    if isinstance(present, dict) and isinstance(wanted, dict):
+        # A further key in the selector of backends would exclude VMs.
+        if names.VM_NAME in wanted:
+            return present == wanted
+        return present.items() >= wanted.items()
+    return present == wanted
+
+
+def searches_elsewhere(current: LoadBalancer, snapshot: ServiceSnapshot) -> bool:
+    """Return whether Harvester searches for an address in another pool or network than the Service requests now.
+
+    A load balancer by the Go provider before 0.2.7 does not name the requested network.
+    """
+    if current.allocated_ip:
+        return False
+    request, network = snapshot.request, current.metadata.annotation(names.LB_REQUESTED_NETWORK)
+    if network is not None and normal_network(network) != request.network:
+        return True
+    return current.spec.ipam == "pool" and current.spec.ip_pool != request.ip_pool
+
+
+def network_of(current: LoadBalancer, requested: str) -> str:
+    """Return the network of a load balancer in normal form; it is fixed once the load balancer has an address.
+
+    ``requested`` is the one that the Service requests now: it applies until then, or if the load balancer names none.
+    """
+    created_with = current.metadata.annotation(names.LB_REQUESTED_NETWORK)
+    is_fixed = current.allocated_ip and created_with is not None
+    return normal_network(created_with or "") if is_fixed else requested
+
+
+def changed_document(current: LoadBalancer, change: ChangeLoadBalancer) -> Document:
+    """Return the whole changed object; unknown fields and the resource version stay."""
+    document = current.document()
+    metadata = cast("Document", document["metadata"])
+    _merge(metadata, "labels", change.labels)
+    _merge(metadata, "annotations", change.annotations)
+    _merge(document, "spec", change.spec)
+    _merge(document, "status", change.status)
+    return document
+
+
+def _merge(parent: Document, part: str, changes: Mapping[str, object]) -> None:
+    """Merge changes into a map of the document; None removes a key."""
+    if changes:
+        merged = {**cast("Document", parent.get(part) or {}), **changes}
+        parent[part] = {key: value for key, value in merged.items() if value is not None}

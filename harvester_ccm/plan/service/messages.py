@@ -1,14 +1,11 @@
-"""Why an address is pending, and what a failed request means for a Service: the text of Events and conditions.
+"""What a failed request, or a state that Harvester reports, means for a Service: the text of Events and conditions.
 
-A message states the meaning first, then what to do, then Harvester's own message, which can be searched for.
-
-Harvester's messages contain what tenants wrote. They are read by splitting at literal words, never by a pattern that
-has to try again: a search with several ``.*?`` takes a time that grows with the fourth power of the text.
+A message states the meaning first, then what to do, then the server's own words, which can be searched for. This module
+has texts and decides nothing about load balancers.
 """
 
 import json
 import shlex
-from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -16,14 +13,14 @@ from msgspec import Struct
 from harvester_ccm import errors
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.model.outcome import EventMessage, WaitReason
-from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, SERVICE_FINALIZER, Reason
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import SERVICE_FINALIZER, Reason
 
-CONTROLLER_PATIENCE: Final = 30.0
-"""Seconds that Harvester may take for a new load balancer before an Event reports it; it processes about one a second
-if there are many."""
-UNAVAILABLE_PATIENCE: Final = 5.0
-"""Seconds for which Harvester may be unreachable before waiting Services get an Event."""
+CONTROLLER_GRACE_SECONDS: Final = 30.0
+"""Time that Harvester may take for a new load balancer before an Event reports it; it processes about one a second if
+there are many."""
+UNAVAILABLE_GRACE_SECONDS: Final = 5.0
+"""Time for which Harvester may be unreachable before waiting Services get an Event."""
 LASTING_CONFLICT: Final = 13
 """Failures in a row, about a minute, after which a conflict is reported to the user."""
 REPORTED_FAILURES: Final = 2
@@ -33,219 +30,6 @@ WEBHOOK_AWAY: Final = (
     "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
 )
 """Remedy if Harvester's API server cannot call its webhook."""
-_EXHAUSTED: Final = "no IP addresses available"
-_POOL_NOT_WRITTEN: Final = (("fail to reserve ", " into "), ("record ", " into "))
-"""Literal words of Harvester's messages about a pool in which it cannot write an address, before and after the address;
-the first since 1.4, the second up to 1.3. The name of the pool follows."""
-_NO_ALLOCATOR: Final = ("fail to get allocator ", "could not get the allocator ")
-"""Literal words before the name of a pool that does not exist or is not ready; the second in 1.2."""
-
-
-class PendingCause(Struct, frozen=True):
-    """Why a load balancer has no address yet."""
-
-    reason: WaitReason
-    note: EventMessage
-
-    @property
-    def patience(self) -> float:
-        """Seconds in which it usually passes without a report; 0 if it does not pass by itself."""
-        passes = self.reason in {WaitReason.NOT_PROCESSED, WaitReason.ALLOCATING, WaitReason.ANNOUNCING}
-        return CONTROLLER_PATIENCE if passes else 0.0
-
-
-class _Meaning(Struct, frozen=True):
-    """What a message of Harvester means; ``{pool}`` is the pool after a blank."""
-
-    reason: WaitReason
-    is_meant: Callable[[str], bool]
-    """Whether a message has this meaning."""
-    cause: str
-    remedy: str
-
-
-def _says(*texts: str) -> Callable[[str], bool]:
-    """Return a function that finds one of the texts in a message."""
-    return lambda message: any(text in message for text in texts)
-
-
-_MEANINGS: Final = (
-    # Two writes of the pool conflicted, or the pool cannot be written at all.
-    _Meaning(
-        WaitReason.ALLOCATING,
-        lambda message: bool(_pool_not_written(message)),
-        "Harvester cannot write IP pool{pool}",
-        "If this stays, the VM network of the pool was most likely deleted: create it again under its name, or create "
-        f"the Service again with another pool in annotation {IP_POOL}",
-    ),
-    _Meaning(
-        WaitReason.ALLOCATING,
-        lambda message: message == "" or _says("duplicate allocation", "has been modified")(message),
-        "Harvester is still allocating the address",
-        "If this stays, check the status of the IP pool and the log of harvester-load-balancer in namespace "
-        "harvester-system",
-    ),
-    _Meaning(
-        WaitReason.ANNOUNCING,
-        _says("service is not existing", "waiting for external IP"),
-        "Harvester has an address for this Service but does not announce it yet",
-        "Check that kube-vip runs in namespace harvester-system of Harvester and, for ipam dhcp, that a DHCP server "
-        "answers there",
-    ),
-    _Meaning(
-        WaitReason.POOL_EXHAUSTED,
-        _says(_EXHAUSTED),
-        "IP pool{pool} has no free address",
-        "Add a range to it or delete a load balancer that uses it",
-    ),
-    _Meaning(
-        WaitReason.NO_MATCHING_POOL,
-        _says(*_NO_ALLOCATOR),
-        "Harvester has no ready IP pool{pool}",
-        f"Create it, or name another one in annotation {IP_POOL}",
-    ),
-    _Meaning(
-        WaitReason.OTHER,
-        _says("not in range set"),
-        "The IP pool no longer has the address that a load balancer of this name had, and Harvester gives it no other "
-        "one",
-        "Add it to a range of the pool, or delete the Service and create it again",
-    ),
-)
-"""Meanings of Harvester's messages; the first that fits counts."""
-_NO_MEANING: Final = _Meaning(
-    WaitReason.OTHER, lambda _message: True, "Harvester cannot give this Service an address", ""
-)
-
-
-def _pending(cause: str, remedy: str = "", message: str = "") -> EventMessage:
-    answer = f"Harvester: {message}" if message else ""
-    return EventMessage("Warning", Reason.ADDRESS_PENDING, cause, remedy, answer=answer)
-
-
-NOT_PROCESSED: Final = PendingCause(
-    WaitReason.NOT_PROCESSED,
-    _pending(
-        "Harvester has not processed the load balancer yet; it processes about one per second",
-        "If this stays, check that the deployment harvester-load-balancer in namespace harvester-system of Harvester "
-        "is running",
-    ),
-)
-NO_DHCP_ANSWER: Final = _pending(
-    "kube-vip has not got an address from DHCP yet",
-    "Check that a DHCP server answers in the network of the nodes, that the kube-vip pods run, and that the nodes have "
-    "the kernel module macvlan",
-)
-
-
-def is_in_progress(load_balancer: LoadBalancer) -> bool:
-    """Return whether Harvester is still allocating an address for a load balancer, or releasing it on its deletion.
-
-    A failure that Harvester retries at once, because two of its writes conflicted, is not a response: the next creation
-    would conflict as well.
-    """
-    if load_balancer.metadata.deleting:
-        return bool(load_balancer.allocated_ip)
-    reason = pending_cause(load_balancer).reason
-    has_address = load_balancer.allocated_ip or load_balancer.address
-    return not has_address and reason in {WaitReason.NOT_PROCESSED, WaitReason.ALLOCATING}
-
-
-def pending_cause(load_balancer: LoadBalancer) -> PendingCause:
-    """Return why Harvester has not given the load balancer an address, from its Ready condition."""
-    condition = load_balancer.ready
-    if condition is None:
-        return NOT_PROCESSED
-    message = condition.message
-    if "no match" in message.lower():
-        return PendingCause(WaitReason.NO_MATCHING_POOL, _no_pool(message))
-    meaning = next((one for one in _MEANINGS if one.is_meant(message)), _NO_MEANING)
-    pool = _pool_without_allocator(message) or pool_of_last_attempt(load_balancer)
-    cause = meaning.cause.format(pool=f" {pool!r}" if pool else "")
-    return PendingCause(meaning.reason, _pending(cause, meaning.remedy, message or "(nothing)"))
-
-
-def pool_of_last_attempt(load_balancer: LoadBalancer) -> str:
-    """Return the pool in which Harvester last tried to allocate; empty if it is not known, or found none.
-
-    Since 1.7 Harvester names the pool first, in every message. Before, it names one that it cannot write, and does not
-    name a pool that is full: that one is known if the load balancer names it. A pool that is full exists.
-    """
-    message = load_balancer.ready.message if load_balancer.ready else ""
-    before, named, rest = message.partition("fail to get ip from pool ")
-    if named and not before:
-        pool, ending, _ = rest.partition(", error: ")
-        if ending and " " not in pool:
-            return pool
-    if pool := _pool_not_written(message):
-        return pool
-    return load_balancer.spec.ip_pool if _EXHAUSTED in message else ""
-
-
-def _pool_not_written(message: str) -> str:
-    """Return the pool in which Harvester cannot write an address; empty if the message is about something else."""
-    for before_address, after_address in _POOL_NOT_WRITTEN:
-        _, _, rest = message.partition(before_address)
-        address, literal, behind = rest.partition(after_address)
-        if literal and " " not in address:
-            return _first_word(behind)
-    return ""
-
-
-def _pool_without_allocator(message: str) -> str:
-    """Return the pool that does not exist or is not ready; empty if the message is about something else."""
-    for literal in _NO_ALLOCATOR:
-        _, found, behind = message.partition(literal)
-        if found:
-            return _first_word(behind)
-    return ""
-
-
-def _first_word(text: str) -> str:
-    return next(iter(text.split(maxsplit=1)), "")
-
-
-class _Requirement(Struct, frozen=True):
-    """What Harvester has looked for among the selectors of its IP pools."""
-
-    network: str
-    project: str
-    namespace: str
-    cluster: str
-
-
-def _requirement(message: str) -> _Requirement | None:
-    """Return the requirement in a message such as ``requirement &{Network:n Project:p Namespace:s Cluster:c}``.
-
-    The values are those of annotations, which can contain the literal words: then the parts are wrong, and only shown.
-    """
-    _, literal, rest = message.partition("requirement &{Network:")
-    network, _, rest = rest.partition(" Project:")
-    project, _, rest = rest.partition(" Namespace:")
-    namespace, _, rest = rest.partition(" Cluster:")
-    cluster, ending, _ = rest.partition("}")
-    return _Requirement(network, project, namespace, cluster) if literal and ending else None
-
-
-def _no_pool(message: str) -> EventMessage:
-    """Return the Warning that no IP pool fits, with what Harvester has looked for."""
-    wanted = _requirement(message)
-    if wanted is None:
-        remedy = "Create a pool whose selector matches, or a global one"
-        return _pending("No IP pool of Harvester fits this Service", remedy, message)
-    values = {name: getattr(wanted, name) for name in ("network", "project", "namespace", "cluster")}
-    searched = ", ".join(f"{name} {value!r}" for name, value in values.items() if value)
-    where = "In Harvester"
-    if wanted.cluster in ("", DEFAULT_CLUSTER_NAME):
-        where = (
-            "This cluster has no name of its own, and pools for a named one do not fit: set --cluster-name (chart: "
-            "global.cattle.clusterName). Or in Harvester"
-        )
-    remedy = (
-        f"{where}, create an IP pool whose network is {wanted.network or '(none)'} and whose scope covers namespace "
-        f"{wanted.namespace!r} and guest cluster {wanted.cluster or '(none)'}, or a global pool"
-    )
-    return _pending(f"No IP pool of Harvester fits {searched or 'this Service'}", remedy, message)
 
 
 class _Explanation(Struct, frozen=True):
@@ -272,7 +56,7 @@ _NO_BACKENDS: Final = {
 """Explanations by the words of Harvester."""
 
 
-def backend_note(load_balancer: LoadBalancer) -> EventMessage | None:
+def backends_warning(load_balancer: LoadBalancer) -> EventMessage | None:
     """Return the Warning about a VM load balancer without any usable backend, from its Ready condition, or None.
 
     The state of single backends is not in the object.
@@ -364,19 +148,8 @@ def harvester_mismatch(cluster: ClusterIdentity) -> EventMessage:
         "seems to lead to another Harvester or namespace. No load balancer is created there, and Services keep their "
         "addresses"
     )
-    remedy = "Correct the cloud-config; if the cluster moved there, start the controller with --accept-new-harvester"
+    remedy = "Correct the cloud-config; if the cluster moved there, start the controller with --allow-harvester-change"
     return EventMessage("Warning", Reason.HARVESTER_MISMATCH, cause, remedy)
-
-
-def replacement_mismatch(cluster: ClusterIdentity) -> EventMessage:
-    """Return the Warning for a Service whose load balancer is kept, because no other would be created in its place."""
-    text = (
-        "The workload type is not changed: without the load balancer of this Service, Harvester has no load balancer "
-        f"and no VM of this cluster in namespace {cluster.namespace}, so the next one would not be created. Check the "
-        "provider IDs of the Nodes: if all VMs were recreated, let a Node join again, or start the controller with "
-        "--accept-new-harvester for the change"
-    )
-    return EventMessage("Warning", Reason.HARVESTER_MISMATCH, text)
 
 
 def failure_event(

@@ -10,13 +10,21 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.meta import Store
-from harvester_ccm.plan.service.ownership import allocated_addresses, goes_by, marked_ours, service_key, shows_address
-from harvester_ccm.plan.service.removal import deletion_of
+from harvester_ccm.plan.service.allocation import DeletionStep, deletion_step
+from harvester_ccm.plan.service.kube_vip import read_state
+from harvester_ccm.plan.service.ownership import (
+    Mark,
+    allocated_addresses,
+    has_cluster_name,
+    mark_of,
+    service_key,
+    shows_address,
+)
 from harvester_ccm.plan.service.scope import scope_of
 from harvester_ccm.plan.service.snapshot import BY_ADDRESS
 
-ORPHAN_GRACE: Final = 30.0
-"""Seconds for which the caches must show an orphan before it is deleted."""
+ORPHAN_GRACE_SECONDS: Final = 30.0
+"""Time for which the caches must show an orphan before it is deleted."""
 ORPHANED: Final = "made by this cluster for a Service that is gone or not served by it"
 _UNMARKED: Final = (
     "it carries this cluster's name but no owner mark, so it may be another cluster's; delete it by hand if it is not"
@@ -26,25 +34,31 @@ _UNMARKED: Final = (
 def service_of(load_balancer: LoadBalancer, services: Store[Service]) -> Service | None:
     """Return the Service that the labels name, or without labels the one whose UID an earlier provider noted."""
     key = service_key(load_balancer)
-    return services.get(key) if "/" in key else next((one for one in services.all() if one.metadata.uid == key), None)
+    if "/" in key:
+        return services.get(key)
+    return next((service for service in services.all() if service.metadata.uid == key), None)
 
 
 def is_orphan(load_balancer: LoadBalancer, service: Service | None, cluster: ClusterIdentity) -> bool:
     """Return whether a load balancer is an orphan; ``service`` is the one that its labels name, if it exists.
 
-    Without an owner annotation, only the cluster name in the label says so.
+    Without an owner annotation, only the cluster name in the label shows that.
     """
     meta, key = load_balancer.metadata, service_key(load_balancer)
-    if meta.deleting or not key or not goes_by(load_balancer, cluster):
+    if meta.deleting or not key or not has_cluster_name(load_balancer, cluster):
         return False
-    if service is not None:
-        # An existing Service uses the load balancer, adopts it, or deletes it in its own removal.
-        ours = scope_of(service, cluster, owned=True).ours or service.metadata.has_finalizer(names.SERVICE_FINALIZER)
-        if ours or shows_address(service, load_balancer):
-            return False
+    if service is not None and _is_used(load_balancer, service, cluster):
+        return False
     if meta.annotation(names.LB_OWNER):
-        return "/" in key and marked_ours(load_balancer, cluster) is True
+        return "/" in key and mark_of(load_balancer, cluster) is Mark.OURS
     return meta.label(names.LB_CLUSTER) not in ("", names.DEFAULT_CLUSTER_NAME)
+
+
+def _is_used(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> bool:
+    """Return whether an existing Service uses the load balancer, adopts it, or deletes it in its own removal."""
+    if service.metadata.has_finalizer(names.SERVICE_FINALIZER) or shows_address(service, load_balancer):
+        return True
+    return scope_of(service, cluster, read_state(service), has_load_balancer=True).is_managed
 
 
 def deletion_obstacle(
@@ -58,6 +72,6 @@ def deletion_obstacle(
     addresses = allocated_addresses((load_balancer,)) - {names.DHCP_ADDRESS}
     if any(services.by_index(BY_ADDRESS, address) for address in addresses):
         return "not deleted while a Service shows its address"
-    if deletion_of(load_balancer) is None:
+    if deletion_step(load_balancer) is DeletionStep.WAIT:
         return "not deleted until Harvester has allocated or refused its address"
     return ""

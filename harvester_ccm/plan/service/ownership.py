@@ -9,7 +9,7 @@ import re
 import shlex
 import zlib
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
+from enum import StrEnum, auto
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import Reason
 
 _DNS_1035_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
@@ -31,20 +32,30 @@ class Owner(StrEnum):
     UNPROVEN = "unproven"
 
 
+class Mark(StrEnum):
+    """The owner of a load balancer by its owner annotation."""
+
+    OURS = auto()
+    FOREIGN = auto()
+    NONE = auto()
+    """There is no annotation, as with the Go provider, or the UID of this cluster is not known."""
+
+
 class Claim(Struct, frozen=True):
     """A load balancer with the labels or the name of a Service, and its owner."""
 
-    lb: LoadBalancer
+    load_balancer: LoadBalancer
     owner: Owner
-    because: str
+    reason: str
+    """Why it has this owner."""
     remedy: str = ""
     """What a user can do if the owner should be this Service; empty if nothing helps."""
     command: str = ""
     """The command for it, for Harvester."""
 
-    def conflicts(self, service: Service, expected_name: str) -> bool:
+    def conflicts_with(self, service: Service, expected_name: str) -> bool:
         """Return whether it has the name or the address that the Service would get."""
-        return self.lb.metadata.name == expected_name or shows_address(service, self.lb)
+        return self.load_balancer.metadata.name == expected_name or shows_address(service, self.load_balancer)
 
 
 class LoadBalancerMatch(Struct, frozen=True):
@@ -52,7 +63,7 @@ class LoadBalancerMatch(Struct, frozen=True):
 
     expected_name: str
     """The name that a new one gets."""
-    lb: LoadBalancer | None = None
+    load_balancer: LoadBalancer | None = None
     """The one that serves the Service."""
     duplicates: tuple[LoadBalancer, ...] = ()
     """Others with the owner annotation of this cluster, left by an interrupted rename or a restored Service."""
@@ -64,12 +75,12 @@ class LoadBalancerMatch(Struct, frozen=True):
     @property
     def own(self) -> tuple[LoadBalancer, ...]:
         """All that are deleted with the Service."""
-        return self.duplicates if self.lb is None else (self.lb, *self.duplicates)
+        return self.duplicates if self.load_balancer is None else (self.load_balancer, *self.duplicates)
 
     @property
-    def left(self) -> tuple[LoadBalancer, ...]:
+    def undeleted(self) -> tuple[LoadBalancer, ...]:
         """Those of them that are not being deleted yet."""
-        return tuple(one for one in self.own if not one.metadata.deleting)
+        return tuple(load_balancer for load_balancer in self.own if not load_balancer.metadata.deleting)
 
 
 def load_balancer_name(cluster: str, namespace: str, name: str, uid: str) -> str:
@@ -94,89 +105,124 @@ def name_for(service: Service, cluster: ClusterIdentity) -> str:
 
 def allocated_addresses(load_balancers: Iterable[LoadBalancer]) -> frozenset[str]:
     """Return the addresses of these load balancers, including ``0.0.0.0`` for one from DHCP."""
-    return frozenset(address for one in load_balancers for address in (one.allocated_ip, one.address) if address)
+    addresses: set[str] = set()
+    for load_balancer in load_balancers:
+        addresses.update((load_balancer.allocated_ip, load_balancer.address))
+    return frozenset(addresses - {""})
 
 
 def shows_address(service: Service, load_balancer: LoadBalancer) -> bool:
     """Return whether the Service has the address of the load balancer in its status."""
-    return not (allocated_addresses((load_balancer,)) - {names.DHCP_ADDRESS}).isdisjoint(service.addresses)
+    addresses = allocated_addresses((load_balancer,)) - {names.DHCP_ADDRESS}
+    return not addresses.isdisjoint(service.addresses)
 
 
-def goes_by(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
+def has_cluster_name(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool:
     """Return whether the label of the load balancer is this cluster's name, or a former one."""
     return load_balancer.metadata.label(names.LB_CLUSTER) in cluster.names
 
 
-def marked_ours(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> bool | None:
-    """Return whether the owner annotation is this cluster's UID; None without it, or if the UID is not known."""
-    mark = load_balancer.metadata.annotation(names.LB_OWNER)
-    return mark == cluster.uid if mark and cluster.uid else None
+def mark_of(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> Mark:
+    """Return the owner by the owner annotation."""
+    annotated = load_balancer.metadata.annotation(names.LB_OWNER)
+    if not annotated or not cluster.uid:
+        return Mark.NONE
+    return Mark.OURS if annotated == cluster.uid else Mark.FOREIGN
 
 
-def claim_of(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Claim:
+def claim_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Claim:
     """Return the owner of a load balancer and the reason.
 
     The label must have this cluster's name: a clone has the same UIDs. Then an owner annotation decides. Without one
     (created by the Go provider) the name is a proof, because its checksum covers the UID of the Service; otherwise only
     that the Service has its address.
     """
-    label = one.metadata.label(names.LB_CLUSTER)
-    if marked_ours(one, cluster) is False:
-        owner = one.metadata.annotation(names.LB_OWNER)
-        return Claim(one, Owner.FOREIGN, f"annotation {names.LB_OWNER} is {owner}, and this cluster is {cluster.uid}")
-    proof = next(_proofs(one, service, cluster), None)
+    label = load_balancer.metadata.label(names.LB_CLUSTER)
+    if mark_of(load_balancer, cluster) is Mark.FOREIGN:
+        annotated = load_balancer.metadata.annotation(names.LB_OWNER)
+        reason = f"annotation {names.LB_OWNER} is {annotated}, and this cluster is {cluster.uid}"
+        return Claim(load_balancer, Owner.FOREIGN, reason)
+    proof = next(_proofs(load_balancer, service, cluster), None)
     if proof is None:
-        return Claim(one, Owner.UNPROVEN, _unproven(one, cluster))
+        return Claim(load_balancer, Owner.UNPROVEN, _unproven_reason(load_balancer, cluster))
     if label is None or label in cluster.names:
-        return Claim(one, Owner.OURS, proof)
-    because = f"it belongs to this cluster under the name {label!r}, and this cluster is called {cluster.name!r}"
+        return Claim(load_balancer, Owner.OURS, proof)
+    reason = f"it belongs to this cluster under the name {label!r}, and this cluster is called {cluster.name!r}"
     remedy = (
-        f"If the cluster was renamed, start the controller with --former-cluster-name={label}. If it is a clone of a "
+        f"If the cluster was renamed, start the controller with --former-cluster-names={label}. If it is a clone of a "
         "cluster that still exists (or a restored snapshot), clear status.loadBalancer of the Service, which then gets "
         "an address of its own"
     )
-    return Claim(one, Owner.FOREIGN, because, remedy)
+    return Claim(load_balancer, Owner.FOREIGN, reason, remedy)
 
 
-def _proofs(one: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Iterator[str]:
-    """Yield the proofs that a load balancer belongs to the Service, apart from the cluster name in its label."""
-    meta, of, label = one.metadata, service.metadata, one.metadata.label(names.LB_CLUSTER)
-    if label is not None and marked_ours(one, cluster):
+def _proofs(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Iterator[str]:
+    """Yield the proofs that a load balancer belongs to the Service, apart from the cluster name in its label.
+
+    The strongest comes first.
+    """
+    yield from _proofs_by_annotation(load_balancer, service, cluster)
+    yield from _proofs_by_name(load_balancer, service, cluster)
+    yield from _proofs_by_address(load_balancer, service, cluster)
+
+
+def _proofs_by_annotation(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Iterator[str]:
+    meta = load_balancer.metadata
+    if meta.label(names.LB_CLUSTER) is None:
+        return
+    if mark_of(load_balancer, cluster) is Mark.OURS:
         yield "its owner annotation is this cluster's UID"
     for key in (names.LB_SERVICE_UID, names.LB_SERVICE_UUID):
-        if label is not None and meta.annotation(key) == of.uid:
+        if meta.annotation(key) == service.metadata.uid:
             yield f"annotation {key} is this Service's UID"
-    for name in (*cluster.names, cluster.name if label is None else label):
-        if meta.name == load_balancer_name(name, of.namespace, of.name, of.uid):
-            yield f"its name is made from this Service, its UID and cluster name {name!r}"
-    is_named = label in cluster.names and label not in ("", names.DEFAULT_CLUSTER_NAME)
-    if is_named and not meta.annotation(names.LB_OWNER) and shows_address(service, one):
+
+
+def _proofs_by_name(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Iterator[str]:
+    owner = service.metadata
+    label = load_balancer.metadata.label(names.LB_CLUSTER)
+    for cluster_name in (*cluster.names, cluster.name if label is None else label):
+        if load_balancer.metadata.name == load_balancer_name(cluster_name, owner.namespace, owner.name, owner.uid):
+            yield f"its name is made from this Service, its UID and cluster name {cluster_name!r}"
+
+
+def _proofs_by_address(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Iterator[str]:
+    """Yield the proof for a load balancer of the Go provider: it has no owner annotation."""
+    label = load_balancer.metadata.label(names.LB_CLUSTER)
+    has_unique_name = label in cluster.names and label not in ("", names.DEFAULT_CLUSTER_NAME)
+    if not has_unique_name or load_balancer.metadata.annotation(names.LB_OWNER):
+        return
+    if shows_address(service, load_balancer):
         yield f"the Service has its address, and label {names.LB_CLUSTER} is {label!r}, a name of this cluster's own"
 
 
-def _unproven(one: LoadBalancer, cluster: ClusterIdentity) -> str:
-    label = one.metadata.label(names.LB_CLUSTER)
+def _unproven_reason(load_balancer: LoadBalancer, cluster: ClusterIdentity) -> str:
+    label = load_balancer.metadata.label(names.LB_CLUSTER)
     if label is None:
         return f"it has no label {names.LB_CLUSTER}"
-    if one.metadata.annotation(names.LB_OWNER):
+    if load_balancer.metadata.annotation(names.LB_OWNER):
         return "it has an owner annotation, and the UID of this cluster (namespace kube-system) is not known"
     text = f"it was created for a Service of this name with another UID, by a cluster called {label!r}"
-    doubt = ": that may be another cluster of this name"
-    return f"{text}{doubt}" if goes_by(one, cluster) else f"{text}, and this one is {cluster.name!r}"
+    if has_cluster_name(load_balancer, cluster):
+        return f"{text}: that may be another cluster of this name"
+    return f"{text}, and this one is {cluster.name!r}"
 
 
-def _with_adoption(claim: Claim, lb: LoadBalancer | None, service: Service, cluster: ClusterIdentity) -> Claim:
+def _with_adoption(claim: Claim, current: LoadBalancer | None, service: Service, cluster: ClusterIdentity) -> Claim:
     """Return the claim with the way in which a user makes the load balancer the Service's own, if that is possible.
 
-    ``lb`` is the load balancer that the Service has: of two of them, the controller keeps the one in use.
+    ``current`` is the load balancer that the Service has: of two of them, the controller keeps the one in use.
     """
-    one = claim.lb
-    is_adoptable = claim.owner is Owner.UNPROVEN or marked_ours(one, cluster) is False
-    if not is_adoptable or service_key(one) != service.metadata.key or not cluster.uid:
+    load_balancer = claim.load_balancer
+    is_foreign = mark_of(load_balancer, cluster) is Mark.FOREIGN
+    is_adoptable = claim.owner is Owner.UNPROVEN or is_foreign
+    if not is_adoptable or service_key(load_balancer) != service.metadata.key or not cluster.uid:
         return claim
-    target = f"-n {one.metadata.namespace} {LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group} {one.metadata.name}"
+    kind = f"{LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group}"
+    target = f"-n {load_balancer.metadata.namespace} {kind} {load_balancer.metadata.name}"
     condition = "it is this cluster's" if claim.owner is Owner.UNPROVEN else "that cluster no longer exists"
-    first = f"stop the controller, delete load balancer {lb.metadata.name} in Harvester, and " if lb else ""
+    first = ""
+    if current is not None:
+        first = f"stop the controller, delete load balancer {current.metadata.name} in Harvester, and "
     # The label is last, because only with it the load balancer belongs to this cluster.
     command = (
         f"kubectl annotate --overwrite {target} {names.LB_OWNER}={cluster.uid} "
@@ -190,34 +236,59 @@ def match_load_balancer(
     load_balancers: Iterable[LoadBalancer], service: Service, cluster: ClusterIdentity
 ) -> LoadBalancerMatch:
     """Return which of the load balancers with the Service's labels or name serves it, and who owns the others."""
-    expected = name_for(service, cluster)
-    found = [claim_of(one, service, cluster) for one in load_balancers]
-    found.sort(key=lambda claim: _preference(claim, service, expected))
-    ours = [claim.lb for claim in found if claim.owner is Owner.OURS]
-    lb = ours[0] if ours else None
-    claims = tuple(_with_adoption(claim, lb, service, cluster) for claim in found)
-    # Without the owner annotation of this cluster it is not certain enough for a deletion.
-    duplicates = tuple(one for one in ours[1:] if marked_ours(one, cluster))
-    others = (one for one in claims if one.owner is Owner.FOREIGN)
-    # Clusters of other names may well have a Service of this name.
-    foreign = tuple(one for one in others if goes_by(one.lb, cluster) or one.conflicts(service, expected))
-    return LoadBalancerMatch(expected, lb, duplicates, foreign, claims)
+    expected_name = name_for(service, cluster)
+    claims = [claim_of(load_balancer, service, cluster) for load_balancer in load_balancers]
+    claims.sort(key=lambda claim: _preference(claim, service, expected_name))
+    ours = [claim.load_balancer for claim in claims if claim.owner is Owner.OURS]
+    current = ours[0] if ours else None
+    # Without the owner annotation of this cluster, one is not certain enough for a deletion.
+    duplicates = [duplicate for duplicate in ours[1:] if mark_of(duplicate, cluster) is Mark.OURS]
+    claims = [_with_adoption(claim, current, service, cluster) for claim in claims]
+    foreign = [claim for claim in claims if _concerns(claim, service, cluster, expected_name)]
+    return LoadBalancerMatch(expected_name, current, tuple(duplicates), tuple(foreign), tuple(claims))
 
 
-def _preference(claim: Claim, service: Service, expected: str) -> tuple[bool, bool, bool, bool, str]:
-    """Return the sort key: ours, not being deleted, with the address in use, with the current name, then by name."""
-    one, name = claim.lb, claim.lb.metadata.name
-    in_use = bool(service.addresses) and service.addresses[0] in (one.allocated_ip, one.address)
-    return (claim.owner is not Owner.OURS, one.metadata.deleting, not in_use, name != expected, name)
+def _concerns(claim: Claim, service: Service, cluster: ClusterIdentity, expected_name: str) -> bool:
+    """Return whether a load balancer of another owner concerns the Service.
+
+    Clusters of other names may well have a Service of this name.
+    """
+    if claim.owner is not Owner.FOREIGN:
+        return False
+    return has_cluster_name(claim.load_balancer, cluster) or claim.conflicts_with(service, expected_name)
+
+
+class _Preference(Struct, frozen=True, order=True):
+    """Sort key of claims: the one that serves the Service comes first."""
+
+    is_not_ours: bool
+    is_deleting: bool
+    has_other_address: bool
+    has_other_name: bool
+    name: str
+
+
+def _preference(claim: Claim, service: Service, expected_name: str) -> _Preference:
+    load_balancer, name = claim.load_balancer, claim.load_balancer.metadata.name
+    held = (load_balancer.allocated_ip, load_balancer.address)
+    is_in_use = bool(service.addresses) and service.addresses[0] in held
+    return _Preference(
+        is_not_ours=claim.owner is not Owner.OURS,
+        is_deleting=load_balancer.metadata.deleting,
+        has_other_address=not is_in_use,
+        has_other_name=name != expected_name,
+        name=name,
+    )
 
 
 def foreign_note(claim: Claim) -> EventMessage:
     """Return the Warning about a load balancer of another cluster."""
+    meta = claim.load_balancer.metadata
     cause = (
-        f"Load balancer {claim.lb.metadata.name} in namespace {claim.lb.metadata.namespace} of Harvester has the name, "
-        f"the labels or the address of this Service, but another owner, and is not changed: {claim.because}"
+        f"Load balancer {meta.name} in namespace {meta.namespace} of Harvester has the name, the labels or the address "
+        f"of this Service, but another owner, and is not changed: {claim.reason}"
     )
-    return EventMessage("Warning", names.Reason.OWNERSHIP_CONFLICT, cause, claim.remedy, claim.command)
+    return EventMessage("Warning", Reason.OWNERSHIP_CONFLICT, cause, claim.remedy, claim.command)
 
 
 def service_key(load_balancer: LoadBalancer) -> str:

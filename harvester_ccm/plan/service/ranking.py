@@ -1,11 +1,10 @@
 """The ranking of the Services that ask for one address: which of them may use it.
 
-It follows from the stored Services alone, so all of them come to the same answer whatever the order of events. They are
-ranked: those that already have the address first, then older ones. Each gets its ports unless the primary or one before
-it has any of them.
+It follows from the stored Services alone, so all of them come to the same answer. They are ranked: those that already
+have the address first, then older ones. Each gets its ports unless the primary or one before it has any of them.
 
 A tenant can have thousands of Services share one address. ``SharingFields`` has everything that the plan of one Service
-reads of another one. Any other change of a Service concerns nobody else, and a ranking is kept until one of these
+reads of another one. Any other change of a Service concerns no other Service, and a ranking is kept until one of these
 fields changes.
 """
 
@@ -17,14 +16,14 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service, ServicePort
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.meta import Store
-from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.kube_vip import read_state
 from harvester_ccm.plan.service.request import normal_network, primary_reference
 from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,
+    has_other_class,
     is_managed,
     is_served_by_us,
     may_share,
-    of_other_class,
     primaries_of,
     primary_label,
 )
@@ -50,8 +49,8 @@ class SharingFields(Struct, frozen=True):
     ports: tuple[ServicePort, ...]
     network: str | None
     """The annotation as it is written: secondaries copy it."""
-    primary: str | None
-    """The primary that the Service names."""
+    primary: str
+    """The primary that the Service names; empty without one."""
     label: str | None
     """The primary whose address the Service last had."""
     addresses: tuple[str, ...]
@@ -65,9 +64,15 @@ class SharingFields(Struct, frozen=True):
     device: str | None
     """The device on which kube-vip announces the address."""
 
-    def rank(self, label: str) -> tuple[bool, str]:
-        """Return the sort key among the Services of one address; ``label`` is that of the Services that have it."""
-        return self.label != label, self.created
+    def has_address_of(self, primary: "SharingFields", label: str) -> bool:
+        """Return whether the Service has the address of a primary, whose secondaries have this label.
+
+        Tenants can write the label of their Services, but not the status: without the address, the label counts only
+        while the primary has none.
+        """
+        if self.label != label:
+            return False
+        return not primary.addresses or not set(primary.addresses).isdisjoint(self.addresses)
 
     def is_in_network_of(self, primary: "SharingFields") -> bool:
         """Return whether the primary's address is in the network that the Service requests, or none is requested."""
@@ -77,7 +82,7 @@ class SharingFields(Struct, frozen=True):
 def sharing_fields(service: Service, cluster: ClusterIdentity) -> SharingFields:
     """Return what the plans of other Services read of this one."""
     meta = service.metadata
-    announcement = Announcement.of(service)
+    kube_vip = read_state(service)
     return SharingFields(
         key=meta.key,
         uid=meta.uid,
@@ -86,19 +91,19 @@ def sharing_fields(service: Service, cluster: ClusterIdentity) -> SharingFields:
         type=service.spec.type,
         is_served=is_served_by_us(service, cluster),
         is_managed=is_managed(service, cluster),
-        may_share=may_share(service, primary_reference(service) or "", cluster),
+        may_share=may_share(service, primary_reference(service), cluster),
         has_condition=service.ready_condition is not None,
-        has_other_class=of_other_class(service),
+        has_other_class=has_other_class(service),
         has_finalizer=meta.has_finalizer(names.SERVICE_FINALIZER),
         ports=service.spec.ports,
         network=meta.annotation(names.NETWORK),
         primary=primary_reference(service),
         label=meta.label(names.PRIMARY_SERVICE_LABEL),
-        addresses=announcement.status,
-        announced=announcement.address,
-        specified=announcement.specified,
-        is_ignored=announcement.ignored,
-        device=announcement.device,
+        addresses=service.addresses,
+        announced=kube_vip.annotated,
+        specified=kube_vip.specified,
+        is_ignored=kube_vip.ignored,
+        device=kube_vip.device,
     )
 
 
@@ -118,28 +123,42 @@ def rank(primary: SharingFields, secondaries: Iterable[SharingFields]) -> Rankin
     comes first: its patch may already be on the way when the others arrive.
     """
     label = primary_label(primary.key)
-    used = {(port.protocol, port.port): primary.key for port in primary.ports}
+    used = dict.fromkeys(_ports_of(primary), primary.key)
     clashes: dict[str, str] = {}
     shared_ports: list[ServicePort] = []
-    for secondary in sorted(secondaries, key=lambda secondary: secondary.rank(label)):
-        has_address = secondary.label == label
-        if not (secondary.is_served and secondary.may_share):
+    ranked = sorted(secondaries, key=lambda secondary: secondary.created)
+    # Sorting is stable: within each half, the older one comes first.
+    for secondary in sorted(ranked, key=lambda secondary: not secondary.has_address_of(primary, label)):
+        if not _takes_part(secondary, primary, label):
             continue
-        if not has_address and not secondary.is_in_network_of(primary):
+        clash = _clash(secondary, used)
+        clashes[secondary.key] = clash
+        if clash:
             continue
-        ports = {(port.protocol, port.port) for port in secondary.ports}
-        clash = min((port for port in ports if port in used), default=None)
-        if clash is not None:
-            protocol, number = clash
-            clashes[secondary.key] = (
-                f"Port {number}/{protocol} is used on this address by Service {used[clash]}. Choose another port, or "
-                "another primary"
-            )
-            continue
-        clashes[secondary.key] = ""
         shared_ports.extend(secondary.ports)
-        used.update(dict.fromkeys(ports, secondary.key))
+        used.update(dict.fromkeys(_ports_of(secondary), secondary.key))
     return Ranking(clashes, tuple(shared_ports))
+
+
+def _takes_part(secondary: SharingFields, primary: SharingFields, label: str) -> bool:
+    """Return whether a Service may have ports of the address. One that has the address keeps it in any network."""
+    if not secondary.is_served or not secondary.may_share:
+        return False
+    return secondary.has_address_of(primary, label) or secondary.is_in_network_of(primary)
+
+
+def _clash(secondary: SharingFields, used: Mapping[tuple[str, int], str]) -> str:
+    """Return which port of the Service another one has; empty if none has."""
+    clash = min((port for port in _ports_of(secondary) if port in used), default=None)
+    if clash is None:
+        return ""
+    protocol, number = clash
+    return f"Port {number}/{protocol} is used on this address by Service {used[clash]}"
+
+
+def _ports_of(fields: SharingFields) -> set[tuple[str, int]]:
+    """Return protocol and number of the ports."""
+    return {(port.protocol, port.port) for port in fields.ports}
 
 
 class Rankings:
@@ -159,7 +178,7 @@ class Rankings:
         services.on_change(self._changed)
 
     def of(self, primary_key: str) -> Ranking:
-        """Return the ranking of the Services that name a primary; nobody may use the address of one that is missing."""
+        """Return the ranking of the Services that name a primary; it is empty for a primary that does not exist."""
         known = self._rankings.get(primary_key)
         if known is not None:
             return known

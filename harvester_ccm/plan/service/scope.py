@@ -1,6 +1,7 @@
-"""Scope: the Services that this controller manages or removes, and their primaries."""
+"""Scope: whether this controller serves a Service, removes it from Harvester, or leaves it to others."""
 
 import zlib
+from enum import StrEnum, auto
 from typing import Final
 
 from msgspec import Struct
@@ -10,60 +11,130 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
-from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.kube_vip import KubeVip, read_state
 from harvester_ccm.plan.service.request import primary_reference
 
 BY_PRIMARY: Final = "primary"
 """Index of Services by the primary that they name, and by the one whose address they last had."""
-FOREIGN_MARKS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
+FOREIGN_ANNOTATIONS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
 """Prefixes of annotations that give a Service to another load balancer controller."""
 FOREIGN_LABEL: Final = ("implementation", "kube-vip")
 """Label of the Services that kube-vip-cloud-provider serves; it has the same finalizer as this controller."""
 
 
-class Scope(Struct, frozen=True):
-    """Whether this controller manages a Service."""
+class Role(StrEnum):
+    """What this controller does with a Service."""
 
-    ours: bool = True
-    leaving: bool = False
-    """Whether the Service is removed from Harvester: it is being deleted or is not to be served any more."""
-    because: str = ""
-    """Why the Service is not managed; empty if it is."""
+    SERVE = auto()
+    REMOVE = auto()
+    """The Service is removed from Harvester: it is being deleted or is not to be served any more."""
+    IGNORE = auto()
+    """Another controller, or none, serves the Service."""
+
+
+class Scope(Struct, frozen=True):
+    """What this controller does with a Service, and why it ignores one."""
+
+    role: Role = Role.SERVE
+    reason: str = ""
+    """Why the Service is ignored; empty otherwise."""
     note: EventMessage | None = None
-    """The Event about that."""
+    """The Event about that, if its user may have expected something else."""
 
     @property
-    def requested(self) -> bool:
-        """Whether the Service requests a load balancer of this controller."""
-        return self.ours and not self.leaving
+    def is_managed(self) -> bool:
+        """Whether this controller serves or removes the Service."""
+        return self.role is not Role.IGNORE
 
 
-def scope_of(service: Service, cluster: ClusterIdentity, *, owned: bool) -> Scope:
-    """Return whether the Service is managed; ``owned``: whether a load balancer of this cluster exists for it.
+class _Marks(Struct, frozen=True):
+    """What a Service shows about the controllers that have handled it."""
 
-    Other controllers have the same finalizer. A Service with the finalizer is removed only if nothing else could have
-    put it there: it has a load balancer of this cluster or other marks of this controller, or asks for no other
-    controller. A Service without the finalizer is removed if kube-vip is still suppressed on it.
+    has_finalizer: bool
+    """Other controllers have the same finalizer, and tenants can write it."""
+    is_owned: bool
+    """Whether this controller has handled the Service: it has a load balancer of this cluster, or it has the finalizer
+    and something that only this controller writes."""
+
+
+def scope_of(service: Service, cluster: ClusterIdentity, kube_vip: KubeVip, *, has_load_balancer: bool) -> Scope:
+    """Return what this controller does with the Service.
+
+    A Service with the finalizer is removed only if nothing else could have put it there. A Service without the
+    finalizer is removed if kube-vip still waits on it for this controller.
     """
-    meta, spec, found = service.metadata, service.spec, Announcement.of(service)
-    has_finalizer = meta.has_finalizer(SERVICE_FINALIZER)
-    # Marks that only this controller writes; a Service that it serves need not have any.
-    is_marked = found.withdrawn or was_secondary(service) or service.ready_condition is not None
-    owned = owned or (has_finalizer and is_marked)
-    ended, others = _ended(service), _others(service, cluster, owned=owned)
+    has_finalizer = service.metadata.has_finalizer(SERVICE_FINALIZER)
+    is_marked = kube_vip.is_withdrawn or was_secondary(service) or service.ready_condition is not None
+    marks = _Marks(has_finalizer, has_load_balancer or (has_finalizer and is_marked))
+    ended = _no_request_reason(service)
+    others = _other_controller_reason(service, cluster, marks)
     if not ended and not others:
         return Scope()
-    if has_finalizer:
-        leaving = bool(ended or of_other_class(service)) and (owned or not others)
-    else:
-        leaving = found.withdrawn and found.ignored and not meta.deleting
-    if leaving:
-        return Scope(leaving=True)
-    note = None
+    if _is_to_be_removed(service, kube_vip, marks, ended=bool(ended), is_foreign=bool(others)):
+        return Scope(Role.REMOVE)
+    return Scope(Role.IGNORE, ended or others, _note(service, cluster, ended, others))
+
+
+def _is_to_be_removed(service: Service, kube_vip: KubeVip, marks: _Marks, *, ended: bool, is_foreign: bool) -> bool:
+    if not marks.has_finalizer:
+        # Another client may have removed the finalizer; the condition and the state of kube-vip are this controller's.
+        is_left_behind = kube_vip.is_paused or service.ready_condition is not None
+        return is_left_behind and not service.metadata.deleting
+    gives_up = ended or has_other_class(service)
+    return gives_up and (marks.is_owned or not is_foreign)
+
+
+def _note(service: Service, cluster: ClusterIdentity, ended: str, others: str) -> EventMessage | None:
+    """Return the Event for a Service that another controller serves because of a mark on it."""
     # A class is a request for another controller; an annotation may have been written for another reason.
-    if not (ended or spec.load_balancer_class or cluster.class_only or service.status.load_balancer.ingress):
-        note = EventMessage("Normal", Reason.MANAGED_BY_OTHER, f"This controller does not serve the Service: {others}")
-    return Scope(ours=False, because=ended or others, note=note)
+    is_expected = ended or service.spec.load_balancer_class or cluster.class_only
+    if is_expected or service.status.load_balancer.ingress:
+        return None
+    return EventMessage("Normal", Reason.MANAGED_BY_OTHER, f"This controller does not serve the Service: {others}")
+
+
+def _no_request_reason(service: Service) -> str:
+    """Return why the Service requests no load balancer at all; empty if it does."""
+    if service.metadata.deleting:
+        finalizers = ", ".join(service.metadata.finalizers or ())
+        others = f"; it waits for finalizers of other controllers: {finalizers}" if finalizers else ""
+        return f"it is being deleted, and nothing of this controller is left{others}"
+    return "" if service.spec.type == "LoadBalancer" else f"its type is {service.spec.type}, not LoadBalancer"
+
+
+def _other_controller_reason(service: Service, cluster: ClusterIdentity, marks: _Marks) -> str:
+    """Return why the Service is left to other controllers, by its class or a mark on it; empty if it is not.
+
+    A Service that this controller has handled is managed whatever is added later.
+    """
+    wanted_class = service.spec.load_balancer_class
+    if has_other_class(service):
+        return (
+            f"spec.loadBalancerClass is {wanted_class!r}: another controller serves it (ours is {LOAD_BALANCER_CLASS})"
+        )
+    if wanted_class is None and cluster.class_only:
+        return f"--require-load-balancer-class is set, and spec.loadBalancerClass is not {LOAD_BALANCER_CLASS}"
+    if marks.is_owned or wanted_class is not None:
+        return ""
+    mark = _foreign_mark(service, marks)
+    remedy = (
+        "belongs to another load balancer controller. To have it served by Harvester, remove that, or create the "
+        f"Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}"
+    )
+    return f"{mark} {remedy}" if mark else ""
+
+
+def _foreign_mark(service: Service, marks: _Marks) -> str:
+    """Return the label or annotation of another controller; empty without one."""
+    label, value = FOREIGN_LABEL
+    if service.metadata.label(label) == value:
+        return f"label {label}"
+    if marks.has_finalizer:
+        # It was served when the annotation was added. kube-vip-cloud-provider has the same finalizer: its label counts.
+        return ""
+    annotations = service.metadata.annotations or {}
+    keys = sorted(key for key in annotations if key.startswith(FOREIGN_ANNOTATIONS))
+    return f"annotation {keys[0]}" if keys else ""
 
 
 def is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
@@ -71,60 +142,24 @@ def is_served_by_us(service: Service, cluster: ClusterIdentity) -> bool:
 
     Tenants can write the finalizer, so it does not stand for a load balancer.
     """
-    return scope_of(service, cluster, owned=False).requested
+    return scope_of(service, cluster, read_state(service), has_load_balancer=False).role is Role.SERVE
 
 
 def is_managed(service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether a Service whose load balancers are not known is served, or is being removed from Harvester."""
-    return service.ready_condition is not None or scope_of(service, cluster, owned=False).ours
-
-
-def may_share(service: Service, primary_key: str, cluster: ClusterIdentity) -> bool:
-    """Return whether ``--shared-address-scope`` permits that a Service shares the address of a primary."""
-    if cluster.shared_address_scope is SharedAddressScope.CLUSTER:
+    if service.ready_condition is not None:
         return True
-    return primary_key.partition("/")[0] == service.metadata.namespace
+    return scope_of(service, cluster, read_state(service), has_load_balancer=False).is_managed
 
 
 def may_be_ours(service: Service, cluster: ClusterIdentity) -> bool:
     """Return whether the Service may be managed, whatever load balancers exist; ``scope_of`` decides."""
-    is_managed = service.ready_condition is not None or service.metadata.has_finalizer(SERVICE_FINALIZER)
-    return is_managed or scope_of(service, cluster, owned=True).ours
+    if service.ready_condition is not None or service.metadata.has_finalizer(SERVICE_FINALIZER):
+        return True
+    return scope_of(service, cluster, read_state(service), has_load_balancer=True).is_managed
 
 
-def _ended(service: Service) -> str:
-    """Return why the Service requests no load balancer at all; empty if it does."""
-    if service.metadata.deleting:
-        held = ", ".join(service.metadata.finalizers or ())
-        others = f"; it waits for finalizers of other controllers: {held}" if held else ""
-        return f"it is being deleted, and nothing of this controller is left{others}"
-    return "" if service.spec.type == "LoadBalancer" else f"its type is {service.spec.type}, not LoadBalancer"
-
-
-def _others(service: Service, cluster: ClusterIdentity, *, owned: bool) -> str:
-    """Return why the Service is left to other controllers, by its class or a mark on it; empty if it is not.
-
-    A Service that is ``owned``, or has the finalizer, is managed whatever is added later. But kube-vip-cloud-provider
-    has the same finalizer, and its label counts.
-    """
-    meta, wanted, (label, value) = service.metadata, service.spec.load_balancer_class, FOREIGN_LABEL
-    if of_other_class(service):
-        return f"spec.loadBalancerClass is {wanted!r}: another controller serves it (ours is {LOAD_BALANCER_CLASS})"
-    if wanted is None and cluster.class_only:
-        return f"--load-balancer-class-only is set, and spec.loadBalancerClass is not {LOAD_BALANCER_CLASS}"
-    if owned or wanted is not None:
-        return ""
-    marks = [f"label {label}"] if meta.label(label) == value else []
-    if not meta.has_finalizer(SERVICE_FINALIZER):
-        marks += sorted(f"annotation {key}" for key in meta.annotations or {} if key.startswith(FOREIGN_MARKS))
-    remedy = (
-        "belongs to another load balancer controller. To have it served by Harvester, remove that, or create the "
-        f"Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}"
-    )
-    return f"{marks[0]} {remedy}" if marks else ""
-
-
-def of_other_class(service: Service) -> bool:
+def has_other_class(service: Service) -> bool:
     """Return whether the Service requests another controller by its class."""
     return service.spec.load_balancer_class not in (None, LOAD_BALANCER_CLASS)
 
@@ -137,6 +172,13 @@ def is_served(service: Service) -> bool:
 def was_secondary(service: Service) -> bool:
     """Return whether the Service last had the address of another one."""
     return bool(service.metadata.label(PRIMARY_SERVICE_LABEL))
+
+
+def may_share(service: Service, primary_key: str, cluster: ClusterIdentity) -> bool:
+    """Return whether ``--shared-address-scope`` permits that a Service shares the address of a primary."""
+    if cluster.shared_address_scope is SharedAddressScope.CLUSTER:
+        return True
+    return primary_key.partition("/")[0] == service.metadata.namespace
 
 
 def primary_label(primary_key: str) -> str:

@@ -1,11 +1,12 @@
 """A snapshot of everything that the plan of one Service depends on.
 
-``observe`` reads a ``ServiceStore``: the caches of the controllers, or the complete lists of a command. It decides once
-who owns the load balancers, whether the Service is managed and what it requests. ``ServiceState`` is the only state
-that is kept from one reconcile to the next.
+``observe`` reads a ``ServiceStore``: the caches of the controllers, or the complete lists of a command. It reads every
+annotation and message of another program once, and decides who owns the load balancers, whether the Service is managed
+and what it requests. ``ServiceState`` is the only state that is kept from one reconcile to the next.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from enum import StrEnum, auto
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -15,22 +16,37 @@ from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.model.core import ConfigMap, Node, Service, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine
 from harvester_ccm.model.meta import Store
-from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
-from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.service.allocation import Allocation, read_allocation
+from harvester_ccm.plan.service.kube_vip import KubeVip, read_state
 from harvester_ccm.plan.service.ownership import (
     LoadBalancerMatch,
+    Mark,
     allocated_addresses,
-    goes_by,
+    has_cluster_name,
     load_balancer_name,
-    marked_ours,
+    mark_of,
     match_load_balancer,
     name_for,
     service_key,
 )
 from harvester_ccm.plan.service.ranking import Ranking, Rankings
-from harvester_ccm.plan.service.request import Request, network_devices, read_request
-from harvester_ccm.plan.service.scope import BY_PRIMARY, Scope, is_served, primaries_of, scope_of, was_secondary
-from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP, virtual_ips_of_load_balancer, virtual_ips_of_service
+from harvester_ccm.plan.service.request import Request, WorkloadType, network_devices, read_request
+from harvester_ccm.plan.service.scope import (
+    BY_PRIMARY,
+    Role,
+    Scope,
+    is_served,
+    is_served_by_us,
+    primaries_of,
+    scope_of,
+    was_secondary,
+)
+from harvester_ccm.plan.service.virtual_ips import (
+    VIRTUAL_IP,
+    virtual_ips_of_load_balancer,
+    virtual_ips_of_service,
+)
 
 BY_SERVICE: Final = "service"
 """Index of load balancers by the Service that their labels name, or by its UID (Go provider before 0.2)."""
@@ -80,31 +96,52 @@ SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {
     VIRTUAL_IP: virtual_ips_of_service,
 }
 LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]]]] = {
-    BY_SERVICE: lambda one: {service_key(one)} - {""},
-    BY_ADDRESS: lambda one: {one.allocated_ip} - {"", DHCP_ADDRESS},
+    BY_SERVICE: lambda load_balancer: {service_key(load_balancer)} - {""},
+    BY_ADDRESS: lambda load_balancer: {load_balancer.allocated_ip} - {"", DHCP_ADDRESS},
     VIRTUAL_IP: virtual_ips_of_load_balancer,
 }
 
 
-class ServiceState(Struct, gc=False):
-    """The state of one Service that is kept between reconciles; it is lost at a restart without harm."""
+class HarvesterCheck(StrEnum):
+    """Whether a load balancer can be created in this Harvester and namespace."""
 
-    phase: tuple[object, ...] | None = None
-    """As in the snapshot; None before the first reconcile."""
+    OURS = auto()
+    """It is the Harvester of this cluster, or there is no sign of the contrary."""
+    MISMATCH = auto()
+    """It has no load balancer of this cluster, although Services have addresses, and no VM of a Node."""
+    UNKNOWN = auto()
+    """The VMs are not listed yet."""
+
+
+class ServiceState(Struct, gc=False):
+    """The state of one Service that is kept between reconciles: timers, and what an API server does not store."""
+
+    phase: str = ""
+    """The phase of the last plan; empty before the first reconcile."""
     since: float = 0.0
     """When the phase began, in seconds of the monotonic clock."""
     touch_at: float | None = None
     """When an EndpointSlice of the Service is touched; None if that is not necessary."""
+    not_stored: dict[str, object] = field(default_factory=dict)
+    """Fields of the load balancer that Harvester did not store, with the value that was sent: it is not sent again."""
 
-    def follow(self, snapshot: "ServiceSnapshot", now: float) -> None:
-        """Update the state from a snapshot at the monotonic time ``now``."""
+    def resume(self, snapshot: "ServiceSnapshot", now: float) -> None:
+        """Assume, in the first reconcile, that an earlier process announced an address and ended before the touch.
+
+        Only this controller's condition about the announced address says that it made the touch, too. Other clients can
+        write or remove the condition. If the cause was another one, the touch changes nothing.
+        """
+        if self.phase or not snapshot.kube_vip.read_address or not snapshot.request.had_condition:
+            return
         condition = snapshot.service.ready_condition
-        was_unready = condition is not None and condition.status == "False"
-        if self.phase is None and was_unready and Announcement.of(snapshot.service).read_address:
-            # An earlier process may have announced the address without the touch of the endpoints that follows.
+        is_announced = condition is not None and condition.status == "True" and condition.reason == Reason.ENSURED
+        if not is_announced:
             self.touch_at = now
-        if self.phase != snapshot.phase:
-            self.phase, self.since = snapshot.phase, now
+
+    def enter(self, phase: str, now: float) -> None:
+        """Record the phase of a plan at the monotonic time ``now``."""
+        if self.phase != phase:
+            self.phase, self.since = phase, now
 
 
 class ServiceSnapshot(Struct, frozen=True, dict=True):
@@ -112,6 +149,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
 
     service: Service
     cluster: ClusterIdentity
+    kube_vip: KubeVip
+    """What kube-vip reads and writes on the Service."""
     match: LoadBalancerMatch
     """The load balancers with the Service's labels or name, and their owners."""
     scope: Scope
@@ -140,93 +179,153 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Whether Harvester's load balancers have been listed; before that, the absence of one means nothing."""
     harvester_problem: CCMError | None = None
     """Why they cannot be read now."""
-    our_harvester: bool | None = True
-    """Whether a load balancer can be created in this Harvester, without those of the Service; ``is_our_harvester``."""
+    harvester_check: HarvesterCheck = HarvesterCheck.OURS
+    """Whether a load balancer can be created in this Harvester, without those of the Service."""
+    services_problem: CCMError | None = None
+    """Why the Services cannot be read now."""
     wall_time: str = ""
     """The time in the format of the API, for the condition."""
     remembered: ServiceState = field(default_factory=ServiceState)
     now: float = 0.0
     """The time of the snapshot, in seconds of the monotonic clock."""
 
+    def waited(self, phase: str) -> float:
+        """Return the seconds since the Service entered this phase; 0 if it was in another one before."""
+        return self.now - self.remembered.since if self.remembered.phase == phase else 0.0
+
     @property
-    def waited(self) -> float:
-        """Seconds since the Service entered its phase."""
-        return self.now - self.remembered.since
+    def is_leaving(self) -> bool:
+        """Whether the Service is removed from Harvester."""
+        return self.scope.role is Role.REMOVE
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this controller has not put its finalizer on the Service."""
+        return not self.service.metadata.has_finalizer(SERVICE_FINALIZER)
+
+    @property
+    def load_balancer(self) -> LoadBalancer:
+        """The load balancer that serves the Service, in the phases that have one. Raises LookupError in others."""
+        if self.match.load_balancer is None:
+            raise LookupError(f"Service {self.service.metadata.key} has no load balancer")
+        return self.match.load_balancer
+
+    @property
+    def may_delete_load_balancer(self) -> bool:
+        """Whether a load balancer of the Service may be deleted by its plan: with the Service, or for another one."""
+        is_replaced = self.wants_switch or bool(self.request.primary)
+        return bool(self.match.undeleted) and (self.is_leaving or is_replaced)
+
+    @property
+    def existing_primary(self) -> Service:
+        """The primary that the Service names. Raises LookupError if there is none."""
+        if self.primary is None:
+            raise LookupError(f"Service {self.service.metadata.key} names no primary that exists")
+        return self.primary
+
+    @cached_property
+    def allocation(self) -> Allocation:
+        """Why the load balancer has no address. Raises LookupError without one."""
+        return read_allocation(self.load_balancer)
+
+    @property
+    def shown_address(self) -> str:
+        """The first address in the status; empty without one."""
+        return self.service.addresses[0] if self.service.addresses else ""
 
     @cached_property
     def unallocated_address(self) -> str:
         """The address in the status that no load balancer of the Service has; empty if none exists."""
-        shown = self.service.addresses[:1]
-        held = allocated_addresses(self.match.own)
-        return "" if held.intersection({*shown, DHCP_ADDRESS}) else "".join(shown)
+        allocated = allocated_addresses(self.match.own)
+        is_allocated = DHCP_ADDRESS in allocated or self.shown_address in allocated
+        return "" if is_allocated else self.shown_address
 
     @cached_property
     def retained_address(self) -> str:
-        """That address, if the Service requests it and Harvester has allocated none; empty otherwise.
+        """The address in the status that the user requests, while Harvester has allocated none; empty if it is not so.
 
-        kube-vip announces it until Harvester allocates an address, as with the Go provider. An address of another load
-        balancer is no request.
+        kube-vip announces it until Harvester allocates an address, as with the Go provider. An address that another
+        load balancer has is not retained, nor is one of a VM load balancer, which only Harvester announces.
         """
-        address, ignored = self.unallocated_address, Announcement.of(self.service).ignored
-        if ignored or address != self.request.address or allocated_addresses(self.match.own):
+        address = self.unallocated_address
+        if self.request.wants_vm:
+            return ""
+        if self.kube_vip.ignored or address != self.request.address or allocated_addresses(self.match.own):
             return ""
         return "" if self.allocated_to_others(address) else address
 
     def allocated_to_others(self, address: str) -> tuple[LoadBalancer, ...]:
         """Return the load balancers of other Services to which Harvester has allocated an address."""
-        return tuple(one for one in self.holders if one.allocated_ip == address and not one.metadata.deleting)
+        return tuple(
+            holder for holder in self.holders if holder.allocated_ip == address and not holder.metadata.deleting
+        )
 
     @property
-    def phase(self) -> tuple[object, ...]:
-        """The facts whose change restarts the time that the Service waits."""
-        lb, request = self.match.lb, self.request
-        if lb is None:
-            return self.scope.leaving, request.primary, self.primary is not None
-        state = lb.metadata.deleting, bool(lb.allocated_ip), bool(lb.address)
-        # A replacement restarts the time until Harvester has recorded the address.
-        return (self.scope.leaving, lb.metadata.uid, *state, request.workload_type, request.primary)
+    def wants_switch(self) -> bool:
+        """Whether the Service requests another workload type than that of its load balancer."""
+        load_balancer, wanted = self.match.load_balancer, self.request.workload_type
+        return load_balancer is not None and wanted not in {WorkloadType.ANY, load_balancer.spec.workload_type}
 
 
 def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> ServiceSnapshot:
     """Return the snapshot of a Service, without its state and the time."""
+    kube_vip = read_state(service)
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
-    request = read_request(service, had_condition=_had_condition(service, match.lb))
-    key, primary = service.metadata.key, request.primary
-    named = store.services.get(primary) if primary else None
-    config_maps = store.config_maps
-    mapping = config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}")
-    # The ranking is needed only by a Service that stays: thousands that share one address can be deleted at once.
-    scope = scope_of(service, cluster, owned=match.lb is not None)
-    addresses = sorted({*service.addresses, *(one.allocated_ip for one in load_balancers)})
-    have_address = [one for address in addresses for one in store.load_balancers.by_index(BY_ADDRESS, address)]
+    request = read_request(service, kube_vip, had_condition=_had_condition(service, match.load_balancer))
+    key = service.metadata.key
+    primary = store.services.get(request.primary) if request.primary else None
     return ServiceSnapshot(
         service=service,
         cluster=cluster,
+        kube_vip=kube_vip,
         match=match,
-        scope=scope,
+        scope=scope_of(service, cluster, kube_vip, has_load_balancer=match.load_balancer is not None),
         request=request,
-        holders=tuple(one for one in have_address if one not in load_balancers),
-        primary=named,
-        primary_allocated=allocated_addresses(_candidates(store, named, cluster)) if named else frozenset(),
-        ranking_of_primary=store.rankings.of(primary) if primary and scope.requested else Ranking(),
-        own_ranking=store.rankings.of(key) if scope.requested else Ranking(),
-        own_secondaries=tuple(one for one in store.services.by_index(BY_PRIMARY, key) if one.metadata.key != key),
+        holders=_holders(store, service, load_balancers),
+        primary=primary,
+        primary_allocated=allocated_addresses(_candidates(store, primary, cluster)) if primary else frozenset(),
+        ranking_of_primary=store.rankings.of(request.primary) if request.primary else Ranking(),
+        own_ranking=store.rankings.of(key),
+        own_secondaries=tuple(
+            secondary for secondary in store.services.by_index(BY_PRIMARY, key) if secondary.metadata.key != key
+        ),
         backends=store.backends,
-        network_devices=network_devices(mapping) if config_maps.synced or config_maps.problem is not None else None,
-        # A load balancer that cannot be decoded exists, although it is not in the cache.
-        harvester_known=store.load_balancers.synced
-        and f"{cluster.namespace}/{match.expected_name}" not in store.load_balancers.unread,
+        network_devices=_network_devices(store),
+        harvester_known=_is_harvester_known(store, f"{cluster.namespace}/{match.expected_name}"),
         harvester_problem=store.load_balancers.problem,
-        our_harvester=not _may_create(request, match.lb) or is_our_harvester(store, cluster, without=match.own),
+        harvester_check=_harvester_check(store, cluster, match, request),
+        services_problem=store.services.problem,
     )
 
 
-def _may_create(request: Request, load_balancer: LoadBalancer | None) -> bool:
-    """Return whether the Service may get a new load balancer: all load balancers may have to be looked at before."""
-    if request.primary is not None:
-        return False
-    return load_balancer is None or request.workload_type not in {None, load_balancer.spec.workload_type}
+def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:
+    """Return the load balancers with the Service's labels, UID or name."""
+    meta, by_index = service.metadata, store.load_balancers.by_index
+    labelled = (*by_index(BY_SERVICE, meta.key), *by_index(BY_SERVICE, meta.uid))
+    named = store.load_balancers.get(f"{cluster.namespace}/{name_for(service, cluster)}")
+    return labelled if named is None or named in labelled else (*labelled, named)
+
+
+def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:
+    """Return the load balancers of other Services with an address of this one, in the order of the addresses."""
+    addresses = {*service.addresses, *(load_balancer.allocated_ip for load_balancer in own)}
+    holders: list[LoadBalancer] = []
+    for address in sorted(addresses):
+        holders.extend(store.load_balancers.by_index(BY_ADDRESS, address))
+    return tuple(holder for holder in holders if holder not in own)
+
+
+def _network_devices(store: ServiceStore) -> Mapping[str, str] | None:
+    config_maps = store.config_maps
+    if not config_maps.synced and config_maps.problem is None:
+        return None
+    return network_devices(config_maps.get(f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"))
+
+
+def _is_harvester_known(store: ServiceStore, expected_key: str) -> bool:
+    # A load balancer that cannot be decoded exists, although it is not in the cache.
+    return store.load_balancers.synced and expected_key not in store.load_balancers.unread
 
 
 def _had_condition(service: Service, load_balancer: LoadBalancer | None) -> bool:
@@ -240,53 +339,84 @@ def _had_condition(service: Service, load_balancer: LoadBalancer | None) -> bool
     return is_served(service) and load_balancer is not None and bool(load_balancer.spec.description)
 
 
-def is_our_harvester(
-    store: ServiceStore, cluster: ClusterIdentity, *, without: Iterable[LoadBalancer] = ()
-) -> bool | None:
-    """Return whether load balancers can be created in this Harvester and namespace; None until the VMs are listed.
+def _harvester_check(
+    store: ServiceStore, cluster: ClusterIdentity, match: LoadBalancerMatch, request: Request
+) -> HarvesterCheck:
+    """Return whether a load balancer can be created, if the Service may get a new one.
+
+    All load balancers may have to be looked at for that.
+    """
+    if request.primary:
+        return HarvesterCheck.OURS
+    load_balancer = match.load_balancer
+    if load_balancer is not None and request.workload_type in {WorkloadType.ANY, load_balancer.spec.workload_type}:
+        return HarvesterCheck.OURS
+    return check_harvester(store, cluster, without=match.own)
+
+
+def check_harvester(
+    store: ServiceStore, cluster: ClusterIdentity, *, without: Collection[LoadBalancer] = ()
+) -> HarvesterCheck:
+    """Return whether load balancers can be created in this Harvester and namespace.
 
     In another Harvester or namespace, every Service would get another address. Two independent signs are necessary to
     conclude that: it has no load balancer of this cluster, although Services have addresses, and no VM of a Node.
-    Either alone is normal: all load balancers were deleted, or all VMs were replaced.
-    The load balancers ``without`` which the question is asked are those that a replacement deletes first.
+    Either alone is normal: all load balancers were deleted, or all VMs were replaced. ``without`` are the load
+    balancers that a replacement deletes first.
 
     An object that cannot be decoded counts as present by what is known of it: a load balancer by the name that the one
-    of a Service has, a VM by its UID. Those of others say nothing, so nobody else's object ends this protection.
+    of a Service has, a VM by its UID. Objects of other clusters do not count, so that
+    none of them ends this protection.
     """
-    load_balancers, vms = store.load_balancers, store.vms
-    if cluster.new_harvester or not load_balancers.synced:
-        return True
+    if cluster.new_harvester or not store.load_balancers.synced:
+        return HarvesterCheck.OURS
     excluded = {load_balancer.metadata.uid for load_balancer in without}
-    if _has_load_balancer(store, cluster, excluded) or _has_unread_load_balancer(store, cluster, excluded):
-        return True
-    named = {uid for node in store.nodes.all() if (uid := parse_provider_id(node.spec.provider_id))}
-    not_readable = not vms.synced and isinstance(vms.problem, Forbidden)
-    if not named or not_readable:
-        return True
-    present = {vm.metadata.uid for vm in vms.all()} | {unread.uid for unread in vms.unread.values()}
-    if not named.isdisjoint(present):
-        return True
-    with_address = (service for service in store.services.all() if is_served(service) and not was_secondary(service))
-    if not any(scope_of(service, cluster, owned=False).requested for service in with_address):
-        return True
-    return False if vms.synced else None
+    if _has_our_load_balancer(store, cluster, excluded):
+        return HarvesterCheck.OURS
+    if _has_undecoded_load_balancer(store, cluster, excluded):
+        return HarvesterCheck.OURS
+    if _has_our_vm(store) or not _has_address_to_lose(store, cluster):
+        return HarvesterCheck.OURS
+    return HarvesterCheck.MISMATCH if store.vms.synced else HarvesterCheck.UNKNOWN
 
 
-def _has_load_balancer(store: ServiceStore, cluster: ClusterIdentity, excluded: Collection[str]) -> bool:
-    """Return whether a load balancer shows that it belongs to this cluster; those with an excluded UID do not count."""
+def _has_our_load_balancer(store: ServiceStore, cluster: ClusterIdentity, excluded: Set[str]) -> bool:
+    """Return whether a load balancer shows that it belongs to this cluster; those with an excluded UID do not count.
+
+    For a replacement, one that is itself deleted soon shows nothing: two Services that change their workload type at
+    once would both lose their load balancers.
+    """
+    must_stay = bool(excluded)
     for load_balancer in store.load_balancers.all():
         if load_balancer.metadata.uid in excluded:
             continue
-        marked = marked_ours(load_balancer, cluster)
-        if marked:
+        if must_stay and not _stays(store, cluster, load_balancer):
+            continue
+        mark = mark_of(load_balancer, cluster)
+        if mark is Mark.OURS:
             return True
         # Without an owner annotation (Go provider), one counts that has the cluster's name and that of a Service.
-        if marked is None and goes_by(load_balancer, cluster) and store.services.get(service_key(load_balancer)):
+        is_named = mark is Mark.NONE and has_cluster_name(load_balancer, cluster)
+        if is_named and store.services.get(service_key(load_balancer)) is not None:
             return True
     return False
 
 
-def _has_unread_load_balancer(store: ServiceStore, cluster: ClusterIdentity, excluded: Collection[str]) -> bool:
+def _stays(store: ServiceStore, cluster: ClusterIdentity, load_balancer: LoadBalancer) -> bool:
+    """Return whether no deletion or replacement of a load balancer is due."""
+    if load_balancer.metadata.deleting:
+        return False
+    service = store.services.get(service_key(load_balancer))
+    if service is None:
+        return False
+    kube_vip = read_state(service)
+    if scope_of(service, cluster, kube_vip, has_load_balancer=True).role is not Role.SERVE:
+        return False
+    request = read_request(service, kube_vip, had_condition=True)
+    return not request.primary and request.workload_type in {WorkloadType.ANY, load_balancer.spec.workload_type}
+
+
+def _has_undecoded_load_balancer(store: ServiceStore, cluster: ClusterIdentity, excluded: Set[str]) -> bool:
     """Return whether a load balancer that cannot be decoded has the name of the one of a Service with an address."""
     # Names start with the one of the cluster. Without one of these, the Services need not be searched for every plan.
     starts = tuple(f"{cluster.namespace}/{letter}{name[:50]}" for name in cluster.names for letter in ("", "a"))
@@ -306,9 +436,21 @@ def _has_unread_load_balancer(store: ServiceStore, cluster: ClusterIdentity, exc
     return False
 
 
-def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:
-    """Return the load balancers with the Service's labels, UID or name."""
-    meta, by_index = service.metadata, store.load_balancers.by_index
-    found = (*by_index(BY_SERVICE, meta.key), *by_index(BY_SERVICE, meta.uid))
-    named = store.load_balancers.get(f"{cluster.namespace}/{name_for(service, cluster)}")
-    return found if named is None or named in found else (*found, named)
+def _has_our_vm(store: ServiceStore) -> bool:
+    """Return whether Harvester has a VM of a Node, or it is unknown: no Node names one, or VMs cannot be read."""
+    vms = store.vms
+    uids = {uid for node in store.nodes.all() if (uid := parse_provider_id(node.spec.provider_id))}
+    is_forbidden = not vms.synced and isinstance(vms.problem, Forbidden)
+    if not uids or is_forbidden:
+        return True
+    present = {vm.metadata.uid for vm in vms.all()}
+    undecoded = {unread.uid for unread in vms.unread.values()}
+    return not uids.isdisjoint(present | undecoded)
+
+
+def _has_address_to_lose(store: ServiceStore, cluster: ClusterIdentity) -> bool:
+    """Return whether a Service has an address from a load balancer of its own."""
+    for service in store.services.all():
+        if is_served(service) and not was_secondary(service) and is_served_by_us(service, cluster):
+            return True
+    return False

@@ -1,4 +1,7 @@
-"""Which addresses are load balancers': kube-vip binds them to the nodes' devices, where they are no Node's."""
+"""Addresses of Services and load balancers, which are never published as addresses of a Node.
+
+kube-vip binds them to the devices of the nodes, so Harvester's guest agents report them.
+"""
 
 from typing import Final
 
@@ -8,7 +11,7 @@ from harvester_ccm.model.core import Service, ipv4_text
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.meta import Store
 from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
-from harvester_ccm.plan.service.kube_vip import Announcement
+from harvester_ccm.plan.service.kube_vip import read_state
 from harvester_ccm.plan.service.scope import is_served_by_us
 
 VIRTUAL_IP: Final = "virtual IP"
@@ -48,14 +51,14 @@ def virtual_ips_of_service(service: Service | None) -> set[str]:
     """
     if service is None or service.spec.type != "LoadBalancer" or not service.metadata.has_finalizer(SERVICE_FINALIZER):
         return set()
-    found, condition = Announcement.of(service), service.ready_condition
-    if not (found.address or found.node):
+    kube_vip, condition = read_state(service), service.ready_condition
+    if not (kube_vip.annotated or kube_vip.node):
         return set()
-    texts = {*found.status}
+    texts = {*kube_vip.status}
     if condition is not None:
-        texts.add(found.address or "")
+        texts.add(kube_vip.annotated or "")
     if condition is None or condition.status != "True":
-        texts -= {found.specified, found.requested}
+        texts -= {kube_vip.specified, kube_vip.requested}
     return set(map(ipv4_text, texts)) - {"", DHCP_ADDRESS}
 
 

@@ -8,6 +8,7 @@ import structlog
 from harvester_ccm.cli import main
 from harvester_ccm.commands import call
 from harvester_ccm.commands.call import container_flags
+from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Runner
@@ -19,7 +20,10 @@ LINES: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "module": (("python3", "-m", "harvester_ccm", "--cluster-name", "demo"), DEMO),
     "flags of the process": (("harvester-ccm", "--v=5", "--logging-format=json", "--cluster-name=demo"), DEMO),
     "init process": (("tini", "--", "harvester-cloud-provider", "--cluster-name=demo"), DEMO),
-    "lists": (("harvester-ccm", "--former-cluster-name=a", "--former-cluster-name=b"), ["--former-cluster-name=a,b"]),
+    "lists": (
+        ("harvester-ccm", "--former-cluster-names=a", "--former-cluster-names=b"),
+        ["--former-cluster-names=a,b"],
+    ),
     "no command line": ((), []),
     "pause": (("/pause",), []),
     "shell": (("/bin/sh", "-c", "harvester-cloud-provider --cluster-name=demo"), []),
@@ -51,6 +55,16 @@ def test_command_in_the_pod_needs_no_flags(run: Runner, tmp_path: Path, serve: C
     assert load_balancer_name("other", "shop", "web", objects.UID) in result.out
 
 
+def test_cleanup_never_takes_the_cluster_of_the_controller(run: Runner, tmp_path: Path, serve: ClusterServer) -> None:
+    proc = process_1(tmp_path, (*PROGRAM, *serve(objects.balancer(name="ours", labels={LB_CLUSTER: "demo"}))))
+    result = run("cleanup", "--yes", proc=proc)
+    assert (result.code, result.out) == (2, "")
+    assert "--cluster-name is required" in result.err
+    result = run("cleanup", "--cluster-name=gone", "-n", "vms", proc=proc)
+    assert (result.code, result.err) == (0, "")
+    assert "Nothing to delete" in result.out
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -67,7 +81,7 @@ def test_command_in_the_pod_needs_no_flags(run: Runner, tmp_path: Path, serve: C
         ("explain svc shop/web -n x", "'shop/web' is not the name of one Service"),
         ("explain node/a/b", "'a/b' is not the name of one Node"),
         ("explain service --namespac=x", "unknown flag --namespac; did you mean --namespace?"),
-        ("cleanup", "--cluster is required"),
+        ("cleanup", "--cluster-name is required"),
         ("completion", "no completion for ''; expected one of: bash, zsh, fish"),
         ("completion tcsh", "no completion for 'tcsh'; expected one of: bash, zsh, fish"),
     ],

@@ -146,7 +146,7 @@ def test_warnings(cluster: str, vms: list[VirtualMachine] | CCMError, owners: li
 def test_load_balancers_of_other_clusters_are_not_listed(run: Runner, serve: ClusterServer) -> None:
     uids = ("demo", "a"), ("demo", "b"), ("other", "a")
     listed = [objects.balancer(of, name=f"{of}-{uid}", annotations={LB_OWNER: uid}) for of, uid in uids]
-    words = "cleanup", "--cluster=demo", *serve(*listed)[1:], "-o", "json"
+    words = "cleanup", "--cluster-name=demo", *serve(*listed)[1:], "-o", "json"
     names = [
         {one["name"] for one in run(*words, *more).document["loadBalancers"]} for more in ((), ("--cluster-uid=a",))
     ]

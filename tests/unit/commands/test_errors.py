@@ -116,7 +116,7 @@ def test_services_that_cannot_be_listed(run: Runner, outage: Outage, words: str)
 
 
 def test_cleanup_reports_the_error_of_harvester(run: Runner, outage: Outage) -> None:
-    words = "cleanup", "--cluster=gone", *outage.flags[1:]
+    words = "cleanup", "--cluster-name=gone", *outage.flags[1:]
     outage.harvester.refusal = 403, "loadbalancers is forbidden, Authorization: Bearer abc123def456"
     result = run(*words)
     assert (result.code, result.out) == (1, "")

@@ -119,7 +119,9 @@ def test_address_of_a_deleted_service_is_withdrawn_first(run: Runner, serve: Clu
     ]
 
 
-@pytest.mark.parametrize(("minutes", "message"), [(0, "Waits for Harvester's"), (1, "Harvester has not processed")])
+@pytest.mark.parametrize(
+    ("minutes", "message"), [(0, "The Service waits for Harvester's"), (1, "Harvester has not processed")]
+)
 def test_grace_period_counts_from_the_creation_of_the_load_balancer(
     run: Runner, serve: ClusterServer, minutes: int, message: str
 ) -> None:
@@ -134,14 +136,14 @@ def test_load_balancer_of_another_owner_is_named_with_the_remedy(run: Runner, se
     document = explained(run, flags, RENAMED)
     (other,) = document["otherLoadBalancers"]
     assert (other["ownership"], document["loadBalancer"]) == ("foreign", None)
-    assert "--former-cluster-name=demo" in other["reason"]
-    assert document["reasons"][0]["reason"] == "OwnershipConflict"
+    assert "--former-cluster-names=demo" in other["reason"]
+    assert document["reasons"][0]["reason"] == "LoadBalancerOwnershipConflict"
     assert "status.loadBalancer of the Service" in other["reason"]
     assert "kubectl" not in run(*WEB, *flags, RENAMED).out, "no command that withdraws an address"
     old = objects.balancer("demo", uid=objects.OLD_UID, address="10.0.0.7")
     (other,) = explained(run, serve(objects.service(), old, objects.home()), RENAMED)["otherLoadBalancers"]
     assert other["command"].endswith(f"{old['metadata']['name']} {LB_CLUSTER}=produktion")
-    document = explained(run, flags, "--former-cluster-name=demo", RENAMED)
+    document = explained(run, flags, "--former-cluster-names=demo", RENAMED)
     assert document["loadBalancer"]["name"] == NAME
 
 
@@ -200,7 +202,7 @@ def test_condition_of_a_rejected_write_is_a_problem(run: Runner, serve: ClusterS
     [
         ({"type": "ClusterIP"}, (), "its type is ClusterIP"),
         ({"loadBalancerClass": "metallb"}, (), "spec.loadBalancerClass is 'metallb'"),
-        ({}, ("--load-balancer-class-only",), "--load-balancer-class-only is set"),
+        ({}, ("--require-load-balancer-class",), "--require-load-balancer-class is set"),
         ({}, ("--controllers=-service-lb-controller",), "service-lb-controller is switched off"),
         ({"annotations": {"metallb.io/address-pool": "x"}}, (), "another load balancer controller"),
     ],

@@ -64,11 +64,11 @@ CASES: dict[str, tuple[list[Json], str]] = {
         [objects.service(finalizers=[SERVICE_FINALIZER]), objects.balancer(message=FULL, annotations=MARK)],
         "Service shop/web Pending PoolExhausted IP pool 'tiny' has no free address.",
     ),
-    "new": ([objects.service()], "Service shop/web Pending Queued Waits for "),
+    "new": ([objects.service()], "Service shop/web Pending Queued The Service waits for "),
     "rejected by a webhook": ([refused()], "Service shop/web Pending SyncLoadBalancerFailed Harvester refused it"),
     "invalid annotation": (
         [objects.service(annotations={"cloudprovider.harvesterhci.io/ipam": "dchp"})],
-        "Service shop/web Blocked Unsupported ",
+        "Service shop/web Blocked InvalidAnnotation ",
     ),
     "invalid annotation, with an address": (
         [served(annotations={"cloudprovider.harvesterhci.io/ipam": "dchp"}), balancer()],
@@ -80,11 +80,11 @@ CASES: dict[str, tuple[list[Json], str]] = {
     ),
     "load balancer deleted": (
         [served()],
-        "Service shop/web Degraded RecreatingLoadBalancer No load balancer in Harvester has address 10.0.0.7",
+        "Service shop/web Degraded LoadBalancerLost No load balancer in Harvester has address 10.0.0.7",
     ),
     "VM load balancer deleted": (
         [served(annotations=VM_CHECK), ready_node(), objects.machine(), INSTANCE],
-        "Service shop/web Degraded RecreatingLoadBalancer No load balancer in Harvester has address 10.0.0.7",
+        "Service shop/web Degraded LoadBalancerLost No load balancer in Harvester has address 10.0.0.7",
     ),
     "being deleted": ([GOING, objects.balancer(address="10.0.0.7", annotations=MARK)], ""),
     "of another class": ([objects.service(loadBalancerClass="metallb")], ""),

@@ -21,7 +21,7 @@ ORDERS: dict[str, int] = {
     "explain svc/web -n shop": 1,
     "explain node/w1": 1,
     "explain svc/none -n shop": 1,
-    "cleanup --cluster=demo": 1,
+    "cleanup --cluster-name=demo": 1,
     "completion bash": 0,
     "help": 0,
     "help explain": 0,

@@ -195,7 +195,7 @@ async def test_vm_with_an_unreadable_vmi_is_not_reported_as_stopped() -> None:
         scene.guest_server.put(
             NODE, {**scene.join("w1"), "spec": {"providerID": "harvester://uid-1", "taints": [TAINT]}}
         )
-        await until(lambda: scene.told("w1") == ["HarvesterForbidden"])
+        await until(lambda: scene.told("w1") == ["HarvesterUnavailable"])
         assert "virtualmachineinstances.kubevirt.io is forbidden" in scene.guest_server.events()[0]["message"]
         scene.harvester_server.fault = None
         await initialised(scene, ["w1"])
@@ -241,13 +241,13 @@ async def test_rejected_write_is_retried() -> None:
         await asyncio.sleep(300)
         assert scene.taints("w1") == ["uninitialized"], "without its addresses a Node must not be used"
         assert len(scene.node_writes()) < 30
-        assert scene.told("w1") == ["NodeWriteRefused"]
+        assert scene.told("w1") == ["NodeUpdateRejected"]
         message = scene.guest_server.events()[0]["message"]
         assert "nodes/status is forbidden" in message
         assert "Grant the verb patch on nodes and nodes/status" in message
         scene.guest_server.fault = None
         await initialised(scene, ["w1"])
-        await until(lambda: scene.told("w1") == ["NodeWriteRefused", "Synced"])
+        await until(lambda: scene.told("w1") == ["NodeUpdateRejected", "Synced"])
 
 
 @pytest.mark.parametrize(
@@ -266,12 +266,12 @@ def test_new_node_waits_for_the_address_of_its_kubelet_and_then_has_it(
         scene.boot(ZONED, *reported)
         async with scene.live():
             scene.join("w1", system_uuid=ZONED.system_uuid, **{PROVIDED_NODE_IP: "10.0.0.9"})
-            assert await until(lambda: scene.told("w1") == ["ProvidedNodeIPNotFound"]) < 2 * PERIOD
+            assert await until(lambda: scene.told("w1") == ["NodeIPNotReported"]) < 2 * PERIOD
             assert scene.node_writes() == []
             assert PATIENCE - 2 * PERIOD < await initialised(scene, ["w1"]) < PATIENCE
             assert scene.addresses("w1") == [*expected, "Hostname w1"]
             await asyncio.sleep(600)
-        assert scene.told("w1") == ["ProvidedNodeIPNotFound", "Synced"]
+        assert scene.told("w1") == ["NodeIPNotReported", "Synced"]
         assert scene.node_writes() == [f"{NODE_PATH}/status", NODE_PATH]
 
     run()

@@ -39,8 +39,9 @@ GO_FLAGS = """
 OTHER_DEFAULTS = "concurrent-node-syncs=32 concurrent-service-syncs=16"
 """Flags of the Go provider with another default here."""
 OWN_FLAGS = """
-    accept-new-harvester=false cloud-config-context= context= former-cluster-name= load-balancer-class-only=false
-    node-deletion-confirmations=3 orphan-lbs=delete orphan-lbs-period=10m shared-address-scope=cluster
+    allow-harvester-change=false cloud-config-context= context= former-cluster-names= node-deletion-confirmations=3
+    orphaned-load-balancer-policy=delete orphaned-load-balancer-resync-period=10m require-load-balancer-class=false
+    shared-address-scope=cluster
 """
 """Flags that the Go provider does not accept."""
 
@@ -75,8 +76,8 @@ def test_migration_page_lists_the_flags_that_the_go_provider_does_not_accept() -
         (["--leader-elect=f", "-h"], {"leader-elect": False, "help": True}),
         *[(words.split(), {"v": 5}) for words in ("-v 5", "-v=5", "-v5", "--v=5", "--v 5")],
         (["--controllers", "-service-lb-controller,*"], {"controllers": ("-service-lb-controller", "*")}),
-        (["--former-cluster-name=a,b", "--former-cluster-name=c"], {"former-cluster-name": ("a", "b", "c")}),
-        (["--former-cluster-name=a", "--former-cluster-name="], {"former-cluster-name": ("a",)}),
+        (["--former-cluster-names=a,b", "--former-cluster-names=c"], {"former-cluster-names": ("a", "b", "c")}),
+        (["--former-cluster-names=a", "--former-cluster-names="], {"former-cluster-names": ("a",)}),
         (["", "--leader-elect", "", "--"], {"leader-elect": True}),
     ],
 )
@@ -103,7 +104,10 @@ def test_arguments_and_flags_can_be_mixed() -> None:
         ),
         (["--nope", "--v=x", "--secure-port=70000"], ["unknown flag --nope", "--secure-port is '70000'", "--v is 'x'"]),
         (["--management-network"], ["--management-network needs a value"]),
-        (["--former-cluster-name=a", '--former-cluster-name="b'], ["--former-cluster-name is '\"b'; expected a comma"]),
+        (
+            ["--former-cluster-names=a", '--former-cluster-names="b'],
+            ["--former-cluster-names is '\"b'; expected a comma"],
+        ),
         (
             ["--leader-elect", "false", "--", "-x"],
             ["unexpected arguments 'false' '-x'; commands come first, and bool flags are written --flag=value"],

@@ -30,7 +30,7 @@ DEFAULTS = Settings(
     harvester=HarvesterSettings(cloud_config=Path("/etc/cloud-config"), cluster_name="demo"),
     guest=GuestSettings(kubeconfigs=(), master=""),
     services=ServiceSettings(
-        concurrent_syncs=16, orphan_lbs=OrphanPolicy.DELETE, orphan_period=600.0, class_only=False
+        concurrent_syncs=16, orphan_policy=OrphanPolicy.DELETE, orphan_period=600.0, class_only=False
     ),
     nodes=NodeSettings(
         management_network=None,
@@ -82,8 +82,9 @@ def test_defaults() -> None:
 def test_every_flag_reaches_its_setting() -> None:
     words = (
         "--kubeconfig=/guest --context=admin --master=https://guest:6443 --cloud-config-context=vms "
-        "--concurrent-service-syncs=2 --orphan-lbs=report "
-        "--orphan-lbs-period=1h --load-balancer-class-only --accept-new-harvester --shared-address-scope=namespace "
+        "--concurrent-service-syncs=2 --orphaned-load-balancer-policy=report "
+        "--orphaned-load-balancer-resync-period=1h --require-load-balancer-class --allow-harvester-change "
+        "--shared-address-scope=namespace "
         "--management-network=vlan10 --node-ip-cidr=10.1.2.3/8 "
         "--node-exclude-ip-ranges=10.9.0.0/16 --disable-annotation-alpha-provided-ip-addr --concurrent-node-syncs=3 "
         "--node-monitor-period=1s --node-status-update-frequency=1m --node-deletion-confirmations=5 "
@@ -93,18 +94,18 @@ def test_every_flag_reaches_its_setting() -> None:
         "--leader-elect-resource-namespace=infra --bind-address=:: --secure-port=0 --tls-cert-file=/crt "
         "--tls-private-key-file=/key --tls-min-version=VersionTLS13 "
         "--authorization-always-allow-paths=/metrics "
-        "--logging-format=json -v=5 --controllers=service-lb-controller --former-cluster-name=old,'older' "
-        "--former-cluster-name=demo,old"
+        "--logging-format=json -v=5 --controllers=service-lb-controller --former-cluster-names=old,'older' "
+        "--former-cluster-names=demo,old"
     )
     assert settings(*words.split()) == Settings(
         harvester=replace(DEFAULTS.harvester, former_names=("old", "older"), context="vms"),
         guest=GuestSettings(kubeconfigs=(Path("/guest"),), master="https://guest:6443", context="admin"),
         services=ServiceSettings(
             concurrent_syncs=2,
-            orphan_lbs=OrphanPolicy.REPORT,
+            orphan_policy=OrphanPolicy.REPORT,
             orphan_period=3600.0,
             class_only=True,
-            accept_new_harvester=True,
+            allow_harvester_change=True,
             shared_address_scope=SharedAddressScope.NAMESPACE,
         ),
         nodes=NodeSettings(
@@ -209,17 +210,23 @@ def test_cluster_name_is_trimmed_and_checked(given: str, name: str, warning: str
             ["--node-deletion-confirmations=101"],
             "--node-deletion-confirmations is '101'; expected a number from 2 to 100",
         ),
-        (["--orphan-lbs-period=1ns"], "--orphan-lbs-period is '1ns'; expected a duration of at least 1s"),
+        (
+            ["--orphaned-load-balancer-resync-period=1ns"],
+            "--orphaned-load-balancer-resync-period is '1ns'; expected a duration of at least 1s",
+        ),
         (["--v=2147483648"], "--v is '2147483648'; expected a number from 0 to 2147483647"),
         (
             ["--leader-elect-lease-duration=600000h"],
             "--leader-elect-lease-duration is '600000h'; expected a duration of at most 2147483647s",
         ),
-        (["--orphan-lbs=keep"], "--orphan-lbs is 'keep'; expected delete or report or off"),
+        (
+            ["--orphaned-load-balancer-policy=keep"],
+            "--orphaned-load-balancer-policy is 'keep'; expected delete or report or off",
+        ),
         (["--logging-format=xml"], "--logging-format is 'xml'; expected text or json"),
         (
-            ["--former-cluster-name=old,"],
-            "--former-cluster-name has an empty entry; expected previous names of this cluster",
+            ["--former-cluster-names=old,"],
+            "--former-cluster-names has an empty entry; expected previous names of this cluster",
         ),
         (
             ["--leader-elect-lease-duration=10s"],

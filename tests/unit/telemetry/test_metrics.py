@@ -123,7 +123,7 @@ async def test_keys_of_a_queue_are_counted_and_timed_with_their_reasons() -> Non
             await asyncio.sleep(60)
             queue.enqueue("shop/a")
         await asyncio.sleep(3)
-    assert reasons == ["", "conflict", "unreachable", "value_error", "dhcp", "unsupported"]
+    assert reasons == ["", "Conflict", "Unreachable", "ValueError", "dhcp", "unsupported"]
     assert telemetry.reason("service", "shop/a") == telemetry.reason("node", "w1") == ""
     shown = samples(telemetry)
     assert shown["workqueue_depth"][NAME] == 0

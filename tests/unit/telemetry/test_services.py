@@ -92,10 +92,10 @@ async def test_pending_services_are_counted_by_reason(caches: Caches) -> None:
     caches.see(service("served", address="192.0.2.1"))
     caches.see(service("inside", kind="ClusterIP"))
     caches.see(service("elsewhere", spec={"loadBalancerClass": "example.org/other"}))
-    caches.answer(a="pool_exhausted", b="pool_exhausted", inside="dhcp", served="harvester_mismatch")
+    caches.answer(a="PoolExhausted", b="PoolExhausted", inside="DHCPLeasePending", served="HarvesterMismatch")
 
     assert caches.shown("services") == {(): 4}
-    pending = {("pool_exhausted",): 2, ("harvester_mismatch",): 1, ("queued",): 1}
+    pending = {("PoolExhausted",): 2, ("HarvesterMismatch",): 1, ("Queued",): 1}
     assert caches.shown("services_pending") == pending
 
 
@@ -107,9 +107,9 @@ async def test_pending_time_starts_with_the_request_for_a_load_balancer(caches: 
     caches.see(service("changed"))
     caches.now += 30
     caches.see(service("old", annotations={"a": "b"}))
-    caches.answer(changed="dhcp")
+    caches.answer(changed="DHCPLeasePending")
 
-    assert caches.shown("service_pending_longest_seconds") == {("queued",): 130, ("dhcp",): 30}
+    assert caches.shown("oldest_pending_service_age_seconds") == {("Queued",): 130, ("DHCPLeasePending",): 30}
 
 
 async def test_time_until_the_address_is_observed_once(caches: Caches) -> None:
@@ -123,8 +123,8 @@ async def test_time_until_the_address_is_observed_once(caches: Caches) -> None:
     caches.services.lose(deleted)
     caches.see(service("changed", kind="ClusterIP"))
 
-    assert caches.observed("harvester_ccm_service_pending_seconds") == (1, 3)
-    assert caches.shown("services_pending") == {("queued",): 0}
+    assert caches.observed("harvester_ccm_service_provisioning_duration_seconds") == (1, 3)
+    assert caches.shown("services_pending") == {("Queued",): 0}
 
 
 async def test_only_the_leader_shows_objects(caches: Caches) -> None:
@@ -134,10 +134,10 @@ async def test_only_the_leader_shows_objects(caches: Caches) -> None:
     caches.see(service("b", address="192.0.2.1"))
     caches.see_node(tainted=True)
     caches.load_balancers.observe(load_balancer(labels={LB_CLUSTER: "demo"}))
-    names = ("services_pending", "service_pending_longest_seconds", "load_balancers", "nodes_pending")
+    names = ("services_pending", "oldest_pending_service_age_seconds", "load_balancers", "nodes_pending")
     for name in names:
         assert caches.shown(name) == {}
-    assert caches.observed("harvester_ccm_service_pending_seconds") == (0, 0)
+    assert caches.observed("harvester_ccm_service_provisioning_duration_seconds") == (0, 0)
     assert caches.shown("services") == {(): 0}
 
     caches.elector.leading = True
@@ -166,12 +166,12 @@ async def test_load_balancers_of_this_cluster_are_counted(caches: Caches) -> Non
     # Labels in alphabetical order: ipam, state, workload_type.
     known = {("pool", "ready", "cluster"): 2, ("dhcp", "pending", "cluster"): 1, ("pool", "ready", "vm"): 1}
     known |= {("pool", state, "cluster"): 1 for state in ("pending", "unhealthy", "deleting")}
-    known |= {("pool", "orphan", "cluster"): 0}
+    known |= {("pool", "orphaned", "cluster"): 0}
     # Before the Services are synced, a missing one is no orphan.
     assert caches.shown("load_balancers") == {**known, ("pool", "ready", "cluster"): 3}
 
     caches.services._synced.set()
-    assert caches.shown("load_balancers") == {**known, ("pool", "orphan", "cluster"): 1}
+    assert caches.shown("load_balancers") == {**known, ("pool", "orphaned", "cluster"): 1}
 
 
 async def test_new_nodes_are_timed_once(caches: Caches) -> None:
@@ -187,8 +187,8 @@ async def test_new_nodes_are_timed_once(caches: Caches) -> None:
 
 async def test_nodes_with_the_taint_are_counted_by_reason(caches: Caches) -> None:
     caches.see_node(tainted=True)
-    assert caches.shown("nodes_pending") == {("queued",): 1}
+    assert caches.shown("nodes_pending") == {("Queued",): 1}
     caches.queues["node"].reasons["n1"] = "VMNotFound"
-    assert caches.shown("nodes_pending") == {("queued",): 0, ("vm_not_found",): 1}
+    assert caches.shown("nodes_pending") == {("Queued",): 0, ("VMNotFound",): 1}
     caches.see_node(tainted=False)
-    assert caches.shown("nodes_pending") == {("queued",): 0}
+    assert caches.shown("nodes_pending") == {("Queued",): 0}

@@ -5,7 +5,7 @@
 - {{ printf "--cluster-name=%v" . | quote }}
 {{- end }}
 {{- with .Values.formerClusterNames }}
-- {{ printf "--former-cluster-name=%s" (join "," .) | quote }}
+- {{ printf "--former-cluster-names=%s" (join "," .) | quote }}
 {{- end }}
 {{- with .Values.managementNetwork }}
 - {{ printf "--management-network=%v" . | quote }}

@@ -139,24 +139,22 @@ def test_addresses_of_one_interface(target: Node, reported: list[str], flags: di
 @pytest.mark.parametrize(
     ("target", "reported", "overdue", "expected"),
     [
-        pytest.param(
-            new("10.0.0.9"), ["10.0.0.1"], [], "- ProvidedNodeIPNotFound | missing 10.0.0.9", id="new, awaited"
-        ),
+        pytest.param(new("10.0.0.9"), ["10.0.0.1"], [], "- NodeIPNotReported | missing 10.0.0.9", id="new, awaited"),
         pytest.param(
             new("10.0.0.9"),
             ["10.0.0.1"],
             ["10.0.0.9"],
-            "I 10.0.0.9, E 10.0.0.1 | ProvidedNodeIPNotFound, missing 10.0.0.9",
+            "I 10.0.0.9, E 10.0.0.1 | NodeIPNotReported, missing 10.0.0.9",
             id="new, used at last",
         ),
         pytest.param(
-            new("10.0.0.9"), [], ["10.0.0.9"], "I 10.0.0.9 | ProvidedNodeIPNotFound, missing 10.0.0.9", id="new, silent"
+            new("10.0.0.9"), [], ["10.0.0.9"], "I 10.0.0.9 | NodeIPNotReported, missing 10.0.0.9", id="new, silent"
         ),
         pytest.param(
             old("I 10.0.0.1", "10.0.0.9"),
             ["10.0.0.1"],
             ["10.0.0.9"],
-            "I 10.0.0.1 | ProvidedNodeIPNotFound",
+            "I 10.0.0.1 | NodeIPNotReported",
             id="InternalIP that is reported stays",
         ),
         pytest.param(
@@ -188,9 +186,9 @@ STORAGE = {"management_network": "storage"}
     [
         pytest.param(new(), (A, B), {}, "I 10.0.0.1, E 10.0.0.2 | ManagementNetworkDefaulted", id="first interface"),
         pytest.param(new(), (A, B), STORAGE, "I 192.168.5.1, E 192.168.5.2", id="flag"),
-        pytest.param(new(), (A, B), {"management_network": "x/y"}, "- NoManagementNetwork", id="no such network"),
+        pytest.param(new(), (A, B), {"management_network": "x/y"}, "- NoVMNetwork", id="no such network"),
         pytest.param(new("192.168.5.2"), (A, B), {}, "I 192.168.5.2, E 192.168.5.1", id="kubelet's address"),
-        pytest.param(new("10.0.0.1"), (A, B), STORAGE, "- ProvidedNodeIPNotFound", id="kubelet contradicts the flag"),
+        pytest.param(new("10.0.0.1"), (A, B), STORAGE, "- NodeIPNotReported", id="kubelet contradicts the flag"),
         pytest.param(
             new(), (A, B), {"node_ip_cidrs": (ip_network("192.168.0.0/16"),)}, "I 192.168.5.1, E 192.168.5.2", id="CIDR"
         ),
@@ -232,10 +230,10 @@ def test_interface_of_several(
 
 def test_vm_in_the_pod_network_has_the_address_of_its_kubelet() -> None:
     pod = vmi(["10.52.0.7"], networks=[("default", "")])
-    assert outline(planned(new(), pod)) == "- NoManagementNetwork"
-    assert outline(planned(new("10.0.0.3"), pod)) == "- ProvidedNodeIPNotFound | missing 10.0.0.3"
+    assert outline(planned(new(), pod)) == "- NoVMNetwork"
+    assert outline(planned(new("10.0.0.3"), pod)) == "- NodeIPNotReported | missing 10.0.0.3"
     trusted = planned(new("10.0.0.3"), pod, overdue=["10.0.0.3"])
-    assert outline(trusted) == "I 10.0.0.3 | ProvidedNodeIPNotFound, missing 10.0.0.3"
+    assert outline(trusted) == "I 10.0.0.3 | NodeIPNotReported, missing 10.0.0.3"
     assert shown(planned(old("I 10.0.0.3", "10.0.0.3"), pod).addresses) == "I 10.0.0.3, H w1"
 
 

@@ -5,7 +5,7 @@ import pytest
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
-from harvester_ccm.names import GO_MACHINE_RECORD, MACHINE_RECORD
+from harvester_ccm.names import GO_VM_ANNOTATION, VM_ANNOTATION
 from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.messages import write_failed
 from tests.worlds.node_objects import (
@@ -20,7 +20,7 @@ from tests.worlds.node_objects import (
 )
 
 REQUIRED = DEFAULTS.deletion_confirmations
-RECORDED = {MACHINE_RECORD: "prod/w1"}
+RECORDED = {VM_ANNOTATION: "prod/w1"}
 UUID = "11112222-3333-4444-5555-666677778888"
 
 
@@ -107,12 +107,12 @@ def test_shutdown_taint_of_managed_nodes_only(target: Node, printable: str, plan
         pytest.param(lost(), REQUIRED, "delete", id="confirmed"),
         pytest.param(lost(), REQUIRED - 1, "query again", id="not confirmed yet"),
         pytest.param(lost(annotations={}), REQUIRED, "name", id="name of the VM unknown"),
-        pytest.param(lost(annotations={GO_MACHINE_RECORD: "w1"}), REQUIRED, "delete", id="recorded by the Go provider"),
+        pytest.param(lost(annotations={GO_VM_ANNOTATION: "w1"}), REQUIRED, "delete", id="recorded by the Go provider"),
         pytest.param(lost(ready="True"), REQUIRED, "", id="Ready"),
         pytest.param(lost(ready=None), REQUIRED, "", id="never had a Ready condition"),
         pytest.param(lost(provider_id=""), REQUIRED, "", id="no provider ID"),
         pytest.param(lost(provider_id="k3s://w1"), REQUIRED, "", id="other provider"),
-        pytest.param(lost(annotations={MACHINE_RECORD: "staging/w1"}), REQUIRED, "name", id="VM of another namespace"),
+        pytest.param(lost(annotations={VM_ANNOTATION: "staging/w1"}), REQUIRED, "name", id="VM of another namespace"),
         pytest.param(lost(deleting=True), REQUIRED, "", id="being deleted"),
     ],
 )

@@ -10,7 +10,7 @@ from harvester_ccm.errors import Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.meta import ObjectT, Store
-from harvester_ccm.names import MACHINE_RECORD, VM_CLUSTER, NodeReason
+from harvester_ccm.names import VM_ANNOTATION, VM_CLUSTER, NodeReason
 from harvester_ccm.plan.node.match import find_vm, vm_names
 from harvester_ccm.plan.node.vms import (
     VM_INDEXES,
@@ -36,7 +36,7 @@ SWAPPED_A = str(UUID(bytes=UUID(UUID_A).bytes_le))
 NAMED = str(uuid5(UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895"), "w1"))
 """Firmware UUID that KubeVirt before 1.4 derives from the name."""
 LABELED = vm("w1", labels=OWN)
-RECORDED = {MACHINE_RECORD: "prod/w1"}
+RECORDED = {VM_ANNOTATION: "prod/w1"}
 OTHER_NODE = node("w2", provider_id="harvester://uid-w1")
 
 
@@ -90,7 +90,7 @@ def found(
         pytest.param(node(), [vm("other")], "VMNotFound", id="none"),
         pytest.param(node(provider_id="k3s://w1", system_uuid=UUID_A), [LABELED], "ProviderMismatch!", id="foreign ID"),
         pytest.param(
-            node(provider_id="harvester://uid-w1", annotations={MACHINE_RECORD: "x/w1"}),
+            node(provider_id="harvester://uid-w1", annotations={VM_ANNOTATION: "x/w1"}),
             [LABELED],
             "w1 by provider ID",
             id="provider ID before record",
@@ -148,7 +148,7 @@ def test_clones_with_one_system_uuid(
         pytest.param(UUID_A, RECORDED, vm("w1", firmware=UUID_A), "w1 by system UUID replaced", id="restored"),
         pytest.param(UUID_A, {}, vm("w1", firmware=UUID_A), "VMIdentityMismatch!", id="not recorded"),
         pytest.param(
-            UUID_A, {MACHINE_RECORD: "x/w1"}, vm("w1", firmware=UUID_A), "VMIdentityMismatch!", id="other namespace"
+            UUID_A, {VM_ANNOTATION: "x/w1"}, vm("w1", firmware=UUID_A), "VMIdentityMismatch!", id="other namespace"
         ),
         pytest.param(UUID_A, RECORDED, vm("copy", firmware=UUID_A), "VMIdentityMismatch!", id="clone"),
         pytest.param(UUID_A, RECORDED, vm("w1"), "VMIdentityMismatch!", id="UUID unknown"),

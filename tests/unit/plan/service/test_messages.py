@@ -1,7 +1,6 @@
-"""Responses of Harvester, and the Events, reasons and remedies that they result in."""
+"""Responses of servers, and the Events, reasons and remedies that they result in."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final
 
 import pytest
 
@@ -22,10 +21,19 @@ from harvester_ccm.errors import (
     Unauthorized,
     Unreachable,
 )
-from harvester_ccm.names import WORKLOAD_TYPE, Reason
-from harvester_ccm.plan.service.messages import REPORTED_FAILURES, failure_event, harvester_unavailable
-from tests.unit.plan.service.plans import messages, plan
-from tests.worlds.builders import ADDRESS, SUPPRESSED, VM_SPEC, allocated, marked, service
+from harvester_ccm.model.core import Service
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.messages import (
+    LASTING_CONFLICT,
+    REPORTED_FAILURES,
+    backends_warning,
+    failure_event,
+    harvester_mismatch,
+    harvester_unavailable,
+    remedy,
+)
+from tests.unit.plan.service.snapshots import HOSTED, messages, plan
+from tests.worlds.builders import CLUSTER, VM_SPEC, allocated, marked, service
 from tests.worlds.memory_server import refused
 
 WEBHOOK = 'admission webhook "validator.harvester-system.harvester-load-balancer-webhook" denied the request: '
@@ -130,104 +138,6 @@ def test_write_without_response_names_the_webhook() -> None:
     assert "not answered yet" in harvester_unavailable(None).message
 
 
-RANGE_SET = "10.0.0.1-10.0.0.2"
-RESERVE = "If this stays, the VM network of the pool was most likely deleted"
-
-
-class Waiting(NamedTuple):
-    """Fields of a load balancer without an address: the reason to wait, and parts of the Event after a time."""
-
-    reason: str
-    texts: Sequence[str]
-    message: str | None = None
-    pool: str = ""
-    seconds: float = 0.0
-
-
-WAITS = {
-    "no pool matches": Waiting(
-        "no_matching_pool",
-        ["infra/vlan9", "'vms'", "'demo'. In Harvester, create", "guest cluster demo, or a global pool"],
-        message="no matched IPPool with requirement &{Network:infra/vlan9 Project:p-1 Namespace:vms Cluster:demo}",
-    ),
-    "no pool matches, no cluster name": Waiting(
-        "no_matching_pool",
-        ["'default'", "set --cluster-name (chart: global.cattle.clusterName). Or in Harvester", "(none)"],
-        message="No matched IPPool with requirement &{Network: Project: Namespace:default Cluster:}",
-    ),
-    "no pool matches, Harvester 1.2": Waiting(
-        "no_matching_pool",
-        ["cluster 'kubernetes'. This cluster has no name of its own"],
-        message="error: no matching IP pool with requirement &{Network: Project: Namespace:a Cluster:kubernetes}",
-    ),
-    "no pool matches the selector": Waiting(
-        "no_matching_pool", ["Create a pool"], message="no matched IPPool with selector, error: x"
-    ),
-    "exhausted": Waiting(
-        "pool_exhausted",
-        ["'lan'", "Add a range"],
-        message=f"fail to get ip from pool lan, error: no IP addresses available in range set: {RANGE_SET}",
-    ),
-    "exhausted, before Harvester 1.7": Waiting(
-        "pool_exhausted",
-        ["IP pool 'lab' has no free address. Add a range"],
-        message="no IP addresses available in range set: *.80-*.80",
-        pool="lab",
-    ),
-    "no such pool": Waiting(
-        "no_matching_pool", ["no ready IP pool 'lab'. Create it"], message="fail to get allocator lab"
-    ),
-    "no such pool, Harvester 1.2": Waiting("no_matching_pool", ["'lab'"], message="x: could not get the allocator lab"),
-    "former address outside of the pool": Waiting(
-        "other",
-        ["The IP pool no longer has the address", "Add it to a range", "create it again"],
-        message=f"fail to get ip from pool lan, error: 10.0.0.9 not in range set {RANGE_SET}",
-    ),
-    "unknown": Waiting(
-        "other", ["gateway"], message="fail to get ip from pool lan, error: requested ip is subnet's gateway"
-    ),
-    "not processed": Waiting("not_processed", ["harvester-load-balancer"], seconds=30),
-    "pool written by another worker": Waiting(
-        "allocating",
-        [f"cannot write IP pool 'lan'. {RESERVE}"],
-        message="fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan",
-        seconds=300,
-    ),
-    "pool not writable, Harvester 1.4 to 1.6": Waiting(
-        "allocating", ["cannot write IP pool 'v9'"], message="fail to reserve 10.0.0.1 into v9", seconds=300
-    ),
-    "pool not writable, up to Harvester 1.3": Waiting(
-        "allocating",
-        ["cannot write IP pool 'v9'"],
-        message="allocate ip for lb vms/web failed, error: record 10.0.0.1 into v9 failed",
-        seconds=300,
-    ),
-    "duplicate allocation": Waiting(
-        "allocating",
-        ["duplicate allocation"],
-        message="x: 10.0.0.1 has been allocated to vms/web, duplicate allocation is not allowed",
-        seconds=300,
-    ),
-    "kube-vip of Harvester": Waiting(
-        "announcing", ["kube-vip runs"], message="service is waiting for external IP", seconds=300
-    ),
-    "ready without an address": Waiting("allocating", ["still allocating"], message="", seconds=300),
-}
-
-
-@pytest.mark.parametrize("row", WAITS.values(), ids=WAITS.keys())
-def test_reason_to_wait_for_an_address(row: Waiting) -> None:
-    asked = service(ours=True, annotations=SUPPRESSED)
-    found = marked(message=row.message, spec={"ipPool": row.pool} if row.pool else {})
-    late, early = (plan(asked, found, waited=waited) for waited in (row.seconds, 0.0))
-    assert getattr(late.outcome, "reason", None) == row.reason
-    (message,) = messages(late)
-    assert all(text in message for text in row.texts)
-    if row.message:
-        assert message.endswith(f"Harvester: {row.message}")
-    assert bool(messages(early)) is (row.seconds == 0), "what Harvester retries is reported only if it persists"
-
-
 BACKENDS: dict[str, tuple[str, str]] = {
     "no VM": ("no running backend servers", "label harvesterhci.io/vmName"),
     "no addresses": ("running backend servers have no IP", "qemu-guest-agent"),
@@ -238,6 +148,88 @@ BACKENDS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("message", "text"), BACKENDS.values(), ids=BACKENDS.keys())
 def test_backends_without_traffic_are_reported(message: str, text: str) -> None:
-    asked = service(ours=True, annotations={WORKLOAD_TYPE: "vm", **SUPPRESSED}, address=ADDRESS)
-    found = messages(plan(asked, allocated(spec=VM_SPEC, message=message), waited=60.0), Reason.BACKENDS_UNHEALTHY)
-    assert [text in one and message in one for one in found] == [True] * bool(text)
+    warnings = messages(plan(HOSTED, allocated(spec=VM_SPEC, message=message), waited=60.0), Reason.BACKENDS_UNHEALTHY)
+    assert len(warnings) == bool(text)
+    assert all(text in warning and warning.endswith(f"Harvester: {message}") for warning in warnings)
+
+
+def test_backends_of_a_ready_load_balancer_are_not_reported() -> None:
+    assert backends_warning(allocated(spec=VM_SPEC)) is None
+    assert backends_warning(marked(spec=VM_SPEC)) is None
+
+
+CONFLICT: Final = refused(409, "Conflict", "the object has been modified")
+
+
+@pytest.mark.parametrize("in_guest", [False, True])
+def test_conflict_is_reported_only_if_it_lasts(*, in_guest: bool) -> None:
+    assert failure_event(CONFLICT, LASTING_CONFLICT - 1, service(), in_guest=in_guest) is None
+    event = failure_event(CONFLICT, LASTING_CONFLICT, service(), in_guest=in_guest)
+    assert event is not None
+    assert event.reason == Reason.SYNC_FAILED
+    assert event.message.startswith("Every write conflicts with a change by another client")
+
+
+PATCH: Final = 'services "web" is forbidden: User "ccm" cannot patch resource "services/status"'
+REFUSED_PATCHES: dict[str, tuple[CCMError, str]] = {
+    "no permission": (refused(403, "Forbidden", PATCH), "Grant the verb patch on services/status"),
+    "a policy": (denied("images must be signed"), "Have the policy or webhook that refuses it allow"),
+    "a webhook that does not answer": (
+        refused(500, "InternalError", 'failed calling webhook "x.y.z": connection refused'),
+        "Check that the pods of that webhook run",
+    ),
+    "an invalid patch": (refused(422, "Invalid", "x"), "Have the policy or webhook that refuses it allow"),
+}
+
+
+@pytest.mark.parametrize(("error", "action"), REFUSED_PATCHES.values(), ids=REFUSED_PATCHES.keys())
+def test_refused_patch_of_a_service_says_what_it_holds_up(error: CCMError, action: str) -> None:
+    assert failure_event(error, REPORTED_FAILURES - 1, service(), in_guest=True) is None
+    event = failure_event(error, REPORTED_FAILURES, service(), in_guest=True)
+    assert event is not None
+    assert event.reason == Reason.SYNC_FAILED
+    assert "The API server of this cluster refuses the write to this Service" in event.message
+    assert action in event.message
+    assert event.message.endswith(f"API server: {error}")
+
+
+@pytest.mark.parametrize("error", [ServerError(answer(503)), Unreachable("no route"), Unauthorized(answer(401))])
+def test_outage_of_the_guest_cluster_is_no_event_of_a_service(error: CCMError) -> None:
+    assert failure_event(error, 99, service(), in_guest=True) is None
+
+
+RELEASES: dict[str, tuple[Service | None, CCMError, bool]] = {
+    "deleted, no response": (service(ours=True, deleting=True), Unreachable("no route"), True),
+    "deleted, refused": (service(ours=True, deleting=True), Forbidden(answer(403)), False),
+    "deleted, not read yet": (service(ours=True, deleting=True), ServerError(answer(500)), False),
+    "not deleted": (service(ours=True), Unreachable("no route"), False),
+    "no Service": (None, Unreachable("no route"), False),
+}
+
+
+@pytest.mark.parametrize(("concerned", "error", "has_command"), RELEASES.values(), ids=RELEASES.keys())
+def test_command_that_releases_a_service(concerned: Service | None, error: CCMError, *, has_command: bool) -> None:
+    event = harvester_unavailable(error, concerned)
+    assert bool(event.command) is has_command
+    assert ("If that Harvester no longer exists, release the Service" in event.message) is has_command
+    if has_command:
+        assert event.message.endswith(
+            'Run: kubectl patch service -n shop web --type=merge -p \'{"metadata":{"finalizers":null}}\''
+        )
+
+
+def test_response_of_a_server_is_part_of_the_message_unless_the_cause_says_it() -> None:
+    assert harvester_unavailable(ServerError(answer(500, "boom"))).message.endswith(". Harvester: boom")
+    assert harvester_unavailable(Unreachable("no route")).message.endswith(". Error: no route")
+    assert "boom" not in harvester_unavailable(Unauthorized(answer(401, "boom"))).message
+
+
+def test_mismatch_names_the_namespace_and_the_flag() -> None:
+    event = harvester_mismatch(CLUSTER)
+    assert (event.type, event.reason) == ("Warning", Reason.HARVESTER_MISMATCH)
+    assert "in namespace vms" in event.message
+    assert "--allow-harvester-change" in event.message
+
+
+def test_unknown_rejection_has_no_remedy() -> None:
+    assert remedy("the moon is full") == ""

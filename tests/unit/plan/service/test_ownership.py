@@ -2,15 +2,22 @@
 
 import re
 import string
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.names import LB_CLUSTER, LB_OWNER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, LB_SERVICE_UID
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
+from harvester_ccm.names import (
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_UID,
+    LB_SERVICE_UUID,
+)
 from harvester_ccm.plan.service.ownership import Owner, claim_of, load_balancer_name, match_load_balancer
 from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, UID, allocated, load_balancer, marked, served, service
 
@@ -23,13 +30,13 @@ SECOND = "demo-shop-web-99999999"
 EARLIER = {LB_SERVICE_UID: "earlier"}
 
 
-def of_go(name: str, cluster: str | None = "demo", **annotations: str) -> Any:
+def of_go(name: str, cluster: str | None = "demo", **annotations: str) -> LoadBalancer:
     """Return a load balancer of the Go provider, without owner annotations; ``cluster`` None: without labels."""
     labels = {**LABELS, LB_CLUSTER: cluster} if cluster else {}
     return load_balancer(name, labels=labels, annotations=annotations, ip=ADDRESS)
 
 
-ROWS: dict[str, tuple[Any, ClusterIdentity, Owner]] = {
+ROWS: dict[str, tuple[LoadBalancer, ClusterIdentity, Owner]] = {
     "owner annotation": (marked(), CLUSTER, Owner.OURS),
     "owner annotation, another name": (marked(name="x"), CLUSTER, Owner.OURS),
     "owner annotation, another cluster name": (marked(labels={LB_CLUSTER: "y"}), CLUSTER, Owner.FOREIGN),
@@ -80,12 +87,12 @@ ROWS: dict[str, tuple[Any, ClusterIdentity, Owner]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "cluster", "owner"), ROWS.values(), ids=ROWS.keys())
-def test_owner(found: Any, cluster: ClusterIdentity, owner: Owner) -> None:
-    assert claim_of(found, service(), cluster).owner is owner
+@pytest.mark.parametrize(("load_balancer", "cluster", "owner"), ROWS.values(), ids=ROWS.keys())
+def test_owner(load_balancer: LoadBalancer, cluster: ClusterIdentity, owner: Owner) -> None:
+    assert claim_of(load_balancer, service(), cluster).owner is owner
 
 
-WITH_ITS_ADDRESS: dict[str, tuple[Any, ClusterIdentity, Owner]] = {
+WITH_ITS_ADDRESS: dict[str, tuple[LoadBalancer, ClusterIdentity, Owner]] = {
     "earlier Service": (of_go("demo-shop-web-00000000"), CLUSTER, Owner.OURS),
     "former cluster name": (of_go("old-shop-web-00000000", "old"), RENAMED, Owner.OURS),
     "another cluster name": (of_go("old-shop-web-00000000", "old"), CLUSTER, Owner.UNPROVEN),
@@ -99,20 +106,160 @@ WITH_ITS_ADDRESS: dict[str, tuple[Any, ClusterIdentity, Owner]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "cluster", "owner"), WITH_ITS_ADDRESS.values(), ids=WITH_ITS_ADDRESS.keys())
-def test_owner_if_the_service_has_the_address(found: Any, cluster: ClusterIdentity, owner: Owner) -> None:
-    assert claim_of(found, served(), cluster).owner is owner
+@pytest.mark.parametrize(("load_balancer", "cluster", "owner"), WITH_ITS_ADDRESS.values(), ids=WITH_ITS_ADDRESS.keys())
+def test_owner_if_the_service_has_the_address(
+    load_balancer: LoadBalancer, cluster: ClusterIdentity, owner: Owner
+) -> None:
+    assert claim_of(load_balancer, served(), cluster).owner is owner
+
+
+PROOFS: dict[str, tuple[LoadBalancer, Service, str]] = {
+    "owner annotation": (marked(), service(), "its owner annotation is this cluster's UID"),
+    "UID of the Service": (
+        load_balancer("x", labels=LABELS, annotations={LB_SERVICE_UID: UID}),
+        service(),
+        f"annotation {LB_SERVICE_UID} is this Service's UID",
+    ),
+    "UID of the Service by the Go provider": (
+        load_balancer("x", labels=LABELS, annotations={LB_SERVICE_UUID: UID}),
+        service(),
+        f"annotation {LB_SERVICE_UUID} is this Service's UID",
+    ),
+    "name": (of_go(LB_NAME), service(), "its name is made from this Service, its UID and cluster name 'demo'"),
+    "address": (
+        of_go("demo-shop-web-00000000"),
+        served(),
+        f"the Service has its address, and label {LB_CLUSTER} is 'demo', a name of this cluster's own",
+    ),
+}
+
+
+@pytest.mark.parametrize(("load_balancer", "owner", "reason"), PROOFS.values(), ids=PROOFS.keys())
+def test_proof(load_balancer: LoadBalancer, owner: Service, reason: str) -> None:
+    claim = claim_of(load_balancer, owner, CLUSTER)
+    assert (claim.owner, claim.reason, claim.remedy) == (Owner.OURS, reason, "")
+
+
+UNPROVEN: dict[str, tuple[LoadBalancer, ClusterIdentity, str]] = {
+    "no label": (of_go("x", None), CLUSTER, f"it has no label {LB_CLUSTER}"),
+    "own UID unknown": (
+        marked(name="x", annotations=EARLIER),
+        NO_UID,
+        "the UID of this cluster (namespace kube-system)",
+    ),
+    "an earlier Service": (
+        of_go("demo-shop-web-00000000"),
+        CLUSTER,
+        "by a cluster called 'demo': that may be another cluster of this name",
+    ),
+    "another cluster": (
+        of_go("old-shop-web-00000000", "old"),
+        CLUSTER,
+        "by a cluster called 'old', and this one is 'demo'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("load_balancer", "cluster", "reason"), UNPROVEN.values(), ids=UNPROVEN.keys())
+def test_reason_without_a_proof(load_balancer: LoadBalancer, cluster: ClusterIdentity, reason: str) -> None:
+    claim = claim_of(load_balancer, service(), cluster)
+    assert claim.owner is Owner.UNPROVEN
+    assert reason in claim.reason
+
+
+def test_load_balancer_of_a_renamed_or_cloned_cluster_says_what_to_do() -> None:
+    (claim,) = match_load_balancer([marked(labels={LB_CLUSTER: "old"})], service(), CLUSTER).claims
+    assert claim.owner is Owner.FOREIGN
+    assert "--former-cluster-names=old" in claim.remedy
+    assert claim.command == ""
+
+
+ADOPTIONS: dict[str, tuple[LoadBalancer, str]] = {
+    "unproven": (of_go("demo-shop-web-00000000"), "If it is this cluster's, adopt it in Harvester"),
+    "another cluster": (
+        marked(annotations={LB_OWNER: "other"}),
+        "If that cluster no longer exists, adopt it in Harvester",
+    ),
+}
+
+
+@pytest.mark.parametrize(("load_balancer", "remedy"), ADOPTIONS.values(), ids=ADOPTIONS.keys())
+def test_load_balancer_can_be_adopted_by_a_command(load_balancer: LoadBalancer, remedy: str) -> None:
+    (claim,) = match_load_balancer([load_balancer], service(), CLUSTER).claims
+    assert claim.remedy == remedy
+    name = load_balancer.metadata.name
+    target = f"--overwrite -n vms loadbalancers.loadbalancer.harvesterhci.io {name}"
+    assert claim.command == (
+        f"kubectl annotate {target} {LB_OWNER}=cluster-uid {LB_SERVICE_UID}={UID} && "
+        f"kubectl label {target} {LB_CLUSTER}=demo"
+    )
+
+
+def test_adoption_next_to_a_load_balancer_in_use_deletes_that_first() -> None:
+    claims = match_load_balancer([allocated(), of_go("demo-shop-web-00000000")], service(), CLUSTER).claims
+    assert f"stop the controller, delete load balancer {LB_NAME} in Harvester, and adopt it" in claims[1].remedy
+
+
+NOT_ADOPTABLE: dict[str, tuple[LoadBalancer, ClusterIdentity]] = {
+    "ours": (marked(), CLUSTER),
+    "own UID unknown": (of_go("demo-shop-web-00000000"), NO_UID),
+    "no labels": (of_go("something", None), CLUSTER),
+}
+
+
+@pytest.mark.parametrize(("load_balancer", "cluster"), NOT_ADOPTABLE.values(), ids=NOT_ADOPTABLE.keys())
+def test_load_balancer_that_cannot_be_adopted_has_no_command(
+    load_balancer: LoadBalancer, cluster: ClusterIdentity
+) -> None:
+    (claim,) = match_load_balancer([load_balancer], service(), cluster).claims
+    assert claim.command == ""
+
+
+CONCERNS: dict[str, tuple[LoadBalancer, Service, bool]] = {
+    "this cluster's name": (marked(name="x", annotations={LB_OWNER: "other"}), service(), True),
+    "another name, no conflict": (
+        marked(name="x", labels={LB_CLUSTER: "y"}, annotations={LB_OWNER: "other"}),
+        service(),
+        False,
+    ),
+    "another name, the name of the load balancer": (
+        marked(labels={LB_CLUSTER: "y"}, annotations={LB_OWNER: "other"}),
+        service(),
+        True,
+    ),
+    "another name, the address of the Service": (
+        allocated(name="x", labels={LB_CLUSTER: "y"}, annotations={LB_OWNER: "other"}),
+        served(),
+        True,
+    ),
+    "unproven": (of_go("demo-shop-web-00000000"), service(), False),
+}
+
+
+@pytest.mark.parametrize(("load_balancer", "concerned", "expected"), CONCERNS.values(), ids=CONCERNS.keys())
+def test_load_balancer_of_another_owner_concerns_the_service(
+    load_balancer: LoadBalancer, concerned: Service, *, expected: bool
+) -> None:
+    assert bool(match_load_balancer([load_balancer], concerned, CLUSTER).foreign) is expected
+
+
+def test_load_balancers_that_are_deleted_with_the_service() -> None:
+    deleting = allocated(name=SECOND, uid="2", deleting=True)
+    match = match_load_balancer([allocated(), deleting], served(), CLUSTER)
+    assert match.own == (allocated(), deleting)
+    assert match.undeleted == (allocated(),)
+    assert match_load_balancer([], served(), CLUSTER).own == ()
 
 
 def test_load_balancer_whose_address_is_in_use_is_chosen() -> None:
     unused, used = marked(uid="1"), allocated(name=SECOND, uid="2")
     match = match_load_balancer([unused, used], served(), CLUSTER)
-    assert (match.lb, match.duplicates) == (used, (unused,))
+    assert (match.load_balancer, match.duplicates) == (used, (unused,))
 
 
 def test_load_balancer_that_is_being_deleted_is_not_chosen() -> None:
     deleted, other = allocated(deleting=True), allocated(name=SECOND, uid="2")
-    assert match_load_balancer([deleted, other], served(), CLUSTER).lb is other
+    assert match_load_balancer([deleted, other], served(), CLUSTER).load_balancer is other
 
 
 def test_second_load_balancer_without_the_owner_annotation_is_no_duplicate() -> None:
@@ -141,11 +288,11 @@ def test_load_balancer_with_another_cluster_name_is_never_ours(
     cluster, label = names
     annotations = {key: value for key, value in {LB_OWNER: owner, LB_SERVICE_UID: service_uid}.items() if value}
     name = load_balancer_name(label, "shop", "web", uid)
-    found = load_balancer(name, labels={**LABELS, LB_CLUSTER: label}, annotations=annotations, ip=ADDRESS)
+    candidate = load_balancer(name, labels={**LABELS, LB_CLUSTER: label}, annotations=annotations, ip=ADDRESS)
     identity = ClusterIdentity(cluster, CLUSTER.namespace, own_uid, former_names=former)
-    match = match_load_balancer([found], served() if has_address else service(), identity)
+    match = match_load_balancer([candidate], served() if has_address else service(), identity)
     if label not in identity.names or (own_uid and owner == "another"):
-        assert match.lb is None
+        assert match.load_balancer is None
 
 
 NAMES = {
@@ -189,6 +336,6 @@ LABEL = ENDS | st.tuples(ENDS, st.text("-" + string.ascii_lowercase + string.dig
 
 @given(cluster=LABEL, namespace=LABEL, name=LABEL, uid=st.uuids().map(str))
 def test_valid_parts_result_in_a_valid_name(cluster: str, namespace: str, name: str, uid: str) -> None:
-    found = load_balancer_name(cluster, namespace, name, uid)
-    assert len(found) <= 63
-    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", found)
+    made = load_balancer_name(cluster, namespace, name, uid)
+    assert len(made) <= 63
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", made)

@@ -1,21 +1,26 @@
-"""``SharingFields`` has everything that the plan of one Service reads of another one.
+"""Which Services may use the address of a primary, and what they read of each other.
 
-A change of any other field wakes no Service, so no plan may differ after it.
+``SharingFields`` has everything that the plan of one Service reads of another one. A change of any other field wakes no
+Service, so no plan may differ after it.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
 from harvester_ccm import names
+from harvester_ccm.config import SharedAddressScope
 from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.model.meta import Store
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
-from harvester_ccm.plan.service.decision import plan_service
-from harvester_ccm.plan.service.ranking import sharing_fields
-from harvester_ccm.plan.service.snapshot import observe
-from tests.unit.plan.service.plans import BACKENDS
+from harvester_ccm.plan.service.plan import plan_service
+from harvester_ccm.plan.service.ranking import Ranking, Rankings, rank, sharing_fields
+from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES, observe
+from tests.unit.plan.service.snapshots import BACKENDS
 from tests.worlds.builders import ADDRESS, CLUSTER, VM_SPEC, allocated, listed_store, served, service
 
 ANNOTATIONS = sorted(
@@ -83,21 +88,156 @@ def test_other_plans_differ_only_after_a_change_of_a_field_that_sharing_reads(
     """``leaving``: whether the primary is being deleted."""
     balancers = (allocated(spec=spec),) if spec else (allocated(),)
     deleted_at = "2026-01-01T00:00:00Z" if leaving else None
-    family = [replace(one, metadata=replace(one.metadata, deletion_timestamp=None)) for one in FAMILY]
+    family = [replace(member, metadata=replace(member.metadata, deletion_timestamp=None)) for member in FAMILY]
     family[0] = replace(family[0], metadata=replace(family[0].metadata, deletion_timestamp=deleted_at))
 
     def plans(services: list[Service]) -> list[object]:
         store = listed_store(services, balancers, BACKENDS)
-        others = [one for one in services if one.metadata.name != changed.metadata.name]
-        return [plan_service(observe(store, one, CLUSTER)) for one in others]
+        others = [service for service in services if service.metadata.name != changed.metadata.name]
+        return [plan_service(observe(store, other, CLUSTER)) for other in others]
 
-    place = [one.metadata.name for one in FAMILY].index(changed.metadata.name)
+    place = [member.metadata.name for member in FAMILY].index(changed.metadata.name)
     before, expected = sharing_fields(family[place], CLUSTER), plans(family)
     differed = set()
     for name, after in changes_of(family[place]):
-        found = plans([*family[:place], after, *family[place + 1 :]])
+        made = plans([*family[:place], after, *family[place + 1 :]])
         if sharing_fields(after, CLUSTER) == before:
-            assert found == expected, name
-        elif found != expected:
+            assert made == expected, name
+        elif made != expected:
             differed.add(name)
     assert differed or changed != FAMILY[0], "many changes of a primary matter"
+
+
+MAIN = served("main", uid="main-uid", annotations={names.NETWORK: "infra/vlan9"})
+PORT: dict[str, Any] = {"ports": [{"port": 443, "nodePort": 30443}]}
+
+
+def secondary(name: str, created: str = "2026-01-05T00:00:00Z", **fields: Any) -> Service:
+    """Return a Service that names ``MAIN``, with port 443."""
+    annotations = {PRIMARY_SERVICE: "shop/main", **fields.pop("annotations", {})}
+    return service(name, uid=name, created=created, annotations=annotations, **{**PORT, **fields})
+
+
+LABEL: dict[str, Any] = {"labels": {PRIMARY_SERVICE_LABEL: "shop.main"}}
+HAS_ADDRESS: dict[str, Any] = {**LABEL, "address": ADDRESS}
+CLASH = "Port 443/TCP is used on this address by Service shop/a"
+RANKINGS: dict[str, tuple[tuple[Service, ...], dict[str, str], list[int]]] = {
+    "nobody": ((), {}, []),
+    "one": ((secondary("a"),), {"shop/a": ""}, [443]),
+    "a port of the primary": (
+        (secondary("a", ports=[{"port": 81}, {"port": 80}]),),
+        {"shop/a": "Port 80/TCP is used on this address by Service shop/main"},
+        [],
+    ),
+    "the number of a port of the primary, in another protocol": (
+        (secondary("a", ports=[{"port": 80, "protocol": "UDP"}]),),
+        {"shop/a": ""},
+        [80],
+    ),
+    "the older one comes first": (
+        (secondary("b"), secondary("a", "2026-01-01T00:00:00Z")),
+        {"shop/a": "", "shop/b": CLASH},
+        [443],
+    ),
+    "the one with the address comes first": (
+        (secondary("b", "2026-01-01T00:00:00Z"), secondary("a", **HAS_ADDRESS)),
+        {"shop/a": "", "shop/b": CLASH},
+        [443],
+    ),
+    "only the label says that the older one has the address": (
+        (secondary("b", "2026-01-01T00:00:00Z", **LABEL), secondary("a", **HAS_ADDRESS)),
+        {"shop/a": "", "shop/b": CLASH},
+        [443],
+    ),
+    "only the label, and another address": (
+        (secondary("b", "2026-01-01T00:00:00Z", **LABEL, address="10.0.0.99"), secondary("a", **HAS_ADDRESS)),
+        {"shop/a": "", "shop/b": CLASH},
+        [443],
+    ),
+    "another network, and only the label": (
+        (secondary("a", annotations={names.NETWORK: "infra/other"}, **LABEL),),
+        {},
+        [],
+    ),
+    "of one second, the first in the cache comes first": (
+        (secondary("a"), secondary("b")),
+        {"shop/a": "", "shop/b": CLASH},
+        [443],
+    ),
+    "a Service with a clash uses no port": (
+        (
+            secondary("a", "2026-01-01T00:00:00Z"),
+            secondary("b", "2026-01-02T00:00:00Z", ports=[{"port": 443}, {"port": 444}]),
+            secondary("c", ports=[{"port": 444}]),
+        ),
+        {"shop/a": "", "shop/b": CLASH, "shop/c": ""},
+        [443, 444],
+    ),
+    "not served": ((secondary("a", kind="ClusterIP"),), {}, []),
+    "another network": ((secondary("a", annotations={names.NETWORK: "infra/other"}),), {}, []),
+    "another network, with the address": (
+        (secondary("a", annotations={names.NETWORK: "infra/other"}, **HAS_ADDRESS),),
+        {"shop/a": ""},
+        [443],
+    ),
+    "the same network": ((secondary("a", annotations={names.NETWORK: "infra/vlan9"}),), {"shop/a": ""}, [443]),
+}
+
+
+@pytest.mark.parametrize(("secondaries", "clashes", "ports"), RANKINGS.values(), ids=RANKINGS.keys())
+def test_ranking(secondaries: tuple[Service, ...], clashes: dict[str, str], ports: list[int]) -> None:
+    ranking = rank(sharing_fields(MAIN, CLUSTER), [sharing_fields(member, CLUSTER) for member in secondaries])
+    assert ranking.clashes == clashes
+    assert [port.port for port in ranking.shared_ports] == ports
+
+
+def test_service_of_another_namespace_has_no_rank_if_the_scope_is_a_namespace() -> None:
+    cluster = replace(CLUSTER, shared_address_scope=SharedAddressScope.NAMESPACE)
+    other, same = secondary("a", namespace="infra"), secondary("b")
+    ranking = rank(sharing_fields(MAIN, cluster), [sharing_fields(member, cluster) for member in (other, same)])
+    assert ranking.clashes == {"shop/b": ""}
+
+
+def test_ranking_of_a_missing_primary_is_empty() -> None:
+    store = listed_store([secondary("a")], (), BACKENDS)
+    assert store.rankings.of("shop/main") == Ranking()
+    assert listed_store([MAIN, secondary("a")], (), BACKENDS).rankings.of("shop/main").clashes == {"shop/a": ""}
+
+
+MEMBERS = st.builds(
+    secondary,
+    st.sampled_from(["a", "b", "c"]),
+    ports=st.sampled_from([[{"port": 443}], [{"port": 80}], [{"port": 81}]]),
+    labels=st.sampled_from([{}, {PRIMARY_SERVICE_LABEL: "shop.main"}]),
+    annotations=st.sampled_from([{}, {PRIMARY_SERVICE: "shop/other"}, {PRIMARY_SERVICE: ""}, {"example.com/x": "1"}]),
+)
+PRIMARIES = st.sampled_from([MAIN, served("main", uid="main-uid", ports=[{"port": 443}]), service("other", uid="o")])
+CHANGES = st.lists(st.tuples(st.one_of(MEMBERS, PRIMARIES), st.booleans()), max_size=8)
+
+
+@given(changes=CHANGES)
+def test_kept_ranking_is_that_of_the_stored_services(changes: list[tuple[Service, bool]]) -> None:
+    store = Store[Service]((), SERVICE_INDEXES)
+    rankings = Rankings(store, CLUSTER)
+    for changed, is_deleted in changes:
+        key = changed.metadata.key
+        if is_deleted and store.get(key) is None:
+            continue
+        old, new = store._set(key, None if is_deleted else changed)
+        concerned = rankings.concerned_by(old, new)
+        before = {primary: rankings.of(primary) for primary in ("shop/main", "shop/other")}
+        store._notify(old, new)
+        fresh = Rankings(store, CLUSTER)
+        for primary, ranking in before.items():
+            assert rankings.of(primary) == fresh.of(primary)
+            if ranking != fresh.of(primary):
+                assert primary in concerned
+
+
+def test_change_that_nobody_reads_concerns_nobody() -> None:
+    store = listed_store([MAIN, secondary("a")], (), BACKENDS)
+    changed = replace(MAIN, metadata=replace(MAIN.metadata, resource_version="8"))
+    assert store.rankings.concerned_by(MAIN, changed) == set()
+    assert store.rankings.concerned_by(MAIN, None) == {"shop/main"}
+    assert store.rankings.concerned_by(None, secondary("b")) == {"shop/main"}
+    assert store.rankings.concerned_by(None, service("alone", uid="alone")) == set()

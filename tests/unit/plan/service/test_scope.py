@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL
-from harvester_ccm.plan.service.scope import may_be_ours
-from tests.unit.plan.service.plans import plan, snapshot_of
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER
+from harvester_ccm.plan.service.scope import Role, may_be_ours
+from tests.unit.plan.service.snapshots import plan, short_write, snapshot_of
 from tests.worlds.builders import ADDRESS, CLASS_ONLY, CLUSTER, SUPPRESSED, allocated, served, service
 
 OWN_CLASS: dict[str, Any] = {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}}
@@ -21,70 +24,92 @@ CILIUM: dict[str, Any] = {"annotations": {"lbipam.cilium.io/ips": "10.0.0.1"}}
 DELETED: dict[str, Any] = {"ours": True, "deleting": True}
 LB = (allocated(),)
 NONE = ()
-Row = tuple[Any, tuple[Any, ...], str]
+Row = tuple[Service, tuple[LoadBalancer, ...], Role]
+
+
+def without_finalizer(of: Service) -> Service:
+    """Return the Service without the finalizer of this controller."""
+    others = tuple(name for name in of.metadata.finalizers or () if name != SERVICE_FINALIZER)
+    return replace(of, metadata=replace(of.metadata, finalizers=others))
+
 
 ROWS: dict[str, Row] = {
-    "no class": (service(), NONE, "managed"),
-    "own class": (service(**OWN_CLASS), NONE, "managed"),
-    "another class": (service(**OTHER_CLASS), NONE, "ignored"),
-    "another class, finalizer": (service(**OTHER_CLASS, ours=True), NONE, "ignored"),
-    "another class, load balancer": (service(**OTHER_CLASS), LB, "ignored"),
-    "another class, finalizer, load balancer": (service(**OTHER_CLASS, ours=True), LB, "removed"),
-    "another class, finalizer, withdrawn": (service(**OTHER_CLASS, ours=True, **WITHDRAWN), NONE, "removed"),
-    "another class, suppressed": (service(**OTHER_CLASS, **IGNORED), NONE, "removed"),
-    "suppressed": (service(**IGNORED), NONE, "managed"),
-    "ClusterIP": (service(kind="ClusterIP"), NONE, "ignored"),
-    "ClusterIP, finalizer": (service(kind="ClusterIP", ours=True), NONE, "removed"),
-    "ClusterIP, suppressed": (service(kind="ClusterIP", **IGNORED), NONE, "removed"),
-    "deleted": (service(**DELETED), NONE, "removed"),
-    "deleted, other finalizers": (service(deleting=True, finalizers=["example.com/keep"]), NONE, "ignored"),
+    "no class": (service(), NONE, Role.SERVE),
+    "own class": (service(**OWN_CLASS), NONE, Role.SERVE),
+    "another class": (service(**OTHER_CLASS), NONE, Role.IGNORE),
+    "another class, finalizer": (service(**OTHER_CLASS, ours=True), NONE, Role.IGNORE),
+    "another class, load balancer": (service(**OTHER_CLASS), LB, Role.IGNORE),
+    "another class, finalizer, load balancer": (service(**OTHER_CLASS, ours=True), LB, Role.REMOVE),
+    "another class, finalizer, withdrawn": (service(**OTHER_CLASS, ours=True, **WITHDRAWN), NONE, Role.REMOVE),
+    "another class, suppressed": (service(**OTHER_CLASS, **IGNORED), NONE, Role.REMOVE),
+    "suppressed": (service(**IGNORED), NONE, Role.SERVE),
+    "ClusterIP": (service(kind="ClusterIP"), NONE, Role.IGNORE),
+    "ClusterIP, finalizer": (service(kind="ClusterIP", ours=True), NONE, Role.REMOVE),
+    "ClusterIP, suppressed": (service(kind="ClusterIP", **IGNORED), NONE, Role.REMOVE),
+    "ClusterIP, condition, another client removed the finalizer": (
+        without_finalizer(served(kind="ClusterIP")),
+        NONE,
+        Role.REMOVE,
+    ),
+    "another class, condition, another client removed the finalizer": (
+        without_finalizer(served(**OTHER_CLASS)),
+        NONE,
+        Role.REMOVE,
+    ),
+    "deleted, condition, another client removed the finalizer": (
+        without_finalizer(served(deleting=True, finalizers=["example.com/keep"])),
+        NONE,
+        Role.IGNORE,
+    ),
+    "deleted": (service(**DELETED), NONE, Role.REMOVE),
+    "deleted, other finalizers": (service(deleting=True, finalizers=["example.com/keep"]), NONE, Role.IGNORE),
     "deleted, suppressed, other finalizers": (
         service(deleting=True, finalizers=["example.com/keep"], **IGNORED),
         NONE,
-        "ignored",
+        Role.IGNORE,
     ),
-    "deleted, another class": (service(**DELETED, **OTHER_CLASS), NONE, "ignored"),
-    "deleted, another class, load balancer": (service(**DELETED, **OTHER_CLASS), LB, "removed"),
-    "deleted, Go provider": (service(**DELETED, address=ADDRESS, **ANNOUNCED), NONE, "removed"),
-    "MetalLB": (service(**METALLB), NONE, "ignored"),
+    "deleted, another class": (service(**DELETED, **OTHER_CLASS), NONE, Role.IGNORE),
+    "deleted, another class, load balancer": (service(**DELETED, **OTHER_CLASS), LB, Role.REMOVE),
+    "deleted, Go provider": (service(**DELETED, address=ADDRESS, **ANNOUNCED), NONE, Role.REMOVE),
+    "MetalLB": (service(**METALLB), NONE, Role.IGNORE),
     "MetalLB, older annotation": (
         service(annotations={"metallb.universe.tf/address-pool": "x"}),
         NONE,
-        "ignored",
+        Role.IGNORE,
     ),
-    "MetalLB installed later": (service(**METALLB, ours=True), NONE, "managed"),
-    "MetalLB, own class": (service(**METALLB, **OWN_CLASS), NONE, "managed"),
-    "MetalLB with an address": (service(**METALLB, address=ADDRESS), NONE, "ignored"),
-    "Cilium": (service(**CILIUM), NONE, "ignored"),
-    "Cilium cluster mesh": (service(annotations={"io.cilium/global-service": "true"}), NONE, "managed"),
-    "kube-vip-cloud-provider": (service(**KUBE_VIP_CLOUD), NONE, "ignored"),
-    "kube-vip-cloud-provider, finalizer": (service(**KUBE_VIP_CLOUD, ours=True, **ANNOUNCED), NONE, "ignored"),
-    "kube-vip-cloud-provider, load balancer": (service(**KUBE_VIP_CLOUD, ours=True, **ANNOUNCED), LB, "managed"),
-    "kube-vip-cloud-provider, withdrawn": (service(**KUBE_VIP_CLOUD, ours=True, **WITHDRAWN), NONE, "managed"),
+    "MetalLB installed later": (service(**METALLB, ours=True), NONE, Role.SERVE),
+    "MetalLB, own class": (service(**METALLB, **OWN_CLASS), NONE, Role.SERVE),
+    "MetalLB with an address": (service(**METALLB, address=ADDRESS), NONE, Role.IGNORE),
+    "Cilium": (service(**CILIUM), NONE, Role.IGNORE),
+    "Cilium cluster mesh": (service(annotations={"io.cilium/global-service": "true"}), NONE, Role.SERVE),
+    "kube-vip-cloud-provider": (service(**KUBE_VIP_CLOUD), NONE, Role.IGNORE),
+    "kube-vip-cloud-provider, finalizer": (service(**KUBE_VIP_CLOUD, ours=True, **ANNOUNCED), NONE, Role.IGNORE),
+    "kube-vip-cloud-provider, load balancer": (service(**KUBE_VIP_CLOUD, ours=True, **ANNOUNCED), LB, Role.SERVE),
+    "kube-vip-cloud-provider, withdrawn": (service(**KUBE_VIP_CLOUD, ours=True, **WITHDRAWN), NONE, Role.SERVE),
     "kube-vip-cloud-provider, secondary": (
         service(ours=True, labels={"implementation": "kube-vip", PRIMARY_SERVICE_LABEL: "shop.front"}),
         NONE,
-        "managed",
+        Role.SERVE,
     ),
-    "kube-vip-cloud-provider, suppressed": (service(**KUBE_VIP_CLOUD, **IGNORED), NONE, "removed"),
+    "kube-vip-cloud-provider, suppressed": (service(**KUBE_VIP_CLOUD, **IGNORED), NONE, Role.REMOVE),
     "kube-vip-cloud-provider, ClusterIP": (
         served(**KUBE_VIP_CLOUD, kind="ClusterIP", condition=False),
         NONE,
-        "ignored",
+        Role.IGNORE,
     ),
-    "deleted, kube-vip-cloud-provider": (service(**DELETED, **KUBE_VIP_CLOUD), NONE, "ignored"),
-    "deleted, kube-vip-cloud-provider, load balancer": (service(**DELETED, **KUBE_VIP_CLOUD), LB, "removed"),
-    "annotation of kube-vip": (service(annotations={"kube-vip.io/vipHost": "node-1"}), NONE, "managed"),
+    "deleted, kube-vip-cloud-provider": (service(**DELETED, **KUBE_VIP_CLOUD), NONE, Role.IGNORE),
+    "deleted, kube-vip-cloud-provider, load balancer": (service(**DELETED, **KUBE_VIP_CLOUD), LB, Role.REMOVE),
+    "annotation of kube-vip": (service(annotations={"kube-vip.io/vipHost": "node-1"}), NONE, Role.SERVE),
 }
 ROWS_OF_CLASS_ONLY: dict[str, Row] = {
-    "no class": (service(), NONE, "ignored"),
-    "own class": (service(**OWN_CLASS), NONE, "managed"),
-    "suppressed": (service(**IGNORED), NONE, "removed"),
-    "deleted": (service(**DELETED), NONE, "ignored"),
-    "deleted, own class": (service(**DELETED, **OWN_CLASS), NONE, "removed"),
-    "deleted, load balancer": (service(**DELETED), LB, "removed"),
-    "deleted, withdrawn": (service(**DELETED, **WITHDRAWN), NONE, "removed"),
-    "finalizer and load balancer": (served(condition=False), LB, "ignored"),
+    "no class": (service(), NONE, Role.IGNORE),
+    "own class": (service(**OWN_CLASS), NONE, Role.SERVE),
+    "suppressed": (service(**IGNORED), NONE, Role.REMOVE),
+    "deleted": (service(**DELETED), NONE, Role.IGNORE),
+    "deleted, own class": (service(**DELETED, **OWN_CLASS), NONE, Role.REMOVE),
+    "deleted, load balancer": (service(**DELETED), LB, Role.REMOVE),
+    "deleted, withdrawn": (service(**DELETED, **WITHDRAWN), NONE, Role.REMOVE),
+    "finalizer and load balancer": (served(condition=False), LB, Role.IGNORE),
 }
 CASES = [
     pytest.param(cluster, *row, id=f"{name}, {flag}")
@@ -93,10 +118,42 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("cluster", "asked", "found", "expected"), CASES)
-def test_scope(cluster: Any, asked: Any, found: Any, expected: str) -> None:
-    scope = snapshot_of(asked, *found, cluster=cluster).scope
-    assert ("removed" if scope.leaving else "managed" if scope.ours else "ignored") == expected
-    assert may_be_ours(asked, cluster) or expected == "ignored"
-    if expected == "ignored":
-        assert plan(asked, *found, cluster=cluster).write is None
+@pytest.mark.parametrize(("cluster", "service", "load_balancers", "role"), CASES)
+def test_scope(
+    cluster: ClusterIdentity, service: Service, load_balancers: tuple[LoadBalancer, ...], role: Role
+) -> None:
+    snapshot = snapshot_of(service, *load_balancers, cluster=cluster)
+    assert snapshot.scope.role is role
+    assert snapshot.is_leaving is (role is Role.REMOVE)
+    assert snapshot.scope.is_managed is (role is not Role.IGNORE)
+    assert may_be_ours(service, cluster) or role is Role.IGNORE
+    assert bool(snapshot.scope.reason) is (role is Role.IGNORE)
+    if role is Role.IGNORE:
+        # Only the condition of this controller is removed from the Service of another one.
+        write = short_write(plan(service, *load_balancers, cluster=cluster).write)
+        assert write == (None if service.ready_condition is None else "condition")
+
+
+NOTES: dict[str, tuple[Service, str]] = {
+    "annotation of MetalLB": (service(**METALLB), "annotation metallb.io/ip-allocated-from-pool"),
+    "label of kube-vip-cloud-provider": (service(**KUBE_VIP_CLOUD), "label implementation"),
+    "annotation of MetalLB, with an address": (service(**METALLB, address=ADDRESS), ""),
+    "another class": (service(**OTHER_CLASS), ""),
+    "another type": (service(kind="ClusterIP"), ""),
+}
+
+
+@pytest.mark.parametrize(("ignored", "text"), NOTES.values(), ids=NOTES.keys())
+def test_mark_of_another_controller_is_noted_once(ignored: Service, text: str) -> None:
+    note = snapshot_of(ignored).scope.note
+    assert (note is not None) is bool(text)
+    if note is not None:
+        assert note.type == "Normal"
+        assert text in note.message
+        assert f"create the Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}" in note.message
+    assert snapshot_of(ignored, cluster=CLASS_ONLY).scope.note is None
+
+
+def test_deleted_service_names_the_finalizers_of_others() -> None:
+    scope = snapshot_of(service(deleting=True, finalizers=["example.com/keep"])).scope
+    assert "it waits for finalizers of other controllers: example.com/keep" in scope.reason

@@ -6,29 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harvester_ccm.model.outcome import Done, Refused, WaitReason
 from harvester_ccm.names import (
     DESCRIPTION,
-    HEALTH_CHECK_FAILURE_THRESHOLD,
     HEALTH_CHECK_PERIOD,
     HEALTH_CHECK_PORT,
-    HEALTH_CHECK_SUCCESS_THRESHOLD,
-    HEALTH_CHECK_TIMEOUT,
     IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_INTERFACE,
     LB_REQUESTED_NETWORK,
     NETWORK,
+    POOL_NAMESPACE,
     PREFIX,
     PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    PROJECT,
     REQUESTED_ADDRESS,
     SERVICE_ANNOTATIONS,
     WORKLOAD_TYPE,
     Reason,
 )
-from tests.unit.plan.service.plans import messages, outline, plan, reasons, snapshot_of
-from tests.worlds.builders import ADDRESS, SUPPRESSED, allocated, marked, served, service
+from harvester_ccm.plan.service.kube_vip import read_state
+from harvester_ccm.plan.service.request import HEALTH_CHECK_SETTINGS, Ipam, WorkloadType, read_request
+from harvester_ccm.plan.service.settings import ignored_on_secondary, rejected_changes
+from tests.unit.plan.service.snapshots import PRIMARY, SHARES, messages, plan, snapshot_of
+from tests.worlds.builders import ADDRESS, SUPPRESSED, VM_SPEC, allocated, load_balancer, marked, served, service
 
 PORTS = (
     {"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30080},
@@ -39,18 +41,40 @@ PORTS = (
 )
 VM = {WORKLOAD_TYPE: "vm"}
 CLUSTER_LB = {WORKLOAD_TYPE: "cluster"}
-PROJECT, POOL_NAMESPACE = f"{PREFIX}project", f"{PREFIX}namespace"
 ROWS: dict[str, tuple[dict[str, Any], dict[str, object]]] = {
-    "nothing": ({}, {"ipam": "pool", "workload_type": None, "network": "", "address": "", "primary": None}),
-    "values with blanks": ({IPAM: " dhcp ", WORKLOAD_TYPE: "vm "}, {"ipam": "dhcp", "workload_type": "vm"}),
-    "empty values": ({IPAM: "", WORKLOAD_TYPE: ""}, {"ipam": "pool", "workload_type": None}),
-    "cluster": ({WORKLOAD_TYPE: "cluster"}, {"workload_type": "cluster", "wants_vm": False}),
-    "invalid values": ({IPAM: "DHCP", WORKLOAD_TYPE: "pod"}, {"ipam": None, "workload_type": None}),
+    "nothing": (
+        {},
+        {
+            "ipam": Ipam.POOL,
+            "workload_type": WorkloadType.ANY,
+            "network": "",
+            "address": "",
+            "primary": "",
+            "problems": (),
+        },
+    ),
+    "values with blanks": (
+        {IPAM: " dhcp ", WORKLOAD_TYPE: "vm "},
+        {"ipam": Ipam.DHCP, "workload_type": WorkloadType.VM},
+    ),
+    "empty values": (
+        {IPAM: "", WORKLOAD_TYPE: ""},
+        {"ipam": Ipam.POOL, "workload_type": WorkloadType.ANY, "problems": ()},
+    ),
+    "cluster": ({WORKLOAD_TYPE: "cluster"}, {"workload_type": WorkloadType.CLUSTER, "wants_vm": False}),
+    "invalid values": ({IPAM: "DHCP", WORKLOAD_TYPE: "pod"}, {"ipam": Ipam.INVALID, "workload_type": WorkloadType.ANY}),
     "network": ({NETWORK: " infra/vlan9 "}, {"network": "infra/vlan9"}),
     "network without namespace": ({NETWORK: "vlan9"}, {"network": "default/vlan9"}),
     "IP pool": ({IP_POOL: " lab "}, {"ip_pool": "lab"}),
+    "project": ({PROJECT: "c-1/p-1"}, {"project": "c-1/p-1"}),
+    "namespace": ({POOL_NAMESPACE: "infra"}, {"pool_namespace": "infra"}),
+    "description": ({DESCRIPTION: "front "}, {"description": "front "}),
+    "empty pool, network and address": (
+        {IP_POOL: " ", NETWORK: " ", REQUESTED_ADDRESS: " "},
+        {"ip_pool": "", "network": "", "address": "", "problems": ()},
+    ),
     "primary": ({PRIMARY_SERVICE: " shop/web "}, {"primary": "shop/web"}),
-    "empty primary": ({PRIMARY_SERVICE: " "}, {"primary": None}),
+    "empty primary": ({PRIMARY_SERVICE: " "}, {"primary": ""}),
     "requested address": ({REQUESTED_ADDRESS: " 10.0.0.7 "}, {"address": "10.0.0.7"}),
     "address annotation of kube-vip": ({KUBE_VIP_ADDRESSES: "10.0.0.7"}, {"address": "10.0.0.7"}),
     "DHCP of kube-vip": ({KUBE_VIP_ADDRESSES: "0.0.0.0", IPAM: "dhcp"}, {"address": ""}),
@@ -68,8 +92,8 @@ def test_annotations(annotations: dict[str, str], expected: dict[str, object]) -
 def test_field_precedes_the_annotation_and_an_announced_address_is_no_request() -> None:
     both = service(spec={"loadBalancerIP": "10.0.0.8"}, annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"})
     invalid_field = service(spec={"loadBalancerIP": "x"}, annotations={REQUESTED_ADDRESS: "10.0.0.7"})
-    found = [snapshot_of(one).request.address for one in (both, invalid_field, served())]
-    assert found == ["10.0.0.8", "10.0.0.7", ""]
+    addresses = [snapshot_of(requesting).request.address for requesting in (both, invalid_field, served())]
+    assert addresses == ["10.0.0.8", "10.0.0.7", ""]
 
 
 HEALTH_CHECK_PORTS: dict[str, tuple[str, int | None]] = {
@@ -89,16 +113,12 @@ HEALTH_CHECK_PORTS: dict[str, tuple[str, int | None]] = {
 @pytest.mark.parametrize(("value", "node_port"), HEALTH_CHECK_PORTS.values(), ids=HEALTH_CHECK_PORTS.keys())
 def test_health_check_port(value: str, node_port: int | None) -> None:
     request = snapshot_of(service(annotations={HEALTH_CHECK_PORT: value}, ports=PORTS)).request
-    assert (request.health_check and request.health_check.port) == node_port
+    assert request.health_check.get("port") == node_port
+    assert bool(request.health_check) is (node_port is not None)
     assert bool(request.problems) is (node_port is None)
 
 
-THRESHOLDS = {
-    HEALTH_CHECK_SUCCESS_THRESHOLD: ("success_threshold", 1),
-    HEALTH_CHECK_FAILURE_THRESHOLD: ("failure_threshold", 3),
-    HEALTH_CHECK_PERIOD: ("period_seconds", 5),
-    HEALTH_CHECK_TIMEOUT: ("timeout_seconds", 3),
-}
+THRESHOLDS = {setting.annotation: (setting.field, setting.default) for setting in HEALTH_CHECK_SETTINGS}
 
 
 @pytest.mark.parametrize(
@@ -106,12 +126,20 @@ THRESHOLDS = {
 )
 @pytest.mark.parametrize("key", THRESHOLDS)
 def test_invalid_threshold_is_replaced_by_its_default(key: str, value: str) -> None:
-    found = snapshot_of(service(annotations={HEALTH_CHECK_PORT: "80", key: value}))
+    request = snapshot_of(service(annotations={HEALTH_CHECK_PORT: "80", key: value})).request
     field, default = THRESHOLDS[key]
-    assert getattr(found.request.health_check, field) == default
-    (event,) = found.request.problems
+    assert request.health_check[field] == default
+    (event,) = request.problems
     assert key in event.message
     assert f"{default} is used" in event.message[:1024]
+
+
+@pytest.mark.parametrize("number", [1, 86_400])
+@pytest.mark.parametrize("key", THRESHOLDS)
+def test_limits_of_thresholds_are_valid(key: str, number: int) -> None:
+    request = snapshot_of(service(annotations={HEALTH_CHECK_PORT: "80", key: str(number)})).request
+    assert request.problems == ()
+    assert request.health_check[THRESHOLDS[key][0]] == number
 
 
 @given(values=st.fixed_dictionaries(dict.fromkeys(THRESHOLDS, st.integers(1, 86400))))
@@ -119,7 +147,7 @@ def test_valid_thresholds(values: dict[str, int]) -> None:
     annotations = {key: f" {value}" for key, value in values.items()}
     request = snapshot_of(service(annotations={HEALTH_CHECK_PORT: "http", **annotations}, ports=PORTS)).request
     assert request.problems == ()
-    assert {key: getattr(request.health_check, THRESHOLDS[key][0]) for key in THRESHOLDS} == values
+    assert {key: request.health_check[THRESHOLDS[key][0]] for key in THRESHOLDS} == values
 
 
 NO_NODE_PORTS: dict[str, Any] = {"spec": {"allocateLoadBalancerNodePorts": False}, "ports": [{"port": 80}]}
@@ -130,7 +158,7 @@ SOME_NODE_PORTS: dict[str, Any] = {
 DUAL = {"ipFamilies": ["IPv4", "IPv6"]}
 INVALID = Reason.INVALID_ANNOTATION
 IGNORED = Reason.IGNORED
-UNSUPPORTED = Reason.SYNC_FAILED
+UNSUPPORTED = Reason.UNSUPPORTED
 NEW: dict[str, tuple[dict[str, Any], str, str]] = {
     "plain": ({}, "", ""),
     "ipam": ({"annotations": {IPAM: "DHCP"}}, INVALID, f"Annotation {IPAM} is 'DHCP'; expected pool or dhcp"),
@@ -226,6 +254,11 @@ NEW: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "pool and DHCP": ({"annotations": {IPAM: "dhcp", IP_POOL: "lab"}}, IGNORED, IP_POOL),
     "threshold without a port": ({"annotations": {HEALTH_CHECK_PERIOD: "9", **VM}}, IGNORED, HEALTH_CHECK_PORT),
+    "threshold without a port on a cluster load balancer": (
+        {"annotations": {HEALTH_CHECK_PERIOD: "9"}},
+        IGNORED,
+        f"set annotation {WORKLOAD_TYPE} to vm and {HEALTH_CHECK_PORT} to the port to check",
+    ),
     "health check and cluster": (
         {"annotations": {HEALTH_CHECK_PORT: "80", **CLUSTER_LB}},
         IGNORED,
@@ -236,9 +269,9 @@ NEW: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize(("fields", "reason", "text"), NEW.values(), ids=NEW.keys())
 def test_warning_for_a_new_service(fields: dict[str, Any], reason: str, text: str) -> None:
-    found = plan(service(**fields))
-    assert text in "\n".join(messages(found, reason))
-    assert bool(messages(found)) is bool(reason)
+    made = plan(service(**fields))
+    assert text in "\n".join(messages(made, reason))
+    assert bool(messages(made)) is bool(reason)
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
@@ -255,16 +288,8 @@ def test_event_about_thousands_of_unknown_annotations_is_short() -> None:
 
 def test_known_annotations_and_those_of_others_are_not_reported() -> None:
     others = {"kube-vip.io/vipHost": "node-1", "example.com/x": "y"}
-    found = plan(service(annotations={**dict.fromkeys(SERVICE_ANNOTATIONS, ""), **others}))
-    assert messages(found, IGNORED) == []
-
-
-def test_only_a_new_service_that_requires_both_families_gets_no_address() -> None:
-    required: dict[str, Any] = {"spec": {**DUAL, "ipFamilyPolicy": "RequireDualStack"}}
-    assert plan(service(**required)).outcome == Refused(WaitReason.UNSUPPORTED)
-    assert not isinstance(plan(served(**required), allocated()).outcome, Refused)
-    # Another client emptied the status.
-    assert not isinstance(plan(served(**required, address=None)).outcome, Refused)
+    made = plan(service(annotations={**dict.fromkeys(SERVICE_ANNOTATIONS, ""), **others}))
+    assert messages(made, IGNORED) == []
 
 
 IMMUTABLE = Reason.IMMUTABLE
@@ -289,6 +314,13 @@ EXISTING: dict[str, tuple[dict[str, Any], dict[str, Any], str, list[str]]] = {
     "the allocated pool": ({IP_POOL: "vlan100"}, {}, "", []),
     "another address": ({REQUESTED_ADDRESS: "10.0.0.7"}, {}, OTHERWISE, ["10.0.0.7", ADDRESS]),
     "the requested address": ({REQUESTED_ADDRESS: ADDRESS}, {}, "", []),
+    "pool, which an administrator changed in the specification": (
+        {IP_POOL: "vlan100"},
+        {"spec": {"ipPool": "other"}},
+        "",
+        [],
+    ),
+    "pool removed, the allocated one stays": ({}, {"spec": {"ipPool": "lab"}}, "", []),
     "description": ({DESCRIPTION: "shop"}, {"spec": {"description": "shop"}}, "", []),
 }
 
@@ -297,59 +329,117 @@ EXISTING: dict[str, tuple[dict[str, Any], dict[str, Any], str, list[str]]] = {
 def test_warning_for_a_load_balancer_with_an_address(
     annotations: dict[str, str], fields: dict[str, Any], reason: str, texts: list[str]
 ) -> None:
-    asked = served(annotations={**annotations, KUBE_VIP_INTERFACE: "eth1"})
-    found = messages(plan(asked, allocated(**fields)), reason)
-    assert len(found) == bool(reason)
-    assert all(text in found[0] for text in texts)
-
-
-def test_obstacle_that_appears_later_is_reported_and_the_address_stays() -> None:
-    asked = service(annotations=SUPPRESSED, ours=True, address=ADDRESS, **NO_NODE_PORTS)
-    found = plan(asked, allocated(spec={"workloadType": "vm"}))
-    assert (reasons(found), found.outcome) == (["Warning SyncLoadBalancerFailed", "Warning SettingsIgnored"], Done())
+    made = plan(served(annotations={**annotations, KUBE_VIP_INTERFACE: "eth1"}), allocated(**fields))
+    warnings = messages(made, reason)
+    assert len(warnings) == bool(reason)
+    assert all(text in warnings[0] for text in texts)
 
 
 @pytest.mark.parametrize(("policy", "warned"), [("Local", True), ("Cluster", False)])
 def test_local_traffic_policy_with_kube_vip_names_the_setting_of_kube_vip(policy: str, *, warned: bool) -> None:
-    found = messages(plan(served(spec={"externalTrafficPolicy": policy}), allocated()))
-    assert ["svc_election" in text for text in found] == [True] * warned
+    warnings = messages(plan(served(spec={"externalTrafficPolicy": policy}), allocated()))
+    assert ["svc_election" in warning for warning in warnings] == [True] * warned
 
 
-@pytest.mark.parametrize("ip", [ADDRESS, "0.0.0.0"])
-@pytest.mark.parametrize(
-    ("fields", "known", "events", "write"),
-    [
-        ({"annotations": SUPPRESSED}, False, [], None),
-        ({"annotations": SUPPRESSED}, True, ["Warning NetworkDeviceUnknown"], None),
-        ({}, True, ["Warning NetworkDeviceUnknown"], {"annotations": SUPPRESSED}),
-        # After a switch from a VM load balancer.
-        ({"annotations": SUPPRESSED, "address": ADDRESS}, True, ["Warning NetworkDeviceUnknown"], None),
-    ],
-)
-def test_address_is_not_announced_before_its_device_is_known(
-    fields: dict[str, Any], *, known: bool, events: list[str], write: object, ip: str
-) -> None:
-    annotations = {NETWORK: "infra/vlan9", **fields.get("annotations", {})}
-    asked = service(ours=True, **{**fields, "annotations": annotations})
-    found = marked(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}, ip=ip, pool="vlan100")
-    made = outline(asked, found, network_devices={"infra/other": "eth1"} if known else None)
-    assert (made[0], made[1], getattr(made[2], "reason", None)) == (events, write, WaitReason.NETWORK_DEVICE)
+def test_network_of_a_load_balancer_by_a_provider_before_0_2_7_is_not_known() -> None:
+    request = snapshot_of(served(annotations={NETWORK: "infra/new"})).request
+    assert list(rejected_changes(request, load_balancer(ip=ADDRESS, pool="lan"))) == []
 
 
-DEVICES: dict[str, tuple[dict[str, str], bool, list[str]]] = {
-    "device of the annotation": ({KUBE_VIP_INTERFACE: "bond7"}, False, ["on bond7: no device is known"]),
-    "device that is not published any more": ({KUBE_VIP_INTERFACE: "eth9"}, True, ["on eth9: "]),
-    "no device any more": ({}, True, ["on its default device: ", "they have one in infra/other"]),
+FIXED_BEFORE: dict[str, tuple[dict[str, str], list[str]]] = {
+    "network": ({NETWORK: "infra/new"}, []),
+    "pool": ({IP_POOL: "other"}, []),
+    "ipam": ({IPAM: "dhcp"}, [IPAM]),
 }
 
 
-@pytest.mark.parametrize(("annotations", "published", "texts"), DEVICES.values(), ids=DEVICES.keys())
-def test_announced_address_without_a_published_device_is_reported(
-    annotations: dict[str, str], *, published: bool, texts: list[str]
+@pytest.mark.parametrize(("annotations", "keys"), FIXED_BEFORE.values(), ids=FIXED_BEFORE.keys())
+def test_only_ipam_is_fixed_before_there_is_an_address(annotations: dict[str, str], keys: list[str]) -> None:
+    warnings = messages(plan(service(ours=True, annotations={**SUPPRESSED, **annotations}), marked()), IMMUTABLE)
+    assert len(warnings) == len(keys)
+    assert all(key in warning for key, warning in zip(keys, warnings, strict=True))
+
+
+ADOPTED: dict[str, tuple[dict[str, str], str, bool]] = {
+    "no workload type, made for Harvester before 1.2": ({}, "", True),
+    "vm is requested": (VM, "", False),
+    "a health check is requested": ({HEALTH_CHECK_PORT: "80"}, "", False),
+    "a VM load balancer": ({}, "vm", False),
+}
+
+
+@pytest.mark.parametrize(("annotations", "workload_type", "is_noted"), ADOPTED.values(), ids=ADOPTED.keys())
+def test_load_balancer_for_harvester_before_1_2_is_noted(
+    annotations: dict[str, str], workload_type: str, *, is_noted: bool
 ) -> None:
-    asked = served(annotations={NETWORK: "infra/vlan9", **annotations})
-    devices = {"infra/other": "eth1"} if published else {}
-    found = plan(asked, allocated(annotations={LB_REQUESTED_NETWORK: "infra/vlan9"}), network_devices=devices)
-    (message,) = messages(found, Reason.NO_DEVICE)
-    assert all(text in message for text in texts)
-    assert found.outcome == Done()
+    hosted = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **annotations})
+    made = plan(hosted, allocated(spec={**VM_SPEC, "workloadType": workload_type}))
+    notes = [event.message for event in made.events if event.reason == Reason.ADOPTED]
+    assert len(notes) == is_noted
+    assert all(f"Set annotation {WORKLOAD_TYPE} to vm to keep it without this notice" in note for note in notes)
+
+
+ON_SECONDARY: dict[str, tuple[dict[str, Any], bool, list[str]]] = {
+    "nothing": ({}, False, []),
+    "settings of the load balancer": (
+        {"annotations": {IP_POOL: "x", WORKLOAD_TYPE: "vm", PROJECT: "x", POOL_NAMESPACE: "x", DESCRIPTION: "x"}},
+        False,
+        [IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE, DESCRIPTION, "set on shop/main, whose address is shared"],
+    ),
+    "health checks": (
+        {"annotations": {HEALTH_CHECK_PORT: "80", HEALTH_CHECK_PERIOD: "9"}},
+        False,
+        [f"{HEALTH_CHECK_PORT}, {HEALTH_CHECK_PERIOD}"],
+    ),
+    "invalid ipam": ({"annotations": {IPAM: "x"}}, False, [f"{IPAM} (set on shop/main"]),
+    "valid ipam": ({"annotations": {IPAM: "dhcp"}}, False, []),
+    "another address": (
+        {"annotations": {REQUESTED_ADDRESS: "10.0.0.7"}, "spec": {"loadBalancerIP": "10.0.0.8"}},
+        False,
+        [f"spec.loadBalancerIP, annotation {REQUESTED_ADDRESS} (the address is that of shop/main)"],
+    ),
+    "the shared address": ({"annotations": {REQUESTED_ADDRESS: ADDRESS}}, False, []),
+    "dual stack": ({"spec": DUAL}, False, ["IPv6 of spec.ipFamilies"]),
+    "source ranges": ({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}, False, []),
+    "source ranges, Harvester announces the address": (
+        {"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}},
+        True,
+        ["spec.loadBalancerSourceRanges"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "is_vm", "texts"), ON_SECONDARY.values(), ids=ON_SECONDARY.keys())
+def test_settings_without_effect_on_a_secondary(fields: dict[str, Any], texts: list[str], *, is_vm: bool) -> None:
+    snapshot = snapshot_of(service(**{**fields, "annotations": {**SHARES, **fields.get("annotations", {})}}))
+    warning = ignored_on_secondary(snapshot.service, snapshot.request, snapshot.kube_vip, PRIMARY, is_vm=is_vm)
+    assert (warning is not None) is bool(texts)
+    if warning is not None:
+        assert warning.reason == IGNORED
+        assert all(text in warning.message for text in texts)
+
+
+HAD_CONDITION: dict[str, tuple[dict[str, Any], bool, str]] = {
+    "a new Service": ({"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.7"}}, False, "10.0.0.7"),
+    "a Service that this controller has handled": ({"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.7"}}, True, ""),
+    "a secondary": (
+        {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.7"}, "labels": {PRIMARY_SERVICE_LABEL: "shop.main"}},
+        False,
+        "",
+    ),
+    "withdrawn": ({"annotations": SUPPRESSED}, False, ""),
+    "the annotation that keeps the request": (
+        {"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, REQUESTED_ADDRESS: "10.0.0.7"}},
+        True,
+        "10.0.0.7",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "had_condition", "address"), HAD_CONDITION.values(), ids=HAD_CONDITION.keys())
+def test_annotation_of_kube_vip_is_a_request_until_the_service_is_handled(
+    fields: dict[str, Any], address: str, *, had_condition: bool
+) -> None:
+    requesting = service(**fields)
+    request = read_request(requesting, read_state(requesting), had_condition=had_condition)
+    assert request.address == address

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
+from harvester_ccm.commands.clusters import ClusterStore
+from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, REQUESTED_ADDRESS
 from harvester_ccm.plan.service.virtual_ips import virtual_ips_of_load_balancer, virtual_ips_of_service
-from tests.worlds.builders import load_balancer, service
+from tests.worlds.builders import ADDRESS, CLUSTER, listed_store, load_balancer, served, service
 
 MANY = ",".join(f"10.0.0.{n}, fd00::{n}" for n in range(1, 200))
 SERVICES: dict[str, tuple[dict[str, Any], tuple[str, ...], set[str]]] = {
@@ -44,3 +46,51 @@ def test_tenant_cannot_declare_a_virtual_ip(kind: str, *, ours: bool) -> None:
 )
 def test_virtual_ips_of_a_load_balancer(fields: dict[str, Any], expected: set[str]) -> None:
     assert virtual_ips_of_load_balancer(load_balancer(**fields)) == expected
+
+
+REQUESTS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "requested in the specification": ({"spec": {"loadBalancerIP": ADDRESS}, "condition": False}, set()),
+    "requested in the specification, and ready": ({"spec": {"loadBalancerIP": ADDRESS}}, {ADDRESS}),
+    "requested in the annotation": ({"annotations": {REQUESTED_ADDRESS: ADDRESS}, "condition": False}, set()),
+}
+
+
+@pytest.mark.parametrize(("fields", "expected"), REQUESTS.values(), ids=REQUESTS.keys())
+def test_requested_address_counts_only_if_the_service_is_ready(fields: dict[str, Any], expected: set[str]) -> None:
+    assert virtual_ips_of_service(served(**fields)) == expected
+
+
+def test_owner_of_an_address() -> None:
+    metallb = {"metallb.io/address-pool": "x", KUBE_VIP_ADDRESSES: "10.0.0.6"}
+    left = service("left", uid="3", kind="LoadBalancer", address="10.0.0.6", annotations=metallb, ours=True)
+    other_class = service(
+        "other",
+        uid="4",
+        address="10.0.0.5",
+        ours=True,
+        annotations={KUBE_VIP_ADDRESSES: "10.0.0.5"},
+        spec={"loadBalancerClass": "example.com/other"},
+    )
+    store = listed_store([served(), left, other_class], [load_balancer("lb", ip="10.0.0.7")], None)
+    owners = {
+        address: store.virtual_ips.owner(address) for address in (ADDRESS, "10.0.0.7", "10.0.0.6", "10.0.0.5", "::1")
+    }
+    assert owners == {
+        ADDRESS: "Service shop/web",
+        "10.0.0.7": "load balancer vms/lb in Harvester",
+        "10.0.0.6": "Service shop/left",
+        "10.0.0.5": "",
+        "::1": "",
+    }
+
+
+def test_absent_objects_have_no_virtual_ips() -> None:
+    assert virtual_ips_of_service(None) == virtual_ips_of_load_balancer(None) == set()
+
+
+@pytest.mark.parametrize(
+    ("lists", "listed"),
+    [({}, True), ({"services": Unreachable("no route")}, True), ({"loadbalancers": Unreachable("no route")}, True)],
+)
+def test_collections_that_cannot_be_listed_are_not_waited_for(lists: dict[str, CCMError], *, listed: bool) -> None:
+    assert ClusterStore(CLUSTER, lists).virtual_ips.listed is listed

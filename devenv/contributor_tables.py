@@ -1,0 +1,236 @@
+"""Generate the tables of a page for contributors from the code: ``python -m devenv.contributor_tables``.
+
+Phases, modes of kube-vip, intents and stages are described by their docstrings. The annotations of an intent are those
+that ``annotations_for`` returns.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, get_args
+
+import msgspec
+
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.service.kube_vip import (
+    PAUSE,
+    RESUME,
+    Announce,
+    Delegate,
+    Intent,
+    KubeVip,
+    Mode,
+    Release,
+    Withdraw,
+    annotations_for,
+    must_touch,
+    read_state,
+)
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.plan import PLANS
+from harvester_ccm.plan.service.reannouncement import Stage
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "contributing" / "architecture.md"
+_PACKAGE: Final = "harvester_ccm.plan.service."
+_PLAN: Final = Path(__file__).parents[1] / "harvester_ccm" / "plan" / "service"
+_ADDRESS: Final = "192.0.2.10"
+_ANNOUNCED: Final = {KUBE_VIP_ADDRESSES: _ADDRESS, KUBE_VIP_HOST: "node-1"}
+_EXAMPLES: Final[Mapping[Mode, Mapping[str, str]]] = {
+    Mode.NOTHING_TO_READ: {},
+    Mode.READS_ADDRESS: _ANNOUNCED,
+    Mode.WITHDRAWN: {**_ANNOUNCED, KUBE_VIP_ADDRESSES: ""},
+    Mode.PAUSED: {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true"},
+    Mode.IGNORES_ADDRESS: {**_ANNOUNCED, KUBE_VIP_IGNORE: "true"},
+    Mode.IGNORED_BY_USER: {KUBE_VIP_ADDRESSES: _ADDRESS, KUBE_VIP_IGNORE: "true"},
+}
+"""The annotations of a typical Service in each mode."""
+_REASONS: Final = frozenset(str(reason) for reason in Reason)
+_WITH_FINALIZER: Final = frozenset({Mode.READS_ADDRESS, Mode.WITHDRAWN, Mode.PAUSED, Mode.IGNORES_ADDRESS})
+_ADDRESS_WORDS: Final = {None: "remove address", "": "empty address"}
+_INTENTS: Final[tuple[Intent, ...]] = (
+    PAUSE,
+    Announce(_ADDRESS),
+    Withdraw(),
+    Delegate(),
+    RESUME,
+    Release(was_announced=True),
+)
+
+
+def with_section(page: str, name: str, table: str) -> str:
+    """Return a page in which the generated section of this name has the table. Raises ValueError without the marks."""
+    begin, end = f"<!-- generated: {name} -->\n", "<!-- end -->\n"
+    before, mark, rest = page.partition(begin)
+    _, closing, after = rest.partition(end)
+    if not mark or not closing:
+        raise ValueError(f"the page has no section {name!r}")
+    return f"{before}{begin}\n{table}\n{end}{after}"
+
+
+def sections() -> dict[str, str]:
+    """Return the tables by the name of their section."""
+    return {
+        "phases": phases_table(),
+        "modes": modes_table(),
+        "intents": intents_table(),
+        "annotations": annotations_table(),
+        "stages": stages_table(),
+        "modules": modules_table(),
+    }
+
+
+def phases_table() -> str:
+    """Return the table of the phases of a Service, with the module of the plan of each."""
+    texts = member_docs(Phase)
+    rows = []
+    for phase in Phase:
+        state, rest = texts[phase.name].split(" Ends: ")
+        ends, user = rest.split(" User: ")
+        module = PLANS[phase].__module__.rpartition(".")[2]
+        rows.append((f"`{phase}`", state, _sentence(ends), _with_reasons(_sentence(user)), f"`{module}.py`"))
+    return table(("Phase", "State", "Ends", "What the user sees", "Plan in"), rows)
+
+
+def modes_table() -> str:
+    """Return the table of what kube-vip does with a Service."""
+    rows = []
+    for name, text in member_docs(Mode).items():
+        state, effect = text.split(" Effect: ")
+        rows.append((f"`{name}`", state, _sentence(effect)))
+    return table(("Mode", "The Service has", "Effect"), rows)
+
+
+def intents_table() -> str:
+    """Return the table of what a plan can ask of kube-vip."""
+    rows = []
+    for intent in get_args(Intent):
+        first, _, rest = inspect.cleandoc(intent.__doc__ or "").partition("\n\n")
+        rows.append((f"`{intent.__name__}`", _markdown(f"{first} {rest}")))
+    return table(("Intent", "Meaning"), rows)
+
+
+def annotations_table() -> str:
+    """Return the table of the annotations that each intent writes in each mode."""
+    rows = []
+    for mode in Mode:
+        cells = [_written(mode, intent) for intent in _INTENTS]
+        rows.append((f"`{mode.name}`", *cells))
+    names = [f"`{type(intent).__name__}`" for intent in _INTENTS]
+    return table(("Mode", *names), rows)
+
+
+def stages_table() -> str:
+    """Return the table of the stages of a second announcement."""
+    rows = [(f"`{name}`", text) for name, text in member_docs(Stage).items()]
+    return table(("Stage", "Meaning"), rows)
+
+
+def modules_table() -> str:
+    """Return the table of the modules of the Service plan, each after those that it imports."""
+    trees = {file.stem: ast.parse(file.read_text(encoding="utf-8")) for file in _PLAN.glob("[a-z]*.py")}
+    imports = {name: _imports(tree) for name, tree in trees.items()}
+    rows = []
+    for name in sorted(trees, key=lambda name: (_level(name, imports), name)):
+        first, _, _ = (ast.get_docstring(trees[name]) or "").partition("\n\n")
+        rows.append((f"`{name}.py`", _markdown(first)))
+    return table(("Module", "Content"), rows)
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    """Return the modules of the Service plan that a module imports."""
+    modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return {name.removeprefix(_PACKAGE) for name in modules if name.startswith(_PACKAGE)}
+
+
+def _level(name: str, imports: Mapping[str, set[str]]) -> int:
+    """Return the length of the longest chain of imports below a module."""
+    return 1 + max((_level(imported, imports) for imported in imports[name]), default=0)
+
+
+def example(mode: Mode) -> KubeVip:
+    """Return what kube-vip reads on a typical Service in a mode."""
+    document = {
+        "metadata": {
+            "name": "web",
+            "namespace": "shop",
+            "annotations": dict(_EXAMPLES[mode]),
+            "finalizers": [SERVICE_FINALIZER] if mode in _WITH_FINALIZER else [],
+        },
+        "spec": {"type": "LoadBalancer"},
+    }
+    return read_state(SERVICES.decode(msgspec.json.encode(document)))
+
+
+def _written(mode: Mode, intent: Intent) -> str:
+    """Return the annotations that an intent changes on the typical Service of a mode, in the words of the page."""
+    state = example(mode)
+    present = _EXAMPLES[mode]
+    changed = {key: value for key, value in annotations_for(state, intent).items() if present.get(key) != value}
+    parts = []
+    if KUBE_VIP_ADDRESSES in changed:
+        parts.append(_ADDRESS_WORDS.get(changed[KUBE_VIP_ADDRESSES], "set address"))
+    if KUBE_VIP_IGNORE in changed:
+        parts.append("remove ignore" if changed[KUBE_VIP_IGNORE] is None else "set ignore")
+    if must_touch(state, intent):
+        parts.append("touch")
+    return ", ".join(parts) or "nothing"
+
+
+def member_docs(enum: type[StrEnum]) -> dict[str, str]:
+    """Return the docstring of each member as one line, in the order of their definition."""
+    (definition,) = ast.parse(inspect.getsource(enum)).body
+    if not isinstance(definition, ast.ClassDef):
+        raise TypeError(f"{enum} is not a class")
+    texts = {}
+    name = ""
+    for statement in definition.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                pass
+            case ast.Expr(value=ast.Constant(value=str(text))) if name:
+                texts[name] = _markdown(text)
+    if list(texts) != [member.name for member in enum]:
+        raise ValueError(f"a member of {enum.__name__} has no docstring")
+    return texts
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown."""
+    names = list(head)
+    lines = [_row(names), _row(["---"] * len(names)), *map(_row, rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown(text: str) -> str:
+    """Return a docstring as one line of Markdown."""
+    return re.sub(r"``(.+?)``", r"`\1`", " ".join(text.split()))
+
+
+def _sentence(text: str) -> str:
+    """Return the text with a capital letter, but for names of programs."""
+    return text if text.startswith("kube-vip") else text[0].upper() + text[1:]
+
+
+def _with_reasons(text: str) -> str:
+    """Return the text with the reasons as code."""
+    return re.sub(r"\w+", lambda word: f"`{word[0]}`" if word[0] in _REASONS else word[0], text)
+
+
+def current_page() -> str:
+    """Return the page with its tables as the code is now."""
+    page = PAGE.read_text(encoding="utf-8")
+    for name, content in sections().items():
+        page = with_section(page, name, content)
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(current_page(), encoding="utf-8")

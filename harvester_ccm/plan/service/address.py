@@ -1,0 +1,58 @@
+"""Events about the address of a Service."""
+
+from harvester_ccm import names
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+
+
+def address_event(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, address: str) -> EventMessage | None:
+    """Return the Event about a new address, a changed one, or one that another load balancer has got again."""
+    if not address:
+        return None
+    for former in (snapshot.shown_address, load_balancer.address):
+        if former not in {"", address}:
+            return EventMessage("Warning", Reason.ADDRESS_CHANGED, f"The address changed from {former} to {address}")
+    if snapshot.service.addresses and not _is_recreated(snapshot, load_balancer, address):
+        return None
+    backends = ", ".join(sorted(load_balancer.backends))
+    suffix = f", backends {backends}" if backends else ""
+    return EventMessage("Normal", Reason.ENSURED, f"Ensured load balancer, address {address}{suffix}")
+
+
+def _is_recreated(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, address: str) -> bool:
+    """Return whether the load balancer is new although the Service has its address already."""
+    is_known = address in {load_balancer.address, snapshot.kube_vip.annotated}
+    return not is_known or load_balancer.metadata.annotation(names.LB_UPDATE_AFTER_CREATE) is not None
+
+
+def not_as_requested(snapshot: ServiceSnapshot, address: str) -> EventMessage | None:
+    """Return the Warning about an address that differs from the requested one, or None."""
+    requested = snapshot.request.address
+    if not requested or not address or requested == address:
+        return None
+    cause = (
+        f"Not as requested: address {requested} is requested and {address} was allocated, because Harvester chooses "
+        "the address itself"
+    )
+    remedy = (
+        f"To have {requested}, make an IP pool with only that address, name the pool in annotation {names.IP_POOL}, "
+        "delete this Service and create it again"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, cause, remedy)
+
+
+def not_allocated(snapshot: ServiceSnapshot) -> EventMessage | None:
+    """Return the Warning about the address of a Service that no load balancer of it has, or None."""
+    address = snapshot.unallocated_address
+    if not address:
+        return None
+    cause = (
+        f"Address {address} stays announced, but it is not allocated to this Service in Harvester and may be given to "
+        "another one"
+    )
+    remedy = (
+        f"To have it allocated, create an IP pool with that single address and name it in annotation {names.IP_POOL}"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause, remedy)

@@ -1,0 +1,224 @@
+"""The state of an allocation in Harvester, from the Ready condition of a load balancer, read once into facts.
+
+Harvester writes plain sentences, which differ by version and contain what tenants wrote. They are read by splitting at
+literal words, never by a pattern that has to try again: a search with several ``.*?`` takes a time that grows with the
+fourth power of the text.
+
+Source: load-balancer-harvester v0.1 to v0.5 (Harvester 1.2 to 1.9).
+"""
+
+from collections.abc import Callable
+from enum import StrEnum, auto
+from typing import Final
+
+from msgspec import Struct
+
+from harvester_ccm import names
+from harvester_ccm.model.harvester import LoadBalancer
+
+
+class Stage(StrEnum):
+    """How far Harvester is with the address of a load balancer."""
+
+    NOT_PROCESSED = auto()
+    """Harvester has not reconciled it."""
+    POOL_NOT_WRITTEN = auto()
+    """Two writes of the pool conflicted, or the pool cannot be written at all."""
+    ALLOCATING = auto()
+    """Harvester tries again, or has not recorded the address yet."""
+    NOT_ANNOUNCED = auto()
+    """Harvester has an address for a VM load balancer and does not announce it yet."""
+    NO_MATCHING_POOL = auto()
+    """No pool fits."""
+    POOL_NOT_READY = auto()
+    """The named pool does not exist or is not ready."""
+    POOL_EXHAUSTED = auto()
+    """The pool has no free address."""
+    OUT_OF_RANGE = auto()
+    """The pool no longer has the address that a load balancer of this name had."""
+    FAILED = auto()
+    """Harvester gives another reason."""
+
+
+class Requirement(Struct, frozen=True):
+    """What Harvester has looked for among the selectors of its IP pools."""
+
+    network: str
+    project: str
+    namespace: str
+    cluster: str
+
+
+class Allocation(Struct, frozen=True):
+    """The state of the address of a load balancer that has none, by Harvester's Ready condition."""
+
+    stage: Stage
+    message: str = ""
+    """Harvester's own words."""
+    pool: str = ""
+    """The pool in which Harvester last tried to allocate; empty if it is not known, or found none."""
+    missing_pool: str = ""
+    """The pool that does not exist or is not ready."""
+    requirement: Requirement | None = None
+    """What no pool fits."""
+
+    @property
+    def passes_by_itself(self) -> bool:
+        """Whether Harvester usually ends this state without anybody's help."""
+        return self.stage in {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING, Stage.NOT_ANNOUNCED}
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether Harvester certainly has no address for the load balancer."""
+        return self.stage in {Stage.NO_MATCHING_POOL, Stage.POOL_NOT_READY, Stage.POOL_EXHAUSTED}
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether Harvester is still working on the address.
+
+        A failure that Harvester retries at once, because two of its writes conflicted, is not a response: the next
+        creation would conflict as well.
+        """
+        return self.stage in {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING}
+
+
+class DeletionStep(StrEnum):
+    """The next step of the deletion of a load balancer, so that no address is lost."""
+
+    WAIT = auto()
+    """Harvester must record the address, or respond, first."""
+    BLOCK_POOL = auto()
+    """Name the pool in the status, so that Harvester allocates nothing more."""
+    ASK_AGAIN = auto()
+    """Make Harvester search once more, because its answer may be older than the request."""
+    DELETE = auto()
+
+
+_EXHAUSTED: Final = "no IP addresses available"
+_POOL_NOT_WRITTEN: Final = (("fail to reserve ", " into "), ("record ", " into "))
+"""Literal words before and after the address that cannot be written into a pool, whose name follows; the first pair
+since 1.4, the second up to 1.3."""
+_NO_ALLOCATOR: Final = ("fail to get allocator ", "could not get the allocator ")
+"""Literal words before the name of a pool that does not exist or is not ready; the second in 1.2."""
+
+
+def _says(*texts: str) -> Callable[[str], bool]:
+    """Return a function that finds one of the texts in a message."""
+    return lambda message: any(text in message for text in texts)
+
+
+_STAGES: Final[tuple[tuple[Stage, Callable[[str], bool]], ...]] = (
+    (Stage.NO_MATCHING_POOL, lambda message: "no match" in message.lower()),
+    (Stage.POOL_NOT_WRITTEN, lambda message: bool(_pool_not_written(message))),
+    (Stage.ALLOCATING, lambda message: message == ""),
+    (Stage.ALLOCATING, _says("duplicate allocation", "has been modified")),
+    (Stage.NOT_ANNOUNCED, _says("service is not existing", "waiting for external IP")),
+    (Stage.POOL_EXHAUSTED, _says(_EXHAUSTED)),
+    (Stage.POOL_NOT_READY, _says(*_NO_ALLOCATOR)),
+    (Stage.OUT_OF_RANGE, _says("not in range set")),
+)
+"""The stages and the messages that mean them; the first that fits counts."""
+
+
+def read_allocation(load_balancer: LoadBalancer) -> Allocation:
+    """Return why Harvester has not given the load balancer an address, from its Ready condition."""
+    condition = load_balancer.ready
+    if condition is None:
+        return Allocation(Stage.NOT_PROCESSED)
+    message = condition.message
+    stage = next((stage for stage, is_meant in _STAGES if is_meant(message)), Stage.FAILED)
+    return Allocation(
+        stage,
+        message,
+        pool=_pool_of_last_attempt(load_balancer, message),
+        missing_pool=_pool_without_allocator(message),
+        requirement=_requirement(message),
+    )
+
+
+def is_in_progress(load_balancer: LoadBalancer) -> bool:
+    """Return whether Harvester is allocating an address for a load balancer, or releasing it on its deletion."""
+    if load_balancer.metadata.deleting:
+        return bool(load_balancer.allocated_ip)
+    if load_balancer.allocated_ip or load_balancer.address:
+        return False
+    return read_allocation(load_balancer).is_in_progress
+
+
+def deletion_step(load_balancer: LoadBalancer) -> DeletionStep:
+    """Return the next step of the deletion of a load balancer that is not being deleted yet.
+
+    Harvester allocates an address in the pool first, records it on the load balancer next and adds its finalizer last;
+    a deletion in between loses the address for good. After a refusal Harvester may allocate at any moment. With the
+    pool named in the status it allocates nothing more, fails to record what it is allocating just now, and releases
+    that on deletion; but a deletion that arrives before that allocation releases nothing. Harvester processes one load
+    balancer once at a time, so its response to the blocked pool shows that no allocation is in progress. A pool that
+    does not exist must not be named: Harvester would never remove its finalizer.
+    """
+    if not load_balancer.metadata.has_finalizer(names.LB_CONTROLLER_FINALIZER):
+        return DeletionStep.WAIT
+    if load_balancer.allocated_ip:
+        return DeletionStep.DELETE
+    if load_balancer.is_closed and load_balancer.ready is not None:
+        return DeletionStep.DELETE
+    allocation = read_allocation(load_balancer)
+    if allocation.pool:
+        return DeletionStep.BLOCK_POOL
+    if allocation.passes_by_itself:
+        return DeletionStep.WAIT
+    if load_balancer.metadata.annotation(names.LB_RECONCILE) is not None:
+        return DeletionStep.DELETE
+    return DeletionStep.ASK_AGAIN
+
+
+def _pool_of_last_attempt(load_balancer: LoadBalancer, message: str) -> str:
+    """Return the pool in which Harvester last tried to allocate; empty if it is not known, or found none.
+
+    Since 1.7 Harvester names the pool first, in every message. Before, it names one that it cannot write, and does not
+    name a pool that is full: that one is known if the load balancer names it. A pool that is full exists.
+    """
+    before, named, rest = message.partition("fail to get ip from pool ")
+    if named and not before:
+        pool, ending, _ = rest.partition(", error: ")
+        if ending and " " not in pool:
+            return pool
+    if pool := _pool_not_written(message):
+        return pool
+    return load_balancer.spec.ip_pool if _EXHAUSTED in message else ""
+
+
+def _pool_not_written(message: str) -> str:
+    """Return the pool in which Harvester cannot write an address; empty if the message is about something else."""
+    for before_address, after_address in _POOL_NOT_WRITTEN:
+        _, _, rest = message.partition(before_address)
+        address, literal, behind = rest.partition(after_address)
+        if literal and " " not in address:
+            return _first_word(behind)
+    return ""
+
+
+def _pool_without_allocator(message: str) -> str:
+    """Return the pool that does not exist or is not ready; empty if the message is about something else."""
+    for literal in _NO_ALLOCATOR:
+        _, found, behind = message.partition(literal)
+        if found:
+            return _first_word(behind)
+    return ""
+
+
+def _first_word(text: str) -> str:
+    words = text.split(maxsplit=1)
+    return words[0] if words else ""
+
+
+def _requirement(message: str) -> Requirement | None:
+    """Return the requirement in a message such as ``requirement &{Network:n Project:p Namespace:s Cluster:c}``.
+
+    The values are those of annotations, which can contain the literal words: then the parts are wrong, and only shown.
+    """
+    _, literal, rest = message.partition("requirement &{Network:")
+    network, _, rest = rest.partition(" Project:")
+    project, _, rest = rest.partition(" Namespace:")
+    namespace, _, rest = rest.partition(" Cluster:")
+    cluster, ending, _ = rest.partition("}")
+    return Requirement(network, project, namespace, cluster) if literal and ending else None

@@ -1,0 +1,143 @@
+"""Plans of a Service with an allocated address that kube-vip in this cluster announces."""
+
+from typing import Final
+
+from harvester_ccm import names
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.address import address_event, not_as_requested
+from harvester_ccm.plan.service.desired import (
+    Desired,
+    Finalizer,
+    Waiting,
+    not_ready,
+    virtual_ip_ingress,
+    waits_at_most,
+    waits_for,
+)
+from harvester_ccm.plan.service.device import device_for
+from harvester_ccm.plan.service.kube_vip import (
+    ADDRESS_ANNOTATION,
+    PAUSE,
+    Announce,
+    Withdraw,
+    lease_of,
+    overwritten_address,
+)
+from harvester_ccm.plan.service.load_balancer import load_balancer_change
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.reannouncement import with_reannouncement
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.verdict import Ready
+
+LEASE_GRACE_SECONDS: Final = 30.0
+"""Time that kube-vip can take to get a lease before an Event reports that none exists."""
+_NO_LEASE: Final = EventMessage(
+    "Warning",
+    Reason.DHCP_LEASE_PENDING,
+    "kube-vip has not got an address from DHCP yet",
+    "Check that a DHCP server answers in the network of the nodes, that the kube-vip pods run, and that the nodes have "
+    "the kernel module macvlan",
+)
+
+
+def plan_device_unknown(snapshot: ServiceSnapshot) -> Desired:
+    """Wait for the device: kube-vip would announce the address on another device, permanently."""
+    load_balancer = snapshot.load_balancer
+    warning = device_for(snapshot, load_balancer).warning
+    verdict = waits_for(Reason.NETWORK_DEVICE_UNKNOWN)
+    if warning is not None:
+        verdict = not_ready(warning, snapshot)
+    return Desired(
+        verdict,
+        Withdraw() if snapshot.service.addresses else PAUSE,
+        finalizer=Finalizer.ADD,
+        write=load_balancer_change(load_balancer, snapshot),
+    )
+
+
+def plan_announced_by_kube_vip(snapshot: ServiceSnapshot) -> Desired:
+    """Announce the allocated address and publish it in the status."""
+    load_balancer = snapshot.load_balancer
+    allocated = load_balancer.allocated_ip
+    desired = _plan_pool(snapshot, load_balancer)
+    if allocated == names.DHCP_ADDRESS:
+        desired = _plan_dhcp(snapshot, load_balancer)
+    return with_reannouncement(desired, snapshot, allocated)
+
+
+def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
+    """Return the desired state with an address from an IP pool."""
+    address = load_balancer.allocated_ip
+    return Desired(
+        Ready((address,), f"The load balancer has address {address}"),
+        _announcement(snapshot, load_balancer),
+        finalizer=Finalizer.ADD,
+        ingress=virtual_ip_ingress(address, snapshot.service),
+        write=load_balancer_change(load_balancer, snapshot, address=address),
+        events=_events(snapshot, load_balancer, address),
+    )
+
+
+def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
+    """Return the desired state with an address from DHCP.
+
+    kube-vip requests a lease and writes it to the status; the load balancer gets a copy of the address.
+    """
+    service = snapshot.service
+    touch_is_due = snapshot.remembered.touch_at is not None
+    address = lease_of(snapshot.kube_vip, touch_is_due=touch_is_due)
+    if not address:
+        waiting = waits_at_most(LEASE_GRACE_SECONDS, _NO_LEASE, snapshot, Phase.ANNOUNCED_BY_KUBE_VIP)
+        return _without_lease(snapshot, load_balancer, waiting)
+    # kube-vip writes a lease with the ports of that moment and does not follow them. Several addresses are its own.
+    has_one = len(service.addresses) <= 1
+    addresses = (address,) if has_one else service.addresses
+    return Desired(
+        Ready(addresses, f"The load balancer has address {', '.join(addresses)}"),
+        _announcement(snapshot, load_balancer),
+        finalizer=Finalizer.ADD,
+        ingress=virtual_ip_ingress(address, service) if has_one else None,
+        write=load_balancer_change(load_balancer, snapshot, address=address),
+        events=_events(snapshot, load_balancer, address),
+    )
+
+
+def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, waiting: Waiting) -> Desired:
+    return Desired(
+        waiting.verdict,
+        _announcement(snapshot, load_balancer),
+        finalizer=Finalizer.ADD,
+        write=load_balancer_change(load_balancer, snapshot),
+        events=_events(snapshot, load_balancer, ""),
+        look_again_after=waiting.look_again_after,
+    )
+
+
+def _announcement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Announce:
+    return Announce(load_balancer.allocated_ip, device_for(snapshot, load_balancer).name)
+
+
+def _events(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, address: str) -> tuple[EventMessage | None, ...]:
+    """Return the Events about the announcement of ``address``, which is empty without a lease."""
+    return (
+        device_for(snapshot, load_balancer).warning,
+        not_as_requested(snapshot, address),
+        _restored(snapshot, load_balancer.allocated_ip),
+        address_event(snapshot, load_balancer, address),
+    )
+
+
+def _restored(snapshot: ServiceSnapshot, address: str) -> EventMessage | None:
+    """Return the Warning for an address annotation that another client changed on a served Service, or None."""
+    overwritten = overwritten_address(snapshot.kube_vip, address)
+    if not overwritten:
+        return None
+    cause = f"was changed to {overwritten!r} and is restored to {address}, the address from Harvester"
+    remedy = (
+        "To get a certain address, create an IP pool with that single address and name it in annotation "
+        f"{names.IP_POOL} when the Service is created"
+    )
+    place = f"Annotation {ADDRESS_ANNOTATION}"
+    return EventMessage("Warning", Reason.ANNOTATION_RESTORED, cause, remedy, place=place)

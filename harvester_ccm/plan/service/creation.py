@@ -1,0 +1,131 @@
+"""Plans of a Service that has no load balancer, or whose load balancer is being deleted."""
+
+from typing import Final
+
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.deletion import REPORTED_AFTER_SECONDS, deletion_remedy
+from harvester_ccm.plan.service.desired import (
+    CreateLoadBalancer,
+    Desired,
+    Document,
+    Finalizer,
+    waits_at_most,
+    waits_for,
+)
+from harvester_ccm.plan.service.kube_vip import LEAVE, PAUSE, RESUME, Delegate
+from harvester_ccm.plan.service.load_balancer import new_load_balancer
+from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
+from harvester_ccm.plan.service.obstacles import keep_request_or_pause, without_load_balancer
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.request import Ipam
+from harvester_ccm.plan.service.scope import is_served
+from harvester_ccm.plan.service.settings import ignored_on_cluster_load_balancer, ignored_on_vm_load_balancer
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.vm_spec import vm_spec_of
+
+QUEUED_GRACE_SECONDS: Final = 60.0
+"""Time after which a Service whose creation is queued gets an Event; Harvester serves more than 100 Services in it."""
+_ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
+CREATION_QUEUED: Final = EventMessage(
+    "Warning",
+    Reason.CREATION_QUEUED,
+    "Creation is queued: load balancers are created one at a time, each after Harvester has responded to the one "
+    "before",
+    "If this lasts over 5 min, check that the deployments harvester-load-balancer and harvester-load-balancer-webhook "
+    "in namespace harvester-system of Harvester are running",
+)
+
+
+def plan_new(snapshot: ServiceSnapshot) -> Desired:
+    """Create the load balancer, after the Service has the finalizer and kube-vip is kept from it.
+
+    A VM load balancer has to wait for the node ports of the Service, and for the list of VMs.
+    """
+    is_vm = snapshot.request.wants_vm
+    if is_vm and not vm_spec_of(snapshot):
+        return without_load_balancer(snapshot, waits_for(Reason.NODE_PORTS_PENDING))
+    body = next_body(snapshot, is_vm=is_vm)
+    if body is None:
+        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), PAUSE)
+    has_address_of_other_type = _has_address_of_other_type(snapshot, is_vm=is_vm)
+    if has_address_of_other_type and snapshot.request.ipam is Ipam.DHCP:
+        # Another machine requests the next lease, so the address is another one.
+        return Desired(waits_for(Reason.REPLACEMENT_PENDING), RESUME, ingress=())
+    create = CreateLoadBalancer(snapshot.match.expected_name, body)
+    return _created(snapshot, create, is_vm=is_vm, has_address_of_other_type=has_address_of_other_type)
+
+
+def _created(
+    snapshot: ServiceSnapshot, create: CreateLoadBalancer, *, is_vm: bool, has_address_of_other_type: bool
+) -> Desired:
+    ignored_settings = ignored_on_vm_load_balancer if is_vm else ignored_on_cluster_load_balancer
+    lost = None if has_address_of_other_type else _lost(snapshot, create.name)
+    intent = Delegate() if is_vm else keep_request_or_pause(snapshot.kube_vip)
+    finalizer = Finalizer.ADD
+    if is_vm and has_address_of_other_type:
+        # ``ignore`` is set only after kube-vip has seen the withdrawal.
+        intent, finalizer = LEAVE, Finalizer.KEEP
+    return Desired(
+        waits_for(Reason.QUEUED),
+        intent,
+        finalizer=finalizer,
+        write=create,
+        events=(ignored_settings(snapshot.service, snapshot.request), lost or _ENSURING),
+        look_again_after=CONTROLLER_GRACE_SECONDS,
+    )
+
+
+def _has_address_of_other_type(snapshot: ServiceSnapshot, *, is_vm: bool) -> bool:
+    """Return whether the Service shows the address of a load balancer of the other workload type, during a switch.
+
+    kube-vip ignores the Service exactly if the old load balancer was one for VMs.
+    """
+    kube_vip = snapshot.kube_vip
+    return kube_vip.is_withdrawn and kube_vip.ignored != is_vm and is_served(snapshot.service)
+
+
+def _lost(snapshot: ServiceSnapshot, name: str) -> EventMessage | None:
+    """Return the Warning that the load balancer of a served Service was deleted in Harvester, or None."""
+    kube_vip, address = snapshot.kube_vip, snapshot.shown_address
+    # kube-vip may have announced the address that the user requests.
+    if not is_served(snapshot.service) or address in {kube_vip.specified, kube_vip.requested}:
+        return None
+    cause = (
+        f"No load balancer in Harvester has address {address} of this Service; one is created as {name}. If that was "
+        "its name, Harvester gives it the same address unless another load balancer has it now"
+    )
+    return EventMessage("Warning", Reason.LOAD_BALANCER_LOST, cause)
+
+
+def plan_queued(snapshot: ServiceSnapshot) -> Desired:
+    """Wait until the creation gate admits the Service."""
+    condition = snapshot.service.ready_condition
+    if condition is not None and condition.reason == Reason.HARVESTER_UNAVAILABLE:
+        # The error of the last attempt stays until the next one.
+        return Desired(waits_for(Reason.CREATION_QUEUED))
+    waiting = waits_at_most(QUEUED_GRACE_SECONDS, CREATION_QUEUED, snapshot, Phase.NEW)
+    return Desired(waiting.verdict, look_again_after=waiting.look_again_after)
+
+
+def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:
+    """Wait while the old load balancer is being deleted, which has the name and the address."""
+    load_balancer = snapshot.load_balancer
+    cause = (
+        f"Load balancer {load_balancer.metadata.name} is still being deleted in Harvester; a new one is created "
+        "afterwards"
+    )
+    warning = EventMessage("Warning", Reason.REPLACEMENT_PENDING, cause, deletion_remedy(load_balancer))
+    waiting = waits_at_most(REPORTED_AFTER_SECONDS, warning, snapshot, Phase.OLD_TERMINATING)
+    return Desired(waiting.verdict, PAUSE, finalizer=Finalizer.ADD, look_again_after=waiting.look_again_after)
+
+
+def next_body(snapshot: ServiceSnapshot, *, is_vm: bool) -> Document | None:
+    """Return a new load balancer of this type; None while its backends or node ports are not known."""
+    service, request, cluster = snapshot.service, snapshot.request, snapshot.cluster
+    if not is_vm:
+        return new_load_balancer(service, request, cluster, {})
+    vm_spec = vm_spec_of(snapshot)
+    if not vm_spec or snapshot.backends is None:
+        return None
+    return new_load_balancer(service, request, cluster, vm_spec)

@@ -1,0 +1,94 @@
+"""The plan of a Service whose address Harvester announces: Harvester forwards to the nodes that may get traffic."""
+
+from typing import Final
+
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, Reason
+from harvester_ccm.plan.service.address import address_event, not_as_requested
+from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress
+from harvester_ccm.plan.service.kube_vip import Annotations, Delegate
+from harvester_ccm.plan.service.load_balancer import load_balancer_change
+from harvester_ccm.plan.service.messages import backends_warning
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.verdict import NotReady, Ready, Verdict
+from harvester_ccm.plan.service.vm_spec import AUTOSCALER_TAINT, vm_spec_of
+
+UPDATE_AFTER_SECONDS: Final = 10.0
+"""Time after which a new load balancer is written once more, so that Harvester repairs what is missing."""
+FIRST_CHECKS_SECONDS: Final = 10.0
+"""Time that a new load balancer gets for its first health checks, in addition to their own period."""
+_NO_BACKEND: Final = EventMessage(
+    "Warning",
+    Reason.BACKENDS_UNHEALTHY,
+    f"No Node of this cluster gets traffic: each is excluded (label {EXCLUDE_NODE_LABEL} or taint {AUTOSCALER_TAINT}), "
+    "is being deleted, or has no VM that is known for certain",
+)
+
+
+def plan_announced_by_harvester(snapshot: ServiceSnapshot) -> Desired:
+    """Keep listeners, backends and health check of the VM load balancer, and publish its address."""
+    service, load_balancer = snapshot.service, snapshot.load_balancer
+    address = load_balancer.address
+    update_in = _seconds_until_update(snapshot, load_balancer)
+    checks_left = _seconds_of_first_checks(snapshot, load_balancer)
+    removed: Annotations = {LB_UPDATE_AFTER_CREATE: None} if update_in is not None and update_in <= 0 else {}
+    timers = [seconds for seconds in (update_in, checks_left) if seconds is not None and seconds > 0]
+    return Desired(
+        _verdict(snapshot, load_balancer),
+        Delegate(),
+        finalizer=Finalizer.ADD,
+        ingress=virtual_ip_ingress(address, service),
+        write=load_balancer_change(load_balancer, snapshot, vm_spec=vm_spec_of(snapshot), annotations=removed),
+        events=(not_as_requested(snapshot, address), address_event(snapshot, load_balancer, address)),
+        look_again_after=min(timers, default=None),
+    )
+
+
+def _seconds_until_update(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> float | None:
+    """Return the seconds until a new load balancer is written once more; None if that is done.
+
+    The reason is in ``load_balancer.new_load_balancer``. The time counts from the address: before, Harvester has made
+    neither Service nor EndpointSlice for it.
+    """
+    if load_balancer.metadata.annotation(LB_UPDATE_AFTER_CREATE) is None:
+        return None
+    return UPDATE_AFTER_SECONDS - snapshot.waited(Phase.ANNOUNCED_BY_HARVESTER)
+
+
+def _verdict(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Verdict:
+    # While the VMs of the nodes are not known, some may get traffic.
+    if snapshot.backends == ():
+        return not_ready(_NO_BACKEND, snapshot)
+    warning = backends_warning(load_balancer)
+    if warning is not None and _seconds_of_first_checks(snapshot, load_balancer) is None:
+        return not_ready(warning, snapshot)
+    if _stays_unhealthy(snapshot, load_balancer):
+        # While Harvester reports another problem, the last known state of the backends stays.
+        condition = snapshot.service.ready_condition
+        known = EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, condition.message if condition else "")
+        return NotReady(Reason.BACKENDS_UNHEALTHY, known, changes_condition=False, emits_event=False)
+    address = load_balancer.address
+    return Ready((address,), f"The load balancer has address {address}")
+
+
+def _seconds_of_first_checks(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> float | None:
+    """Return the seconds until the first health checks are over; None if they are, or no backend fails.
+
+    A load balancer is not called unhealthy before its first checks are over, nor after a restart of this controller.
+    """
+    if snapshot.backends == () or backends_warning(load_balancer) is None:
+        return None
+    check, needed = load_balancer.spec.health_check, FIRST_CHECKS_SECONDS
+    if check is not None and check.port:
+        needed += check.success_threshold * check.period_seconds + check.timeout_seconds
+    left = needed - snapshot.waited(Phase.ANNOUNCED_BY_HARVESTER)
+    return left if left > 0 else None
+
+
+def _stays_unhealthy(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
+    condition, ready = snapshot.service.ready_condition, load_balancer.ready
+    was_unhealthy = condition is not None and condition.reason == Reason.BACKENDS_UNHEALTHY
+    is_ready = ready is not None and ready.status == "True"
+    return was_unhealthy and not is_ready

@@ -1,0 +1,93 @@
+"""The deletion of load balancers without the loss of an address; see ``allocation.deletion_step``."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
+
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import LB_RECONCILE, Reason
+from harvester_ccm.plan.service.allocation import DeletionStep, deletion_step, read_allocation
+from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer, waits_for
+from harvester_ccm.plan.service.verdict import NotReady
+
+FORCED_AFTER_SECONDS: Final = 300.0
+"""Time after which a load balancer is deleted although Harvester has not recorded its address."""
+REPORTED_AFTER_SECONDS: Final = 30.0
+"""Time after which an Event reports what a deletion waits for."""
+DELETING: Final = EventMessage("Normal", Reason.DELETING, "Deleting load balancer")
+_WAITS: Final = EventMessage(
+    "Warning",
+    Reason.DELETION_PENDING,
+    "Harvester has not finished recording the address of the load balancer; a deletion now would lose the address. It "
+    f"is deleted in any case after {FORCED_AFTER_SECONDS:.0f} s",
+    "Check that harvester-load-balancer in namespace harvester-system runs",
+)
+
+
+class Deletion(Struct, frozen=True):
+    """The next step of the deletion of load balancers."""
+
+    verdict: NotReady
+    write: ChangeLoadBalancer | DeleteLoadBalancer | None = None
+    """The write of the step; None while Harvester must respond."""
+    look_again_after: float | None = None
+
+    @property
+    def events(self) -> tuple[EventMessage, ...]:
+        """The Event about the deletion."""
+        return (DELETING,) if self.deletes else ()
+
+    @property
+    def deletes(self) -> bool:
+        """Whether a load balancer can be deleted now."""
+        return isinstance(self.write, DeleteLoadBalancer)
+
+
+def next_deletion(load_balancers: Iterable[LoadBalancer], waited: float) -> Deletion:
+    """Return the next step of the deletion of load balancers that are not being deleted yet.
+
+    ``waited`` is the time in seconds for which the Service has waited for it.
+    """
+    is_forced = waited >= FORCED_AFTER_SECONDS
+    writes = [DeleteLoadBalancer(one) if is_forced else deletion_write(one) for one in load_balancers]
+    write = next((write for write in writes if write is not None), None)
+    if isinstance(write, DeleteLoadBalancer):
+        return Deletion(waits_for(Reason.DELETION_PENDING), write)
+    is_reported = waited >= REPORTED_AFTER_SECONDS
+    verdict = NotReady(Reason.DELETION_PENDING, _WAITS, changes_condition=is_reported, emits_event=is_reported)
+    limit = FORCED_AFTER_SECONDS if is_reported else REPORTED_AFTER_SECONDS
+    return Deletion(verdict, write, limit - waited)
+
+
+def deletion_write(load_balancer: LoadBalancer) -> ChangeLoadBalancer | DeleteLoadBalancer | None:
+    """Return the deletion of a load balancer, or the write that must precede it; None while Harvester must respond."""
+    name = load_balancer.metadata.name
+    match deletion_step(load_balancer):
+        case DeletionStep.WAIT:
+            return None
+        case DeletionStep.DELETE:
+            return DeleteLoadBalancer(load_balancer)
+        case DeletionStep.BLOCK_POOL:
+            # Harvester's next response is a new condition.
+            pool = read_allocation(load_balancer).pool
+            return ChangeLoadBalancer(name, status={"allocatedAddress": {"ipPool": pool}, "conditions": None})
+        case DeletionStep.ASK_AGAIN:
+            return ChangeLoadBalancer(name, annotations={LB_RECONCILE: "true"}, status={"conditions": None})
+
+
+def deletion_remedy(load_balancer: LoadBalancer) -> str:
+    """Return what to do if Harvester does not complete the deletion of a load balancer.
+
+    The pool can be deleted while it is being blocked, or at any time after the allocation. Harvester then never removes
+    its finalizer, because it cannot release the address.
+    """
+    remedy = "Check that harvester-load-balancer and its webhook run in namespace harvester-system"
+    pool = load_balancer.allocated_pool
+    if not pool:
+        return remedy
+    return (
+        f"{remedy}. If IP pool {pool!r} does not exist any more, create it again under this name, with any range: "
+        "Harvester completes the deletion then"
+    )

@@ -1,0 +1,84 @@
+"""The device of the nodes in the network of a Service, from the ConfigMap that maps networks to devices."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage, quoted
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NETWORK, Reason
+from harvester_ccm.plan.service.kube_vip import DEVICE_ANNOTATION, KubeVip
+from harvester_ccm.plan.service.load_balancer import network_of
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+
+_CONFIG_MAP: Final = f"ConfigMap {NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
+_DEFAULT_DEVICE: Final = "its default device"
+RESTART: Final = (
+    "Restart it (DaemonSet kube-vip in namespace kube-system): the addresses that it announces stop for some seconds"
+)
+"""Remedy for what kube-vip reads only once; without a command, because a restart withdraws addresses."""
+
+
+class Device(Struct, frozen=True):
+    """The device for the network of a Service."""
+
+    name: str | None = None
+    """None: the one that is annotated, or kube-vip's default device, is used."""
+    warning: EventMessage | None = None
+    """What is wrong with it."""
+    is_awaited: bool = False
+    """Whether the address is not announced until the device is known: kube-vip reads the device only once."""
+
+
+def device_for(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Device:
+    """Return the device on which the allocated address of a cluster load balancer is announced.
+
+    A device that a user wrote on the Service is used if none is known.
+    """
+    kube_vip, address = snapshot.kube_vip, load_balancer.allocated_ip
+    network = network_of(load_balancer, snapshot.request.network)
+    if not network:
+        return Device()
+    devices = snapshot.network_devices
+    is_new = kube_vip.read_address != address
+    if devices is None:
+        return Device(is_awaited=is_new)
+    if network in devices:
+        return Device(devices[network], changed_device(kube_vip, address, devices[network]))
+    # Without the controller of VM instances and without entries, no device will ever be known.
+    is_expected = snapshot.cluster.publishes_devices or bool(devices)
+    if is_new and not kube_vip.device and is_expected:
+        cause = f"Address {address} is not announced before its device is known: {_unknown_device(network, devices)}"
+        remedy = f"A device can also be named in annotation {DEVICE_ANNOTATION} of the Service"
+        return Device(None, EventMessage("Warning", Reason.NETWORK_DEVICE_UNKNOWN, cause, remedy), is_awaited=True)
+    used = kube_vip.device or _DEFAULT_DEVICE
+    cause = f"kube-vip announces the address on {used}: {_unknown_device(network, devices)}"
+    return Device(None, EventMessage("Warning", Reason.NETWORK_DEVICE_UNKNOWN, cause))
+
+
+def _unknown_device(network: str, devices: Mapping[str, str]) -> str:
+    """Return why no device is known for a network, and what to do."""
+    if not devices:
+        return (
+            f"no device is known for network {quoted(network)}, because {_CONFIG_MAP} has no entries. Unless "
+            "--disable-vmi-controller is set, it is written when all VMs of this cluster report their devices "
+            "(qemu-guest-agent), for networks that are on the same device of all of them"
+        )
+    known = ", ".join(sorted(devices))
+    return (
+        f"the nodes do not all have a device in network {quoted(network)} of annotation {NETWORK}, or not the same "
+        f"one; they have one in {known} ({_CONFIG_MAP}). Correct the annotation, or give all VMs an interface in that "
+        "network"
+    )
+
+
+def changed_device(kube_vip: KubeVip, address: str, device: str) -> EventMessage | None:
+    """Return the Warning about an address that is announced on another device than this one, or None."""
+    if kube_vip.device == device or kube_vip.ignored or kube_vip.read_address != address:
+        return None
+    cause = (
+        f"The device of the network is {device}, but kube-vip announces the address on "
+        f"{kube_vip.device or _DEFAULT_DEVICE} until it restarts, and the address may not be reachable there"
+    )
+    return EventMessage("Warning", Reason.DEVICE_CHANGED, cause, RESTART)

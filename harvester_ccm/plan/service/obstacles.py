@@ -1,0 +1,101 @@
+"""Plans of Services that get no load balancer at the moment: others serve them, or something stands in the way."""
+
+from typing import Final
+
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.desired import Desired, not_ready, waits_at_most, waits_for
+from harvester_ccm.plan.service.kube_vip import LEAVE, PAUSE, Intent, KubeVip, Withdraw
+from harvester_ccm.plan.service.messages import (
+    UNAVAILABLE_GRACE_SECONDS,
+    harvester_mismatch,
+    harvester_unavailable,
+)
+from harvester_ccm.plan.service.ownership import foreign_note
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.scope import is_served
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.supported import unsupported_reason
+from harvester_ccm.plan.service.verdict import NotManaged, NotReady
+
+RECHECK_SECONDS: Final = 60.0
+"""Time after which a Service is planned again that waits for the right Harvester: nothing may wake it."""
+
+
+def plan_not_ours(snapshot: ServiceSnapshot) -> Desired:
+    """Leave the Service to others."""
+    return Desired(NotManaged(snapshot.scope.reason), events=(snapshot.scope.note,))
+
+
+def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:
+    """Wait while Harvester's load balancers cannot be read: only a new Service is kept from kube-vip."""
+    service, problem = snapshot.service, snapshot.harvester_problem
+    intent = PAUSE if snapshot.is_new else LEAVE
+    if is_served(service) and not snapshot.is_leaving:
+        # For Services that have what they need, health checks and metrics report the outage.
+        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), intent)
+    grace = UNAVAILABLE_GRACE_SECONDS if problem is None else 0.0
+    warning = harvester_unavailable(problem, service)
+    waiting = waits_at_most(grace, warning, snapshot, Phase.HARVESTER_UNKNOWN)
+    return Desired(waiting.verdict, intent, look_again_after=waiting.look_again_after)
+
+
+def plan_harvester_unverified(snapshot: ServiceSnapshot) -> Desired:
+    """Wait until the VMs are listed."""
+    return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), PAUSE, look_again_after=1.0)
+
+
+def plan_wrong_harvester(snapshot: ServiceSnapshot) -> Desired:
+    """Create nothing. A Service that has an address keeps it: it is allocated in the Harvester of the cluster."""
+    verdict = not_ready(harvester_mismatch(snapshot.cluster), snapshot)
+    return Desired(verdict, PAUSE, look_again_after=RECHECK_SECONDS)
+
+
+def plan_name_taken(snapshot: ServiceSnapshot) -> Desired:
+    """Create nothing while a load balancer of another cluster has the name or the address."""
+    expected_name = snapshot.match.expected_name
+    conflicting = next(
+        claim for claim in snapshot.match.foreign if claim.conflicts_with(snapshot.service, expected_name)
+    )
+    return Desired(not_ready(foreign_note(conflicting), snapshot), PAUSE)
+
+
+def plan_address_taken(snapshot: ServiceSnapshot) -> Desired:
+    """Withdraw the address: Harvester has given it to another load balancer."""
+    address = snapshot.unallocated_address
+    holder = snapshot.allocated_to_others(address)[0]
+    cause = (
+        f"Address {address} is withdrawn: Harvester has given it to {holder.metadata.name}, and this Service gets "
+        "another one"
+    )
+    warning = EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause)
+    return Desired(not_ready(warning, snapshot), Withdraw(), ingress=(), look_again_after=1.0)
+
+
+def plan_unsupported(snapshot: ServiceSnapshot) -> Desired:
+    """Create nothing until the Service is changed, and withdraw the address of an earlier load balancer."""
+    service, request = snapshot.service, snapshot.request
+    refusal = unsupported_reason(service, is_vm=request.wants_vm)
+    # The first problem is that of the annotation ipam.
+    verdict = not_ready(refusal or request.problems[0], snapshot)
+    return without_load_balancer(snapshot, verdict)
+
+
+def without_load_balancer(snapshot: ServiceSnapshot, verdict: NotReady) -> Desired:
+    """Return the state of a Service for which no load balancer can be created until it changes."""
+    if snapshot.retained_address:
+        return Desired(verdict, keep_request_or_pause(snapshot.kube_vip))
+    if is_served(snapshot.service):
+        # The address is that of an earlier load balancer.
+        return Desired(verdict, Withdraw(), ingress=())
+    return Desired(verdict, PAUSE)
+
+
+def keep_request_or_pause(kube_vip: KubeVip) -> Intent:
+    """Return the intent for a Service without an address from Harvester that may request one.
+
+    kube-vip goes on announcing the address that the user requests until Harvester has decided. Most often Harvester
+    allocates that address, and kube-vip may not announce it again once it has withdrawn it.
+    """
+    is_announced = bool(kube_vip.read_address) and not kube_vip.ignored
+    return LEAVE if is_announced else PAUSE

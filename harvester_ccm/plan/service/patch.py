@@ -1,0 +1,143 @@
+"""The patch of a Service: annotations, labels, finalizer, status and condition in one request.
+
+They go through the ``status`` subresource, which the API server permits and every installed RBAC rule grants.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from harvester_ccm.model.core import Ingress, Service, ServiceCondition
+from harvester_ccm.names import LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.plan.service.desired import Document, Finalizer
+from harvester_ccm.plan.service.kube_vip import complete, makes_ignored
+
+
+class ConditionChange(Struct, frozen=True):
+    """What happens to this controller's condition."""
+
+    wanted: ServiceCondition | None
+    """None: the Service has no such condition."""
+
+
+class ServiceFields(Struct, frozen=True):
+    """Desired fields of a Service."""
+
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    """None removes a key."""
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    finalizer: Finalizer = Finalizer.KEEP
+    ingress: tuple[Ingress, ...] | None = None
+    """The whole ``status.loadBalancer.ingress``; None: unchanged."""
+    condition: ConditionChange | None = None
+    """None: unchanged."""
+    requires_version: bool = False
+    """Whether the patch holds only for the version of the Service that was read."""
+
+
+def service_patch(service: Service, fields: ServiceFields) -> Document:
+    """Return the strategic merge patch that leads to these fields; empty if nothing differs.
+
+    For maps it means the same as a JSON merge patch. Lists that belong to several controllers, conditions and
+    finalizers, are merged: the patch names only the entry of this controller.
+    """
+    patch: Document = {}
+    metadata = _metadata_patch(service, fields)
+    if metadata:
+        patch["metadata"] = metadata
+    status = _status_patch(service, fields)
+    if status:
+        patch["status"] = status
+    return patch
+
+
+def _metadata_patch(service: Service, fields: ServiceFields) -> Document:
+    """A change of finalizers carries the resource version.
+
+    A merge patch replaces the whole list, and another controller may have changed it since. So does a patch after which
+    kube-vip ignores the Service: kube-vip would not withdraw an address that another client has written since.
+    """
+    meta, metadata = service.metadata, cast("Document", {})
+    annotations = complete(_differing(meta.annotations, fields.annotations), fields.annotations)
+    if makes_ignored(annotations) or (annotations and fields.requires_version):
+        metadata["resourceVersion"] = meta.resource_version
+    if annotations:
+        metadata["annotations"] = annotations
+    labels = _differing(meta.labels, fields.labels)
+    if labels:
+        metadata["labels"] = labels
+    finalizers = _finalizers(service, fields.finalizer)
+    if finalizers is not None:
+        metadata["finalizers"] = finalizers
+        metadata["resourceVersion"] = meta.resource_version
+    return metadata
+
+
+def _finalizers(service: Service, wanted: Finalizer) -> list[str] | None:
+    """Return the whole changed list; None if nothing changes."""
+    present = service.metadata.finalizers or ()
+    others = [name for name in present if name != SERVICE_FINALIZER]
+    if wanted is Finalizer.ADD and SERVICE_FINALIZER not in present:
+        return [*others, SERVICE_FINALIZER]
+    if wanted is Finalizer.REMOVE and SERVICE_FINALIZER in present:
+        return others
+    return None
+
+
+def _status_patch(service: Service, fields: ServiceFields) -> Document:
+    status: Document = {}
+    if fields.ingress is not None:
+        wanted = _ingress_documents(fields.ingress)
+        if wanted != _ingress_documents(service.status.load_balancer.ingress):
+            status["loadBalancer"] = {"ingress": wanted or None}
+    if fields.condition is not None:
+        condition = _condition_patch(service.ready_condition, fields.condition.wanted)
+        if condition:
+            status["conditions"] = [condition]
+    return status
+
+
+def _condition_patch(current: ServiceCondition | None, wanted: ServiceCondition | None) -> Document:
+    """Return the entry of the list of conditions that makes the change; empty if nothing differs."""
+    if wanted is None:
+        return {} if current is None else {"$patch": "delete", "type": LOAD_BALANCER_READY}
+    if current is not None and current.status == wanted.status:
+        wanted = replace(wanted, last_transition_time=current.last_transition_time)
+    if current == wanted:
+        return {}
+    document: Document = msgspec.to_builtins(wanted)
+    return {key: value for key, value in document.items() if value != 0}
+
+
+def _differing(current: Mapping[str, str] | None, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
+    present = current or {}
+    return {key: value for key, value in wanted.items() if present.get(key) != value}
+
+
+def _ingress_documents(ingress: Iterable[Ingress]) -> list[Document]:
+    """Return the entries of a status; an API server older than 1.29 does not store ``ipMode``."""
+    documents = []
+    for entry in ingress:
+        document: Document = {"ip": entry.ip, "ipMode": entry.ip_mode or "VIP"}
+        if entry.hostname:
+            document["hostname"] = entry.hostname
+        if entry.ports:
+            document["ports"] = [{"port": port.port, "protocol": port.protocol} for port in entry.ports]
+        documents.append(document)
+    return documents
+
+
+def sent_patch(service: Service, patch: Mapping[str, object]) -> Document:
+    """Return the patch as it is sent: only for the Service with this UID, and without the finalizers of others.
+
+    The Service of this name may be another one by now, or that of another cluster.
+    """
+    metadata = {"uid": service.metadata.uid, **cast("Document", patch.get("metadata") or {})}
+    finalizers = cast("list[str]", metadata.get("finalizers", [SERVICE_FINALIZER]))
+    if SERVICE_FINALIZER not in finalizers:
+        # A strategic merge patch only adds the entries of the list.
+        metadata["$deleteFromPrimitiveList/finalizers"] = [SERVICE_FINALIZER]
+    return {**patch, "metadata": metadata}

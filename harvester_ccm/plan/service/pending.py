@@ -1,0 +1,197 @@
+"""The plan of a Service whose load balancer has no address yet."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage, quoted
+from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, Reason
+from harvester_ccm.plan.service.address import not_allocated
+from harvester_ccm.plan.service.allocation import Allocation, Requirement, Stage
+from harvester_ccm.plan.service.deletion import deletion_write
+from harvester_ccm.plan.service.desired import (
+    Desired,
+    Finalizer,
+    LoadBalancerWrite,
+    Waiting,
+    not_ready,
+    waits_at_most,
+)
+from harvester_ccm.plan.service.kube_vip import PAUSE, Delegate, Intent, Withdraw
+from harvester_ccm.plan.service.load_balancer import load_balancer_change, searches_elsewhere
+from harvester_ccm.plan.service.messages import (
+    CONTROLLER_GRACE_SECONDS,
+    UNAVAILABLE_GRACE_SECONDS,
+    harvester_unavailable,
+)
+from harvester_ccm.plan.service.obstacles import keep_request_or_pause
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+from harvester_ccm.plan.service.vm_spec import vm_spec_of
+
+
+def plan_pending(snapshot: ServiceSnapshot) -> Desired:
+    """Wait for the address, and keep kube-vip from the Service.
+
+    A load balancer in another pool or network than the Service requests now is deleted and created again: Harvester
+    forgets what it has allocated in one pool when another one is named.
+    """
+    load_balancer, allocation = snapshot.load_balancer, snapshot.allocation
+    waiting = _waiting(snapshot, allocation)
+    # An address in the status belongs to another Service, or may at any moment. A host name there is a user's.
+    is_cleared = allocation.is_refused and not snapshot.retained_address and bool(snapshot.service.addresses)
+    warning = not_allocated(snapshot) if waiting.verdict.emits_event and not _gives_up(snapshot) else None
+    return Desired(
+        waiting.verdict,
+        _intent(snapshot, load_balancer),
+        finalizer=Finalizer.ADD,
+        ingress=() if is_cleared else None,
+        write=_write(snapshot, load_balancer),
+        events=(warning,),
+        look_again_after=waiting.look_again_after,
+    )
+
+
+def _gives_up(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the Service has no right to any address: Harvester refuses one, and it keeps no request."""
+    return snapshot.allocation.is_refused and not snapshot.retained_address
+
+
+def _grace(allocation: Allocation) -> float:
+    """Return the seconds before a Warning: a state that Harvester usually ends itself gets some time."""
+    return CONTROLLER_GRACE_SECONDS if allocation.passes_by_itself else 0.0
+
+
+def _waiting(snapshot: ServiceSnapshot, allocation: Allocation) -> Waiting:
+    problem = snapshot.harvester_problem
+    until_outage_counts = UNAVAILABLE_GRACE_SECONDS - snapshot.waited(Phase.PENDING)
+    if problem is not None and until_outage_counts <= 0:
+        return Waiting(not_ready(harvester_unavailable(problem), snapshot))
+    waiting = waits_at_most(_grace(allocation), pending_warning(allocation), snapshot, Phase.PENDING)
+    return waiting if problem is None else Waiting(waiting.verdict, until_outage_counts)
+
+
+def _intent(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Intent:
+    """Return what kube-vip does meanwhile: a requested address stays announced until Harvester refuses or is late."""
+    if load_balancer.spec.workload_type == "vm":
+        return Delegate()
+    if _gives_up(snapshot) and snapshot.service.addresses:
+        return Withdraw()
+    is_late = snapshot.waited(Phase.PENDING) >= _grace(snapshot.allocation)
+    return PAUSE if is_late else keep_request_or_pause(snapshot.kube_vip)
+
+
+def _write(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> LoadBalancerWrite | None:
+    """Return the change of the load balancer, or its deletion if the Service requests another pool or network.
+
+    One whose pool was blocked for a deletion is deleted, too: Harvester never allocates an address for it.
+    """
+    is_elsewhere = searches_elsewhere(load_balancer, snapshot) and not snapshot.allocation.passes_by_itself
+    if is_elsewhere or load_balancer.is_closed:
+        return deletion_write(load_balancer)
+    is_vm = load_balancer.spec.workload_type == "vm"
+    return load_balancer_change(load_balancer, snapshot, vm_spec=vm_spec_of(snapshot) if is_vm else {})
+
+
+class _Text(Struct, frozen=True):
+    """The Warning about a stage; ``{pool}`` is the pool after a blank."""
+
+    reason: Reason
+    cause: str
+    remedy: str = ""
+
+
+_TEXTS: Final[Mapping[Stage, _Text]] = {
+    Stage.NOT_PROCESSED: _Text(
+        Reason.NOT_PROCESSED,
+        "Harvester has not processed the load balancer yet; it processes about one per second",
+        "If this stays, check that the deployment harvester-load-balancer in namespace harvester-system of Harvester "
+        "is running",
+    ),
+    Stage.POOL_NOT_WRITTEN: _Text(
+        Reason.ALLOCATING,
+        "Harvester cannot write IP pool{pool}",
+        "If this stays, the VM network of the pool was most likely deleted: create it again under its name, or create "
+        f"the Service again with another pool in annotation {IP_POOL}",
+    ),
+    Stage.ALLOCATING: _Text(
+        Reason.ALLOCATING,
+        "Harvester is still allocating the address",
+        "If this stays, check the status of the IP pool and the log of harvester-load-balancer in namespace "
+        "harvester-system",
+    ),
+    Stage.NOT_ANNOUNCED: _Text(
+        Reason.ANNOUNCEMENT_PENDING,
+        "Harvester has an address for this Service but does not announce it yet",
+        "Check that kube-vip runs in namespace harvester-system of Harvester and, for ipam dhcp, that a DHCP server "
+        "answers there",
+    ),
+    Stage.POOL_EXHAUSTED: _Text(
+        Reason.POOL_EXHAUSTED,
+        "IP pool{pool} has no free address",
+        "Add a range to it or delete a load balancer that uses it",
+    ),
+    Stage.POOL_NOT_READY: _Text(
+        Reason.NO_MATCHING_POOL,
+        "Harvester has no ready IP pool{pool}",
+        f"Create it, or name another one in annotation {IP_POOL}",
+    ),
+    Stage.OUT_OF_RANGE: _Text(
+        Reason.ALLOCATION_FAILED,
+        "The IP pool no longer has the address that a load balancer of this name had, and Harvester gives it no other "
+        "one",
+        "Add it to a range of the pool, or delete the Service and create it again",
+    ),
+    Stage.FAILED: _Text(Reason.ALLOCATION_FAILED, "Harvester cannot give this Service an address"),
+}
+
+
+def pending_warning(allocation: Allocation) -> EventMessage:
+    """Return the Warning about a load balancer to which Harvester has given no address: why, and what to do."""
+    if allocation.stage is Stage.NO_MATCHING_POOL:
+        return _no_matching_pool(allocation)
+    text = _TEXTS[allocation.stage]
+    pool = allocation.missing_pool or allocation.pool
+    cause = text.cause.format(pool=f" {quoted(pool)}" if pool else "")
+    answer = f"Harvester: {allocation.message or '(nothing)'}"
+    if allocation.stage is Stage.NOT_PROCESSED:
+        answer = ""
+    return EventMessage("Warning", text.reason, cause, text.remedy, answer=answer)
+
+
+def _no_matching_pool(allocation: Allocation) -> EventMessage:
+    """Return the Warning that no IP pool fits, with what Harvester has looked for."""
+    wanted = allocation.requirement
+    cause = "No IP pool of Harvester fits this Service"
+    remedy = "Create a pool whose selector matches, or a global one"
+    if wanted is not None:
+        cause = f"No IP pool of Harvester fits {_searched(wanted) or 'this Service'}"
+        remedy = _fitting_pool(wanted)
+    answer = f"Harvester: {allocation.message}"
+    return EventMessage("Warning", Reason.NO_MATCHING_POOL, cause, remedy, answer=answer)
+
+
+def _searched(wanted: Requirement) -> str:
+    values = {
+        "network": wanted.network,
+        "project": wanted.project,
+        "namespace": wanted.namespace,
+        "cluster": wanted.cluster,
+    }
+    return ", ".join(f"{name} {quoted(value)}" for name, value in values.items() if value)
+
+
+def _fitting_pool(wanted: Requirement) -> str:
+    """Return what to do so that a pool fits."""
+    where = "In Harvester"
+    if wanted.cluster in ("", DEFAULT_CLUSTER_NAME):
+        where = (
+            "This cluster has no name of its own, and pools for a named one do not fit: set --cluster-name (chart: "
+            "global.cattle.clusterName). Or in Harvester"
+        )
+    return (
+        f"{where}, create an IP pool whose network is {wanted.network or '(none)'} and whose scope covers namespace "
+        f"{quoted(wanted.namespace)} and guest cluster {wanted.cluster or '(none)'}, or a global pool"
+    )

@@ -1,0 +1,169 @@
+"""The phases of a Service: one enum, and one function that returns the phase of a Service.
+
+The phase follows from the snapshot alone. Each phase has one plan (``plan.PLANS``), and a change of the phase restarts
+the time that the Service has waited.
+"""
+
+from enum import StrEnum
+
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.plan.service.device import device_for
+from harvester_ccm.plan.service.ownership import allocated_addresses
+from harvester_ccm.plan.service.request import Ipam
+from harvester_ccm.plan.service.scope import Role, was_secondary
+from harvester_ccm.plan.service.sharing import sharing_of
+from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
+from harvester_ccm.plan.service.supported import unsupported_reason
+
+
+class Phase(StrEnum):
+    """The phases of a Service.
+
+    The docstring of each has three parts, from which a page for contributors is generated: what holds. Ends: what ends
+    it. User: what the user sees, mostly a reason in the condition, an Event and ``status``.
+    """
+
+    NOT_OURS = "NotOurs"
+    """Another controller, or none, serves the Service. Ends: with a change of its type, its class or the marks of
+    another controller. User: at most the Normal Event ManagedByOtherController; the condition is removed."""
+    HARVESTER_UNKNOWN = "HarvesterUnknown"
+    """Harvester's load balancers have not been listed, or the one of the Service cannot be decoded, so its absence
+    means nothing. Ends: when it is listed and decoded. User: an existing address works; a Service without an address,
+    or one that is being deleted, has HarvesterUnavailable."""
+    LEAVING = "Leaving"
+    """The Service is being deleted, or is not to be served any more. Ends: when its load balancers are deleted and the
+    finalizer is removed. User: the Events DeletingLoadBalancer and DeletedLoadBalancer; DeletionPending if something
+    prevents the deletion."""
+    SHARING = "Sharing"
+    """The Service can use the address of its primary. Ends: when the annotation primary-service is changed, or when
+    the address may not be shared any more. User: Ready; KubeVipResyncPending before, if it had another address."""
+    SHARING_PENDING = "SharingPending"
+    """The Service names a primary whose address it cannot use, and has no load balancer of its own. Ends: when the
+    address of the primary can be used. User: SharedAddressPending after 60 s; AddressSharingRejected,
+    InvalidAnnotation or Unsupported at once."""
+    FORMER_SECONDARY = "FormerSecondary"
+    """The Service names no primary any more, and its label still names the one whose address it had. Ends: with the
+    patch that withdraws the address and removes the label. User: SharedAddressPending for a moment, without
+    an Event."""
+    NAME_TAKEN = "NameTaken"
+    """A load balancer of another cluster has the name or the address of the one that would be created. Ends: when that
+    one is deleted, or adopted with the command in the Event. User: LoadBalancerOwnershipConflict."""
+    HARVESTER_UNVERIFIED = "HarvesterUnverified"
+    """The Service needs a load balancer, and Harvester's VMs, which would show that this is the Harvester of the
+    cluster, have not been listed. Ends: when they are listed. User: HarvesterUnavailable, without an Event."""
+    WRONG_HARVESTER = "WrongHarvester"
+    """The Service needs a load balancer, and Harvester has no other one and no VM of this cluster. Ends: with another
+    cloud-config, with --allow-harvester-change, or when an object of this cluster appears. User: HarvesterMismatch; an
+    existing address stays."""
+    ADDRESS_TAKEN = "AddressTaken"
+    """No load balancer of the Service has its address, and Harvester has given that to another load balancer. Ends:
+    with the patch that withdraws the address. User: AddressNotAllocated, then another address."""
+    UNSUPPORTED = "Unsupported"
+    """The Service needs a load balancer, and none can serve it as it is. Ends: with a change of the Service. User:
+    Unsupported, or InvalidAnnotation for a wrong ipam."""
+    NEW = "New"
+    """The Service has no load balancer, and nothing prevents its creation. Ends: when it is created. User: the Event
+    EnsuringLoadBalancer, or LoadBalancerLost if it had one; CreationQueued after 60 s; NodePortsPending without an
+    Event."""
+    OLD_TERMINATING = "OldTerminating"
+    """The load balancer is being deleted, and its name and address are not free. Ends: when Harvester removes its
+    finalizer from it. User: ReplacementPending after 30 s."""
+    PENDING = "Pending"
+    """The load balancer has no address; one that Harvester announces has none before the announcement. Ends: when it
+    has an address, or when it is deleted because the Service requests another pool or network. User: NoMatchingPool,
+    PoolExhausted or AllocationFailed at once; NotProcessed, Allocating or AnnouncementPending after 30 s."""
+    SWITCHING = "Switching"
+    """The load balancer is replaced by one of the other workload type. Ends: when it is deleted, or when the user takes
+    the request back. User: the Event ChangingWorkloadType; ReplacementPending if kube-vip announced the address, and no
+    traffic for some seconds."""
+    DEVICE_UNKNOWN = "DeviceUnknown"
+    """Harvester has allocated an address in a network, and the device of that network in the nodes is not known. Ends:
+    when the device is known, or a user writes one on the Service. User: NetworkDeviceUnknown."""
+    ANNOUNCED_BY_KUBE_VIP = "AnnouncedByKubeVip"
+    """Harvester has allocated the address, and kube-vip in this cluster announces it, or is to. Ends: with a change of
+    the Service, or with the loss of the load balancer. User: Ready; DHCPLeasePending or KubeVipResyncPending before."""
+    ANNOUNCED_BY_HARVESTER = "AnnouncedByHarvester"
+    """Harvester announces the address and forwards to the nodes. Ends: with a change of the Service, or with the loss
+    of the load balancer. User: Ready, or BackendsUnhealthy."""
+
+
+def phase_of(snapshot: ServiceSnapshot) -> Phase:
+    """Return the phase of a Service, but for SWITCHING, which follows when the present load balancer is settled."""
+    role = snapshot.scope.role
+    if role is Role.IGNORE:
+        return Phase.NOT_OURS
+    if _may_miss_load_balancer(snapshot):
+        return Phase.HARVESTER_UNKNOWN
+    if role is Role.REMOVE:
+        return Phase.LEAVING
+    if snapshot.request.primary:
+        return _phase_of_secondary(snapshot)
+    own_addresses = allocated_addresses(snapshot.match.own)
+    if was_secondary(snapshot.service) and own_addresses.isdisjoint(snapshot.service.addresses):
+        return Phase.FORMER_SECONDARY
+    return _phase_alone(snapshot)
+
+
+def _may_miss_load_balancer(snapshot: ServiceSnapshot) -> bool:
+    """Return whether a load balancer of the Service may exist that the cache lacks."""
+    if not snapshot.harvester_known:
+        return True
+    # One whose creation got no response may be missing in a cache that is not current.
+    is_leaving = snapshot.scope.role is Role.REMOVE
+    return is_leaving and snapshot.harvester_problem is not None and not snapshot.match.own
+
+
+def _phase_of_secondary(snapshot: ServiceSnapshot) -> Phase:
+    """Return the phase of a Service that names a primary.
+
+    It keeps its own load balancer until it can use the address of the primary.
+    """
+    if sharing_of(snapshot).address:
+        return Phase.SHARING
+    load_balancer = snapshot.match.load_balancer
+    if load_balancer is None or load_balancer.metadata.deleting:
+        return Phase.SHARING_PENDING
+    return _phase_alone(snapshot)
+
+
+def _phase_alone(snapshot: ServiceSnapshot) -> Phase:
+    """Return the phase of a Service with an address of its own."""
+    load_balancer = snapshot.match.load_balancer
+    if load_balancer is None and (obstacle := _creation_obstacle(snapshot)) is not None:
+        return obstacle
+    if snapshot.unallocated_address and snapshot.allocated_to_others(snapshot.unallocated_address):
+        return Phase.ADDRESS_TAKEN
+    if load_balancer is None:
+        return Phase.UNSUPPORTED if _is_unsupported(snapshot) else Phase.NEW
+    if load_balancer.metadata.deleting:
+        return Phase.OLD_TERMINATING
+    if load_balancer.spec.workload_type == "vm":
+        return Phase.ANNOUNCED_BY_HARVESTER if load_balancer.address else Phase.PENDING
+    return _phase_of_cluster_load_balancer(snapshot, load_balancer)
+
+
+def _creation_obstacle(snapshot: ServiceSnapshot) -> Phase | None:
+    """Return the phase in which no load balancer can be created, or None."""
+    expected_name = snapshot.match.expected_name
+    if any(claim.conflicts_with(snapshot.service, expected_name) for claim in snapshot.match.foreign):
+        return Phase.NAME_TAKEN
+    match snapshot.harvester_check:
+        case HarvesterCheck.UNKNOWN:
+            return Phase.HARVESTER_UNVERIFIED
+        case HarvesterCheck.MISMATCH:
+            return Phase.WRONG_HARVESTER
+    return None
+
+
+def _is_unsupported(snapshot: ServiceSnapshot) -> bool:
+    request = snapshot.request
+    refusal = unsupported_reason(snapshot.service, is_vm=request.wants_vm)
+    return refusal is not None or request.ipam is Ipam.INVALID
+
+
+def _phase_of_cluster_load_balancer(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Phase:
+    if not load_balancer.allocated_ip:
+        return Phase.PENDING
+    if device_for(snapshot, load_balancer).is_awaited:
+        return Phase.DEVICE_UNKNOWN
+    return Phase.ANNOUNCED_BY_KUBE_VIP

@@ -1,0 +1,92 @@
+"""The second announcement of an address: kube-vip makes it only after a change of the EndpointSlices.
+
+A Service whose address was withdrawn goes through these stages until kube-vip announces its next address. Only the time
+of the touch is kept in memory: what the Service shows (``kube_vip.stays_silent``) leads to the same stages again.
+"""
+
+from enum import StrEnum, auto
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from harvester_ccm.model.core import SERVICE_LABEL, Service
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.desired import Desired, TouchEndpoints, waits_for
+from harvester_ccm.plan.service.kube_vip import Withdraw, stays_silent
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+
+TOUCH_AFTER_SECONDS: Final = 1.0
+"""Time that kube-vip gets to read an address before the endpoints are touched; an earlier touch has no effect."""
+
+
+class Stage(StrEnum):
+    """The stages of a second announcement."""
+
+    NOT_NEEDED = auto()
+    """kube-vip announces the address, or will by itself."""
+    WITHDRAW_FIRST = auto()
+    """kube-vip reads another address. A patch withdraws that one: in the event in which kube-vip withdraws an address
+    it announces no other one."""
+    PUBLISH = auto()
+    """A patch writes the address, and the controller notes that the endpoints have to be touched a second later."""
+    WAIT = auto()
+    """kube-vip gets a second to read the address. The load balancer is brought to its desired state meanwhile."""
+    TOUCH = auto()
+    """An EndpointSlice is patched, after which kube-vip announces the address."""
+
+
+class Reannouncement(Struct, frozen=True):
+    """The stage, and the seconds until the next one."""
+
+    stage: Stage
+    seconds: float = 0.0
+
+
+def reannouncement_of(snapshot: ServiceSnapshot, address: str) -> Reannouncement:
+    """Return the stage of the second announcement of ``address``, which is ``0.0.0.0`` for DHCP."""
+    kube_vip, touch_at = snapshot.kube_vip, snapshot.remembered.touch_at
+    awaits_touch = touch_at is not None and kube_vip.read_address != address
+    if stays_silent(kube_vip, address) or awaits_touch:
+        if kube_vip.read_address not in {"", address}:
+            return Reannouncement(Stage.WITHDRAW_FIRST)
+        return Reannouncement(Stage.PUBLISH, TOUCH_AFTER_SECONDS)
+    if touch_at is None:
+        return Reannouncement(Stage.NOT_NEEDED)
+    if touch_at > snapshot.now:
+        return Reannouncement(Stage.WAIT, touch_at - snapshot.now)
+    return Reannouncement(Stage.TOUCH)
+
+
+def touch_not_permitted(service: Service) -> EventMessage:
+    """Return the Warning for a Service whose EndpointSlices must not be patched."""
+    meta = service.metadata
+    cause = (
+        "kube-vip has withdrawn the address and announces it again only after a change of an EndpointSlice of the "
+        "Service, which this controller is not permitted to make. The Service gets no traffic until then"
+    )
+    remedy = "Grant it (chart: rbac.endpointSlices), or change an EndpointSlice yourself"
+    command = (
+        f"kubectl --namespace {meta.namespace} annotate endpointslices --selector {SERVICE_LABEL}={meta.name} "
+        "--overwrite touched=$(date +%s)"
+    )
+    return EventMessage("Warning", Reason.NOT_ANNOUNCED, cause, remedy, command)
+
+
+def with_reannouncement(desired: Desired, snapshot: ServiceSnapshot, address: str) -> Desired:
+    """Return a state that announces an address, with what kube-vip needs to do that."""
+    reannouncement = reannouncement_of(snapshot, address)
+    waits = waits_for(Reason.KUBE_VIP_RESYNC_PENDING)
+    match reannouncement.stage:
+        case Stage.NOT_NEEDED:
+            return desired
+        case Stage.WITHDRAW_FIRST:
+            return Desired(waits, kube_vip=Withdraw(), events=desired.events)
+        case Stage.PUBLISH:
+            seconds = reannouncement.seconds
+            return replace(desired, verdict=waits, touches_endpoints=True, look_again_after=seconds)
+        case Stage.WAIT:
+            return replace(desired, verdict=waits, look_again_after=reannouncement.seconds)
+        case Stage.TOUCH:
+            return replace(desired, write=desired.write or TouchEndpoints())

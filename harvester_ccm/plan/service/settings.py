@@ -1,0 +1,210 @@
+"""Warnings about settings of a Service that have no effect, cannot change, or need something that is not visible."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from harvester_ccm import names
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.kube_vip import KubeVip
+from harvester_ccm.plan.service.request import Ipam, Request, WorkloadType, normal_network
+
+
+class Ignored(Struct, frozen=True):
+    """A setting without effect."""
+
+    setting: str
+    reason: str
+
+
+def ignored_on_cluster_load_balancer(service: Service, request: Request) -> EventMessage | None:
+    """Return the Warning about settings without effect on a load balancer whose address kube-vip announces."""
+    return _warning([*_health_checks_without_vm(request), *_on_every(service, request)])
+
+
+def ignored_on_vm_load_balancer(service: Service, request: Request) -> EventMessage | None:
+    """Return the Warning about settings without effect on a load balancer whose address Harvester announces."""
+    return _warning(
+        [
+            *_health_checks_without_port(request),
+            *_network_of_vm(request),
+            *_on_every(service, request),
+            *_hidden_by_harvester(service),
+        ]
+    )
+
+
+def ignored_on_secondary(
+    service: Service, request: Request, kube_vip: KubeVip, primary: Service, *, is_vm: bool
+) -> EventMessage | None:
+    """Return the Warning about settings without effect on a Service that shares the address of ``primary``.
+
+    ``is_vm`` is whether Harvester announces that address.
+    """
+    ignored = [*_set_on_primary(request, primary), *_other_address(kube_vip, primary), *_on_every(service, request)]
+    if is_vm:
+        ignored.extend(_hidden_by_harvester(service))
+    return _warning(ignored)
+
+
+def _warning(ignored: list[Ignored]) -> EventMessage | None:
+    if not ignored:
+        return None
+    listed = "; ".join(f"{entry.setting} ({entry.reason})" for entry in ignored)
+    return EventMessage("Warning", Reason.IGNORED, f"Without effect on this load balancer: {listed}")
+
+
+def _health_checks_without_vm(request: Request) -> Iterator[Ignored]:
+    checks = request.health_check_annotations
+    if not checks:
+        return
+    needed = f"annotation {names.WORKLOAD_TYPE} to vm"
+    if names.HEALTH_CHECK_PORT not in checks:
+        needed = f"{needed} and {names.HEALTH_CHECK_PORT} to the port to check"
+    yield Ignored(", ".join(checks), f"health checks need a VM load balancer and a port; set {needed}")
+
+
+def _health_checks_without_port(request: Request) -> Iterator[Ignored]:
+    checks = request.health_check_annotations
+    if checks and names.HEALTH_CHECK_PORT not in checks:
+        needed = f"{names.HEALTH_CHECK_PORT} to the port to check"
+        yield Ignored(", ".join(checks), f"health checks need a VM load balancer and a port; set {needed}")
+
+
+def _network_of_vm(request: Request) -> Iterator[Ignored]:
+    if request.network:
+        yield Ignored(
+            f"annotation {names.NETWORK}, beyond the choice of a pool",
+            "Harvester announces the address in the network of its hosts; one of another network cannot be reached",
+        )
+
+
+def _set_on_primary(request: Request, primary: Service) -> Iterator[Ignored]:
+    of_primary = (names.IP_POOL, names.WORKLOAD_TYPE, names.PROJECT, names.POOL_NAMESPACE, names.DESCRIPTION)
+    keys = [key for key in of_primary if key in request.present]
+    keys += request.health_check_annotations
+    if request.ipam is Ipam.INVALID:
+        keys.append(names.IPAM)
+    if keys:
+        yield Ignored(", ".join(keys), f"set on {primary.metadata.key}, whose address is shared")
+
+
+def _other_address(kube_vip: KubeVip, primary: Service) -> Iterator[Ignored]:
+    requests = {
+        "spec.loadBalancerIP": kube_vip.specified,
+        f"annotation {names.REQUESTED_ADDRESS}": kube_vip.requested,
+    }
+    settings = [setting for setting, address in requests.items() if address and address not in primary.addresses]
+    if settings:
+        yield Ignored(", ".join(settings), f"the address is that of {primary.metadata.key}")
+
+
+def _on_every(service: Service, request: Request) -> Iterator[Ignored]:
+    """Yield the settings that have no effect on any load balancer."""
+    spec, policy = service.spec, service.spec.ip_family_policy
+    if "IPv6" in spec.ip_families:
+        has_policy = policy in {"RequireDualStack", "PreferDualStack"}
+        families = f"ipFamilyPolicy {policy}" if has_policy else "ipFamilies"
+        yield Ignored(f"IPv6 of spec.{families}", "the load balancer has one IPv4 address")
+    if request.ipam is Ipam.DHCP and request.ip_pool:
+        yield Ignored(f"annotation {names.IP_POOL}", "the address comes from DHCP")
+
+
+def _hidden_by_harvester(service: Service) -> Iterator[Ignored]:
+    """Yield the settings that have no effect if Harvester announces the address."""
+    spec = service.spec
+    if spec.load_balancer_source_ranges:
+        reason = "Harvester forwards from everywhere; use a NetworkPolicy or firewall"
+        yield Ignored("spec.loadBalancerSourceRanges", reason)
+    if spec.session_affinity == "ClientIP":
+        yield Ignored("spec.sessionAffinity ClientIP", "the nodes see Harvester's hosts, not the clients")
+    if spec.external_traffic_policy == "Local":
+        reason = "Harvester's hosts hide it; nodes without an endpoint only drop traffic"
+        yield Ignored("the client address of spec.externalTrafficPolicy Local", reason)
+    if spec.allocate_load_balancer_node_ports is False:
+        without = [f"{port.port}/{port.protocol}" for port in spec.ports if not port.node_port]
+        if without:
+            reason = "they have no node port; set spec.allocateLoadBalancerNodePorts to true"
+            yield Ignored(f"ports {', '.join(without)}", reason)
+
+
+def local_policy(service: Service) -> EventMessage | None:
+    """Return the Warning about externalTrafficPolicy Local on a Service that kube-vip announces, or None.
+
+    The settings of kube-vip are not visible to this controller, so the Warning does not depend on them.
+    """
+    if service.spec.external_traffic_policy != "Local":
+        return None
+    cause = (
+        "externalTrafficPolicy is Local: only the node that announces the address gets traffic, and it drops the "
+        "traffic if it runs no pod of the Service"
+    )
+    remedy = (
+        "Unless that is set already, have kube-vip elect a node with a pod for each Service: env svc_election "
+        '"true", on all nodes (chart: kube-vip.env.svc_election, kube-vip.runOn all). Otherwise set '
+        "externalTrafficPolicy to Cluster"
+    )
+    return EventMessage("Warning", Reason.LOCAL_POLICY, cause, remedy)
+
+
+def converted(request: Request, load_balancer: LoadBalancer) -> EventMessage | None:
+    """Return the Event about a load balancer of Harvester before 1.2 that stays a VM load balancer."""
+    is_requested = request.workload_type is not WorkloadType.ANY or request.wants_vm
+    if load_balancer.spec.named_workload_type or is_requested:
+        return None
+    cause = (
+        f"Load balancer {load_balancer.metadata.name} was made for Harvester before 1.2 and stays a VM load balancer; "
+        "new Services get a cluster load balancer"
+    )
+    remedy = (
+        f"Set annotation {names.WORKLOAD_TYPE} to vm to keep it without this notice, or to cluster to have it "
+        "recreated: traffic stops for some seconds, and the address is kept if Harvester allows it"
+    )
+    return EventMessage("Normal", Reason.ADOPTED, cause, remedy)
+
+
+class _Fixed(Struct, frozen=True):
+    """A setting that is fixed once the load balancer exists."""
+
+    annotation: str
+    requested: str
+    present: str
+
+
+def rejected_changes(request: Request, load_balancer: LoadBalancer) -> Iterator[EventMessage]:
+    """Yield the Warnings about settings that were changed after the load balancer was created."""
+    for setting in _fixed_settings(request, load_balancer):
+        if setting.requested == setting.present:
+            continue
+        is_set = setting.requested and setting.annotation in request.present
+        change = f"is {setting.requested!r}" if is_set else "was removed"
+        created_with = f"with {setting.present!r}" if setting.present else "without one"
+        cause = (
+            f"{change}, but the load balancer was created {created_with} and keeps it so, because a change would cost "
+            "the address"
+        )
+        first = "Set the annotation back" if setting.present else "Remove the annotation"
+        remedy = f"{first}, or delete the Service and create it again"
+        place = f"Annotation {setting.annotation}"
+        yield EventMessage("Warning", Reason.IMMUTABLE, cause, remedy, place=place)
+
+
+def _fixed_settings(request: Request, load_balancer: LoadBalancer) -> Iterator[_Fixed]:
+    """Network and pool follow the Service while there is no address to lose.
+
+    Load balancers made by providers before 0.2.7 do not name the network that was requested.
+    """
+    spec = load_balancer.spec
+    ipam = spec.ipam if request.ipam is Ipam.INVALID else str(request.ipam)
+    yield _Fixed(names.IPAM, ipam, spec.ipam)
+    if not load_balancer.allocated_ip:
+        return
+    created_with = load_balancer.metadata.annotation(names.LB_REQUESTED_NETWORK)
+    network = request.network if created_with is None else normal_network(created_with)
+    yield _Fixed(names.NETWORK, request.network, network)
+    # An administrator may have changed the pool of the specification since.
+    pool = (load_balancer.allocated_pool or spec.ip_pool) if spec.ipam == "pool" else ""
+    yield _Fixed(names.IP_POOL, request.ip_pool or pool, pool or request.ip_pool)

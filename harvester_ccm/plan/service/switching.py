@@ -1,0 +1,140 @@
+"""The replacement of a load balancer by one of the other workload type, at the request of the user."""
+
+from harvester_ccm import names
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.creation import next_body
+from harvester_ccm.plan.service.deletion import next_deletion
+from harvester_ccm.plan.service.desired import Desired, Document, Finalizer, waits_for
+from harvester_ccm.plan.service.kube_vip import Withdraw, annotations_for, read_state
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.reannouncement import TOUCH_AFTER_SECONDS
+from harvester_ccm.plan.service.request import Ipam, WorkloadType
+from harvester_ccm.plan.service.sharing import managed_secondaries
+from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
+from harvester_ccm.plan.service.supported import unsupported_reason
+
+
+def is_switch_possible(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the Service requests the other workload type, and the next load balancer can be created.
+
+    The present one is deleted first, so the controller must be able to create the next one without it.
+    """
+    if not snapshot.wants_switch or snapshot.request.primary or snapshot.request.ipam is Ipam.INVALID:
+        return False
+    is_vm = snapshot.request.workload_type is WorkloadType.VM
+    if unsupported_reason(snapshot.service, is_vm=is_vm) is not None:
+        return False
+    if snapshot.harvester_check is not HarvesterCheck.OURS or _has_conflict(snapshot):
+        return False
+    return next_body(snapshot, is_vm=is_vm) is not None
+
+
+def _has_conflict(snapshot: ServiceSnapshot) -> bool:
+    expected_name = snapshot.match.expected_name
+    return any(claim.conflicts_with(snapshot.service, expected_name) for claim in snapshot.match.foreign)
+
+
+def is_switch_started(snapshot: ServiceSnapshot) -> bool:
+    """Return whether nothing is left to lose: the address is withdrawn, or Harvester has allocated none.
+
+    A controller that has just started recognizes by this that a switch is going on.
+    """
+    load_balancer = snapshot.load_balancer
+    if not load_balancer.allocated_ip:
+        return True
+    return load_balancer.spec.workload_type != "vm" and snapshot.kube_vip.is_withdrawn
+
+
+def awaits_touch(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the endpoints are touched in a moment.
+
+    A touch that is not permitted is repeated after minutes, and must not keep the Service from switching.
+    """
+    touch_at = snapshot.remembered.touch_at
+    if touch_at is None or snapshot.load_balancer.spec.workload_type == "vm":
+        return False
+    return 0 < touch_at - snapshot.now <= TOUCH_AFTER_SECONDS
+
+
+def plan_switching(snapshot: ServiceSnapshot) -> Desired:
+    """Withdraw the address, delete the load balancer, and leave the creation of the next one to the phase NEW.
+
+    Nothing is withdrawn before Harvester has accepted the new one in a dry run. One patch pins the IP pool, so that
+    Harvester allocates the same address again, and withdraws the address.
+    """
+    load_balancer = snapshot.load_balancer
+    deletion = next_deletion((load_balancer,), snapshot.waited(Phase.SWITCHING))
+    pinned = _pinned_pool(snapshot, load_balancer)
+    dry_run = _dry_run(snapshot, is_prepared=not pinned)
+    if not deletion.deletes:
+        return Desired(
+            deletion.verdict, write=deletion.write, dry_run=dry_run, look_again_after=deletion.look_again_after
+        )
+    if snapshot.secondary_in_progress or _is_shared(snapshot, load_balancer):
+        # The secondaries withdraw the address when they see that this Service has. The patch by which one begins to
+        # share the address may be on its way.
+        return Desired(
+            waits_for(Reason.SHARED_ADDRESS_PENDING),
+            Withdraw(),
+            annotations=pinned,
+            finalizer=Finalizer.ADD,
+            dry_run=dry_run,
+            look_again_after=1.0 if snapshot.secondary_in_progress else 5.0,
+        )
+    return Desired(
+        waits_for(Reason.REPLACEMENT_PENDING),
+        Withdraw(),
+        annotations=pinned,
+        finalizer=Finalizer.ADD,
+        write=deletion.write,
+        dry_run=dry_run,
+        events=(_changing(snapshot),),
+    )
+
+
+def _changing(snapshot: ServiceSnapshot) -> EventMessage:
+    cause = (
+        f"The load balancer is replaced by one of workload type {snapshot.request.workload_type}: it is deleted now "
+        "and created again. Its address is kept if Harvester allows it"
+    )
+    return EventMessage("Normal", Reason.CHANGING_WORKLOAD_TYPE, cause)
+
+
+def _pinned_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> dict[str, str | None]:
+    pool = load_balancer.allocated_pool if load_balancer.spec.ipam == "pool" else ""
+    return {names.IP_POOL: pool} if pool and not snapshot.request.ip_pool else {}
+
+
+def _dry_run(snapshot: ServiceSnapshot, *, is_prepared: bool) -> Document | None:
+    """Return the next load balancer, if Harvester must accept it in a dry run before the next write.
+
+    A Service that is withdrawn already has no address to keep: a VM load balancer needs no second dry run.
+    """
+    is_vm = snapshot.request.workload_type is WorkloadType.VM
+    is_withdrawn = is_prepared and not snapshot.is_new and not annotations_for(snapshot.kube_vip, Withdraw())
+    return None if is_vm and is_withdrawn else next_body(snapshot, is_vm=is_vm)
+
+
+def _is_shared(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
+    """Return whether kube-vip may announce the address for a Service that shares it."""
+    held = {*snapshot.service.addresses, load_balancer.allocated_ip, load_balancer.address}
+    for secondary in managed_secondaries(snapshot):
+        kube_vip = read_state(secondary)
+        if kube_vip.may_announce and not held.isdisjoint(kube_vip.status):
+            return True
+    return False
+
+
+def switch_mismatch(cluster: ClusterIdentity) -> EventMessage:
+    """Return the Warning for a Service whose load balancer is kept, because no other would be created in its place."""
+    cause = (
+        "The workload type is not changed: without the load balancer of this Service, Harvester has no load balancer "
+        f"and no VM of this cluster in namespace {cluster.namespace}, so the next one would not be created"
+    )
+    remedy = (
+        "Check the provider IDs of the Nodes: if all VMs were recreated, let a Node join again, or start the "
+        "controller with --allow-harvester-change for the change"
+    )
+    return EventMessage("Warning", Reason.HARVESTER_MISMATCH, cause, remedy)

@@ -1,0 +1,81 @@
+"""The specification of a VM load balancer: listeners, backends and health check.
+
+Every port of the Service is mapped to its node port on every VM of the cluster that may get traffic.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from harvester_ccm.model.core import Node, Service, ServicePort
+from harvester_ccm.names import EXCLUDE_NODE_LABEL, VM_NAME
+from harvester_ccm.plan.service.desired import Document
+from harvester_ccm.plan.service.snapshot import Backends, ServiceSnapshot
+
+NO_BACKEND: Final = "no-node-of-this-cluster"
+"""Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
+AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
+"""Put on nodes that the cluster autoscaler is about to remove."""
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+"""Values of a label that mean false, as in Go."""
+
+
+def vm_spec_of(snapshot: ServiceSnapshot) -> Document:
+    """Return the fields of ``spec`` that follow Service, secondaries and nodes; empty without node ports."""
+    entries = listeners(snapshot.service, snapshot.own_ranking.shared_ports)
+    if not entries:
+        return {}
+    spec: Document = {"listeners": entries, "healthCheck": dict(snapshot.request.health_check) or None}
+    if snapshot.backends is not None:
+        spec["backendServerSelector"] = {VM_NAME: list(snapshot.backends) or [NO_BACKEND]}
+    return spec
+
+
+def listeners(service: Service, shared_ports: Iterable[ServicePort]) -> list[dict[str, object]]:
+    """Return one listener per port of the Service and of the Services that share its address.
+
+    Ports without a node port (not yet allocated) are left out. A name is that of the port, as with the Go provider, or
+    made of protocol and number: the names of other Services' ports may be the same. Harvester rejects equal names.
+    """
+    named_ports = [(port, port.name) for port in service.spec.ports]
+    named_ports += [(port, "") for port in shared_ports]
+    entries: dict[tuple[str, int], dict[str, object]] = {}
+    used_names: set[str] = set()
+    for port, port_name in named_ports:
+        if not port.node_port or (port.protocol, port.port) in entries:
+            continue
+        name = port_name or f"{port.protocol.lower()}-{port.port}"
+        if name in used_names:
+            name = f"{name}-{port.node_port}"
+        used_names.add(name)
+        entries[port.protocol, port.port] = {
+            "name": name,
+            "port": port.port,
+            "protocol": port.protocol,
+            "backendPort": port.node_port,
+        }
+    return list(entries.values())
+
+
+def backends_of(nodes: Iterable[Node], vm_names: Mapping[str, str] | None) -> Backends:
+    """Return the VMs of the nodes that may get traffic.
+
+    ``vm_names`` are the VMs of the nodes whose VM is known for certain, by the names of the nodes; None until the VMs
+    are listed.
+    """
+    if vm_names is None:
+        return None
+    backends = {
+        vm_names[node.metadata.name] for node in nodes if node.metadata.name in vm_names and takes_traffic(node)
+    }
+    return tuple(sorted(backends))
+
+
+def takes_traffic(node: Node) -> bool:
+    """Return whether load balancers may send traffic to the node.
+
+    The exclusion label counts with any value that is not a written-out false; readiness, roles and cordons do not
+    matter (they are what health checks and endpoints are for).
+    """
+    is_leaving = node.metadata.deleting or any(taint.key == AUTOSCALER_TAINT for taint in node.spec.taints)
+    exclusion = node.metadata.label(EXCLUDE_NODE_LABEL)
+    return not is_leaving and (exclusion is None or exclusion in _FALSE)

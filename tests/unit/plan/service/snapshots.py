@@ -1,0 +1,204 @@
+"""Snapshots of one Service, and its whole plan in a short form, for tests.
+
+A row of a table names only what differs: ``World`` is the Service and what exists beside it, ``Plan`` what must follow.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import asdict, replace
+
+from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
+from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    WORKLOAD_TYPE,
+)
+from harvester_ccm.plan.service.desired import (
+    ChangeLoadBalancer,
+    CreateLoadBalancer,
+    DeleteLoadBalancer,
+    PatchService,
+    ServicePlan,
+    TouchEndpoints,
+    Write,
+)
+from harvester_ccm.plan.service.phase import Phase, phase_of
+from harvester_ccm.plan.service.plan import plan_service
+from harvester_ccm.plan.service.ranking import rank, sharing_fields
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
+from harvester_ccm.plan.service.verdict import NotManaged, NotReady, Ready, Verdict
+from tests.worlds.builders import (
+    ADDRESS,
+    CLUSTER,
+    SUPPRESSED,
+    VM_SPEC,
+    allocated,
+    listed_store,
+    marked,
+    served,
+    service,
+)
+
+Document = dict[str, Any]
+BACKENDS: Final = ("vm-1", "vm-2")
+EXHAUSTED: Final = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
+NO_POOL: Final = "no matched IPPool with requirement &{Network: Project: Namespace:vms Cluster:demo}"
+WITHDRAWN: Final = {KUBE_VIP_ADDRESSES: ""}
+WITHDRAWAL: Final = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}
+"""Annotations of a patch that withdraws an address."""
+VM: Final = {WORKLOAD_TYPE: "vm"}
+SHOWN: Final = f"{ADDRESS} VIP 80/TCP"
+READY: Final = f"Ready {ADDRESS}"
+SHARES: Final = {PRIMARY_SERVICE: "shop/main"}
+"""Annotation of a Service that shares the address of ``PRIMARY``."""
+SHARED: Final = {PRIMARY_SERVICE_LABEL: "shop.main"}
+"""Label of a Service that has its address."""
+PRIMARY: Final = served("main", uid="main-uid")
+WAITING: Final = service(ours=True, annotations=SUPPRESSED)
+"""A Service that waits for its address."""
+HOSTED: Final = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM})
+"""A Service whose address Harvester announces."""
+VM_LOAD_BALANCER: Final = allocated(spec=VM_SPEC)
+EXHAUSTED_LOAD_BALANCER: Final = marked(message=EXHAUSTED)
+
+
+class World(NamedTuple):
+    """A Service, the load balancers in Harvester, and further arguments of ``snapshot_of``."""
+
+    service: Service
+    load_balancers: tuple[LoadBalancer, ...] = ()
+    facts: Mapping[str, Any] = MappingProxyType({})
+
+
+class Plan(NamedTuple):
+    """A whole plan in the short form of ``outline``."""
+
+    phase: Phase
+    verdict: str
+    """Such as ``Ready 10.0.0.1``, ``NotReady Queued`` and ``NotManaged``."""
+    condition: str = ""
+    """Status and reason; empty for none."""
+    write: object = None
+    then: object = None
+    """The write after it."""
+    events: tuple[str, ...] = ()
+    """Types and reasons."""
+    delay: float | None = None
+    """Seconds after which the Service is planned again."""
+    dry_run: bool = False
+    writes_needed: int = 1
+
+
+def snapshot_of(
+    service: Service,
+    *load_balancers: LoadBalancer,
+    cluster: ClusterIdentity = CLUSTER,
+    waited: float = 0.0,
+    waited_in: Phase | None = None,
+    touch_in: float | None = None,
+    not_stored: Mapping[str, object] = MappingProxyType({}),
+    ranked: tuple[Service, ...] = (),
+    **fields: Any,
+) -> ServiceSnapshot:
+    """Return the snapshot of a Service with these load balancers, and further fields of the snapshot.
+
+    ``waited`` is the time, in seconds, in its phase, or in the phase ``waited_in``; the endpoints are touched
+    ``touch_in`` seconds from now. ``ranked`` are the Services that name the ``primary``.
+    """
+    store = listed_store([service], load_balancers, BACKENDS)
+    if ranked:
+        candidates = [sharing_fields(secondary, cluster) for secondary in ranked]
+        fields["ranking_of_primary"] = rank(sharing_fields(fields["primary"], cluster), candidates)
+    snapshot = replace(observe(store, service, cluster), **fields)
+    phase = waited_in or phase_of(snapshot)
+    remembered = ServiceState(phase=phase, since=-waited, touch_at=touch_in, not_stored=dict(not_stored))
+    return replace(snapshot, remembered=remembered)
+
+
+def snapshot_in(world: World) -> ServiceSnapshot:
+    """Return the snapshot of a row."""
+    return snapshot_of(world.service, *world.load_balancers, **world.facts)
+
+
+def plan(service: Service, *load_balancers: LoadBalancer, **facts: Any) -> ServicePlan:
+    """Return the plan for the snapshot with these arguments of ``snapshot_of``."""
+    return plan_service(snapshot_of(service, *load_balancers, **facts))
+
+
+def outline(world: World) -> Plan:
+    """Return the whole plan of a row."""
+    made = plan(world.service, *world.load_balancers, **world.facts)
+    return Plan(
+        phase=Phase(made.phase),
+        verdict=short_verdict(made.verdict),
+        condition=short_condition(made.condition),
+        write=short_write(made.write),
+        then=short_write(made.following_write),
+        events=reasons(made),
+        delay=made.look_again_after,
+        dry_run=made.dry_run is not None,
+        writes_needed=made.writes_needed,
+    )
+
+
+def short_verdict(verdict: Verdict) -> str:
+    """Return the kind of a verdict with its addresses or its reason."""
+    match verdict:
+        case Ready(addresses=addresses):
+            return f"Ready {' '.join(addresses)}"
+        case NotReady(reason=reason):
+            return f"NotReady {reason}"
+        case NotManaged():
+            return "NotManaged"
+
+
+def short_condition(condition: ServiceCondition | None) -> str:
+    """Return status and reason of a condition; empty for none."""
+    return "" if condition is None else f"{condition.status} {condition.reason}"
+
+
+def short_write(write: Write | None) -> object:
+    """Return a write as a small document; ``condition`` is a patch of the condition alone."""
+    match write:
+        case PatchService(patch=patch, touches_endpoints=touches, releases=releases):
+            flags = {"touch": touches, "release": releases}
+            return {**_short_patch(patch), **{name: True for name, is_set in flags.items() if is_set}} or "condition"
+        case CreateLoadBalancer(name=name, body=body):
+            spec: Any = body["spec"]
+            return {"create": name, **{key: value for key, value in spec.items() if key != "description"}}
+        case ChangeLoadBalancer(name=name):
+            parts = {part: value for part, value in asdict(write).items() if value and part != "name"}
+            return {"change": name, **parts}
+        case DeleteLoadBalancer(load_balancer=load_balancer):
+            return {"delete": load_balancer.metadata.name}
+        case TouchEndpoints():
+            return "touch"
+    return None
+
+
+def _short_patch(patch: Mapping[str, Any]) -> Document:
+    metadata = {key: value for key, value in patch.get("metadata", {}).items() if key != "resourceVersion"}
+    if "loadBalancer" not in patch.get("status", {}):
+        return metadata
+    ingress = patch["status"]["loadBalancer"]["ingress"] or ()
+    return {**metadata, "ingress": [_short_entry(entry) for entry in ingress]}
+
+
+def _short_entry(entry: Document) -> str:
+    ports = ",".join(f"{port['port']}/{port['protocol']}" for port in entry["ports"])
+    return f"{entry['ip']} {entry['ipMode']} {ports}"
+
+
+def reasons(made: ServicePlan) -> tuple[str, ...]:
+    """Return types and reasons of the Events."""
+    return tuple(f"{event.type} {event.reason}" for event in made.events)
+
+
+def messages(made: ServicePlan, reason: str = "") -> list[str]:
+    """Return the messages of the Warning Events, or of those with this reason."""
+    return [event.message for event in made.events if event.type == "Warning" and reason in {"", event.reason}]

@@ -1,0 +1,334 @@
+"""What Harvester says about a load balancer without an address, and the next step of its deletion."""
+
+from typing import Any, Final, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import LB_RECONCILE, Reason
+from harvester_ccm.plan.service.allocation import (
+    Allocation,
+    DeletionStep,
+    Requirement,
+    Stage,
+    deletion_step,
+    is_in_progress,
+    read_allocation,
+)
+from harvester_ccm.plan.service.deletion import Deletion, deletion_write, next_deletion
+from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
+from harvester_ccm.plan.service.pending import pending_warning
+from tests.unit.plan.service.snapshots import EXHAUSTED, WAITING, messages, plan
+from tests.worlds.builders import ADDRESS, LB_NAME, VM_SPEC, marked
+
+RANGE_SET: Final = "10.0.0.1-10.0.0.2"
+RESERVE: Final = "If this stays, the VM network of the pool was most likely deleted"
+ASKED: Final = {LB_RECONCILE: "true"}
+
+
+class Said(NamedTuple):
+    """The message of Harvester's Ready condition, and what it means."""
+
+    message: str | None
+    """None: there is no such condition."""
+    expected: Allocation
+    reason: Reason
+    texts: tuple[str, ...]
+    """Parts of the Event."""
+    pool: str = ""
+    """The pool that the load balancer names."""
+
+
+MESSAGES: dict[str, Said] = {
+    "no pool matches": Said(
+        "no matched IPPool with requirement &{Network:infra/vlan9 Project:p-1 Namespace:vms Cluster:demo}",
+        Allocation(Stage.NO_MATCHING_POOL, requirement=Requirement("infra/vlan9", "p-1", "vms", "demo")),
+        Reason.NO_MATCHING_POOL,
+        ("infra/vlan9", "'vms'", "'demo'. In Harvester, create", "guest cluster demo, or a global pool"),
+    ),
+    "no pool matches, no cluster name": Said(
+        "No matched IPPool with requirement &{Network: Project: Namespace:default Cluster:}",
+        Allocation(Stage.NO_MATCHING_POOL, requirement=Requirement("", "", "default", "")),
+        Reason.NO_MATCHING_POOL,
+        ("'default'", "set --cluster-name (chart: global.cattle.clusterName). Or in Harvester", "(none)"),
+    ),
+    "no pool matches, Harvester 1.2": Said(
+        "error: no matching IP pool with requirement &{Network: Project: Namespace:a Cluster:kubernetes}",
+        Allocation(Stage.NO_MATCHING_POOL, requirement=Requirement("", "", "a", "kubernetes")),
+        Reason.NO_MATCHING_POOL,
+        ("cluster 'kubernetes'. This cluster has no name of its own",),
+    ),
+    "no pool matches the selector": Said(
+        "no matched IPPool with selector, error: x",
+        Allocation(Stage.NO_MATCHING_POOL),
+        Reason.NO_MATCHING_POOL,
+        ("No IP pool of Harvester fits this Service. Create a pool",),
+    ),
+    "no pool matches, the message ends early": Said(
+        "no matched IPPool with requirement &{Network:infra/vlan9 Project:p-1",
+        Allocation(Stage.NO_MATCHING_POOL),
+        Reason.NO_MATCHING_POOL,
+        ("Create a pool",),
+    ),
+    "exhausted": Said(
+        EXHAUSTED,
+        Allocation(Stage.POOL_EXHAUSTED, pool="lan"),
+        Reason.POOL_EXHAUSTED,
+        ("IP pool 'lan' has no free address. Add a range",),
+    ),
+    "exhausted, before Harvester 1.7": Said(
+        "no IP addresses available in range set: *.80-*.80",
+        Allocation(Stage.POOL_EXHAUSTED, pool="lab"),
+        Reason.POOL_EXHAUSTED,
+        ("IP pool 'lab' has no free address. Add a range",),
+        pool="lab",
+    ),
+    "exhausted, before Harvester 1.7, pool not named": Said(
+        "no IP addresses available in range set: *.80-*.80",
+        Allocation(Stage.POOL_EXHAUSTED),
+        Reason.POOL_EXHAUSTED,
+        ("IP pool has no free address",),
+    ),
+    "no such pool": Said(
+        "fail to get allocator lab",
+        Allocation(Stage.POOL_NOT_READY, missing_pool="lab"),
+        Reason.NO_MATCHING_POOL,
+        ("no ready IP pool 'lab'. Create it",),
+    ),
+    "no such pool, Harvester 1.2": Said(
+        "x: could not get the allocator lab",
+        Allocation(Stage.POOL_NOT_READY, missing_pool="lab"),
+        Reason.NO_MATCHING_POOL,
+        ("'lab'",),
+    ),
+    "former address outside of the pool": Said(
+        f"fail to get ip from pool lan, error: 10.0.0.9 not in range set {RANGE_SET}",
+        Allocation(Stage.OUT_OF_RANGE, pool="lan"),
+        Reason.ALLOCATION_FAILED,
+        ("The IP pool no longer has the address", "Add it to a range", "create it again"),
+    ),
+    "unknown": Said(
+        "fail to get ip from pool lan, error: requested ip is subnet's gateway",
+        Allocation(Stage.FAILED, pool="lan"),
+        Reason.ALLOCATION_FAILED,
+        ("Harvester cannot give this Service an address", "gateway"),
+    ),
+    "no name of a pool": Said(
+        "fail to get ip from pool of the moon, error: x",
+        Allocation(Stage.FAILED),
+        Reason.ALLOCATION_FAILED,
+        ("of the moon",),
+    ),
+    "name of a pool without an error": Said(
+        "fail to get ip from pool lan", Allocation(Stage.FAILED), Reason.ALLOCATION_FAILED, ("pool lan",)
+    ),
+    "name of a pool in the middle of a message": Said(
+        "x: fail to get ip from pool lan, error: x", Allocation(Stage.FAILED), Reason.ALLOCATION_FAILED, ("pool lan",)
+    ),
+    "not processed": Said(None, Allocation(Stage.NOT_PROCESSED), Reason.NOT_PROCESSED, ("harvester-load-balancer",)),
+    "pool written by another worker": Said(
+        "fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan",
+        Allocation(Stage.POOL_NOT_WRITTEN, pool="lan"),
+        Reason.ALLOCATING,
+        (f"cannot write IP pool 'lan'. {RESERVE}",),
+    ),
+    "pool not writable, Harvester 1.4 to 1.6": Said(
+        "fail to reserve 10.0.0.1 into v9",
+        Allocation(Stage.POOL_NOT_WRITTEN, pool="v9"),
+        Reason.ALLOCATING,
+        ("cannot write IP pool 'v9'",),
+    ),
+    "pool not writable, up to Harvester 1.3": Said(
+        "allocate ip for lb vms/web failed, error: record 10.0.0.1 into v9 failed",
+        Allocation(Stage.POOL_NOT_WRITTEN, pool="v9"),
+        Reason.ALLOCATING,
+        ("cannot write IP pool 'v9'",),
+    ),
+    "duplicate allocation": Said(
+        "x: 10.0.0.1 has been allocated to vms/web, duplicate allocation is not allowed",
+        Allocation(Stage.ALLOCATING),
+        Reason.ALLOCATING,
+        ("duplicate allocation",),
+    ),
+    "two writes of the pool": Said(
+        "fail to get ip from pool lan, error: Operation cannot be fulfilled: the object has been modified",
+        Allocation(Stage.ALLOCATING, pool="lan"),
+        Reason.ALLOCATING,
+        ("still allocating",),
+    ),
+    "ready without an address": Said("", Allocation(Stage.ALLOCATING), Reason.ALLOCATING, ("still allocating",)),
+    "kube-vip of Harvester": Said(
+        "service is waiting for external IP",
+        Allocation(Stage.NOT_ANNOUNCED),
+        Reason.ANNOUNCEMENT_PENDING,
+        ("kube-vip runs",),
+    ),
+    "no Service in Harvester yet": Said(
+        "service is not existing", Allocation(Stage.NOT_ANNOUNCED), Reason.ANNOUNCEMENT_PENDING, ("kube-vip runs",)
+    ),
+}
+
+
+def said(row: Said) -> LoadBalancer:
+    """Return a load balancer with this message."""
+    return marked(message=row.message, spec={"ipPool": row.pool} if row.pool else {})
+
+
+@pytest.mark.parametrize("row", MESSAGES.values(), ids=MESSAGES.keys())
+def test_message_of_harvester_becomes_facts(row: Said) -> None:
+    allocation = read_allocation(said(row))
+    assert allocation.message == (row.message or "")
+    assert (allocation.stage, allocation.pool, allocation.missing_pool, allocation.requirement) == (
+        row.expected.stage,
+        row.expected.pool,
+        row.expected.missing_pool,
+        row.expected.requirement,
+    )
+
+
+@pytest.mark.parametrize("row", MESSAGES.values(), ids=MESSAGES.keys())
+def test_message_of_harvester_becomes_a_warning(row: Said) -> None:
+    event = pending_warning(read_allocation(said(row)))
+    assert (event.type, event.reason) == ("Warning", row.reason)
+    assert all(text in event.message for text in row.texts)
+    if row.message is None:
+        assert "Harvester: " not in event.message
+    else:
+        assert event.message.endswith(f"Harvester: {row.message or '(nothing)'}")
+
+
+PASSING: Final = {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING, Stage.NOT_ANNOUNCED}
+REFUSED: Final = {Stage.NO_MATCHING_POOL, Stage.POOL_NOT_READY, Stage.POOL_EXHAUSTED}
+IN_PROGRESS: Final = {Stage.NOT_PROCESSED, Stage.POOL_NOT_WRITTEN, Stage.ALLOCATING}
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_stage(stage: Stage) -> None:
+    assert any(row.expected.stage is stage for row in MESSAGES.values())
+    allocation = Allocation(stage)
+    assert allocation.passes_by_itself is (stage in PASSING)
+    assert allocation.is_refused is (stage in REFUSED)
+    assert allocation.is_in_progress is (stage in IN_PROGRESS)
+
+
+@pytest.mark.parametrize("row", MESSAGES.values(), ids=MESSAGES.keys())
+def test_stage_that_passes_by_itself_is_reported_only_if_it_persists(row: Said) -> None:
+    assert bool(messages(plan(WAITING, said(row)))) is (row.expected.stage not in PASSING)
+    assert messages(plan(WAITING, said(row), waited=30.0))
+
+
+LONG: Final = 100_000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "fail to get ip from pool " * (LONG // 25),
+        "fail to reserve " * (LONG // 16),
+        "record a into " * (LONG // 14),
+        "requirement &{Network: Project: Namespace:" * (LONG // 42),
+        "fail to get allocator ",
+    ],
+)
+def test_hostile_message_is_read(message: str) -> None:
+    allocation = read_allocation(marked(message=message))
+    assert allocation.message
+    assert message.startswith(allocation.message)
+
+
+@given(st.text(alphabet="frp into record fail &{}:,.", max_size=60))
+def test_any_message_is_read(message: str) -> None:
+    allocation = read_allocation(marked(message=message))
+    assert " " not in allocation.pool
+    assert pending_warning(allocation).type == "Warning"
+
+
+PROGRESS: dict[str, tuple[LoadBalancer, bool]] = {
+    "not processed": (marked(), True),
+    "a conflict": (marked(message="the object has been modified"), True),
+    "refused": (marked(message=EXHAUSTED), False),
+    "not announced by Harvester": (marked(message="service is waiting for external IP", spec=VM_SPEC), False),
+    "allocated": (marked(ip=ADDRESS), False),
+    "an address without allocation": (marked(address=ADDRESS), False),
+    "deleted, its address is released": (marked(ip=ADDRESS, deleting=True), True),
+    "deleted without an address": (marked(deleting=True), False),
+}
+
+
+@pytest.mark.parametrize(("load_balancer", "expected"), PROGRESS.values(), ids=PROGRESS.keys())
+def test_harvester_is_working_on_the_address(load_balancer: LoadBalancer, *, expected: bool) -> None:
+    assert is_in_progress(load_balancer) is expected
+
+
+STEPS: dict[str, tuple[LoadBalancer, DeletionStep]] = {
+    "Harvester's finalizer is absent": (marked(finalizer=False, ip=ADDRESS), DeletionStep.WAIT),
+    "not processed": (marked(), DeletionStep.WAIT),
+    "allocated": (marked(ip=ADDRESS), DeletionStep.DELETE),
+    "a conflict, Harvester names the pool": (
+        marked(message="fail to get ip from pool lan, error: the object has been modified"),
+        DeletionStep.BLOCK_POOL,
+    ),
+    "a conflict": (marked(message="the object has been modified"), DeletionStep.WAIT),
+    "no free address": (marked(message=EXHAUSTED), DeletionStep.BLOCK_POOL),
+    "the pool is blocked": (marked(closed="lan"), DeletionStep.WAIT),
+    "the blocked pool was confirmed": (marked(closed="lan", message="x"), DeletionStep.DELETE),
+    "no pool fits": (marked(message="no matched IPPool"), DeletionStep.ASK_AGAIN),
+    "no pool fits, Harvester has searched again": (
+        marked(message="no matched IPPool", annotations=ASKED),
+        DeletionStep.DELETE,
+    ),
+    "no pool fits, Harvester has not searched again": (marked(annotations=ASKED), DeletionStep.WAIT),
+    "the pool does not exist: it must not be named": (
+        marked(message="fail to get allocator lab"),
+        DeletionStep.ASK_AGAIN,
+    ),
+}
+WRITES: dict[DeletionStep, Any] = {
+    DeletionStep.WAIT: None,
+    DeletionStep.BLOCK_POOL: {"allocatedAddress": {"ipPool": "lan"}, "conditions": None},
+    DeletionStep.ASK_AGAIN: {"conditions": None},
+}
+
+
+@pytest.mark.parametrize(("load_balancer", "step"), STEPS.values(), ids=STEPS.keys())
+def test_step_of_a_deletion(load_balancer: LoadBalancer, step: DeletionStep) -> None:
+    assert deletion_step(load_balancer) is step
+    write = deletion_write(load_balancer)
+    if step is DeletionStep.DELETE:
+        assert write == DeleteLoadBalancer(load_balancer)
+        return
+    assert (write and write.status) == WRITES[step]  # type: ignore[union-attr]  # a change of the load balancer
+    if step is DeletionStep.ASK_AGAIN:
+        assert write == ChangeLoadBalancer(LB_NAME, annotations=ASKED, status={"conditions": None})
+
+
+def test_every_step_is_reached() -> None:
+    assert {step for _, step in STEPS.values()} == set(DeletionStep)
+
+
+WAITS: dict[str, tuple[float, bool, bool, float | None]] = {
+    "at first": (0.0, False, False, 30.0),
+    "before the Event": (29.0, False, False, 1.0),
+    "after 30 s": (30.0, True, False, 270.0),
+    "before it is forced": (299.0, True, False, 1.0),
+    "after 300 s": (300.0, False, True, None),
+}
+
+
+@pytest.mark.parametrize(("waited", "is_reported", "deletes", "delay"), WAITS.values(), ids=WAITS.keys())
+def test_deletion_is_reported_and_forced(
+    waited: float, *, is_reported: bool, deletes: bool, delay: float | None
+) -> None:
+    deletion: Deletion = next_deletion([marked()], waited)
+    assert deletion.verdict.emits_event is is_reported
+    assert deletion.verdict.changes_condition is is_reported
+    assert deletion.deletes is deletes
+    assert bool(deletion.events) is deletes
+    assert deletion.look_again_after == delay
+
+
+def test_load_balancer_that_can_be_deleted_does_not_wait_for_another_one() -> None:
+    ready = marked(name="b", ip=ADDRESS)
+    assert next_deletion([marked(), ready], 0.0).write == DeleteLoadBalancer(ready)

@@ -1,0 +1,628 @@
+"""Plans of a Service with an allocated address that kube-vip in this cluster announces."""
+
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
+    KUBE_VIP_LEASE,
+    LB_OWNER,
+    LB_RECONCILE,
+    LB_REQUESTED_NETWORK,
+    NETWORK,
+    PREFIX,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
+    SERVICE_FINALIZER,
+    Reason,
+)
+from harvester_ccm.plan.service.phase import Phase
+from tests.unit.plan.service.snapshots import (
+    READY,
+    SHARED,
+    SHOWN,
+    WAITING,
+    WITHDRAWAL,
+    WITHDRAWN,
+    Plan,
+    World,
+    messages,
+    outline,
+    plan,
+)
+from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, SUPPRESSED, allocated, marked, served, service
+
+VLAN: Final = {NETWORK: "infra/vlan9"}
+IN_VLAN: Final = {LB_REQUESTED_NETWORK: "infra/vlan9"}
+DEVICES: Final = {"network_devices": {"infra/vlan9": "eth1"}}
+ONE_ADDRESS: Final = marked(ip=ADDRESS, pool="lan")
+OTHER_ADDRESS: Final = allocated(ip="10.0.0.9", address="10.0.0.9")
+WITHDRAWN_SERVICE: Final = service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, KUBE_VIP_HOST: "n1"})
+DHCP: Final = {IPAM: "dhcp"}
+LEASING: Final = service(ours=True, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS})
+BY_DHCP: Final = marked(ip=DHCP_ADDRESS, spec={"ipam": "dhcp"})
+LEASED: Final = service(
+    ours=True, address=ADDRESS, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_HOST: "n1"}
+)
+TWO: Final[dict[str, Any]] = {"ingress": [{"ip": ADDRESS, "ipMode": "VIP"}, {"ip": "fd00::1", "ipMode": "VIP"}]}
+
+POOL: dict[str, tuple[World, Plan]] = {
+    "allocated": (
+        World(WAITING, (ONE_ADDRESS,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "allocated, while the finalizer was removed": (
+        World(service(annotations=SUPPRESSED), (ONE_ADDRESS,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "finalizers": [SERVICE_FINALIZER],
+                "ingress": [SHOWN],
+            },
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "allocated, the address of the specification": (
+        World(service(ours=True, spec={"loadBalancerIP": ADDRESS}), (ONE_ADDRESS,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {REQUESTED_ADDRESS: ADDRESS}, "ingress": [SHOWN]},
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "allocated, the address of the specification, which kube-vip ignores": (
+        World(
+            service(ours=True, spec={"loadBalancerIP": ADDRESS}, annotations={KUBE_VIP_IGNORE: "true"}), (allocated(),)
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {REQUESTED_ADDRESS: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "allocated, another one than the specification has": (
+        World(service(ours=True, spec={"loadBalancerIP": "10.0.0.7"}), (ONE_ADDRESS,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7", **WITHDRAWAL}, "touch": True},
+            events=("Warning AddressNotAsRequested", "Normal EnsuredLoadBalancer"),
+            writes_needed=3,
+        ),
+    ),
+    "the load balancer gets the address": (
+        World(served(), (ONE_ADDRESS,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"change": LB_NAME, "status": {"address": ADDRESS}},
+        ),
+    ),
+    "ready": (
+        World(served(), (allocated(),)),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "ready, another port since": (
+        World(replace(served(), spec=served(ports=[{"port": 81}]).spec), (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"ingress": ["192.168.100.20 VIP 81/TCP"]},
+        ),
+    ),
+    "ready, another client emptied the status": (
+        World(service(ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}), (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"ingress": [SHOWN]},
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "ready, served by the Go provider: no patch for the condition alone": (
+        World(served(condition=False), (allocated(),)),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "ready, another client removed the condition": (
+        World(served(condition=False), (allocated(spec={"description": "shop/web of cluster demo"}),)),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write="condition"),
+    ),
+    "ready, a user has kube-vip ignore the Service": (
+        World(served(annotations={KUBE_VIP_IGNORE: "true"}), (allocated(),)),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "ready, another client changed the annotation": (
+        World(served(annotations={KUBE_VIP_ADDRESSES: "10.0.0.66"}), (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            events=("Warning AnnotationRestored",),
+            writes_needed=3,
+        ),
+    ),
+    "ready, another client removed the annotation": (
+        World(service(ours=True, address=ADDRESS, annotations={KUBE_VIP_HOST: "n1"}), (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "touch": True},
+            delay=1.0,
+        ),
+    ),
+    "ready, the label of a former primary": (
+        World(served(labels=SHARED), (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"labels": {PRIMARY_SERVICE_LABEL: None}},
+        ),
+    ),
+    "the Go provider announced it: the label of a former primary": (
+        World(served(condition=False, labels=SHARED), (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"labels": {PRIMARY_SERVICE_LABEL: None}},
+        ),
+    ),
+    "ready, a duplicate": (
+        World(served(), (allocated(), allocated(name="demo-shop-web-old", uid="old"))),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"delete": "demo-shop-web-old"},
+        ),
+    ),
+    "ready, a duplicate for which Harvester allocates an address": (
+        World(served(), (allocated(), marked(name="demo-shop-web-old", uid="old"))),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "ready, a duplicate that is being deleted": (
+        World(served(), (allocated(), allocated(name="demo-shop-web-old", uid="old", deleting=True))),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "ready, a load balancer of another cluster": (
+        World(served(), (allocated(), marked(name="demo-shop-web-old", uid="old", annotations={LB_OWNER: "other"}))),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning LoadBalancerOwnershipConflict",),
+        ),
+    ),
+    "ready, an unknown annotation": (
+        World(served(annotations={f"{PREFIX}zzz": ""}), (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning SettingsIgnored",),
+        ),
+    ),
+    "ready, another address is requested": (
+        World(served(annotations={REQUESTED_ADDRESS: "10.0.0.7"}), (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning AddressNotAsRequested",),
+        ),
+    ),
+    "ready, a primary that does not exist is named": (
+        World(served(annotations={PRIMARY_SERVICE: "shop/none"}), (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning AddressSharingRejected",),
+        ),
+    ),
+    "ready, the search before is not needed any more": (
+        World(served(), (allocated(annotations={LB_RECONCILE: "true"}),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"change": LB_NAME, "annotations": {LB_RECONCILE: None}},
+        ),
+    ),
+    "ready, the labels of the load balancer were changed": (
+        World(served(), (allocated(labels={"cloudprovider.harvesterhci.io/serviceName": "api"}),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"change": LB_NAME, "labels": {"cloudprovider.harvesterhci.io/serviceName": "web"}},
+        ),
+    ),
+    "another address": (
+        World(served(), (OTHER_ADDRESS,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            events=("Warning AddressChanged",),
+            writes_needed=3,
+        ),
+    ),
+    "another address, withdrawn": (
+        World(WITHDRAWN_SERVICE, (OTHER_ADDRESS,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9"}, "ingress": ["10.0.0.9 VIP 80/TCP"], "touch": True},
+            events=("Warning AddressChanged",),
+            delay=1.0,
+        ),
+    ),
+    "withdrawn, announced again after a touch": (
+        World(WITHDRAWN_SERVICE, (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "touch": True},
+            delay=1.0,
+        ),
+    ),
+    "the touch is due in half a second": (
+        World(served(), (allocated(),), {"touch_in": 0.5}),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write="condition",
+            delay=0.5,
+        ),
+    ),
+    "the touch is due": (
+        World(served(), (allocated(),), {"touch_in": 0.0}),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write="touch"),
+    ),
+    "the touch is due after the load balancer has its address": (
+        World(served(), (ONE_ADDRESS,), {"touch_in": -1.0}),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"change": LB_NAME, "status": {"address": ADDRESS}},
+        ),
+    ),
+    "a touch is due, another client withdrew the address": (
+        World(service(ours=True, annotations=SUPPRESSED), (allocated(),), {"touch_in": 0.0}),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "ingress": [SHOWN],
+                "touch": True,
+            },
+            events=("Normal EnsuredLoadBalancer",),
+            delay=1.0,
+        ),
+    ),
+}
+LEASES: dict[str, tuple[World, Plan]] = {
+    "kube-vip is to get one": (
+        World(service(ours=True, annotations={**SUPPRESSED, **DHCP}), (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_IGNORE: None}},
+            delay=30.0,
+        ),
+    ),
+    "none yet": (
+        World(LEASING, (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write="condition",
+            delay=30.0,
+        ),
+    ),
+    "none for 30 s": (
+        World(LEASING, (BY_DHCP,), {"waited": 30.0}),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write="condition",
+            events=("Warning DHCPLeasePending",),
+        ),
+    ),
+    "in the status": (
+        World(LEASED, (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "ready": (
+        World(LEASED, (marked(ip=DHCP_ADDRESS, address=ADDRESS, spec={"ipam": "dhcp"}),)),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "in kube-vip's annotation, the status was emptied": (
+        World(
+            service(
+                ours=True,
+                annotations={
+                    **DHCP,
+                    KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
+                    KUBE_VIP_HOST: "n1",
+                    KUBE_VIP_LEASE: ADDRESS,
+                },
+            ),
+            (marked(ip=DHCP_ADDRESS, address=ADDRESS, spec={"ipam": "dhcp"}),),
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"ingress": [SHOWN]},
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "the next one": (
+        World(LEASED, (marked(ip=DHCP_ADDRESS, address="10.0.0.9", spec={"ipam": "dhcp"}),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Warning AddressChanged",),
+        ),
+    ),
+    "two addresses, which are kube-vip's": (
+        World(
+            service(ours=True, status=TWO, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_HOST: "n1"}),
+            (marked(ip=DHCP_ADDRESS, address=ADDRESS, spec={"ipam": "dhcp"}),),
+        ),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, "Ready 192.168.100.20 fd00::1", condition="True EnsuredLoadBalancer"),
+    ),
+}
+NETWORKS: dict[str, tuple[World, Plan]] = {
+    "announced on its device": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **VLAN}), (marked(ip=ADDRESS, annotations=IN_VLAN),), DEVICES
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, KUBE_VIP_INTERFACE: "eth1"},
+                "ingress": [SHOWN],
+            },
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "ready": (
+        World(served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth1"}), (allocated(annotations=IN_VLAN),), DEVICES),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "another device since": (
+        World(served(annotations={**VLAN, KUBE_VIP_INTERFACE: "eth7"}), (allocated(annotations=IN_VLAN),), DEVICES),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_INTERFACE: "eth1"}},
+            events=("Warning NetworkDeviceChanged",),
+        ),
+    ),
+    "devices not looked up": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **VLAN}),
+            (marked(ip=ADDRESS, annotations=IN_VLAN),),
+            {"network_devices": None},
+        ),
+        Plan(Phase.DEVICE_UNKNOWN, "NotReady NetworkDeviceUnknown"),
+    ),
+    "not looked up, already announced": (
+        World(served(annotations=VLAN), (allocated(annotations=IN_VLAN),), {"network_devices": None}),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "no device": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **VLAN}),
+            (marked(ip=ADDRESS, annotations=IN_VLAN),),
+            {"network_devices": {"infra/other": "eth1"}},
+        ),
+        Plan(
+            Phase.DEVICE_UNKNOWN,
+            "NotReady NetworkDeviceUnknown",
+            condition="False NetworkDeviceUnknown",
+            write="condition",
+            events=("Warning NetworkDeviceUnknown",),
+        ),
+    ),
+    "no device, not kept from kube-vip": (
+        World(
+            service(ours=True, annotations=VLAN),
+            (marked(ip=ADDRESS, annotations=IN_VLAN),),
+            {"network_devices": {"infra/other": "eth1"}},
+        ),
+        Plan(
+            Phase.DEVICE_UNKNOWN,
+            "NotReady NetworkDeviceUnknown",
+            condition="False NetworkDeviceUnknown",
+            write={"annotations": SUPPRESSED},
+            events=("Warning NetworkDeviceUnknown",),
+        ),
+    ),
+    "no device, DHCP": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **VLAN, **DHCP}),
+            (marked(ip=DHCP_ADDRESS, annotations=IN_VLAN, spec={"ipam": "dhcp"}),),
+            {"network_devices": {"infra/other": "eth1"}},
+        ),
+        Plan(
+            Phase.DEVICE_UNKNOWN,
+            "NotReady NetworkDeviceUnknown",
+            condition="False NetworkDeviceUnknown",
+            write="condition",
+            events=("Warning NetworkDeviceUnknown",),
+        ),
+    ),
+    "no device, another address is announced": (
+        World(
+            served(annotations=VLAN),
+            (allocated(annotations=IN_VLAN, ip="10.0.0.9", address="10.0.0.9"),),
+            {"network_devices": {"infra/other": "eth1"}},
+        ),
+        Plan(
+            Phase.DEVICE_UNKNOWN,
+            "NotReady NetworkDeviceUnknown",
+            condition="False NetworkDeviceUnknown",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            events=("Warning NetworkDeviceUnknown",),
+            writes_needed=3,
+        ),
+    ),
+    "no device, its address after a VM load balancer": (
+        World(
+            service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VLAN}),
+            (marked(ip=ADDRESS, annotations=IN_VLAN),),
+            {"network_devices": {"infra/other": "eth1"}},
+        ),
+        Plan(
+            Phase.DEVICE_UNKNOWN,
+            "NotReady NetworkDeviceUnknown",
+            condition="False NetworkDeviceUnknown",
+            write="condition",
+            events=("Warning NetworkDeviceUnknown",),
+        ),
+    ),
+    "a device of the user": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **VLAN, KUBE_VIP_INTERFACE: "bond7"}),
+            (marked(ip=ADDRESS, annotations=IN_VLAN),),
+            {"network_devices": {}},
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Warning NetworkDeviceUnknown", "Normal EnsuredLoadBalancer"),
+        ),
+    ),
+    "no component publishes devices": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **VLAN}),
+            (marked(ip=ADDRESS, annotations=IN_VLAN),),
+            {"cluster": replace(CLUSTER, publishes_devices=False)},
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Warning NetworkDeviceUnknown", "Normal EnsuredLoadBalancer"),
+        ),
+    ),
+    "of the load balancer, not the one that is requested since": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, NETWORK: "infra/other"}),
+            (marked(ip=ADDRESS, annotations=IN_VLAN),),
+            {"network_devices": {"infra/vlan9": "eth1", "infra/other": "eth2"}},
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, KUBE_VIP_INTERFACE: "eth1"},
+                "ingress": [SHOWN],
+            },
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Warning ImmutableSettingChanged", "Normal EnsuredLoadBalancer"),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "expected"), POOL.values(), ids=POOL.keys())
+def test_address_from_a_pool(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+@pytest.mark.parametrize(("world", "expected"), LEASES.values(), ids=LEASES.keys())
+def test_address_from_dhcp(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+@pytest.mark.parametrize(("world", "expected"), NETWORKS.values(), ids=NETWORKS.keys())
+def test_network(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+DEVICE_TEXTS: dict[str, tuple[dict[str, str], bool, list[str]]] = {
+    "device of the annotation": ({KUBE_VIP_INTERFACE: "bond7"}, False, ["on bond7: no device is known"]),
+    "device that is not published any more": ({KUBE_VIP_INTERFACE: "eth9"}, True, ["on eth9: "]),
+    "no device any more": ({}, True, ["on its default device: ", "they have one in infra/other"]),
+}
+
+
+@pytest.mark.parametrize(("annotations", "published", "texts"), DEVICE_TEXTS.values(), ids=DEVICE_TEXTS.keys())
+def test_announced_address_without_a_published_device_is_reported(
+    annotations: dict[str, str], *, published: bool, texts: list[str]
+) -> None:
+    devices = {"infra/other": "eth1"} if published else {}
+    made = plan(served(annotations={**VLAN, **annotations}), allocated(annotations=IN_VLAN), network_devices=devices)
+    (message,) = messages(made, Reason.NETWORK_DEVICE_UNKNOWN)
+    assert all(text in message for text in texts)
+
+
+def test_restored_annotation_is_named_with_both_addresses() -> None:
+    (message,) = messages(plan(served(annotations={KUBE_VIP_ADDRESSES: "10.0.0.66"}), allocated()))
+    assert message.startswith(
+        f"Annotation {KUBE_VIP_ADDRESSES} was changed to '10.0.0.66' and is restored to {ADDRESS}"
+    )

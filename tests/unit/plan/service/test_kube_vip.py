@@ -1,0 +1,540 @@
+"""What kube-vip reads on a Service, and the annotations by which it does what a plan intends."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harvester_ccm import names
+from harvester_ccm.model.core import Service
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
+    KUBE_VIP_LEASE,
+    REQUESTED_ADDRESS,
+)
+from harvester_ccm.plan.service import kube_vip
+from harvester_ccm.plan.service.kube_vip import (
+    LEAVE,
+    PAUSE,
+    RESUME,
+    Annotations,
+    Announce,
+    Delegate,
+    Intent,
+    KubeVip,
+    Mode,
+    Release,
+    Withdraw,
+    annotations_for,
+    complete,
+    lease_of,
+    makes_ignored,
+    must_touch,
+    overwritten_address,
+    read_state,
+    stays_silent,
+)
+from tests.worlds.builders import ADDRESS, SUPPRESSED, served, service
+
+OTHER: Final = "10.0.0.9"
+ANNOTATED: Final = {KUBE_VIP_ADDRESSES: ADDRESS}
+IGNORED: Final = {KUBE_VIP_IGNORE: "true"}
+SPECIFIED: Final = {"loadBalancerIP": ADDRESS}
+
+
+class Effect(NamedTuple):
+    """The annotations to write, and whether the endpoints must be touched after that."""
+
+    annotations: Annotations
+    touches: bool = False
+
+
+NOTHING: Final = Effect({})
+PAUSES: Final = Effect(SUPPRESSED)
+ANNOUNCES: Final = Effect({KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None})
+ANNOUNCES_AGAIN: Final = Effect({KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, touches=True)
+UNIGNORES: Final = Effect({KUBE_VIP_IGNORE: None})
+WITHDRAWN: Final = {KUBE_VIP_ADDRESSES: ""}
+WITHDRAWS: Final = Effect(WITHDRAWN, touches=True)
+WITHDRAWS_VISIBLY: Final = Effect({KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}, touches=True)
+"""kube-vip sees the withdrawal only if it does not ignore the Service."""
+PAUSES_VISIBLY: Final = Effect({KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None})
+PAUSES_WITH_TOUCH: Final = Effect(SUPPRESSED, touches=True)
+
+
+class Row(NamedTuple):
+    """A Service, and what each intent results in."""
+
+    service: Service
+    mode: Mode
+    pause: Effect
+    announce: Effect
+    """With ``ADDRESS``."""
+    withdraw: Effect
+    delegate: Effect
+
+
+STATES: dict[str, Row] = {
+    "nothing to read": Row(service(ours=True), Mode.NOTHING_TO_READ, PAUSES, ANNOUNCES, NOTHING, PAUSES),
+    "nothing to read, ignored": Row(
+        service(ours=True, annotations=IGNORED), Mode.NOTHING_TO_READ, PAUSES, ANNOUNCES, NOTHING, PAUSES
+    ),
+    "nothing to read, after an announcement": Row(
+        service(ours=True, annotations={KUBE_VIP_HOST: "n1"}),
+        Mode.NOTHING_TO_READ,
+        PAUSES_VISIBLY,
+        ANNOUNCES_AGAIN,
+        NOTHING,
+        PAUSES,
+    ),
+    "address in the annotation": Row(
+        service(ours=True, annotations=ANNOTATED), Mode.READS_ADDRESS, WITHDRAWS, NOTHING, WITHDRAWS, WITHDRAWS
+    ),
+    "address in the annotation and the status": Row(
+        served(), Mode.READS_ADDRESS, NOTHING, NOTHING, WITHDRAWS, WITHDRAWS
+    ),
+    "address in the specification": Row(
+        service(ours=True, spec=SPECIFIED), Mode.READS_ADDRESS, WITHDRAWS, UNIGNORES, WITHDRAWS, WITHDRAWS
+    ),
+    "address in the status": Row(
+        service(ours=True, address=ADDRESS), Mode.READS_ADDRESS, NOTHING, ANNOUNCES_AGAIN, WITHDRAWS, WITHDRAWS
+    ),
+    "another address": Row(
+        service(ours=True, annotations={KUBE_VIP_ADDRESSES: OTHER}),
+        Mode.READS_ADDRESS,
+        WITHDRAWS,
+        ANNOUNCES_AGAIN,
+        WITHDRAWS,
+        WITHDRAWS,
+    ),
+    "another address, in the status as well": Row(
+        service(ours=True, address=OTHER, annotations={KUBE_VIP_ADDRESSES: OTHER}),
+        Mode.READS_ADDRESS,
+        NOTHING,
+        ANNOUNCES_AGAIN,
+        WITHDRAWS,
+        WITHDRAWS,
+    ),
+    "withdrawn": Row(
+        service(ours=True, annotations=WITHDRAWN), Mode.WITHDRAWN, NOTHING, ANNOUNCES_AGAIN, NOTHING, PAUSES
+    ),
+    "withdrawn, address in the status": Row(
+        service(ours=True, address=ADDRESS, annotations=WITHDRAWN),
+        Mode.WITHDRAWN,
+        NOTHING,
+        ANNOUNCES_AGAIN,
+        NOTHING,
+        PAUSES,
+    ),
+    "withdrawn, address in the specification": Row(
+        service(ours=True, spec=SPECIFIED, annotations=WITHDRAWN),
+        Mode.WITHDRAWN,
+        NOTHING,
+        ANNOUNCES_AGAIN,
+        NOTHING,
+        PAUSES,
+    ),
+    "paused": Row(service(ours=True, annotations=SUPPRESSED), Mode.PAUSED, NOTHING, ANNOUNCES, NOTHING, PAUSES),
+    "paused, address in the status": Row(
+        service(ours=True, address=ADDRESS, annotations=SUPPRESSED),
+        Mode.PAUSED,
+        NOTHING,
+        ANNOUNCES_AGAIN,
+        NOTHING,
+        PAUSES,
+    ),
+    "paused, without the finalizer": Row(
+        service(annotations=SUPPRESSED), Mode.PAUSED, NOTHING, ANNOUNCES, NOTHING, PAUSES
+    ),
+    "address in the annotation, ignored": Row(
+        service(ours=True, annotations={**ANNOTATED, **IGNORED}),
+        Mode.IGNORES_ADDRESS,
+        WITHDRAWS_VISIBLY,
+        NOTHING,
+        WITHDRAWS_VISIBLY,
+        WITHDRAWS_VISIBLY,
+    ),
+    "address in the annotation and the status, ignored": Row(
+        served(annotations=IGNORED),
+        Mode.IGNORES_ADDRESS,
+        WITHDRAWS_VISIBLY,
+        NOTHING,
+        WITHDRAWS_VISIBLY,
+        WITHDRAWS_VISIBLY,
+    ),
+    "address in the specification, ignored": Row(
+        service(ours=True, spec=SPECIFIED, annotations=IGNORED),
+        Mode.IGNORES_ADDRESS,
+        WITHDRAWS_VISIBLY,
+        UNIGNORES,
+        WITHDRAWS_VISIBLY,
+        WITHDRAWS_VISIBLY,
+    ),
+    "address in the annotation, ignored by a user": Row(
+        service(annotations={**ANNOTATED, **IGNORED}),
+        Mode.IGNORED_BY_USER,
+        WITHDRAWS,
+        NOTHING,
+        WITHDRAWS,
+        PAUSES_WITH_TOUCH,
+    ),
+    "address in the specification, ignored by a user": Row(
+        service(spec=SPECIFIED, annotations=IGNORED),
+        Mode.IGNORED_BY_USER,
+        WITHDRAWS,
+        UNIGNORES,
+        WITHDRAWS,
+        PAUSES_WITH_TOUCH,
+    ),
+}
+
+
+def differences(service: Service, annotations: Annotations) -> Annotations:
+    """Return the annotations that a patch has to change."""
+    present = service.metadata.annotations or {}
+    return {key: value for key, value in annotations.items() if present.get(key) != value}
+
+
+@pytest.mark.parametrize("row", STATES.values(), ids=STATES.keys())
+def test_intent(row: Row) -> None:
+    state = read_state(row.service)
+    assert state.mode is row.mode
+    intents: dict[str, Intent] = {
+        "pause": PAUSE,
+        "announce": Announce(ADDRESS),
+        "withdraw": Withdraw(),
+        "delegate": Delegate(),
+    }
+    effects = {
+        name: Effect(annotations_for(state, intent), must_touch(state, intent)) for name, intent in intents.items()
+    }
+    assert effects == {name: getattr(row, name) for name in intents}
+
+
+def test_every_mode_has_a_row() -> None:
+    assert {row.mode for row in STATES.values()} == set(Mode)
+
+
+@pytest.mark.parametrize("row", STATES.values(), ids=STATES.keys())
+def test_intents_that_do_not_depend_on_the_state(row: Row) -> None:
+    state = read_state(row.service)
+    effects: dict[str, tuple[Intent, Effect]] = {
+        "leave": (LEAVE, NOTHING),
+        "resume": (RESUME, UNIGNORES),
+        "release": (Release(was_announced=True), Effect({KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None})),
+        "release of another controller": (Release(was_announced=False), NOTHING),
+    }
+    for intent, effect in effects.values():
+        assert Effect(annotations_for(state, intent), must_touch(state, intent)) == effect
+
+
+def patched(service_before: Service, annotations: Annotations) -> Service:
+    """Return the Service after a patch of its annotations."""
+    merged = {**(service_before.metadata.annotations or {}), **annotations}
+    return service(
+        ours=bool(service_before.metadata.finalizers),
+        address=service_before.addresses[0] if service_before.addresses else None,
+        spec={"loadBalancerIP": service_before.spec.load_balancer_ip},
+        annotations={key: value for key, value in merged.items() if value is not None},
+    )
+
+
+@pytest.mark.parametrize(
+    "intent", [PAUSE, Announce(ADDRESS), Withdraw(), Delegate()], ids=lambda intent: type(intent).__name__
+)
+@pytest.mark.parametrize("row", STATES.values(), ids=STATES.keys())
+def test_intent_is_carried_out_after_at_most_two_patches(row: Row, intent: Intent) -> None:
+    current, patches = row.service, 0
+    while change := differences(current, annotations_for(read_state(current), intent)):
+        current, patches = patched(current, change), patches + 1
+        assert patches <= 2
+    reached = read_state(current).mode
+    expected = {
+        Delegate: {Mode.PAUSED},
+        Withdraw: {Mode.WITHDRAWN, Mode.PAUSED, Mode.NOTHING_TO_READ},
+        # An address in the status stays announced.
+        type(PAUSE): {Mode.WITHDRAWN, Mode.PAUSED, Mode.READS_ADDRESS},
+        # If ``ignore`` is present next to the address, a user has set it.
+        Announce: {Mode.READS_ADDRESS, Mode.IGNORES_ADDRESS, Mode.IGNORED_BY_USER},
+    }
+    assert reached in expected[type(intent)]
+
+
+DEVICES: dict[str, tuple[str | None, Annotations]] = {
+    "the one that is annotated": (None, {}),
+    "a device": ("eth1", {KUBE_VIP_INTERFACE: "eth1"}),
+    "kube-vip's default device": ("", {KUBE_VIP_INTERFACE: None}),
+}
+
+
+@pytest.mark.parametrize(("device", "expected"), DEVICES.values(), ids=DEVICES.keys())
+def test_device(device: str | None, expected: Annotations) -> None:
+    state = read_state(served(annotations={KUBE_VIP_INTERFACE: "bond7"}))
+    assert state.device == "bond7"
+    intents: tuple[Intent, ...] = (
+        Announce(ADDRESS, device),
+        Withdraw(device),
+        Delegate(device),
+        Release(was_announced=False, device=device),
+    )
+    for intent in intents:
+        written = annotations_for(state, intent)
+        assert {key: value for key, value in written.items() if key == KUBE_VIP_INTERFACE} == expected
+
+
+def test_dhcp_is_announced_by_its_placeholder() -> None:
+    assert annotations_for(read_state(service()), Announce(DHCP_ADDRESS)) == {
+        KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
+        KUBE_VIP_IGNORE: None,
+    }
+
+
+READ: dict[str, tuple[Service, str]] = {
+    "nothing": (service(), ""),
+    "annotation first": (served(address=OTHER, spec={"loadBalancerIP": "10.0.0.7"}), ADDRESS),
+    "an empty annotation hides the others": (served(annotations={KUBE_VIP_ADDRESSES: ""}, spec=SPECIFIED), ""),
+    "then the specification": (service(address=OTHER, spec=SPECIFIED), ADDRESS),
+    "then the status": (service(address=ADDRESS), ADDRESS),
+    "first address of the status": (service(status={"ingress": [{"ip": ADDRESS}, {"ip": OTHER}]}), ADDRESS),
+}
+
+
+@pytest.mark.parametrize(("read", "address"), READ.values(), ids=READ.keys())
+def test_address_that_kube_vip_reads(read: Service, address: str) -> None:
+    assert read_state(read).read_address == address
+
+
+def test_facts_are_read_once() -> None:
+    state = read_state(
+        served(
+            spec={"loadBalancerIP": "10.0.0.7"},
+            annotations={
+                REQUESTED_ADDRESS: " 10.0.0.8 ",
+                KUBE_VIP_HOST: "n1",
+                KUBE_VIP_LEASE: "10.0.0.5",
+                KUBE_VIP_INTERFACE: "eth1",
+            },
+        )
+    )
+    assert state == KubeVip(
+        mode=Mode.READS_ADDRESS,
+        annotated=ADDRESS,
+        status=(ADDRESS,),
+        specified="10.0.0.7",
+        requested="10.0.0.8",
+        ignored=False,
+        device="eth1",
+        node="n1",
+        leased="10.0.0.5",
+        is_noted=True,
+    )
+
+
+@pytest.mark.parametrize("value", ["", "false", "True", "1", " true"])
+def test_only_true_makes_kube_vip_ignore_a_service(value: str) -> None:
+    assert not read_state(service(annotations={KUBE_VIP_IGNORE: value})).ignored
+    assert not makes_ignored({KUBE_VIP_IGNORE: value})
+
+
+def test_patch_after_which_kube_vip_ignores_the_service_is_known() -> None:
+    assert makes_ignored(SUPPRESSED)
+    assert not makes_ignored({KUBE_VIP_IGNORE: None})
+    assert not makes_ignored({})
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_modes_in_which_kube_vip_may_announce(mode: Mode) -> None:
+    states = [read_state(row.service) for row in STATES.values() if row.mode is mode]
+    may_announce = mode in {Mode.READS_ADDRESS, Mode.IGNORES_ADDRESS}
+    assert {state.may_announce for state in states} == {may_announce}
+    assert all(state.is_paused is (mode is Mode.PAUSED) for state in states)
+
+
+SILENT: dict[str, tuple[Service, bool]] = {
+    "a new Service": (service(), False),
+    "a new Service, paused": (service(annotations=SUPPRESSED), False),
+    "it announces the address": (served(), False),
+    "it announced and withdrew one": (service(annotations={**WITHDRAWN, KUBE_VIP_HOST: "n1"}), True),
+    "it may have announced and withdrawn one": (service(annotations=WITHDRAWN), True),
+    "it announced and withdrew one, paused": (service(annotations={**SUPPRESSED, KUBE_VIP_HOST: "n1"}), True),
+    "Harvester announces one": (service(address=ADDRESS, annotations=SUPPRESSED), True),
+    "it announces another one": (service(annotations={KUBE_VIP_ADDRESSES: OTHER}), True),
+    "it ignores another one": (service(annotations={KUBE_VIP_ADDRESSES: OTHER, **IGNORED}), False),
+    "the specification has the address": (service(spec=SPECIFIED), False),
+    "the specification has the address, after an announcement": (
+        service(spec=SPECIFIED, address=ADDRESS, annotations={KUBE_VIP_HOST: "n1"}),
+        False,
+    ),
+    "the specification has another one": (service(spec={"loadBalancerIP": OTHER}), True),
+    "the specification has the address, withdrawn": (service(spec=SPECIFIED, annotations=WITHDRAWN), True),
+    "only the status has the address": (service(address=ADDRESS), True),
+}
+
+
+@pytest.mark.parametrize(("silent", "expected"), SILENT.values(), ids=SILENT.keys())
+def test_kube_vip_stays_silent_after_a_withdrawal(silent: Service, *, expected: bool) -> None:
+    state = read_state(silent)
+    assert stays_silent(state, ADDRESS) is expected
+    assert must_touch(state, Announce(ADDRESS)) is expected
+
+
+DIFFERING: dict[str, tuple[Annotations, Annotations, Annotations]] = {
+    "nothing differs": ({}, {KUBE_VIP_ADDRESSES: ""}, {}),
+    "a withdrawal": (WITHDRAWN, WITHDRAWN, {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}),
+    "a visible withdrawal": (
+        {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None},
+        {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None},
+        {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None},
+    ),
+    "a pause": (SUPPRESSED, SUPPRESSED, SUPPRESSED),
+    "a pause of a Service that kube-vip ignores": (WITHDRAWN, SUPPRESSED, WITHDRAWN),
+    "an announcement": (ANNOTATED, ANNOUNCES.annotations, ANNOTATED),
+    "other annotations": ({"a": "1"}, {"a": "1"}, {"a": "1"}),
+}
+
+
+@pytest.mark.parametrize(("differing", "wanted", "expected"), DIFFERING.values(), ids=DIFFERING.keys())
+def test_patch_that_withdraws_an_address_removes_ignore(
+    differing: Annotations, wanted: Annotations, expected: Annotations
+) -> None:
+    assert complete(differing, wanted) == expected
+
+
+BY_DHCP: Final = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS}
+NOTED: Final = {**BY_DHCP, KUBE_VIP_HOST: "n1", KUBE_VIP_LEASE: OTHER}
+LEASES: dict[str, tuple[Service, bool, str]] = {
+    "none": (service(annotations=BY_DHCP), False, ""),
+    "in the status": (service(annotations=NOTED, address=ADDRESS), False, ADDRESS),
+    "in the status, before a touch": (service(annotations=NOTED, address=ADDRESS), True, ADDRESS),
+    "noted, the status was emptied": (service(annotations=NOTED), False, OTHER),
+    "noted, before a touch": (service(annotations=NOTED), True, ""),
+    "noted, not announced by a node": (service(annotations={**BY_DHCP, KUBE_VIP_LEASE: OTHER}), False, ""),
+    "noted, withdrawn": (service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ""}), False, ""),
+    "noted, no address": (service(annotations={**NOTED, KUBE_VIP_LEASE: "soon"}), False, ""),
+}
+
+
+@pytest.mark.parametrize(("leasing", "touch_is_due", "lease"), LEASES.values(), ids=LEASES.keys())
+def test_lease(leasing: Service, lease: str, *, touch_is_due: bool) -> None:
+    assert lease_of(read_state(leasing), touch_is_due=touch_is_due) == lease
+
+
+OVERWRITTEN: dict[str, tuple[Service, str]] = {
+    "as announced": (served(), ""),
+    "another one": (served(annotations={KUBE_VIP_ADDRESSES: OTHER}), OTHER),
+    "the one of the status, while the address changes": (
+        service(address=OTHER, annotations={KUBE_VIP_ADDRESSES: OTHER}),
+        "",
+    ),
+    "DHCP": (served(annotations=BY_DHCP), ""),
+    "withdrawn": (served(annotations=WITHDRAWN), ""),
+    "removed": (service(address=ADDRESS), ""),
+    "not served yet": (service(annotations={KUBE_VIP_ADDRESSES: OTHER}), ""),
+}
+
+
+@pytest.mark.parametrize(("changed", "address"), OVERWRITTEN.values(), ids=OVERWRITTEN.keys())
+def test_address_that_another_client_wrote(changed: Service, address: str) -> None:
+    assert overwritten_address(read_state(changed), ADDRESS) == address
+
+
+SHOWN: dict[str, tuple[Service, bool]] = {
+    "the address": (served(), True),
+    "another one": (service(address=OTHER, annotations=ANNOTATED), False),
+    "two": (service(status={"ingress": [{"ip": ADDRESS}, {"ip": OTHER}]}, annotations=ANNOTATED), False),
+    "none": (service(annotations=ANNOTATED), False),
+    "none, withdrawn": (service(annotations=WITHDRAWN), False),
+    "no annotation": (service(address=ADDRESS), False),
+    "the lease": (service(address=OTHER, annotations=NOTED), True),
+    "another one than the lease": (service(address=ADDRESS, annotations=NOTED), False),
+}
+
+
+@pytest.mark.parametrize(("shown", "expected"), SHOWN.values(), ids=SHOWN.keys())
+def test_status_that_kube_vip_wrote_is_recognized(shown: Service, *, expected: bool) -> None:
+    assert read_state(shown).shows_announced_address is expected
+
+
+values = st.sampled_from([None, "", ADDRESS, OTHER, DHCP_ADDRESS])
+
+
+@given(
+    annotated=values,
+    ignored=st.sampled_from([None, "true"]),
+    specified=st.sampled_from(["", ADDRESS, OTHER]),
+    address=st.sampled_from([None, ADDRESS, OTHER]),
+    node=st.sampled_from([None, "n1"]),
+    ours=st.booleans(),
+)
+def test_kube_vip_never_ignores_a_service_that_it_may_announce(
+    annotated: str | None, ignored: str | None, specified: str, address: str | None, node: str | None, ours: bool
+) -> None:
+    """kube-vip does not withdraw the address of a Service that it ignores."""
+    annotations = {KUBE_VIP_ADDRESSES: annotated, KUBE_VIP_IGNORE: ignored, KUBE_VIP_HOST: node}
+    state = read_state(
+        service(
+            ours=ours,
+            address=address,
+            spec={"loadBalancerIP": specified},
+            annotations={key: value for key, value in annotations.items() if value is not None},
+        )
+    )
+    intents: tuple[Intent, ...] = (LEAVE, PAUSE, RESUME, Announce(ADDRESS), Withdraw(), Delegate(), Release(True))
+    for intent in intents:
+        if state.may_announce:
+            assert not makes_ignored(annotations_for(state, intent))
+
+
+PRODUCT: Final = Path(kube_vip.__file__).parents[2]
+ONLY_READERS: Final = {"plan/service/kube_vip.py", "names.py"}
+KEYS: Final = {name for name, value in vars(names).items() if str(value).startswith("kube-vip.io/")}
+"""The names of the constants with the keys of kube-vip's annotations."""
+
+
+def uses_of_kube_vip_keys(tree: ast.AST) -> Iterator[str]:
+    """Yield the constants and the texts by which a module names annotations of kube-vip, outside of docstrings."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) | ast.Name(id=name) | ast.alias(name=name) if name in KEYS:
+                yield name
+            case ast.Constant(value=str(text)) if "kube-vip.io/" in text and id(node) not in docstrings:
+                yield text
+
+
+def test_no_other_module_names_annotations_of_kube_vip() -> None:
+    users = {}
+    for path in PRODUCT.rglob("*.py"):
+        used = sorted(set(uses_of_kube_vip_keys(ast.parse(path.read_text()))))
+        if used:
+            users[str(path.relative_to(PRODUCT))] = used
+    assert users.keys() == ONLY_READERS
+    assert set(users["plan/service/kube_vip.py"]) == KEYS
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from harvester_ccm.names import KUBE_VIP_HOST",
+        "from harvester_ccm import names as n\nn.KUBE_VIP_IGNORE",
+        "annotation('kube-vip.io/ignore')",
+        "f'kube-vip.io/{name}'",
+    ],
+)
+def test_use_of_an_annotation_of_kube_vip_is_found(source: str) -> None:
+    assert list(uses_of_kube_vip_keys(ast.parse(source)))
+
+
+def test_ruff_bans_every_key_of_kube_vip() -> None:
+    configuration: Any = tomllib.loads((PRODUCT.parent / "pyproject.toml").read_text())
+    banned = configuration["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]
+    assert {f"harvester_ccm.names.{key}" for key in KEYS} <= banned.keys()

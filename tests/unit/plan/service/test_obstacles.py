@@ -1,0 +1,389 @@
+"""Plans of Services that get no load balancer at the moment: others serve them, or something stands in the way."""
+
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from harvester_ccm.errors import Answer, Forbidden, Unreachable
+from harvester_ccm.model.core import Service
+from harvester_ccm.names import (
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_IGNORE,
+    LB_OWNER,
+    REQUESTED_ADDRESS,
+    WORKLOAD_TYPE,
+)
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.snapshot import HarvesterCheck
+from tests.unit.plan.service.snapshots import (
+    READY,
+    VM,
+    WAITING,
+    WITHDRAWAL,
+    WITHDRAWN,
+    Plan,
+    World,
+    messages,
+    outline,
+    plan,
+)
+from tests.worlds.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, load_balancer, marked, served, service
+
+UNKNOWN: Final = {"harvester_known": False}
+UNREACHABLE: Final = {"harvester_known": False, "harvester_problem": Unreachable("no route")}
+UNVERIFIED: Final = {"harvester_check": HarvesterCheck.UNKNOWN}
+MISMATCH: Final = {"harvester_check": HarvesterCheck.MISMATCH}
+HOLDER: Final = load_balancer("other", uid="other", ip=ADDRESS, pool="lan")
+FOREIGN: Final = marked(annotations={LB_OWNER: "other"})
+NO_NODE_PORTS: dict[str, Any] = {"spec": {"allocateLoadBalancerNodePorts": False}, "ports": [{"port": 80}]}
+REQUESTED: Final = service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"})
+
+NOT_OURS: dict[str, tuple[World, Plan]] = {
+    "another type": (World(service(kind="ClusterIP")), Plan(Phase.NOT_OURS, "NotManaged")),
+    "another class": (
+        World(service(spec={"loadBalancerClass": "example.com/other"})),
+        Plan(Phase.NOT_OURS, "NotManaged"),
+    ),
+    "annotation of MetalLB": (
+        World(service(annotations={"metallb.io/address-pool": "x"})),
+        Plan(Phase.NOT_OURS, "NotManaged", events=("Normal ManagedByOtherController",)),
+    ),
+    "annotation of MetalLB, with an address": (
+        World(service(annotations={"metallb.io/address-pool": "x"}, address=ADDRESS)),
+        Plan(Phase.NOT_OURS, "NotManaged"),
+    ),
+    "being deleted, with the finalizer of another controller": (
+        World(service(deleting=True, finalizers=["example.com/keep"])),
+        Plan(Phase.NOT_OURS, "NotManaged"),
+    ),
+}
+HARVESTER: dict[str, tuple[World, Plan]] = {
+    "not listed, new Service": (
+        World(service(), facts=UNKNOWN),
+        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", write={"annotations": SUPPRESSED}, delay=5.0),
+    ),
+    "not listed, new Service, kept from kube-vip": (
+        World(service(annotations=SUPPRESSED), facts=UNKNOWN),
+        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", delay=5.0),
+    ),
+    "not listed for 5 s, new Service": (
+        World(service(), facts={**UNKNOWN, "waited": 5.0}),
+        Plan(
+            Phase.HARVESTER_UNKNOWN,
+            "NotReady HarvesterUnavailable",
+            condition="False HarvesterUnavailable",
+            write={"annotations": SUPPRESSED},
+            events=("Warning HarvesterUnavailable",),
+        ),
+    ),
+    "not listed, an address is requested": (
+        World(REQUESTED, facts=UNKNOWN),
+        Plan(
+            Phase.HARVESTER_UNKNOWN,
+            "NotReady HarvesterUnavailable",
+            condition="False HarvesterUnavailable",
+            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7", **WITHDRAWAL}, "touch": True},
+            delay=5.0,
+            writes_needed=3,
+        ),
+    ),
+    "not listed, Service with the finalizer": (
+        World(WAITING, facts=UNKNOWN),
+        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", delay=5.0),
+    ),
+    "not listed, served": (
+        World(served(), facts=UNKNOWN),
+        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", condition="True EnsuredLoadBalancer"),
+    ),
+    "not listed, being deleted": (
+        World(service(ours=True, deleting=True, annotations=SUPPRESSED), facts=UNKNOWN),
+        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", delay=5.0),
+    ),
+    "unreachable, new Service": (
+        World(service(), facts=UNREACHABLE),
+        Plan(
+            Phase.HARVESTER_UNKNOWN,
+            "NotReady HarvesterUnavailable",
+            condition="False HarvesterUnavailable",
+            write={"annotations": SUPPRESSED},
+            events=("Warning HarvesterUnavailable",),
+        ),
+    ),
+    "unreachable, served": (
+        World(served(), facts=UNREACHABLE),
+        Plan(Phase.HARVESTER_UNKNOWN, "NotReady HarvesterUnavailable", condition="True EnsuredLoadBalancer"),
+    ),
+    "unreachable, served, being deleted": (
+        World(served(deleting=True), facts=UNREACHABLE),
+        Plan(
+            Phase.HARVESTER_UNKNOWN,
+            "NotReady HarvesterUnavailable",
+            condition="False HarvesterUnavailable",
+            write="condition",
+            events=("Warning HarvesterUnavailable",),
+        ),
+    ),
+    "lost, being deleted": (
+        World(served(deleting=True), facts={"harvester_problem": Forbidden(Answer(403, "", "no"))}),
+        Plan(
+            Phase.HARVESTER_UNKNOWN,
+            "NotReady HarvesterUnavailable",
+            condition="False HarvesterUnavailable",
+            write="condition",
+            events=("Warning HarvesterUnavailable",),
+        ),
+    ),
+    "VMs not listed, new Service": (
+        World(service(), facts=UNVERIFIED),
+        Plan(Phase.HARVESTER_UNVERIFIED, "NotReady HarvesterUnavailable", write={"annotations": SUPPRESSED}, delay=1.0),
+    ),
+    "VMs not listed, kept from kube-vip": (
+        World(WAITING, facts=UNVERIFIED),
+        Plan(Phase.HARVESTER_UNVERIFIED, "NotReady HarvesterUnavailable", delay=1.0),
+    ),
+    "VMs not listed, with an address": (
+        World(served(), facts=UNVERIFIED),
+        Plan(
+            Phase.HARVESTER_UNVERIFIED, "NotReady HarvesterUnavailable", condition="True EnsuredLoadBalancer", delay=1.0
+        ),
+    ),
+    "another one, new Service": (
+        World(service(), facts=MISMATCH),
+        Plan(
+            Phase.WRONG_HARVESTER,
+            "NotReady HarvesterMismatch",
+            condition="False HarvesterMismatch",
+            write={"annotations": SUPPRESSED},
+            events=("Warning HarvesterMismatch",),
+            delay=60.0,
+        ),
+    ),
+    "another one, with an address": (
+        World(served(), facts=MISMATCH),
+        Plan(
+            Phase.WRONG_HARVESTER,
+            "NotReady HarvesterMismatch",
+            condition="True EnsuredLoadBalancer",
+            events=("Warning HarvesterMismatch",),
+            delay=60.0,
+        ),
+    ),
+}
+OTHERS: dict[str, tuple[World, Plan]] = {
+    "name of another cluster": (
+        World(service(), (FOREIGN,)),
+        Plan(
+            Phase.NAME_TAKEN,
+            "NotReady LoadBalancerOwnershipConflict",
+            condition="False LoadBalancerOwnershipConflict",
+            write={"annotations": SUPPRESSED},
+            events=("Warning LoadBalancerOwnershipConflict",),
+        ),
+    ),
+    "name of another cluster, an address is requested": (
+        World(REQUESTED, (FOREIGN,)),
+        Plan(
+            Phase.NAME_TAKEN,
+            "NotReady LoadBalancerOwnershipConflict",
+            condition="False LoadBalancerOwnershipConflict",
+            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7", **WITHDRAWAL}, "touch": True},
+            events=("Warning LoadBalancerOwnershipConflict",),
+            writes_needed=3,
+        ),
+    ),
+    "its address was given to another one": (
+        World(served(), facts={"holders": (HOLDER,)}),
+        Plan(
+            Phase.ADDRESS_TAKEN,
+            "NotReady AddressNotAllocated",
+            condition="False AddressNotAllocated",
+            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            events=("Warning AddressNotAllocated",),
+            delay=1.0,
+            writes_needed=3,
+        ),
+    ),
+    "its address was given to another one, although kube-vip ignores the Service": (
+        World(served(annotations={KUBE_VIP_IGNORE: "true"}), facts={"holders": (HOLDER,)}),
+        Plan(
+            Phase.ADDRESS_TAKEN,
+            "NotReady AddressNotAllocated",
+            condition="False AddressNotAllocated",
+            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            events=("Warning AddressNotAllocated",),
+            delay=1.0,
+            writes_needed=3,
+        ),
+    ),
+    "the requested address was given to another one": (
+        World(
+            served(condition=False, annotations={REQUESTED_ADDRESS: ADDRESS}),
+            (marked(),),
+            {"holders": (HOLDER,)},
+        ),
+        Plan(
+            Phase.ADDRESS_TAKEN,
+            "NotReady AddressNotAllocated",
+            condition="False AddressNotAllocated",
+            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            events=("Warning AddressNotAllocated",),
+            delay=1.0,
+            writes_needed=3,
+        ),
+    ),
+}
+UNSUPPORTED: dict[str, tuple[World, Plan]] = {
+    "ipam": (
+        World(service(annotations={IPAM: "static"})),
+        Plan(
+            Phase.UNSUPPORTED,
+            "NotReady InvalidAnnotation",
+            condition="False InvalidAnnotation",
+            write={"annotations": SUPPRESSED},
+            events=("Warning InvalidAnnotation",),
+        ),
+    ),
+    "ipam, kept from kube-vip": (
+        World(service(annotations={IPAM: "static", **SUPPRESSED})),
+        Plan(
+            Phase.UNSUPPORTED,
+            "NotReady InvalidAnnotation",
+            condition="False InvalidAnnotation",
+            write="condition",
+            events=("Warning InvalidAnnotation",),
+        ),
+    ),
+    "ipam and another problem": (
+        World(service(annotations={IPAM: "static", WORKLOAD_TYPE: "pod"})),
+        Plan(
+            Phase.UNSUPPORTED,
+            "NotReady InvalidAnnotation",
+            condition="False InvalidAnnotation",
+            write={"annotations": SUPPRESSED},
+            events=("Warning InvalidAnnotation", "Warning InvalidAnnotation"),
+        ),
+    ),
+    "IPv6 only": (
+        World(service(spec={"ipFamilies": ["IPv6"]})),
+        Plan(
+            Phase.UNSUPPORTED,
+            "NotReady Unsupported",
+            condition="False Unsupported",
+            write={"annotations": SUPPRESSED},
+            events=("Warning Unsupported",),
+        ),
+    ),
+    "IPv6 only, the address of an earlier load balancer": (
+        World(served(spec={"ipFamilies": ["IPv6"]})),
+        Plan(
+            Phase.UNSUPPORTED,
+            "NotReady Unsupported",
+            condition="False Unsupported",
+            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            events=("Warning Unsupported",),
+            writes_needed=3,
+        ),
+    ),
+    "IPv6 only, the address of an earlier load balancer, withdrawn": (
+        World(service(ours=True, address=ADDRESS, annotations=WITHDRAWN, spec={"ipFamilies": ["IPv6"]})),
+        Plan(
+            Phase.UNSUPPORTED,
+            "NotReady Unsupported",
+            condition="False Unsupported",
+            write={"ingress": []},
+            events=("Warning Unsupported",),
+        ),
+    ),
+    "IPv6 only, the requested address is announced": (
+        World(served(spec={"ipFamilies": ["IPv6"], "loadBalancerIP": ADDRESS})),
+        Plan(
+            Phase.UNSUPPORTED,
+            "NotReady Unsupported",
+            condition="False Unsupported",
+            write="condition",
+            events=("Warning Unsupported",),
+        ),
+    ),
+    "VM load balancer without node ports": (
+        World(service(annotations=VM, **NO_NODE_PORTS)),
+        Plan(
+            Phase.UNSUPPORTED,
+            "NotReady Unsupported",
+            condition="False Unsupported",
+            write={"annotations": SUPPRESSED},
+            events=("Warning Unsupported",),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "expected"), NOT_OURS.values(), ids=NOT_OURS.keys())
+def test_service_of_others_is_left_alone(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+@pytest.mark.parametrize(("world", "expected"), HARVESTER.values(), ids=HARVESTER.keys())
+def test_harvester_is_not_known(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+@pytest.mark.parametrize(("world", "expected"), OTHERS.values(), ids=OTHERS.keys())
+def test_another_owner_has_the_name_or_the_address(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+@pytest.mark.parametrize(("world", "expected"), UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
+def test_service_that_cannot_be_served(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+def test_address_that_was_given_away_is_named_with_its_new_holder() -> None:
+    (message,) = messages(plan(served(), holders=(HOLDER,)))
+    assert f"Address {ADDRESS} is withdrawn: Harvester has given it to other" in message
+
+
+@pytest.mark.parametrize(
+    ("problem", "releases"), [(Unreachable("no route"), True), (Forbidden(Answer(403, "", "no")), False)]
+)
+def test_command_that_releases_a_deleted_service_is_given_only_without_a_response(
+    problem: Unreachable | Forbidden, *, releases: bool
+) -> None:
+    deleted = served(deleting=True, finalizers=["example.com/keep"])
+    (event,) = plan(deleted, harvester_known=False, harvester_problem=problem).events
+    assert bool(event.command) is releases
+    if releases:
+        assert event.command == (
+            'kubectl patch service -n shop web --type=merge -p \'{"metadata":{"finalizers":["example.com/keep"]}}\''
+        )
+
+
+def test_obstacle_that_appears_later_is_reported_and_the_address_stays() -> None:
+    world = World(
+        service(annotations=SUPPRESSED, ours=True, address=ADDRESS, **NO_NODE_PORTS),
+        (allocated(spec={"workloadType": "vm"}),),
+    )
+    made = outline(world)
+    assert (made.verdict, made.events) == (READY, ("Warning Unsupported", "Warning SettingsIgnored"))
+
+
+REQUIRED: dict[str, Any] = {"spec": {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}}
+
+
+@pytest.mark.parametrize(
+    ("required", "is_served"),
+    [
+        (service(**REQUIRED), False),
+        (served(**REQUIRED), True),
+        # Another client emptied the status.
+        (service(ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}, **REQUIRED), True),
+    ],
+)
+def test_only_a_new_service_that_requires_both_families_gets_no_address(required: Service, *, is_served: bool) -> None:
+    assert (outline(World(required)).phase is not Phase.UNSUPPORTED) is is_served
+
+
+def test_new_harvester_is_accepted() -> None:
+    accepted = replace(CLUSTER, new_harvester=True)
+    assert outline(World(service(), facts={"cluster": accepted})).phase is Phase.NEW

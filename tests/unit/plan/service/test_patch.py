@@ -1,0 +1,223 @@
+"""Patches of a Service contain only what differs."""
+
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.plan.service.desired import Finalizer, PatchService, virtual_ip_ingress
+from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, sent_patch, service_patch
+from tests.unit.plan.service.snapshots import WAITING, WITHDRAWN, plan
+from tests.worlds.builders import ADDRESS, SUPPRESSED, UID, allocated, marked, served, service
+
+PORTS: Final = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
+INGRESS: Final[dict[str, Any]] = {"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]}
+READY: Final = ServiceCondition(
+    type=LOAD_BALANCER_READY,
+    status="True",
+    reason="EnsuredLoadBalancer",
+    message=f"The load balancer has address {ADDRESS}",
+    last_transition_time="2026-02-02T00:00:00Z",
+)
+READY_DOCUMENT: Final = {
+    "type": LOAD_BALANCER_READY,
+    "status": "True",
+    "reason": "EnsuredLoadBalancer",
+    "message": f"The load balancer has address {ADDRESS}",
+    "lastTransitionTime": "2026-02-02T00:00:00Z",
+}
+FAILED: Final = replace(READY, status="False", reason="PoolExhausted", message="No free address")
+
+PATCHES: dict[str, tuple[Service, ServiceFields, dict[str, Any]]] = {
+    "no difference": (
+        served(),
+        ServiceFields(
+            {KUBE_VIP_ADDRESSES: ADDRESS},
+            finalizer=Finalizer.ADD,
+            ingress=virtual_ip_ingress(ADDRESS, service()),
+            condition=ConditionChange(READY),
+        ),
+        {},
+    ),
+    "one annotation of two": (
+        service(annotations={"a": "1"}),
+        ServiceFields(annotations={"a": "1", "b": ""}),
+        {"metadata": {"annotations": {"b": ""}}},
+    ),
+    "removed annotation": (
+        service(annotations={"a": "1"}),
+        ServiceFields(annotations={"a": None, "b": None}),
+        {"metadata": {"annotations": {"a": None}}},
+    ),
+    "removed label": (
+        service(labels={"a": "1"}),
+        ServiceFields(labels={"a": None, "b": None, "c": "2"}),
+        {"metadata": {"labels": {"a": None, "c": "2"}}},
+    ),
+    "kube-vip ignores the Service, unless another client set an address": (
+        service(),
+        ServiceFields(annotations=SUPPRESSED),
+        {"metadata": {"annotations": SUPPRESSED, "resourceVersion": "7"}},
+    ),
+    "kube-vip ignores the Service already": (
+        service(annotations=SUPPRESSED),
+        ServiceFields(annotations={**SUPPRESSED, "a": "1"}),
+        {"metadata": {"annotations": {"a": "1"}}},
+    ),
+    "an annotation, unless the Service changed": (
+        service(),
+        ServiceFields(annotations={"a": "1"}, requires_version=True),
+        {"metadata": {"annotations": {"a": "1"}, "resourceVersion": "7"}},
+    ),
+    "no difference, unless the Service changed": (
+        service(annotations={"a": "1"}),
+        ServiceFields(annotations={"a": "1"}, requires_version=True),
+        {},
+    ),
+    "kube-vip must not ignore a withdrawal": (
+        served(),
+        ServiceFields(annotations={KUBE_VIP_ADDRESSES: ""}),
+        {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}}},
+    ),
+    "finalizer next to others, unless they changed": (
+        service(finalizers=["x/y"]),
+        ServiceFields(finalizer=Finalizer.ADD),
+        {"metadata": {"finalizers": ["x/y", SERVICE_FINALIZER], "resourceVersion": "7"}},
+    ),
+    "finalizer that is present": (service(ours=True), ServiceFields(finalizer=Finalizer.ADD), {}),
+    "finalizer that is kept": (service(), ServiceFields(), {}),
+    "removed finalizer": (
+        service(finalizers=["x/y"], ours=True),
+        ServiceFields(finalizer=Finalizer.REMOVE),
+        {"metadata": {"finalizers": ["x/y"], "resourceVersion": "7"}},
+    ),
+    "removed finalizer that is absent": (
+        service(finalizers=["x/y"]),
+        ServiceFields(finalizer=Finalizer.REMOVE),
+        {},
+    ),
+    "status with all ports in order": (
+        service(ports=PORTS),
+        ServiceFields(ingress=virtual_ip_ingress(ADDRESS, service(ports=PORTS))),
+        {"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS, "ipMode": "VIP", "ports": PORTS}]}}},
+    ),
+    "removed status": (served(), ServiceFields(ingress=()), {"status": {"loadBalancer": {"ingress": None}}}),
+    "removed status that is absent": (service(), ServiceFields(ingress=()), {}),
+    "first condition": (
+        service(),
+        ServiceFields(condition=ConditionChange(READY)),
+        {"status": {"conditions": [READY_DOCUMENT]}},
+    ),
+    "another message keeps the time": (
+        served(),
+        ServiceFields(condition=ConditionChange(replace(READY, message="x"))),
+        {"status": {"conditions": [{**READY_DOCUMENT, "message": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}},
+    ),
+    "another status": (
+        served(),
+        ServiceFields(condition=ConditionChange(FAILED)),
+        {
+            "status": {
+                "conditions": [
+                    {**READY_DOCUMENT, "status": "False", "reason": "PoolExhausted", "message": "No free address"}
+                ]
+            }
+        },
+    ),
+    "removed condition": (
+        served(),
+        ServiceFields(condition=ConditionChange(None)),
+        {"status": {"conditions": [{"$patch": "delete", "type": LOAD_BALANCER_READY}]}},
+    ),
+    "removed condition that is absent": (service(), ServiceFields(condition=ConditionChange(None)), {}),
+    "everything in one patch": (
+        service(),
+        ServiceFields(
+            {"a": "1"},
+            {"b": "2"},
+            finalizer=Finalizer.ADD,
+            ingress=virtual_ip_ingress(ADDRESS, service()),
+            condition=ConditionChange(READY),
+        ),
+        {
+            "metadata": {
+                "annotations": {"a": "1"},
+                "labels": {"b": "2"},
+                "finalizers": [SERVICE_FINALIZER],
+                "resourceVersion": "7",
+            },
+            "status": {"loadBalancer": {"ingress": [INGRESS]}, "conditions": [READY_DOCUMENT]},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "fields", "patch"), PATCHES.values(), ids=PATCHES.keys())
+def test_patch(before: Service, fields: ServiceFields, patch: dict[str, Any]) -> None:
+    assert service_patch(before, fields) == patch
+
+
+STATUSES: dict[str, tuple[list[dict[str, Any]], bool]] = {
+    "as kube-vip writes it": ([INGRESS], True),
+    "API server without ipMode": ([{"ip": ADDRESS, "ports": INGRESS["ports"]}], True),
+    "no ports": ([{"ip": ADDRESS, "ipMode": "VIP"}], False),
+    "another mode": ([{**INGRESS, "ipMode": "Proxy"}], False),
+    "another address": ([{**INGRESS, "ip": "10.0.0.1"}], False),
+    "a host name": ([{**INGRESS, "hostname": "x"}], False),
+    "two entries": ([INGRESS, INGRESS], False),
+    "no entry": ([], False),
+}
+
+
+@pytest.mark.parametrize(("ingress", "is_equal"), STATUSES.values(), ids=STATUSES.keys())
+def test_status_is_written_if_it_differs(ingress: list[dict[str, Any]], *, is_equal: bool) -> None:
+    fields = ServiceFields(ingress=virtual_ip_ingress(ADDRESS, service()))
+    assert (service_patch(service(status={"ingress": ingress}), fields) == {}) is is_equal
+
+
+SENT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "nothing about finalizers": ({"status": {"x": 1}}, {"metadata": {"uid": UID}, "status": {"x": 1}}),
+    "added finalizer": (
+        {"metadata": {"finalizers": ["x/y", SERVICE_FINALIZER]}},
+        {"metadata": {"uid": UID, "finalizers": ["x/y", SERVICE_FINALIZER]}},
+    ),
+    "removed finalizer": (
+        {"metadata": {"finalizers": ["x/y"]}},
+        {
+            "metadata": {
+                "uid": UID,
+                "finalizers": ["x/y"],
+                "$deleteFromPrimitiveList/finalizers": [SERVICE_FINALIZER],
+            }
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("patch", "sent"), SENT.values(), ids=SENT.keys())
+def test_patch_is_only_for_the_service_with_this_uid(patch: dict[str, Any], sent: dict[str, Any]) -> None:
+    assert sent_patch(service(), patch) == sent
+
+
+def test_patch_of_a_plan_contains_its_condition() -> None:
+    made = plan(WAITING, marked(ip=ADDRESS, pool="lan"), wall_time="2026-02-02T00:00:00Z")
+    assert isinstance(made.write, PatchService)
+    status: Any = made.write.patch["status"]
+    assert status["conditions"] == [READY_DOCUMENT]
+
+
+def test_last_patch_removes_the_condition_of_a_service() -> None:
+    made = plan(served(deleting=True, annotations=WITHDRAWN), allocated(deleting=True))
+    assert isinstance(made.write, PatchService)
+    assert made.write.releases
+    status: Any = made.write.patch["status"]
+    assert status["conditions"] == [{"$patch": "delete", "type": LOAD_BALANCER_READY}]
+
+
+def test_condition_has_the_generation_of_the_service() -> None:
+    changed = replace(service(), metadata=replace(service(ours=True).metadata, generation=4))
+    condition = plan(changed, marked(ip=ADDRESS, pool="lan")).condition
+    assert condition is not None
+    assert condition.observed_generation == 4

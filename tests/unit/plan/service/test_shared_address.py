@@ -1,0 +1,663 @@
+"""Plans of a Service that shares the address of a primary, or did."""
+
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from harvester_ccm.config import SharedAddressScope
+from harvester_ccm.model.core import Service
+from harvester_ccm.model.harvester import LoadBalancer
+from harvester_ccm.names import (
+    DESCRIPTION,
+    IP_POOL,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_INTERFACE,
+    NETWORK,
+    PREFIX,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
+    SERVICE_FINALIZER,
+    Reason,
+)
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.scope import primary_label
+from tests.unit.plan.service.snapshots import (
+    PRIMARY,
+    READY,
+    SHARED,
+    SHARES,
+    VM,
+    WITHDRAWAL,
+    WITHDRAWN,
+    Plan,
+    World,
+    messages,
+    outline,
+    plan,
+)
+from tests.worlds.builders import (
+    ADDRESS,
+    CLUSTER,
+    LB_NAME,
+    SUPPRESSED,
+    allocated,
+    load_balancer,
+    marked,
+    served,
+    service,
+)
+
+PORT: dict[str, Any] = {"ports": [{"port": 443, "protocol": "TCP", "nodePort": 30443}]}
+SHOWN_443: Final = f"{ADDRESS} VIP 443/TCP"
+ALLOCATED: Final[dict[str, Any]] = {"primary": PRIMARY, "primary_allocated": frozenset({ADDRESS})}
+NEW: Final = service(annotations=SHARES, **PORT)
+PAUSED: Final = service(ours=True, annotations={**SUPPRESSED, **SHARES}, **PORT)
+SHARING: Final = served(annotations=SHARES, labels=SHARED, **PORT)
+"""A Service that has the address of its primary."""
+HOSTED_PRIMARY: Final = service("main", uid="main-uid", ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM})
+IGNORED_PRIMARY: Final = served("main", uid="main-uid", annotations={KUBE_VIP_IGNORE: "true"})
+REPLACED_PRIMARY: Final = service("main", uid="main-uid", ours=True, address=ADDRESS, annotations=WITHDRAWN)
+"""Its load balancer is being replaced by one of the other workload type."""
+WITHOUT_ADDRESS: Final = service("main", uid="main-uid", ours=True, annotations=SUPPRESSED)
+OTHER_PRIMARY: Final = service(
+    "main", uid="main-uid", ours=True, address="10.0.0.9", annotations={KUBE_VIP_ADDRESSES: "10.0.0.9"}
+)
+TO_OTHER: Final[dict[str, Any]] = {"primary": OTHER_PRIMARY, "primary_allocated": frozenset({"10.0.0.9"})}
+IN_VLAN: Final = served("main", uid="main-uid", annotations={NETWORK: "infra/vlan9", KUBE_VIP_INTERFACE: "eth1"})
+TO_VLAN: Final[dict[str, Any]] = {"primary": IN_VLAN, "primary_allocated": frozenset({ADDRESS})}
+OTHER_NAMESPACE: Final = {PRIMARY_SERVICE: "infra/main"}
+NAMESPACE_ONLY: Final = replace(CLUSTER, shared_address_scope=SharedAddressScope.NAMESPACE)
+DNS: Final = service(ours=True, ports=[{"port": 80, "protocol": "UDP"}], annotations={**SUPPRESSED, **SHARES})
+OLDER: Final = service(ours=True, created="2026-01-01T00:00:00Z", annotations={**SUPPRESSED, **SHARES}, **PORT)
+NEWER: Final = served("b", uid="b", created="2026-02-01T00:00:00Z", annotations=SHARES, labels=SHARED, **PORT)
+USER: Final = served("b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web"})
+"""A Service that shares the address of this one."""
+HOLDER: Final = load_balancer("other", uid="other", ip=ADDRESS, pool="lan")
+
+SHARING_PLANS: dict[str, tuple[World, Plan]] = {
+    "new": (
+        World(NEW, facts=ALLOCATED),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS},
+                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
+                "finalizers": [SERVICE_FINALIZER],
+                "ingress": [SHOWN_443],
+            },
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "waiting": (
+        World(PAUSED, facts=ALLOCATED),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
+                "ingress": [SHOWN_443],
+            },
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "ready": (World(SHARING, facts=ALLOCATED), Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer")),
+    "ready, kube-vip announces it on a device": (
+        World(
+            served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth1", NETWORK: "infra/vlan9"}, labels=SHARED, **PORT),
+            facts=TO_VLAN,
+        ),
+        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "network and device are copied, ipam is removed": (
+        World(service(annotations={**SHARES, IPAM: "pool"}, **PORT), facts=TO_VLAN),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {
+                    IPAM: None,
+                    NETWORK: "infra/vlan9",
+                    KUBE_VIP_ADDRESSES: ADDRESS,
+                    KUBE_VIP_INTERFACE: "eth1",
+                },
+                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
+                "finalizers": [SERVICE_FINALIZER],
+                "ingress": [SHOWN_443],
+            },
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "another device than the one of the primary": (
+        World(
+            served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth7", NETWORK: "infra/vlan9"}, labels=SHARED, **PORT),
+            facts=TO_VLAN,
+        ),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_INTERFACE: "eth1"}},
+            events=("Warning NetworkDeviceChanged",),
+        ),
+    ),
+    "settings of the primary": (
+        World(
+            served(
+                annotations={
+                    **SHARES,
+                    DESCRIPTION: "front",
+                    IP_POOL: "lab",
+                    REQUESTED_ADDRESS: "10.0.0.7",
+                    f"{PREFIX}zz": "",
+                },
+                labels=SHARED,
+                **PORT,
+            ),
+            facts=ALLOCATED,
+        ),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning SettingsIgnored", "Warning SettingsIgnored"),
+        ),
+    ),
+    "a port of the primary in another protocol": (
+        World(DNS, facts={**ALLOCATED, "ranked": (DNS,)}),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
+                "ingress": ["192.168.100.20 VIP 80/UDP"],
+            },
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "Harvester announces the address": (
+        World(PAUSED, facts={"primary": HOSTED_PRIMARY, "primary_allocated": frozenset({ADDRESS})}),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"labels": {PRIMARY_SERVICE_LABEL: "shop.main"}, "ingress": [SHOWN_443]},
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "Harvester announces the address, which kube-vip has to withdraw first": (
+        World(SHARING, facts={"primary": HOSTED_PRIMARY, "primary_allocated": frozenset({ADDRESS})}),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "a user lets kube-vip ignore the primary, whose address it announces": (
+        World(SHARING, facts={**ALLOCATED, "primary": IGNORED_PRIMARY}),
+        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "the primary is withdrawn": (
+        World(SHARING, facts={"primary": REPLACED_PRIMARY, "primary_allocated": frozenset({ADDRESS})}),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "the primary is announced again": (
+        World(
+            service(
+                ours=True,
+                address=ADDRESS,
+                annotations={**WITHDRAWN, **SHARES, KUBE_VIP_HOST: "n1"},
+                labels=SHARED,
+                **PORT,
+            ),
+            facts=ALLOCATED,
+        ),
+        Plan(
+            Phase.SHARING,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "touch": True},
+            delay=1.0,
+        ),
+    ),
+    "the touch is due": (
+        World(SHARING, facts={**ALLOCATED, "touch_in": 0.0}),
+        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer", write="touch"),
+    ),
+    "the primary has another address": (
+        World(SHARING, facts=TO_OTHER),
+        Plan(
+            Phase.SHARING,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            events=("Warning AddressChanged",),
+            writes_needed=3,
+        ),
+    ),
+    "the primary has another address, withdrawn": (
+        World(
+            service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, labels=SHARED, **PORT),
+            facts=TO_OTHER,
+        ),
+        Plan(
+            Phase.SHARING,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9"}, "ingress": ["10.0.0.9 VIP 443/TCP"], "touch": True},
+            events=("Warning AddressChanged",),
+            delay=1.0,
+        ),
+    ),
+    "the address of the primary is from DHCP": (
+        World(PAUSED, facts={"primary": PRIMARY, "primary_allocated": frozenset({"0.0.0.0"})}),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
+                "ingress": [SHOWN_443],
+            },
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "its own load balancer: withdrawal": (
+        World(served(annotations=SHARES, **PORT), (allocated(),), TO_OTHER),
+        Plan(
+            Phase.SHARING,
+            "NotReady DeletionPending",
+            condition="False DeletionPending",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            then={"delete": LB_NAME},
+            events=("Normal DeletingLoadBalancer",),
+            writes_needed=10,
+        ),
+    ),
+    "its own load balancer: deletion": (
+        World(
+            service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, **PORT), (allocated(),), TO_OTHER
+        ),
+        Plan(
+            Phase.SHARING,
+            "NotReady DeletionPending",
+            condition="True EnsuredLoadBalancer",
+            write={"delete": LB_NAME},
+            events=("Normal DeletingLoadBalancer",),
+        ),
+    ),
+    "its own load balancer: Harvester has not responded": (
+        World(PAUSED, (marked(),), ALLOCATED),
+        Plan(Phase.SHARING, "NotReady DeletionPending", delay=30.0),
+    ),
+    "its own load balancer: Harvester has not responded for 30 s": (
+        World(PAUSED, (marked(),), {**ALLOCATED, "waited": 30.0}),
+        Plan(
+            Phase.SHARING,
+            "NotReady DeletionPending",
+            condition="False DeletionPending",
+            write="condition",
+            events=("Warning DeletionPending",),
+            delay=270.0,
+        ),
+    ),
+    "its own load balancer: another Service begins to share its address": (
+        World(
+            service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, **PORT),
+            (allocated(),),
+            {**TO_OTHER, "secondary_in_progress": True},
+        ),
+        Plan(Phase.SHARING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=1.0),
+    ),
+    "its own load balancer is being deleted": (
+        World(PAUSED, (marked(deleting=True),), ALLOCATED),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
+                "ingress": [SHOWN_443],
+            },
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+}
+PENDING: dict[str, tuple[World, Plan]] = {
+    "no such Service": (
+        World(NEW),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady AddressSharingRejected",
+            condition="False AddressSharingRejected",
+            write={"annotations": SUPPRESSED, "finalizers": [SERVICE_FINALIZER]},
+            events=("Warning AddressSharingRejected",),
+        ),
+    ),
+    "no such Service, its address was given up before": (
+        World(SHARING),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady AddressSharingRejected",
+            condition="False AddressSharingRejected",
+            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            events=("Warning AddressSharingRejected",),
+            writes_needed=3,
+        ),
+    ),
+    "a malformed name": (
+        World(service(annotations={PRIMARY_SERVICE: "main"}, **PORT)),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady InvalidAnnotation",
+            condition="False InvalidAnnotation",
+            write={"annotations": SUPPRESSED},
+            events=("Warning InvalidAnnotation",),
+        ),
+    ),
+    "the primary has no address": (
+        World(NEW, facts={"primary": WITHOUT_ADDRESS}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady SharedAddressPending",
+            write={"annotations": SUPPRESSED, "finalizers": [SERVICE_FINALIZER]},
+            delay=60.0,
+        ),
+    ),
+    "the primary has no address for a minute": (
+        World(PAUSED, facts={"primary": WITHOUT_ADDRESS, "waited": 60.0}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write="condition",
+            events=("Warning SharedAddressPending",),
+        ),
+    ),
+    "the address of the primary is only requested": (
+        World(PAUSED, facts={"primary": served("main", uid="main-uid", spec={"loadBalancerIP": ADDRESS})}),
+        Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", delay=60.0),
+    ),
+    "IPv6 only": (
+        World(service(annotations=SHARES, spec={"ipFamilies": ["IPv6"]}, **PORT), facts=ALLOCATED),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady Unsupported",
+            condition="False Unsupported",
+            write={"annotations": SUPPRESSED},
+            events=("Warning Unsupported",),
+        ),
+    ),
+    "the load balancer of the primary is replaced: withdrawal": (
+        World(SHARING, facts={"primary": REPLACED_PRIMARY}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "the load balancer of the primary is replaced": (
+        World(
+            service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, labels=SHARED, **PORT),
+            facts={"primary": REPLACED_PRIMARY},
+        ),
+        Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer"),
+    ),
+    "the primary lost its address, which another load balancer has": (
+        World(SHARING, facts={"primary": WITHOUT_ADDRESS, "holders": (HOLDER,)}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "the primary lost its address": (
+        World(SHARING, facts={"primary": WITHOUT_ADDRESS}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "the primary has another address, which is not allocated": (
+        World(SHARING, facts={"primary": OTHER_PRIMARY}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "the primary is not served any more": (
+        World(SHARING, facts={"primary": service("main", uid="main-uid", kind="ClusterIP", ours=True)}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady AddressSharingRejected",
+            condition="False AddressSharingRejected",
+            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            events=("Warning AddressSharingRejected",),
+            writes_needed=3,
+        ),
+    ),
+    "a clash of ports": (
+        World(OLDER, facts={**ALLOCATED, "ranked": (OLDER, NEWER)}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady AddressSharingRejected",
+            condition="False AddressSharingRejected",
+            write="condition",
+            events=("Warning AddressSharingRejected",),
+        ),
+    ),
+    "a clash of ports gives up the address": (
+        World(
+            served("c", uid="c", created="2026-03-01T00:00:00Z", annotations=SHARES, labels=SHARED, **PORT),
+            facts={
+                **ALLOCATED,
+                "ranked": (
+                    NEWER,
+                    served("c", uid="c", created="2026-03-01T00:00:00Z", annotations=SHARES, labels=SHARED, **PORT),
+                ),
+            },
+        ),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady AddressSharingRejected",
+            condition="False AddressSharingRejected",
+            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            events=("Warning AddressSharingRejected",),
+            writes_needed=3,
+        ),
+    ),
+    "another namespace, which is not permitted": (
+        World(service(annotations=OTHER_NAMESPACE, **PORT), facts={"cluster": NAMESPACE_ONLY}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady InvalidAnnotation",
+            condition="False InvalidAnnotation",
+            write={"annotations": SUPPRESSED},
+            events=("Warning InvalidAnnotation",),
+        ),
+    ),
+    "another namespace, which is not permitted any more": (
+        World(
+            served(annotations=OTHER_NAMESPACE, labels={PRIMARY_SERVICE_LABEL: "infra.main"}, **PORT),
+            facts={"cluster": NAMESPACE_ONLY},
+        ),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady InvalidAnnotation",
+            condition="False InvalidAnnotation",
+            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            events=("Warning InvalidAnnotation",),
+            writes_needed=3,
+        ),
+    ),
+    "its own address is shared": (
+        World(served(annotations=SHARES, **PORT), (allocated(),), {**TO_OTHER, "own_secondaries": (USER,)}),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning AddressSharingRejected",),
+        ),
+    ),
+}
+FORMER: dict[str, tuple[World, Plan]] = {
+    "the address is withdrawn": (
+        World(served(labels=SHARED)),
+        Plan(
+            Phase.FORMER_SECONDARY,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "with the device": (
+        World(served(labels=SHARED, annotations={KUBE_VIP_INTERFACE: "eth1"})),
+        Plan(
+            Phase.FORMER_SECONDARY,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={
+                "annotations": {**WITHDRAWAL, KUBE_VIP_INTERFACE: None},
+                "labels": {PRIMARY_SERVICE_LABEL: None},
+                "ingress": [],
+                "touch": True,
+            },
+            writes_needed=3,
+        ),
+    ),
+    "withdrawn by another client": (
+        World(service(ours=True, address=ADDRESS, annotations=WITHDRAWN, labels=SHARED)),
+        Plan(
+            Phase.FORMER_SECONDARY,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={"labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": []},
+        ),
+    ),
+    "Harvester announced it": (
+        World(service(ours=True, address=ADDRESS, annotations=SUPPRESSED, labels=SHARED)),
+        Plan(
+            Phase.FORMER_SECONDARY,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={"labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": []},
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "expected"), SHARING_PLANS.values(), ids=SHARING_PLANS.keys())
+def test_sharing(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+@pytest.mark.parametrize(("world", "expected"), PENDING.values(), ids=PENDING.keys())
+def test_address_cannot_be_used(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+@pytest.mark.parametrize(("world", "expected"), FORMER.values(), ids=FORMER.keys())
+def test_former_secondary(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+REFUSALS: dict[str, tuple[dict[str, str], Service | None, Reason, str]] = {
+    "itself": ({PRIMARY_SERVICE: "shop/web"}, service(**PORT), Reason.SHARING_REJECTED, "names itself as its primary"),
+    "a secondary": (
+        SHARES,
+        served("main", uid="main-uid", annotations={PRIMARY_SERVICE: "shop/front"}),
+        Reason.SHARING_REJECTED,
+        "itself shares the address of 'shop/front'. Name that Service as primary",
+    ),
+    "deleted": (SHARES, served("main", uid="main-uid", deleting=True), Reason.SHARING_REJECTED, "is being deleted"),
+    "another type": (
+        SHARES,
+        service("main", uid="main-uid", kind="ClusterIP"),
+        Reason.SHARING_REJECTED,
+        "has no load balancer of Harvester. Its type must be LoadBalancer",
+    ),
+    "another network": (
+        {**SHARES, NETWORK: "infra/vlan8"},
+        IN_VLAN,
+        Reason.SHARING_REJECTED,
+        "is 'infra/vlan8' here and 'infra/vlan9' on Service shop/main",
+    ),
+    "no network": (
+        {**SHARES, NETWORK: "infra/vlan8"},
+        PRIMARY,
+        Reason.SHARING_REJECTED,
+        "is 'infra/vlan8' here and absent on Service shop/main",
+    ),
+    "missing": (SHARES, None, Reason.SHARING_REJECTED, "Service 'shop/main' does not exist. Create it"),
+    "no namespace": ({PRIMARY_SERVICE: "main"}, None, Reason.INVALID_ANNOTATION, "is 'main'; expected namespace/name"),
+    "no name": ({PRIMARY_SERVICE: "shop/"}, None, Reason.INVALID_ANNOTATION, "is 'shop/'; expected namespace/name"),
+    "three parts": ({PRIMARY_SERVICE: "a/b/c"}, None, Reason.INVALID_ANNOTATION, "is 'a/b/c'; expected namespace/name"),
+}
+
+
+@pytest.mark.parametrize(("annotations", "primary", "reason", "text"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_refusal(annotations: dict[str, str], primary: Service | None, reason: Reason, text: str) -> None:
+    made = plan(service(annotations=annotations, **PORT), primary=primary, primary_allocated=frozenset({ADDRESS}))
+    (message,) = messages(made, reason)
+    assert text in message
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_refusal_in_the_scope_of_a_namespace_does_not_say_whether_the_primary_exists(*, exists: bool) -> None:
+    primary = served("main", namespace="infra", uid="main-uid") if exists else None
+    made = plan(service(annotations=OTHER_NAMESPACE, **PORT), primary=primary, cluster=NAMESPACE_ONLY)
+    (message,) = messages(made)
+    assert message == messages(plan(service(annotations=OTHER_NAMESPACE, **PORT), cluster=NAMESPACE_ONLY))[0]
+
+
+@pytest.mark.parametrize(("primary", "own"), [(PRIMARY, ()), (HOSTED_PRIMARY, ()), (OTHER_PRIMARY, (allocated(),))])
+def test_description_of_a_secondary_is_reported_as_ignored(primary: Service, own: tuple[LoadBalancer, ...]) -> None:
+    secondary = served(annotations={**SHARES, DESCRIPTION: "front"}, labels=SHARED, **PORT)
+    made = plan(secondary, *own, primary=primary, primary_allocated=frozenset(primary.addresses))
+    (message,) = messages(made, Reason.IGNORED)
+    assert f"{DESCRIPTION} (set on shop/main, whose address is shared)" in message
+
+
+LABELS: dict[str, tuple[str, str]] = {
+    "short": ("shop/main", "shop.main"),
+    "63 characters": (f"shop/{'m' * 58}", f"shop.{'m' * 58}"),
+    "64 characters": (f"shop/{'m' * 59}", f"shop.{'m' * 49}-69496d89"),
+}
+
+
+@pytest.mark.parametrize(("key", "label"), LABELS.values(), ids=LABELS.keys())
+def test_label_of_a_secondary_is_valid(key: str, label: str) -> None:
+    assert primary_label(key) == label
+    assert len(primary_label(key)) <= 63

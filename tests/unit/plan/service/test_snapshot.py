@@ -1,0 +1,304 @@
+"""The snapshot of a Service: what is read of the clusters, and whether this is the Harvester of the cluster."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from harvester_ccm.commands.clusters import ClusterStore
+from harvester_ccm.errors import Answer, CCMError, Forbidden, Unreachable
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, ConfigMap, Service
+from harvester_ccm.model.harvester import (
+    LOAD_BALANCERS,
+    VIRTUAL_MACHINES,
+    ClusterIdentity,
+    LoadBalancer,
+    VirtualMachine,
+)
+from harvester_ccm.model.meta import ObjectMeta, Page, Unread
+from harvester_ccm.names import (
+    IP_POOL,
+    LB_CLUSTER,
+    LB_OWNER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_UUID,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+)
+from harvester_ccm.plan.service.request import network_devices
+from harvester_ccm.plan.service.snapshot import HarvesterCheck, check_harvester, observe
+from tests.unit.plan.service.snapshots import PRIMARY, SHARES, VM, WAITING, snapshot_of
+from tests.worlds.builders import (
+    ADDRESS,
+    CLUSTER,
+    LB_NAME,
+    UID,
+    VM_SPEC,
+    allocated,
+    listed_store,
+    load_balancer,
+    marked,
+    served,
+    service,
+)
+from tests.worlds.node_objects import node, vm
+
+OTHER_UID: Final = "another"
+UNDECODED: Final = Unread(f"vms/{LB_NAME}", "lb-uid", "x")
+API: Final = served("api", uid="api-uid")
+OF_API: Final = allocated(API, name="demo-shop-api-1", uid="api-lb")
+
+
+def store_of(
+    services: Iterable[Service],
+    load_balancers: Iterable[LoadBalancer] = (),
+    *,
+    node_uids: Iterable[str] = ("vm-uid",),
+    vm_uids: Iterable[str] | CCMError = (),
+    unread: Iterable[Unread] = (),
+    unread_vms: Iterable[Unread] = (),
+    **lists: CCMError,
+) -> ClusterStore:
+    """Return a store with Nodes of the VMs ``node_uids``; ``vm_uids`` are in Harvester, or why they are not listed."""
+    vms: Page[VirtualMachine] | CCMError
+    if isinstance(vm_uids, CCMError):
+        vms = vm_uids
+    else:
+        vms = Page(tuple(vm(uid, uid=uid) for uid in vm_uids), "", {item.key: item for item in unread_vms})
+    read: dict[str, Page[Any] | CCMError] = {
+        SERVICES.plural: Page(tuple(services), ""),
+        LOAD_BALANCERS.plural: Page(tuple(load_balancers), "", {item.key: item for item in unread}),
+        NODES.plural: Page(tuple(node(uid, provider_id=f"harvester://{uid}") for uid in node_uids), ""),
+        VIRTUAL_MACHINES.plural: vms,
+    }
+    return ClusterStore(CLUSTER, {**read, **lists})
+
+
+NOT_LISTED: Final = Unreachable("no route")
+CHECKS: dict[str, tuple[ClusterStore, HarvesterCheck]] = {
+    "nothing of this cluster": (store_of([served()]), HarvesterCheck.MISMATCH),
+    "VMs not listed": (store_of([served()], vm_uids=NOT_LISTED), HarvesterCheck.UNKNOWN),
+    "VMs cannot be read": (store_of([served()], vm_uids=Forbidden(Answer(403, "", "no"))), HarvesterCheck.OURS),
+    "load balancers not listed": (store_of([served()], loadbalancers=NOT_LISTED), HarvesterCheck.OURS),
+    "a VM of a Node": (store_of([served()], vm_uids=["vm-uid"]), HarvesterCheck.OURS),
+    "a VM of a Node that cannot be decoded": (
+        store_of([served()], unread_vms=[Unread("vms/w1", "vm-uid", "x")]),
+        HarvesterCheck.OURS,
+    ),
+    "a VM of others": (store_of([served()], vm_uids=[OTHER_UID]), HarvesterCheck.MISMATCH),
+    "no Node names a VM": (store_of([served()], node_uids=()), HarvesterCheck.OURS),
+    "no Service has an address": (store_of([service(), WAITING]), HarvesterCheck.OURS),
+    "only a secondary has an address": (
+        store_of([served(labels={PRIMARY_SERVICE_LABEL: "shop.main"})]),
+        HarvesterCheck.OURS,
+    ),
+    "only a Service of another class has an address": (
+        store_of([served(spec={"loadBalancerClass": "example.com/other"})]),
+        HarvesterCheck.OURS,
+    ),
+    "a load balancer of this cluster": (store_of([served()], [OF_API]), HarvesterCheck.OURS),
+    "a load balancer of another cluster": (
+        store_of([served()], [marked(API, name="x", annotations={LB_OWNER: "other"})]),
+        HarvesterCheck.MISMATCH,
+    ),
+    "one of the Go provider for a Service that exists": (
+        store_of(
+            [served(), API],
+            [load_balancer("x", labels={LB_CLUSTER: "demo", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "api"})],
+        ),
+        HarvesterCheck.OURS,
+    ),
+    "one of the Go provider for a Service that does not exist": (
+        store_of(
+            [served()],
+            [load_balancer("x", labels={LB_CLUSTER: "demo", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "old"})],
+        ),
+        HarvesterCheck.MISMATCH,
+    ),
+    "one that cannot be decoded has the name of that of a Service": (
+        store_of([served()], unread=[UNDECODED]),
+        HarvesterCheck.OURS,
+    ),
+    "one that cannot be decoded has another name": (
+        store_of([served()], unread=[Unread("vms/demo-shop-other-1", "x", "x")]),
+        HarvesterCheck.MISMATCH,
+    ),
+}
+
+
+@pytest.mark.parametrize(("store", "expected"), CHECKS.values(), ids=CHECKS.keys())
+def test_harvester_of_the_cluster(store: ClusterStore, expected: HarvesterCheck) -> None:
+    assert check_harvester(store, CLUSTER) is expected
+
+
+def test_new_harvester_can_be_accepted() -> None:
+    assert check_harvester(store_of([served()]), replace(CLUSTER, new_harvester=True)) is HarvesterCheck.OURS
+
+
+OWN: Final = allocated()
+REPLACEMENTS: dict[str, tuple[ClusterStore, HarvesterCheck]] = {
+    "it is the only load balancer": (store_of([served()], [OWN]), HarvesterCheck.MISMATCH),
+    "another one stays": (store_of([served(), API], [OWN, OF_API]), HarvesterCheck.OURS),
+    "another one is being deleted": (
+        store_of([served(), API], [OWN, allocated(API, name="demo-shop-api-1", uid="api-lb", deleting=True)]),
+        HarvesterCheck.MISMATCH,
+    ),
+    "another one has no Service": (store_of([served()], [OWN, OF_API]), HarvesterCheck.MISMATCH),
+    "another one is replaced as well": (
+        store_of([served(), served("api", uid="api-uid", annotations=VM)], [OWN, OF_API]),
+        HarvesterCheck.MISMATCH,
+    ),
+    "another one goes because its Service gets a primary": (
+        store_of([served(), served("api", uid="api-uid", annotations=SHARES)], [OWN, OF_API]),
+        HarvesterCheck.MISMATCH,
+    ),
+    "the Service of another one is being deleted": (
+        store_of([served(), served("api", uid="api-uid", deleting=True)], [OWN, OF_API]),
+        HarvesterCheck.MISMATCH,
+    ),
+    "a VM of a Node": (store_of([served()], [OWN], vm_uids=["vm-uid"]), HarvesterCheck.OURS),
+    "it cannot be decoded itself": (store_of([served()], [OWN], unread=[UNDECODED]), HarvesterCheck.MISMATCH),
+}
+
+
+@pytest.mark.parametrize(("store", "expected"), REPLACEMENTS.values(), ids=REPLACEMENTS.keys())
+def test_harvester_of_the_cluster_without_the_load_balancer_that_is_replaced(
+    store: ClusterStore, expected: HarvesterCheck
+) -> None:
+    assert check_harvester(store, CLUSTER, without=[OWN]) is expected
+
+
+CHECKED: dict[str, tuple[Service, tuple[LoadBalancer, ...], HarvesterCheck]] = {
+    "a new load balancer is needed": (served(), (), HarvesterCheck.MISMATCH),
+    "there is one": (served(), (OWN,), HarvesterCheck.OURS),
+    "there is one of the requested type": (served(annotations=VM), (allocated(spec=VM_SPEC),), HarvesterCheck.OURS),
+    "it is replaced": (served(annotations=VM), (OWN,), HarvesterCheck.MISMATCH),
+    "a secondary needs none": (served(annotations=SHARES), (), HarvesterCheck.OURS),
+}
+
+
+@pytest.mark.parametrize(("checked", "own", "expected"), CHECKED.values(), ids=CHECKED.keys())
+def test_harvester_is_checked_if_a_load_balancer_may_be_created(
+    checked: Service, own: tuple[LoadBalancer, ...], expected: HarvesterCheck
+) -> None:
+    assert observe(store_of([checked], own), checked, CLUSTER).harvester_check is expected
+
+
+def test_harvester_is_not_known_while_the_load_balancer_cannot_be_decoded_or_listed() -> None:
+    listed, undecoded, failed = (
+        store_of([served()]),
+        store_of([served()], unread=[UNDECODED]),
+        store_of([served()], loadbalancers=NOT_LISTED),
+    )
+    known = [observe(store, served(), CLUSTER).harvester_known for store in (listed, undecoded, failed)]
+    assert known == [True, False, False]
+    assert observe(failed, served(), CLUSTER).harvester_problem is NOT_LISTED
+
+
+CANDIDATES: dict[str, tuple[LoadBalancer, ClusterIdentity]] = {
+    "labels": (marked(name="x"), CLUSTER),
+    "UID of the Go provider before 0.2": (load_balancer(annotations={LB_SERVICE_UUID: UID}), CLUSTER),
+    "name": (load_balancer(), CLUSTER),
+}
+
+
+@pytest.mark.parametrize(("candidate", "cluster"), CANDIDATES.values(), ids=CANDIDATES.keys())
+def test_load_balancer_is_found(candidate: LoadBalancer, cluster: ClusterIdentity) -> None:
+    others = [load_balancer("other", uid="other"), OF_API]
+    snapshot = observe(listed_store([service()], [*others, candidate], None), service(), cluster)
+    assert snapshot.match.load_balancer == candidate
+    assert [claim.load_balancer for claim in snapshot.match.claims] == [candidate]
+
+
+def test_holders_of_the_address_are_load_balancers_of_others() -> None:
+    holder = load_balancer("other", uid="other", ip=ADDRESS)
+    elsewhere = load_balancer("elsewhere", uid="elsewhere", ip="10.0.0.9")
+    snapshot = observe(listed_store([served()], [allocated(), holder, elsewhere], None), served(), CLUSTER)
+    assert snapshot.holders == (holder,)
+    assert snapshot.allocated_to_others(ADDRESS) == (holder,)
+    assert snapshot.allocated_to_others("10.0.0.9") == ()
+
+
+def test_family_of_a_service() -> None:
+    secondary = served("b", uid="b", annotations={PRIMARY_SERVICE: "shop/main"}, ports=[{"port": 443}])
+    store = listed_store([PRIMARY, secondary, API], [allocated(PRIMARY, name="demo-shop-main-1")], None)
+    of_secondary, of_primary = (observe(store, member, CLUSTER) for member in (secondary, PRIMARY))
+    assert of_secondary.primary == PRIMARY
+    assert of_secondary.primary_allocated == {ADDRESS}
+    assert of_secondary.ranking_of_primary.clashes == of_primary.own_ranking.clashes == {"shop/b": ""}
+    assert of_primary.own_secondaries == (secondary,)
+    assert of_primary.primary is None
+
+
+DESCRIBED: Final = allocated(spec={"description": "shop/web of cluster demo"})
+HAD_CONDITION: dict[str, tuple[Service, tuple[LoadBalancer, ...], bool]] = {
+    "it has one": (served(), (), True),
+    "Go provider": (served(condition=False), (allocated(),), False),
+    "another client removed it": (served(condition=False), (DESCRIBED,), True),
+    "another client removed it, no load balancer": (served(condition=False), (), False),
+    "not served": (service(address=ADDRESS), (DESCRIBED,), False),
+}
+
+
+@pytest.mark.parametrize(("concerned", "own", "expected"), HAD_CONDITION.values(), ids=HAD_CONDITION.keys())
+def test_condition_that_another_client_removed_is_known(
+    concerned: Service, own: tuple[LoadBalancer, ...], *, expected: bool
+) -> None:
+    assert snapshot_of(concerned, *own).request.had_condition is expected
+
+
+MAY_DELETE: dict[str, tuple[Service, tuple[LoadBalancer, ...], bool]] = {
+    "served": (served(), (allocated(),), False),
+    "deleted": (served(deleting=True), (allocated(),), True),
+    "deleted, without a load balancer": (served(deleting=True), (), False),
+    "deleted, its load balancer is being deleted": (served(deleting=True), (allocated(deleting=True),), False),
+    "switch": (served(annotations=VM), (allocated(),), True),
+    "primary": (served(annotations=SHARES), (allocated(),), True),
+    "pool": (served(annotations={IP_POOL: "other"}), (allocated(),), False),
+}
+
+
+@pytest.mark.parametrize(("concerned", "own", "expected"), MAY_DELETE.values(), ids=MAY_DELETE.keys())
+def test_load_balancer_may_be_deleted(concerned: Service, own: tuple[LoadBalancer, ...], *, expected: bool) -> None:
+    assert snapshot_of(concerned, *own).may_delete_load_balancer is expected
+
+
+def test_what_is_missing_is_an_error() -> None:
+    snapshot = snapshot_of(service())
+    with pytest.raises(LookupError, match="Service shop/web has no load balancer"):
+        _ = snapshot.load_balancer
+    with pytest.raises(LookupError, match="Service shop/web has no load balancer"):
+        _ = snapshot.allocation
+    with pytest.raises(LookupError, match="Service shop/web names no primary that exists"):
+        _ = snapshot.existing_primary
+
+
+MAPPINGS: dict[str, tuple[str | None, dict[str, str]]] = {
+    "networks": ('{"infra/vlan9":"eth1","vlan8":"eth2"}', {"infra/vlan9": "eth1", "default/vlan8": "eth2"}),
+    "empty": ("", {}),
+    "no networks": ("{}", {}),
+    "no JSON": ("x", {}),
+    "no JSON object": ("[1]", {}),
+    "device that is no text": ('{"infra/vlan9":"eth1","vlan8":2}', {}),
+    "network without a device": ('{"infra/vlan9":""}', {}),
+    "no such key": (None, {}),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), MAPPINGS.values(), ids=MAPPINGS.keys())
+def test_network_devices(text: str | None, expected: dict[str, str]) -> None:
+    data = {} if text is None else {"interface-nad-mapping": text}
+    assert network_devices(ConfigMap(metadata=ObjectMeta(name="x"), data=data)) == expected
+
+
+def test_network_devices_are_those_of_the_config_map() -> None:
+    mapping = CONFIG_MAPS.decode(
+        b'{"metadata":{"namespace":"kube-system","name":"harvester-nad-mapping"},'
+        b'"data":{"interface-nad-mapping":"{\\"infra/vlan9\\":\\"eth1\\"}"}}'
+    )
+    listed = ClusterStore(CLUSTER, {CONFIG_MAPS.plural: Page((mapping,), "")})
+    assert observe(listed, service(), CLUSTER).network_devices == {"infra/vlan9": "eth1"}
+    refused = ClusterStore(CLUSTER, {CONFIG_MAPS.plural: Forbidden(Answer(403, "", "no"))})
+    assert observe(refused, service(), CLUSTER).network_devices == {}

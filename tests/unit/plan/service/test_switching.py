@@ -1,0 +1,436 @@
+"""Plans of a Service whose load balancer is replaced by one of the other workload type."""
+
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from harvester_ccm.names import (
+    IP_POOL,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    LB_OWNER,
+    LB_RECONCILE,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+    Reason,
+)
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.plan import body_of
+from harvester_ccm.plan.service.snapshot import HarvesterCheck
+from harvester_ccm.plan.service.switching import awaits_touch
+from tests.unit.plan.service.snapshots import (
+    EXHAUSTED_LOAD_BALANCER,
+    NO_POOL,
+    READY,
+    VM,
+    VM_LOAD_BALANCER,
+    WITHDRAWAL,
+    WITHDRAWN,
+    Plan,
+    World,
+    messages,
+    outline,
+    plan,
+    snapshot_of,
+)
+from tests.worlds.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, served, service
+
+CLUSTER_TYPE: Final = {WORKLOAD_TYPE: "cluster"}
+PINNED: Final = {**VM, IP_POOL: "vlan100"}
+WITHDRAWN_PINNED: Final = service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **PINNED})
+"""A Service on its way to a VM load balancer, before the deletion of the present one."""
+HOSTED_LEAVING: Final = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **CLUSTER_TYPE})
+"""A Service on its way from a VM load balancer."""
+HOSTED_PINNED: Final = service(
+    ours=True, address=ADDRESS, annotations={**SUPPRESSED, **CLUSTER_TYPE, IP_POOL: "vlan100"}
+)
+DHCP: Final = {IPAM: "dhcp"}
+MISMATCH: Final = {"harvester_check": HarvesterCheck.MISMATCH}
+NO_NODE_PORTS: dict[str, Any] = {"spec": {"allocateLoadBalancerNodePorts": False}, "ports": [{"port": 80}]}
+SECONDARY: Final = served("b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web"})
+IGNORED_SECONDARY: Final = served(
+    "b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web"}, annotations={KUBE_VIP_IGNORE: "true"}
+)
+
+TO_VM: dict[str, tuple[World, Plan]] = {
+    "the present load balancer is completed first": (
+        World(served(annotations=VM), (marked(ip=ADDRESS, pool="lan"),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"change": LB_NAME, "status": {"address": ADDRESS}},
+        ),
+    ),
+    "dry run, pinned pool and withdrawal": (
+        World(served(annotations=VM), (allocated(),)),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            condition="False ReplacementPending",
+            write={"annotations": {IP_POOL: "vlan100", **WITHDRAWAL}, "touch": True},
+            then={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+            dry_run=True,
+            writes_needed=10,
+        ),
+    ),
+    "dry run and withdrawal, the user names the pool": (
+        World(served(annotations=PINNED), (allocated(),)),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            condition="False ReplacementPending",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            then={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+            dry_run=True,
+            writes_needed=10,
+        ),
+    ),
+    "a touch comes first": (
+        World(served(annotations=VM), (allocated(),), {"touch_in": 0.5}),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write="condition",
+            delay=0.5,
+        ),
+    ),
+    "a touch is due": (
+        World(served(annotations=VM), (allocated(),), {"touch_in": 0.0}),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write="touch"),
+    ),
+    "a touch that is not permitted is repeated after minutes": (
+        World(served(annotations=VM), (allocated(),), {"touch_in": 300.0}),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            condition="False ReplacementPending",
+            write={"annotations": {IP_POOL: "vlan100", **WITHDRAWAL}, "touch": True},
+            then={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+            dry_run=True,
+            writes_needed=10,
+        ),
+    ),
+    "deletion": (
+        World(WITHDRAWN_PINNED, (allocated(),)),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            condition="True EnsuredLoadBalancer",
+            write={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+        ),
+    ),
+    "deletion, an earlier process withdrew the address without the pool": (
+        World(service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM}), (allocated(),)),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {IP_POOL: "vlan100"}},
+            then={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+            dry_run=True,
+        ),
+    ),
+    "secondaries announce the address": (
+        World(WITHDRAWN_PINNED, (allocated(),), {"own_secondaries": (SECONDARY,)}),
+        Plan(Phase.SWITCHING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=5.0),
+    ),
+    "a secondary announces the address that kube-vip has read before another client let it ignore the Service": (
+        World(WITHDRAWN_PINNED, (allocated(),), {"own_secondaries": (IGNORED_SECONDARY,)}),
+        Plan(Phase.SWITCHING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=5.0),
+    ),
+    "a secondary is being reconciled": (
+        World(WITHDRAWN_PINNED, (allocated(),), {"secondary_in_progress": True}),
+        Plan(Phase.SWITCHING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=1.0),
+    ),
+    "secondaries have withdrawn the address": (
+        World(
+            WITHDRAWN_PINNED,
+            (allocated(),),
+            {"own_secondaries": (replace(SECONDARY, metadata=WITHDRAWN_PINNED.metadata),)},
+        ),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            condition="True EnsuredLoadBalancer",
+            write={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+        ),
+    ),
+    "the old one is being deleted": (
+        World(WITHDRAWN_PINNED, (allocated(deleting=True),)),
+        Plan(Phase.OLD_TERMINATING, "NotReady ReplacementPending", condition="True EnsuredLoadBalancer", delay=30.0),
+    ),
+    "creation": (
+        World(WITHDRAWN_PINNED),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            condition="True EnsuredLoadBalancer",
+            write={"create": LB_NAME, "ipam": "pool", "ipPool": "vlan100", **VM_SPEC},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+        ),
+    ),
+    "the new one has its address": (
+        World(WITHDRAWN_PINNED, (VM_LOAD_BALANCER,)),
+        Plan(
+            Phase.ANNOUNCED_BY_HARVESTER,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_IGNORE: "true"}},
+        ),
+    ),
+    "Harvester has not responded": (
+        World(service(ours=True, annotations={**SUPPRESSED, **VM}), (marked(),)),
+        Plan(Phase.SWITCHING, "NotReady DeletionPending", delay=30.0),
+    ),
+    "Harvester has not responded for 30 s": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **VM}),
+            (marked(),),
+            {"waited": 30.0, "waited_in": Phase.SWITCHING},
+        ),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady DeletionPending",
+            condition="False DeletionPending",
+            write="condition",
+            events=("Warning DeletionPending",),
+            delay=270.0,
+        ),
+    ),
+    "Harvester has not responded for 300 s": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **VM}),
+            (marked(),),
+            {"waited": 300.0, "waited_in": Phase.SWITCHING},
+        ),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            write={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+        ),
+    ),
+    "no free address": (
+        World(service(ours=True, annotations={**SUPPRESSED, **VM}), (EXHAUSTED_LOAD_BALANCER,)),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady DeletionPending",
+            write={"change": LB_NAME, "status": {"allocatedAddress": {"ipPool": "lan"}, "conditions": None}},
+            delay=30.0,
+        ),
+    ),
+    "another client removed the finalizer, there is no address to lose": (
+        World(
+            service(annotations={**SUPPRESSED, **VM}), (marked(message=NO_POOL, annotations={LB_RECONCILE: "true"}),)
+        ),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            write={"finalizers": [SERVICE_FINALIZER]},
+            then={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+            dry_run=True,
+        ),
+    ),
+    "of an address from DHCP": (
+        World(
+            service(
+                ours=True,
+                address=ADDRESS,
+                annotations={**VM, **DHCP, KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_HOST: "n1"},
+            ),
+            (marked(ip="0.0.0.0", address=ADDRESS, spec={"ipam": "dhcp"}),),
+        ),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            condition="False ReplacementPending",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            then={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+            dry_run=True,
+            writes_needed=10,
+        ),
+    ),
+    "of an address from DHCP, withdrawn and deleted": (
+        World(service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **VM, **DHCP})),
+        Plan(Phase.NEW, "NotReady ReplacementPending", condition="False ReplacementPending", write={"ingress": []}),
+    ),
+    "of an address from DHCP, not shown any more": (
+        World(service(ours=True, annotations={**WITHDRAWN, **VM, **DHCP})),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            write={"annotations": {KUBE_VIP_IGNORE: "true"}},
+            then={"create": LB_NAME, "ipam": "dhcp", **VM_SPEC},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+        ),
+    ),
+}
+TO_CLUSTER: dict[str, tuple[World, Plan]] = {
+    "pinned pool": (
+        World(HOSTED_LEAVING, (VM_LOAD_BALANCER,)),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {IP_POOL: "vlan100"}},
+            then={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+            dry_run=True,
+            writes_needed=10,
+        ),
+    ),
+    "deletion": (
+        World(HOSTED_PINNED, (VM_LOAD_BALANCER,)),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            condition="True EnsuredLoadBalancer",
+            write={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+            dry_run=True,
+            writes_needed=10,
+        ),
+    ),
+    "creation": (
+        World(HOSTED_PINNED),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            condition="True EnsuredLoadBalancer",
+            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool", "ipPool": "vlan100"},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+        ),
+    ),
+    "of an address from DHCP": (
+        World(service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **CLUSTER_TYPE, **DHCP})),
+        Plan(
+            Phase.NEW,
+            "NotReady ReplacementPending",
+            condition="False ReplacementPending",
+            write={"annotations": {KUBE_VIP_IGNORE: None}, "ingress": []},
+        ),
+    ),
+    "of an address from DHCP, not shown any more": (
+        World(service(ours=True, annotations={**WITHDRAWN, **CLUSTER_TYPE, **DHCP})),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+        ),
+    ),
+    "not announced by Harvester yet": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **CLUSTER_TYPE}),
+            (marked(ip=ADDRESS, pool="lan", message="service is waiting for external IP", spec=VM_SPEC),),
+        ),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            write={"annotations": {IP_POOL: "lan"}},
+            then={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+            dry_run=True,
+            writes_needed=10,
+        ),
+    ),
+}
+REJECTED: dict[str, tuple[World, Plan]] = {
+    "without node ports": (
+        World(served(annotations=VM, **NO_NODE_PORTS), (allocated(),)),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", events=("Warning Unsupported",)),
+    ),
+    "another Harvester": (
+        World(served(annotations=VM), (allocated(),), MISMATCH),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning HarvesterMismatch",),
+        ),
+    ),
+    "VMs not listed": (
+        World(served(annotations=VM), (allocated(),), {"harvester_check": HarvesterCheck.UNKNOWN}),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "invalid ipam": (
+        World(served(annotations={**VM, IPAM: "static"}), (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning InvalidAnnotation",),
+        ),
+    ),
+    "another cluster has the name": (
+        World(
+            served(annotations=VM),
+            (allocated(name="demo-shop-web-old", uid="old"), marked(annotations={LB_OWNER: "other"})),
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning LoadBalancerOwnershipConflict",),
+        ),
+    ),
+    "the same type": (
+        World(served(annotations=CLUSTER_TYPE), (allocated(),)),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "expected"), TO_VM.values(), ids=TO_VM.keys())
+def test_switch_to_a_vm_load_balancer(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+@pytest.mark.parametrize(("world", "expected"), TO_CLUSTER.values(), ids=TO_CLUSTER.keys())
+def test_switch_to_a_cluster_load_balancer(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+@pytest.mark.parametrize(("world", "expected"), REJECTED.values(), ids=REJECTED.keys())
+def test_switch_that_is_not_possible(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+def test_dry_run_has_the_next_load_balancer() -> None:
+    made = plan(served(annotations=VM), allocated())
+    assert made.dry_run is not None
+    body: Any = body_of(made)
+    assert body["metadata"]["name"] == LB_NAME
+    assert VM_SPEC.items() <= body["spec"].items()
+
+
+def test_change_to_another_harvester_says_how_to_continue() -> None:
+    (message,) = messages(plan(served(annotations=VM), allocated(), **MISMATCH), Reason.HARVESTER_MISMATCH)
+    assert "The workload type is not changed" in message
+    assert "--allow-harvester-change" in message
+
+
+@pytest.mark.parametrize(
+    ("touch_in", "is_awaited"), [(None, False), (0.0, False), (0.5, True), (1.0, True), (1.1, False)]
+)
+def test_touch_in_a_moment_is_awaited(touch_in: float | None, *, is_awaited: bool) -> None:
+    assert awaits_touch(snapshot_of(served(), allocated(), touch_in=touch_in)) is is_awaited
+    assert not awaits_touch(snapshot_of(served(), VM_LOAD_BALANCER, touch_in=touch_in))
