@@ -70,7 +70,7 @@ class Allocator:
 
 
 async def _run(kubeconfig: Path, namespace: str) -> None:
-    async with ApiClient(load_credentials(kubeconfig), cluster="harvester-admin", patience=120.0) as client:
+    async with ApiClient(load_credentials(kubeconfig), cluster="harvester-admin", timeout=120.0) as client:
         await Allocator(client, namespace).balancers.run()
 
 

@@ -23,7 +23,7 @@ from devenv.stage import VM_NAMESPACE, Scene, Stage
 from devenv.watch import Document
 
 TOLERANCE: Final = 0.25
-PATIENCE: Final = 300.0
+MAX_SECONDS: Final = 300.0
 POLL_SECONDS: Final = 0.03
 REST_SECONDS: Final = 4.0
 """Time until the controller's burst is available again."""
@@ -71,7 +71,7 @@ async def create_services(stage: Stage) -> None:
     """Create Services; return when the controller has assigned all addresses."""
     names = [f"web-{number}" for number in range(SERVICES)]
     await asyncio.gather(*map(stage.create_service, names))
-    await stage.served(*names, within=PATIENCE)
+    await stage.served(*names, within=MAX_SECONDS)
 
 
 async def compare(title: str, work: Awaitable[None], real: tuple[float, float]) -> bool:
@@ -104,7 +104,7 @@ async def run(scene: Scene, directory: Path) -> bool:
             fits.append(await compare(title, create(stage, case), case.real))
             for one in stage.harvester.balancers.all():
                 await stage.host.delete(LOAD_BALANCERS, one["metadata"]["name"], namespace=VM_NAMESPACE)
-            await stage.nothing_left(PATIENCE)
+            await stage.nothing_left(MAX_SECONDS)
             await asyncio.sleep(REST_SECONDS)
         await stage.logged(stage.run(), "service controller started")
         fits.append(await compare(f"{SERVICES} Services of the controller", create_services(stage), REAL_SERVICES))

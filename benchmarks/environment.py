@@ -31,7 +31,7 @@ CONNECTIONS: Final = 10
 """Concurrent requests of the load."""
 IDLE_SECONDS: Final = 1.0
 """After this time without a request, the controller is idle."""
-PATIENCE: Final = 300.0
+MAX_SECONDS: Final = 300.0
 
 
 class Environment:
@@ -98,7 +98,7 @@ class Environment:
         async def holds() -> bool:
             return condition()
 
-        await until(holds, within=PATIENCE, what=what)
+        await until(holds, within=MAX_SECONDS, what=what)
 
     async def mark(self) -> list[int]:
         """Return the positions of the audit logs, for ``requests``, once the controller is idle."""
@@ -183,14 +183,14 @@ async def open_environment(scene: Scene, directory: Path) -> AsyncIterator[Envir
     try:
         async with (
             ApiClient(
-                load_credentials(scene.guest.admin_kubeconfig), cluster="guest-admin", patience=PATIENCE
+                load_credentials(scene.guest.admin_kubeconfig), cluster="guest-admin", timeout=MAX_SECONDS
             ) as guest,
-            ApiClient(load_credentials(scene.harvester.admin_kubeconfig), cluster="host", patience=PATIENCE) as host,
+            ApiClient(load_credentials(scene.harvester.admin_kubeconfig), cluster="host", timeout=MAX_SECONDS) as host,
         ):
             environment = Environment(scene, directory, guest, host)
             mirrors = (environment.services, environment.balancers)
             watches = Background("watches", [mirror.run for mirror in mirrors])
-            await watches.start([mirror.wait_synced for mirror in mirrors], within=PATIENCE)
+            await watches.start([mirror.wait_synced for mirror in mirrors], within=MAX_SECONDS)
             try:
                 async with GuestNodes(guest, host, cluster=CLUSTER) as nodes:
                     await nodes.add(1, 2, 3)

@@ -13,7 +13,7 @@ import msgspec
 
 from benchmarks.table import Row
 from harvester_ccm import names
-from harvester_ccm.commands.call import sanitize_document
+from harvester_ccm.commands.runner import sanitize_document
 from harvester_ccm.errors import error_from_response, normalized_message
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.model.core import NODES, SERVICES

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from benchmarks import free_text
-from benchmarks.observation import PATIENCE, Observation, now, observe
+from benchmarks.observation import MAX_SECONDS, Observation, now, observe
 from benchmarks.table import LIMITS_HEADING, Limited
 from devenv.faults import EndlessPages, Fault, Flood
 from devenv.harvester.machines import Machine, Machines
@@ -115,7 +115,7 @@ async def write_texts(stage: Stage) -> None:
     """Write all hostile texts."""
     for name in SERVED_SERVICES:
         await stage.create_service(name)
-    await stage.served(*SERVED_SERVICES, within=PATIENCE)
+    await stage.served(*SERVED_SERVICES, within=MAX_SECONDS)
     for size in NETWORK_BYTES:
         name = f"other-{size}"
         owner, network = tokens(LONG_BYTES - size), broken_fields(size)
@@ -172,16 +172,16 @@ async def answers(seconds: float) -> AsyncIterator[Limited]:
 
 
 async def join(stage: Stage, observation: Observation) -> float:
-    """Return the seconds until a new Node is initialized, at most ``PATIENCE``."""
+    """Return the seconds until a new Node is initialized, at most ``MAX_SECONDS``."""
     machines, machine, began = Machines(stage.host), Machine("joining"), now()
     await machines.create(machine, "192.0.2.9")
     await stage.guest.create(DOCUMENTS, node_document(Kubelet(machine.name, system_uuid=machine.system_uuid)))
-    while now() < began + PATIENCE and observation.run.exit_code is None:
+    while now() < began + MAX_SECONDS and observation.run.exit_code is None:
         node = await stage.guest.get(NODES, machine.name)
         if all(taint.key != UNINITIALIZED_TAINT for taint in node.spec.taints):
             return now() - began
         await asyncio.sleep(0.05)
-    return PATIENCE
+    return MAX_SECONDS
 
 
 async def sharing(seconds: float) -> AsyncIterator[Limited]:
@@ -190,7 +190,7 @@ async def sharing(seconds: float) -> AsyncIterator[Limited]:
         await stage.harvester.create_pool("lan", "127.77.0.0/20")
         async with observe(stage) as observation:
             await stage.create_service("main")
-            await stage.served("main", within=PATIENCE)
+            await stage.served("main", within=MAX_SECONDS)
             names = [f"share-{number}" for number in range(SHARING)]
             annotations = {PRIMARY_SERVICE: "default/main"}
             await create_many(stage, names, annotations=annotations)

@@ -6,7 +6,7 @@ Nodes list images, and VMIs have 4 KiB of other annotations, so that the objects
 from collections.abc import AsyncIterator
 from typing import Final
 
-from benchmarks.environment import CLUSTER, MIB, PATIENCE, Environment, now
+from benchmarks.environment import CLUSTER, MAX_SECONDS, MIB, Environment, now
 from benchmarks.table import Row
 from devenv.background import Background
 from devenv.harvester.machines import Machine, instance_document, machine_document
@@ -49,7 +49,7 @@ async def measure(environment: Environment, count: int) -> AsyncIterator[Row]:
         await environment.guest.merge_patch(NODES, name, status, subresource="status")
         await environment.guest.merge_patch(NODES, name, {"metadata": {"labels": {"benchmark": "alone"}}})
 
-    await watch.start([nodes.wait_synced], within=PATIENCE)
+    await watch.start([nodes.wait_synced], within=MAX_SECONDS)
     try:
         await environment.each(create, names, at_once=WORKERS)
         began = now()

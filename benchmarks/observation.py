@@ -20,7 +20,7 @@ from devenv.watch import Document, Mirror, addresses_in, documents
 
 BYSTANDER: Final = "bystander"
 """Namespace of somebody else, whose Services the controller must serve."""
-PATIENCE: Final = 90.0
+MAX_SECONDS: Final = 90.0
 """Seconds after which a Service counts as never served."""
 START_SECONDS: Final = 120.0
 MIB: Final = 2**20
@@ -70,14 +70,14 @@ class Observation:
             self.holders.add(f"{spec.get('holderIdentity')} {spec.get('leaseTransitions')}")
 
     async def serve(self) -> float:
-        """Create a Service of somebody else; return the seconds until it has an address, at most ``PATIENCE``."""
+        """Create a Service of somebody else; return the seconds until it has an address, at most ``MAX_SECONDS``."""
         self.numbers += 1
         name, began = f"web-{self.numbers}", now()
         spec = {"allocateLoadBalancerNodePorts": False}
         await self.stage.create_service(name, namespace=BYSTANDER, spec=spec)
         with suppress(TimeoutError):
-            await until(partial(self._is_decided, name), within=PATIENCE, what="")
-        seconds = self.served_at.get(name, began + PATIENCE) - began
+            await until(partial(self._is_decided, name), within=MAX_SECONDS, what="")
+        seconds = self.served_at.get(name, began + MAX_SECONDS) - began
         await self.stage.delete_service(name, BYSTANDER)
         return seconds
 
@@ -99,7 +99,7 @@ class Observation:
         return [
             Limited("  exits of the controller", float(self.run.exit_code is not None), "", 0),
             Limited("  other holders of the Lease, or transitions", len(self.holders) - 1, "", 0),
-            Limited(f"  longest time between {len(gaps)} renewals", max(gaps, default=PATIENCE), "s", MOST_GAP),
+            Limited(f"  longest time between {len(gaps)} renewals", max(gaps, default=MAX_SECONDS), "s", MOST_GAP),
             self._health(),
             *self._memory(),
         ]

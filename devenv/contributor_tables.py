@@ -27,7 +27,7 @@ from harvester_ccm.plan.service.kube_vip import (
     Release,
     Withdraw,
     annotations_for,
-    must_touch,
+    intent_needs_resync,
     read_state,
 )
 from harvester_ccm.plan.service.phase import Phase
@@ -175,7 +175,7 @@ def _written(mode: Mode, intent: Intent) -> str:
         parts.append(_ADDRESS_WORDS.get(changed[KUBE_VIP_ADDRESSES], "set address"))
     if KUBE_VIP_IGNORE in changed:
         parts.append("remove ignore" if changed[KUBE_VIP_IGNORE] is None else "set ignore")
-    if must_touch(state, intent):
+    if intent_needs_resync(state, intent):
         parts.append("touch")
     return ", ".join(parts) or "nothing"
 

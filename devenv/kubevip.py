@@ -51,9 +51,9 @@ class KubeVipOptions:
     """First and last address of the DHCP server; None means that no DHCP server responds."""
     serve: bool = False
     """Whether announced loopback addresses respond to HTTP with the Service's key on its TCP ports."""
-    address_patience: float = 30.0
+    address_timeout: float = 30.0
     """Seconds for which a Service without an address delays all others."""
-    dhcp_patience: float = 130.0
+    dhcp_timeout: float = 130.0
     """Seconds for which a DHCP server that does not respond delays all others."""
 
 
@@ -183,7 +183,7 @@ class KubeVip:
         key = self.waiting_for = key_of(service)
         current: Document | None = service
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._options.address_patience):
+            async with asyncio.timeout(self._options.address_timeout):
                 while current is not None and lacks_address(current):
                     await asyncio.sleep(POLL_SECONDS)
                     current = self._services.get(key)
@@ -218,7 +218,7 @@ class KubeVip:
             if free:
                 return asked if asked in free else free[0]
         self.waiting_for = key_of(service)
-        await asyncio.sleep(self._options.dhcp_patience)
+        await asyncio.sleep(self._options.dhcp_timeout)
         self.waiting_for = None
         return None
 

@@ -114,7 +114,7 @@ class NodeSettings(Struct, frozen=True):
         return self.vmi_controller and self.hostname_lookup
 
     @property
-    def address_patience(self) -> float:
+    def address_grace_seconds(self) -> float:
         """Seconds until an InternalIP that the VM does not report is replaced, or a kubelet's address that the VM does
         not report is used. KubeVirt queries guest agents every ten seconds, and renewing a lease takes time."""
         return 12 * self.monitor_period

@@ -15,7 +15,7 @@ from devenv.apiserver import ControlPlane, start_clusters
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json, RestClient
 from tests.simulation.seeds import first_unseen
-from tests.worlds.loopback import own_loopback_is_granted, take_own_loopback
+from tests.support.loopback import own_loopback_is_granted, take_own_loopback
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True, database=None)
 hypothesis.settings.register_profile("thorough", deadline=None)

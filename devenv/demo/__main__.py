@@ -25,7 +25,7 @@ def main() -> int:
         parser.error("--fault requires --keep")
     # No process runs yet: until the imports are done, Ctrl-C can simply end this process.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from devenv.demo import dev, play, show  # noqa: PLC0415 - see above
+    from devenv.demo import dev, scenario, show  # noqa: PLC0415 - see above
     from devenv.logfile import logs_to  # noqa: PLC0415
     from devenv.process import run_directory  # noqa: PLC0415
     from devenv.stage import Scene  # noqa: PLC0415
@@ -38,14 +38,14 @@ def main() -> int:
                 scene = Scene.start(directory, controller_manager=options.keep)
                 try:
                     if options.keep:
-                        asyncio.run(dev.keep(play.Text(), scene, directory, options.fault))
+                        asyncio.run(dev.keep(scenario.Text(), scene, directory, options.fault))
                     asyncio.run(show.perform(scene, directory, options.recording))
                 finally:
                     scene.stop()
             except KeyboardInterrupt:
                 print("\nInterrupted; everything is stopped")
                 return 130
-    except play.FAILURES as error:
+    except scenario.FAILURES as error:
         print(f"\nFAILED: {error}")
         return 1
     return 0

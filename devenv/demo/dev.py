@@ -18,14 +18,14 @@ from typing import Final, NoReturn
 from devenv.binaries import require
 from devenv.ccm import DEFAULT_FLAGS
 from devenv.demo.faults import FAULTS, Faults
-from devenv.demo.play import (
+from devenv.demo.scenario import (
     DHCP_RANGE,
     NETWORKS,
     NODES,
     POOL,
     PORT,
     SECONDS,
-    Play,
+    Scenario,
     Text,
     initialized,
     listen,
@@ -78,8 +78,8 @@ async def keep(text: Text, scene: Scene, directory: Path, fault: str | None) -> 
         GuestNodes(stage.guest, stage.host, networks=NETWORKS) as nodes,
     ):
         text.headline("Starting harvester-ccm, three nodes and two Services")
-        play = Play(text, stage, nodes, stage.run(flags=flags))
-        await stage.logged(play.run, "became leader")
+        scenario = Scenario(text, stage, nodes, stage.run(flags=flags))
+        await stage.logged(scenario.run, "became leader")
         await asyncio.gather(*map(nodes.join, NODES))
         await initialized(stage)
         await stage.create_service(WEB, ports=[{"name": "http", "port": PORT}])
@@ -92,33 +92,33 @@ async def keep(text: Text, scene: Scene, directory: Path, fault: str | None) -> 
 
         await until(checked, within=SECONDS, what="healthy backends of the VM load balancer")
         text.headline("Ready for manual work")
-        text.show(_help(play, port.number, web.addresses[0]))
-        faults, words = Faults(play), [fault] if fault else []
+        text.show(_help(scenario, port.number, web.addresses[0]))
+        faults, words = Faults(scenario), [fault] if fault else []
         while True:
             for word in words:
-                await _follow(play, faults, word)
-            if play.run.exit_code is not None:
-                code = play.run.exit_code
+                await _follow(scenario, faults, word)
+            if scenario.run.exit_code is not None:
+                code = scenario.run.exit_code
                 await asyncio.sleep(RESTART_SECONDS)
-                play.run = stage.run(flags=flags)
-                _write_pid(play)
-                text.headline(f"harvester-ccm exited with code {code} and was restarted; log: {play.run.log_file}")
+                scenario.run = stage.run(flags=flags)
+                _write_pid(scenario)
+                text.headline(f"harvester-ccm exited with code {code} and was restarted; log: {scenario.run.log_file}")
             await listen(stage, nodes)
             await asyncio.sleep(POLL_SECONDS)
             words = _typed()
 
 
-async def _follow(play: Play, faults: Faults, word: str) -> None:
+async def _follow(scenario: Scenario, faults: Faults, word: str) -> None:
     """Cause or end the fault that was typed."""
     if word == FIX:
         await faults.fix()
-        play.text.headline("Fixed")
+        scenario.text.headline("Fixed")
     elif word in FAULTS:
-        play.text.headline(f"Causing {word}")
+        scenario.text.headline(f"Causing {word}")
         affected = await faults.cause(word)
-        play.text.show(f"Done. What is wrong?\n\n  harvester-ccm status\n  harvester-ccm explain {affected}")
+        scenario.text.show(f"Done. What is wrong?\n\n  harvester-ccm status\n  harvester-ccm explain {affected}")
     else:
-        play.text.headline(f"{word!r} is no fault; expected one of: {', '.join((*FAULTS, FIX))}")
+        scenario.text.headline(f"{word!r} is no fault; expected one of: {', '.join((*FAULTS, FIX))}")
 
 
 def _typed() -> list[str]:
@@ -133,8 +133,8 @@ def _typed() -> list[str]:
         return []
 
 
-def _help(play: Play, port: int, web: str) -> str:
-    scene, directory = play.stage.scene, play.stage.directory
+def _help(scenario: Scenario, port: int, web: str) -> str:
+    scene, directory = scenario.stage.scene, scenario.stage.directory
     meanings = {**{name: fault.meaning for name, fault in FAULTS.items()}, FIX: "end the fault"}
     faults = "\n".join(f"  {name:15}{meaning}" for name, meaning in meanings.items())
     return f"""
@@ -154,7 +154,7 @@ In that shell, kubectl and harvester-ccm use these clusters. For example:
   echo "Authorization: Bearer $TOKEN" | curl -sk -H @- https://127.0.0.1:{port}/metrics | grep ^harvester_ccm
   kubectl create service loadbalancer mine --tcp={PORT}
   kubectl events --for service/mine
-  pkill -KILL -F {_write_pid(play)}       # the controller is restarted
+  pkill -KILL -F {_write_pid(scenario)}       # the controller is restarted
 
 A new token for Harvester, as after the fault expired-token:
 
@@ -163,7 +163,7 @@ A new token for Harvester, as after the fault expired-token:
 
 Addresses come from {POOL}, or from {"-".join(DHCP_RANGE)} with the annotation
 cloudprovider.harvesterhci.io/ipam=dhcp. They are loopback addresses of this machine.
-Log of the controller: {play.run.log_file}
+Log of the controller: {scenario.run.log_file}
 
 Faults whose cause can be searched: type a word here, and harvester-ccm status there.
 
@@ -173,10 +173,10 @@ Ctrl-C stops everything and removes the files.
 """
 
 
-def _write_pid(play: Play) -> Path:
+def _write_pid(scenario: Scenario) -> Path:
     """Write the process ID of the controller into a file, and return it."""
-    file = play.stage.directory / "pid"
-    file.write_text(f"{play.run.pid}\n")
+    file = scenario.stage.directory / "pid"
+    file.write_text(f"{scenario.run.pid}\n")
     return file
 
 

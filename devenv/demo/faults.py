@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import yaml
 
-from devenv.demo.play import PORT, SECONDS, Play
+from devenv.demo.scenario import PORT, SECONDS, Scenario
 from devenv.guestnodes import name_of
 from devenv.stage import until
 from harvester_ccm.names import IP_POOL, NETWORK, Reason
@@ -24,9 +24,9 @@ EXPIRED: Final = 1_700_000_000
 class Faults:
     """Breaks one thing at a time."""
 
-    def __init__(self, play: Play) -> None:
-        self._play = play
-        self._stage = play.stage
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._stage = scenario.stage
         self._fixes = AsyncExitStack()
 
     async def fix(self) -> None:
@@ -61,10 +61,10 @@ class Faults:
     async def expired_token(self) -> str:
         """Put a token that ended long ago into the cloud-config."""
         file = self._stage.scene.cloud_config
-        text, before = file.read_text(), self._play.run.log.count(RELOADED)
+        text, before = file.read_text(), self._scenario.run.log.count(RELOADED)
 
         async def is_reloaded() -> bool:
-            return self._play.run.log.count(RELOADED) > before
+            return self._scenario.run.log.count(RELOADED) > before
 
         async def renew() -> None:
             if file.read_text() == expired:
@@ -77,8 +77,8 @@ class Faults:
 
     async def no_agent(self) -> str:
         """Let a node join whose VM has no guest agent."""
-        await self._play.guest.join(NEWCOMER, agent=False)
-        self._fixes.push_async_callback(self._play.guest.leave, NEWCOMER)
+        await self._scenario.guest.join(NEWCOMER, agent=False)
+        self._fixes.push_async_callback(self._scenario.guest.leave, NEWCOMER)
         return f"node/{name_of(NEWCOMER)}"
 
     async def _affect(

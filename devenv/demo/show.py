@@ -22,9 +22,9 @@ from rich.text import Text as Line
 from devenv.announcement import DHCP_ADDRESS
 from devenv.background import Background, Job
 from devenv.ccm import DEFAULT_FLAGS, CcmProcess
-from devenv.demo.play import PORT, Text, expect, open_stage
 from devenv.demo.recording import FRAME_SECONDS, SIZE, Recording
 from devenv.demo.requests import ask, ask_once
+from devenv.demo.scenario import PORT, Text, expect, open_stage
 from devenv.harvester.records import LOAD_BALANCERS, POOLS, SERVICES
 from devenv.stage import Scene, Stage
 from devenv.watch import Document, Mirror, addresses_in

@@ -40,8 +40,8 @@ class Command(Struct, frozen=True):
 
     def run(self, invocation: Invocation) -> int:
         """Load and run the command. Report errors and return the exit code."""
-        manual = import_module(f"{__name__}.{self.name}").MANUAL
-        return int(import_module(f"{__name__}.call").perform(invocation, manual))
+        spec = import_module(f"{__name__}.{self.name}").SPEC
+        return int(import_module(f"{__name__}.runner").run_command(invocation, spec))
 
 
 _SUMMARIES: Final = {

@@ -15,8 +15,8 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from harvester_ccm.access import harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Document, Manual, describe, flag, switch
-from harvester_ccm.commands.clusters import HARVESTER, ClusterStore, ask
+from harvester_ccm.commands.clusters import HARVESTER, ClusterStore, request_or_error
+from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, describe, flag, switch
 from harvester_ccm.errors import CCMError, ConfigurationError, Conflict, NotFound
 from harvester_ccm.flags.settings import trimmed_cluster_name
 from harvester_ccm.kube.client import ApiClient
@@ -61,28 +61,32 @@ _RETRYING: Final = partial(
 )
 
 
-async def _clean_up(call: Call) -> int:
-    name, uid = trimmed_cluster_name(call.flags[CLUSTER_NAME.name]), call.flags[CLUSTER_UID.name]
+async def _clean_up(context: CommandContext) -> int:
+    name, uid = trimmed_cluster_name(context.flags[CLUSTER_NAME.name]), context.flags[CLUSTER_UID.name]
     if not name:
         raise ConfigurationError(["--cluster-name is required: the name of the guest cluster that is gone"])
-    async with ApiClient(harvester_credentials(call.settings.harvester, call.environment), cluster=HARVESTER) as client:
-        namespace = call.flags[NAMESPACE.name] or client.namespace
+    async with ApiClient(
+        harvester_credentials(context.settings.harvester, context.environment), cluster=HARVESTER
+    ) as client:
+        namespace = context.flags[NAMESPACE.name] or client.namespace
         page = await client.list(LOAD_BALANCERS, namespace=namespace)
         for unread in page.unread.values():
-            log.warning("object skipped", lb=unread.key, error=unread.fault)
-        vms = await ask(client.list(VIRTUAL_MACHINES, namespace=namespace))
+            log.warning("object not decoded", lb=unread.key, error=unread.fault)
+        vms = await request_or_error(client.list(VIRTUAL_MACHINES, namespace=namespace))
         named = [one for one in page.items if one.metadata.label(LB_CLUSTER) == name]
         chosen = [one for one in named if not uid or one.metadata.annotation(LB_OWNER) == uid]
         store = ClusterStore(ClusterIdentity(name, namespace), {VIRTUAL_MACHINES.plural: vms})
         warnings = [] if uid or not chosen else list(find_warnings(store, chosen))
         done: Document = {"deleted": [], "failed": []}
-        if call.flags[YES.name] and not warnings:
+        if context.flags[YES.name] and not warnings:
             done = await delete_all(client, chosen)
     entries = [_entry(one) for one in chosen]
-    hint = "" if call.flags[YES.name] else "Nothing was deleted; add --yes to delete them"
+    hint = "" if context.flags[YES.name] else "Nothing was deleted; add --yes to delete them"
     hint = "Nothing is deleted without --cluster-uid, because of the warnings" if warnings else hint
     document = {"cluster": name, "namespace": namespace, "loadBalancers": entries, "warnings": warnings, **done}
-    call.output.answer(document, lambda shown: describe({**shown, "result": hint if chosen else "Nothing to delete"}))
+    context.output.answer(
+        document, lambda shown: describe({**shown, "result": hint if chosen else "Nothing to delete"})
+    )
     return EXIT_PROBLEMS if warnings or done["failed"] else EXIT_OK
 
 
@@ -175,7 +179,7 @@ def _entry(one: LoadBalancer) -> Document:
     }
 
 
-MANUAL: Final = Manual(
+SPEC: Final = CommandSpec(
     meaning=__doc__,
     usages=("cleanup --cluster-name=NAME --cloud-config=FILE [--yes] [flags]",),
     own=(CLUSTER_NAME, CLUSTER_UID, NAMESPACE, YES, OUTPUT),

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from harvester_ccm.access import both_credentials
-from harvester_ccm.commands.call import Call
+from harvester_ccm.commands.runner import CommandContext
 from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.client import ApiClient
@@ -35,7 +35,7 @@ NAMED_OBJECTS: Final = 10
 T = TypeVar("T")
 
 
-async def ask(request: Awaitable[T]) -> T | CCMError:
+async def request_or_error(request: Awaitable[T]) -> T | CCMError:
     """Return the response of a request, or its error."""
     try:
         return await request
@@ -44,12 +44,12 @@ async def ask(request: Awaitable[T]) -> T | CCMError:
 
 
 @asynccontextmanager
-async def open_clusters(call: Call) -> AsyncIterator[tuple[ApiClient, ApiClient]]:
+async def open_clusters(context: CommandContext) -> AsyncIterator[tuple[ApiClient, ApiClient]]:
     """Yield the clients of the guest cluster and of Harvester.
 
     Raises CredentialError for Harvester's file, ConfigurationError for that of the guest cluster.
     """
-    guest, harvester = both_credentials(call.settings, call.environment)
+    guest, harvester = both_credentials(context.settings, context.environment)
     async with ApiClient(guest, cluster=GUEST) as one, ApiClient(harvester, cluster=HARVESTER) as other:
         yield one, other
 
@@ -130,7 +130,7 @@ async def list_clusters(settings: Settings, guest: ApiClient, harvester: ApiClie
         CONFIG_MAPS: guest.list(CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, params=mapping),
         NAMESPACES: guest.get(NAMESPACES, IDENTITY_NAMESPACE),
     }
-    responses = await asyncio.gather(*map(ask, requests.values()))
+    responses = await asyncio.gather(*map(request_or_error, requests.values()))
     found = {resource.plural: one for resource, one in zip(requests, responses, strict=True)}
     home = found[NAMESPACES.plural]
     uid = "" if isinstance(home, CCMError) else home.metadata.uid

@@ -11,7 +11,7 @@ from typing import Final
 import shtab
 
 from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP, VERSION
-from harvester_ccm.commands.call import OUTPUT, Call, Form, Manual
+from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Form
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import FLAGS, Flag, Group, types
 from harvester_ccm.flags.parser import describe_flags
@@ -26,11 +26,11 @@ def script(shell: str) -> str:
     _add_flags(parser, (flag for flag in FLAGS if flag.group is not Group.ACCEPTED))
     commands = parser.add_subparsers()
     for command in COMMANDS:
-        manual: Manual = import_module(f"{__package__}.{command.name}").MANUAL
+        spec: CommandSpec = import_module(f"{__package__}.{command.name}").SPEC
         subparser = commands.add_parser(command.name, help=command.summary, add_help=False)
-        _add_flags(subparser, manual.own)
-        if manual.words:
-            subparser.add_argument("words", choices=manual.words, nargs="?")
+        _add_flags(subparser, spec.own)
+        if spec.words:
+            subparser.add_argument("words", choices=spec.words, nargs="?")
     names = [command.name for command in COMMANDS]
     commands.add_parser(HELP[0], help=HELP[1], add_help=False).add_argument("words", choices=names, nargs="?")
     commands.add_parser(VERSION[0], help=VERSION[1], add_help=False)
@@ -47,15 +47,15 @@ def _add_flags(parser: ArgumentParser, flags: Iterable[Flag]) -> None:
             action.choices = tuple(Form)
 
 
-def _complete(call: Call) -> int:
-    shell = " ".join(call.flags.arguments)
+def _complete(context: CommandContext) -> int:
+    shell = " ".join(context.flags.arguments)
     if shell not in SHELLS:
         raise ConfigurationError([f"no completion for {shell!r}; expected one of: {', '.join(SHELLS)}"])
-    call.output.write(script(shell))
+    context.output.write(script(shell))
     return EXIT_OK
 
 
-MANUAL: Final = Manual(
+SPEC: Final = CommandSpec(
     meaning=__doc__,
     usages=(f"completion {'|'.join(SHELLS)}",),
     own=(),

@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Document, Manual, flag
 from harvester_ccm.commands.clusters import ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.preflight import Result, check_admission
+from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
 from harvester_ccm.commands.status import node_status, service_status, warnings_in
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError
@@ -31,7 +31,7 @@ from harvester_ccm.plan.service.desired import (
     CreateLoadBalancer,
     DeleteLoadBalancer,
     PatchService,
-    TouchEndpoints,
+    TriggerKubeVipResync,
     Write,
 )
 from harvester_ccm.plan.service.load_balancer import changed_document
@@ -50,16 +50,16 @@ _KINDS: Final = {"svc": "service", "service": "service", "services": "service", 
 _PRECONDITIONS: Final = frozenset({"metadata.uid", "metadata.resourceVersion"})
 
 
-async def _explain(call: Call) -> int:
-    kind, namespace, name = read_target(call.flags.arguments, call.flags[NAMESPACE.name])
-    async with open_clusters(call) as (guest, harvester):
-        store = await read_clusters(call.settings, guest, harvester)
+async def _explain(context: CommandContext) -> int:
+    kind, namespace, name = read_target(context.flags.arguments, context.flags[NAMESPACE.name])
+    async with open_clusters(context) as (guest, harvester):
+        store = await read_clusters(context.settings, guest, harvester)
         if kind == "node":
-            document, is_well = _explain_node(store, name, call.settings)
+            document, is_well = _explain_node(store, name, context.settings)
         else:
             key = f"{namespace or guest.namespace}/{name}"
-            document, is_well = await _explain_service(store, key, call.settings, harvester)
-    call.output.answer({**document, "notes": store.notes})
+            document, is_well = await _explain_service(store, key, context.settings, harvester)
+    context.output.answer({**document, "notes": store.notes})
     return EXIT_OK if is_well else EXIT_PROBLEMS
 
 
@@ -189,7 +189,7 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
             return _write(f"update LoadBalancer {name}", diff(current.document(), after, complete=True))
         case DeleteLoadBalancer(load_balancer=load_balancer):
             return _write(f"delete LoadBalancer {load_balancer.metadata.name}")
-        case TouchEndpoints():
+        case TriggerKubeVipResync():
             return _write(f"patch an EndpointSlice of Service {service.metadata.key}")
 
 
@@ -275,7 +275,7 @@ def diff(
                 yield f"+ {name}: {json.dumps(new, ensure_ascii=False)}"
 
 
-MANUAL: Final = Manual(
+SPEC: Final = CommandSpec(
     meaning=__doc__,
     usages=("explain svc/NAME [-n NAMESPACE] [flags]", "explain node/NAME [flags]"),
     own=(OUTPUT, NAMESPACE),

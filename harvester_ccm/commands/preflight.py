@@ -24,8 +24,8 @@ from rich.text import Text
 from harvester_ccm import errors
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Document, Manual, table
-from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, ask, list_clusters
+from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, list_clusters, request_or_error
+from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, table
 from harvester_ccm.config import Settings
 from harvester_ccm.kube import identity
 from harvester_ccm.kube.client import ApiClient
@@ -33,7 +33,7 @@ from harvester_ccm.kube.credentials import Credentials, FileToken, token_claims
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import ObjectMeta, Resource
-from harvester_ccm.model.outcome import some_of
+from harvester_ccm.model.outcome import abbreviate
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.kube_vip import read_state
@@ -173,7 +173,7 @@ def permissions_of(cluster: str, settings: Settings) -> list[Permission]:
 async def check_permissions(client: ApiClient, where: str, settings: Settings, user: str) -> list[Check]:
     """Return a check for each kind of object."""
     used = permissions_of(where, settings)
-    granted = await asyncio.gather(*(ask(_is_granted(client, where, one, settings)) for one in used))
+    granted = await asyncio.gather(*(request_or_error(_is_granted(client, where, one, settings)) for one in used))
     who = f"to {user}" if user else "to the user of the kubeconfig"
     grantee = f"{who}: install the chart of this version, or add it to its ClusterRole"
     if where == HARVESTER:
@@ -213,8 +213,8 @@ def _judged(pairs: Sequence[tuple[Permission, bool | errors.CCMError]], grantee:
     return Result.OK, f"may {verbs}", ""
 
 
-async def _preflight(call: Call) -> int:
-    settings, environment = call.settings, call.environment
+async def _preflight(context: CommandContext) -> int:
+    settings, environment = context.settings, context.environment
     checks = [Check("flags", "cluster name", Result.WARNING, text) for text in settings.warnings]
     checks = checks or [Check("flags", "cluster name", Result.OK, f"{settings.harvester.cluster_name!r}")]
     async with AsyncExitStack() as stack:
@@ -225,7 +225,7 @@ async def _preflight(call: Call) -> int:
         checks += [*of_harvester, *of_guest]
         if guest is not None and harvester is not None:
             checks += check_content(await list_clusters(settings, guest, harvester))
-    call.output.answer({"checks": [msgspec.to_builtins(one) for one in checks]}, preflight_text)
+    context.output.answer({"checks": [msgspec.to_builtins(one) for one in checks]}, preflight_text)
     return EXIT_PROBLEMS if any(one.result is Result.FAILED for one in checks) else EXIT_OK
 
 
@@ -239,9 +239,9 @@ async def _check_cluster(
         return [Check(where, _FILES[where], Result.FAILED, str(error), _REMEDIES[where])], None
     checks = [Check(where, _FILES[where], *_check_file(credentials, where))]
     client = await stack.enter_async_context(ApiClient(credentials, cluster=where))
-    version = await ask(client.read("/version", _decode_version))
+    version = await request_or_error(client.read("/version", _decode_version))
     is_usable = isinstance(version, dict | errors.Forbidden)
-    who = await ask(identity.ask_review(client, identity.SUBJECT_REVIEWS, {})) if is_usable else version
+    who = await request_or_error(identity.ask_review(client, identity.SUBJECT_REVIEWS, {})) if is_usable else version
     # Servers before Kubernetes 1.28 do not serve the review.
     if isinstance(who, errors.CCMError) and not isinstance(who, errors.Forbidden | errors.NotServed):
         return [*checks, _unusable(who, credentials, where)], None
@@ -327,7 +327,7 @@ def check_credential(credentials: Credentials, where: str, user: str) -> Finding
 async def check_versions(client: ApiClient) -> Finding:
     """Check that Harvester serves its API in the version that is used."""
     for one in (LOAD_BALANCERS.api_version, VIRTUAL_MACHINES.api_version):
-        response = await ask(client.request("GET", f"/apis/{one}"))
+        response = await request_or_error(client.request("GET", f"/apis/{one}"))
         if isinstance(response, errors.NotServed):
             advice = (
                 "Check that the server in the cloud-config is Harvester, and that --cloud-config and --kubeconfig are "
@@ -347,7 +347,7 @@ def _example(cluster: ClusterIdentity) -> Document:
 
 async def check_admission(harvester: ApiClient, body: Mapping[str, object], namespace: str) -> Finding:
     """Check whether Harvester's webhook and schema accept a new load balancer; a dry run, so none is created."""
-    response = await ask(harvester.check_creation(LOAD_BALANCERS, body, namespace=namespace))
+    response = await request_or_error(harvester.check_creation(LOAD_BALANCERS, body, namespace=namespace))
     match response:
         case None:
             return Result.OK, "a load balancer would be admitted (dry run, none was created)", ""
@@ -383,7 +383,7 @@ def check_nodes(store: ClusterStore) -> Finding:
     lost = {node: match.problem for node, match in matches.items() if match.vm is None}
     if lost:
         first = lost[min(lost)]
-        text = f"{len(lost)} of {len(nodes)} Nodes have no VM: {some_of(sorted(lost))}"
+        text = f"{len(lost)} of {len(nodes)} Nodes have no VM: {abbreviate(sorted(lost))}"
         return Result.WARNING if len(lost) < len(nodes) else Result.FAILED, text, first.message if first else ""
     others = sorted({match.vm.cluster_label for match in matches.values() if match.vm} - {"", name})
     if others:
@@ -391,7 +391,7 @@ def check_nodes(store: ClusterStore) -> Finding:
             f"Set --cluster-name={others[0]} (chart: global.cattle.clusterName). Load balancers that this cluster has "
             f"made under {name!r} keep their addresses with --former-cluster-names={name}, see explain service"
         )
-        text = f"--cluster-name is {name!r} and the VMs of the Nodes have label {VM_CLUSTER}={some_of(others)}"
+        text = f"--cluster-name is {name!r} and the VMs of the Nodes have label {VM_CLUSTER}={abbreviate(others)}"
         return Result.FAILED, text, advice
     evidence = sorted({str(match.by) for match in matches.values() if match.by})
     return Result.OK, f"the VMs of all {len(nodes)} Nodes are found, by {', '.join(evidence)}", ""
@@ -403,11 +403,11 @@ def check_internal_ips(store: ClusterStore) -> Finding:
     for node, entry in ((one, entry) for one in store.nodes.all() for entry in one.status.addresses):
         if entry.type == "InternalIP":
             names.setdefault(entry.address, []).append(node.metadata.name)
-    shared = sorted(f"{address} ({some_of(sorted(nodes))})" for address, nodes in names.items() if len(nodes) > 1)
+    shared = sorted(f"{address} ({abbreviate(sorted(nodes))})" for address, nodes in names.items() if len(nodes) > 1)
     if not shared:
         return Result.OK, "no two Nodes have the same", ""
     advice = "Give each VM its own address. Check static addresses and machine IDs that were cloned with an image"
-    return Result.WARNING, f"Nodes have the same InternalIP: {some_of(shared)}", advice
+    return Result.WARNING, f"Nodes have the same InternalIP: {abbreviate(shared)}", advice
 
 
 def preflight_text(document: Document) -> Iterator[RenderableType]:
@@ -420,7 +420,7 @@ def preflight_text(document: Document) -> Iterator[RenderableType]:
     yield Text(f"\n{'NOT READY' if counts[Result.FAILED] else 'READY'}: {counted}.")
 
 
-MANUAL: Final = Manual(
+SPEC: Final = CommandSpec(
     meaning=__doc__,
     usages=("preflight [flags]",),
     own=(OUTPUT,),

@@ -19,14 +19,24 @@ from rich.live import Live
 from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.call import OUTPUT, Call, Document, Form, Manual, describe, sanitize_document, switch, table
-from harvester_ccm.commands.clusters import ClusterStore, ask, open_clusters, read_clusters
+from harvester_ccm.commands.clusters import ClusterStore, open_clusters, read_clusters, request_or_error
+from harvester_ccm.commands.runner import (
+    OUTPUT,
+    CommandContext,
+    CommandSpec,
+    Document,
+    Form,
+    describe,
+    sanitize_document,
+    switch,
+    table,
+)
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, LeaderElectionSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.workqueue import time_text
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec, Node, Service
-from harvester_ccm.model.outcome import EventMessage, some_of
+from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import BLOCKING_REASONS, NodeReason, Reason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
@@ -184,8 +194,8 @@ def warnings_in(events: Iterable[EventMessage | None]) -> list[StatusReason]:
 
 def node_status(store: ClusterStore, node: Node, settings: Settings) -> tuple[NodeView, NodePlan, ObjectStatus]:
     """Return snapshot, plan and verdict of a Node, as if an address that is not reported had been missing for long."""
-    patient = replace(settings.nodes, monitor_period=0.0)
-    view = observe(store, node, virtual_ips=store.virtual_ips, settings=patient)
+    without_grace = replace(settings.nodes, monitor_period=0.0)
+    view = observe(store, node, virtual_ips=store.virtual_ips, settings=without_grace)
     if NODE_CONTROLLER in settings.controllers:
         plan = plan_node(view)
         return view, plan, _status_of_node(view, plan)
@@ -210,30 +220,30 @@ def _status_of_node(view: NodeView, plan: NodePlan) -> ObjectStatus:
     return ObjectStatus(State.PENDING, meta.creation_timestamp or "", tuple(reasons or [next_step]))
 
 
-async def _status(call: Call) -> int:
-    if call.flags[WATCH.name]:
-        await _watch(call)
-    document = await _read(call)
-    call.output.answer(document, status_text)
+async def _status(context: CommandContext) -> int:
+    if context.flags[WATCH.name]:
+        await _watch(context)
+    document = await _read(context)
+    context.output.answer(document, status_text)
     return EXIT_PROBLEMS if document["problems"] else EXIT_OK
 
 
-async def _watch(call: Call) -> NoReturn:
-    if not call.output.console.is_terminal or call.output.form is not Form.TEXT:
+async def _watch(context: CommandContext) -> NoReturn:
+    if not context.output.console.is_terminal or context.output.form is not Form.TEXT:
         raise ConfigurationError(["--watch needs a terminal; in a script, repeat status -o json"])
-    with Live(console=call.output.console, auto_refresh=False, vertical_overflow="ellipsis") as live:
+    with Live(console=context.output.console, auto_refresh=False, vertical_overflow="ellipsis") as live:
         while True:
             try:
-                text = Group(*status_text(sanitize_document(await _read(call))))
+                text = Group(*status_text(sanitize_document(await _read(context))))
             except CCMError as error:
                 text = Group(Text(sanitize_document(f"{datetime.now(UTC):%H:%M:%S} UTC: {error}")))
             live.update(text, refresh=True)
             await asyncio.sleep(WATCH_SECONDS)
 
 
-async def _read(call: Call) -> Document:
-    settings = call.settings
-    async with open_clusters(call) as (guest, harvester):
+async def _read(context: CommandContext) -> Document:
+    settings = context.settings
+    async with open_clusters(context) as (guest, harvester):
         store, (lease, of_lease) = await asyncio.gather(
             read_clusters(settings, guest, harvester), _read_lease(settings, guest)
         )
@@ -281,10 +291,10 @@ async def _read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec |
     if not election.enabled:
         return None, []
     read = partial(guest.get, LEASES, election.name, namespace=election.namespace)
-    before = lease = await ask(read())
+    before = lease = await request_or_error(read())
     if _is_overdue(lease, election):
         await asyncio.sleep(2 * election.retry_period)
-        lease = await ask(read())
+        lease = await request_or_error(read())
     name = f"Lease {election.namespace}/{election.name}"
     spec, since = LeaseSpec() if isinstance(lease, CCMError) else lease.spec, ""
     if isinstance(lease, CCMError) and not isinstance(lease, NotFound):
@@ -322,7 +332,9 @@ def _load_balancers(store: ClusterStore, settings: Settings) -> Iterator[Line]:
         names = sorted(other.metadata.name for other in found if other.allocated_pool == one.allocated_pool)
         title, is_managed = f"LoadBalancer {one.metadata.name}", SERVICE_CONTROLLER in settings.controllers
         if names[1:] and names[0] == one.metadata.name:
-            text = f"Address {one.allocated_ip} of IP pool {one.allocated_pool!r} is also that of {some_of(names[1:])}"
+            text = (
+                f"Address {one.allocated_ip} of IP pool {one.allocated_pool!r} is also that of {abbreviate(names[1:])}"
+            )
             reason = StatusReason("AddressNotUnique", f"{text}. Delete one of their Services and create it again")
             yield title, ObjectStatus(State.DEGRADED, reasons=(reason,))
         if is_managed and is_orphan(one, service_of(one, store.services), store.cluster):
@@ -398,7 +410,7 @@ def age(since: str | None, now: datetime) -> str:
     return next(units, f"{seconds}s") if seconds >= 0 else ""
 
 
-MANUAL: Final = Manual(
+SPEC: Final = CommandSpec(
     meaning=__doc__,
     usages=("status [-o json|yaml] [--watch]",),
     own=(OUTPUT, WATCH),

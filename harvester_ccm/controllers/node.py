@@ -68,12 +68,12 @@ class NodeController:
         )
         vms.on_wake(self.queue.enqueue)
         vms.vmis.on_change(self._vmi_changed)
-        virtual_addresses.on_state(vms.wake_all)
+        virtual_addresses.on_state(vms.enqueue_all)
 
     async def run(self) -> None:
         """Work until cancelled."""
         await self._nodes.wait_synced()
-        self._vms.wake_all()
+        self._vms.enqueue_all()
         await self.queue.run()
 
     async def reconcile(self, name: str) -> Outcome:
@@ -135,7 +135,7 @@ class NodeController:
             return written
         addresses = [f"{one.type} {one.address}" for one in written.status.addresses]
         log.info("node updated", node=node.metadata.name, provider_id=written.spec.provider_id, addresses=addresses)
-        log.debug("reasons of the addresses", node=node.metadata.name, reasons=plan.addresses.reasons)
+        log.debug("node addresses selected", node=node.metadata.name, reasons=plan.addresses.reasons)
         self._writes.emit(node, *plan.emitted, component=NODE_CONTROLLER)
         return 0.0
 

@@ -32,7 +32,7 @@ from harvester_ccm.plan.service.desired import (
     CreateLoadBalancer,
     PatchService,
     ServicePlan,
-    TouchEndpoints,
+    TriggerKubeVipResync,
     Write,
     not_ready,
 )
@@ -46,7 +46,7 @@ from harvester_ccm.plan.service.ownership import (
 )
 from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
 from harvester_ccm.plan.service.ranking import Rankings
-from harvester_ccm.plan.service.reannouncement import TOUCH_AFTER_SECONDS, touch_not_permitted
+from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS, resync_not_permitted
 from harvester_ccm.plan.service.scope import BY_PRIMARY, may_be_ours
 from harvester_ccm.plan.service.snapshot import (
     BY_ADDRESS,
@@ -60,8 +60,8 @@ from harvester_ccm.plan.service.vm_spec import backends_of
 
 RESPONSE_SECONDS: Final = 10.0
 """Maximum time for which a load balancer that Harvester does not respond to delays the others."""
-TOUCH_RETRY: Final = 600.0
-"""Seconds after which endpoints are touched again if the patch was not permitted."""
+RESYNC_RETRY_SECONDS: Final = 600.0
+"""Seconds after which a resync is triggered again if the patch was not permitted."""
 COALESCE_SECONDS: Final = 0.2
 """Delay of a refresh of the backends after a change of a Node or VM."""
 log = structlog.get_logger(__name__)
@@ -352,8 +352,8 @@ class ServiceController:
 
     async def _send(self, step: _Step, write: Write) -> None:
         """Send the write of a plan, after its dry run. Raises CCMError after its Event was emitted."""
-        if isinstance(write, TouchEndpoints):
-            await self._touch_endpoints(step)
+        if isinstance(write, TriggerKubeVipResync):
+            await self._trigger_resync(step)
             return
         await self._check_dry_run(step)
         snapshot = step.snapshot
@@ -366,14 +366,14 @@ class ServiceController:
             raise
         finally:
             # Also after an error: the patch may have been applied although its response was lost.
-            if isinstance(write, PatchService) and write.touches_endpoints:
-                step.state.touch_at = loop_time() + TOUCH_AFTER_SECONDS
+            if isinstance(write, PatchService) and write.triggers_resync:
+                step.state.resync_at = loop_time() + RESYNC_AFTER_SECONDS
 
-    async def _touch_endpoints(self, step: _Step) -> None:
-        is_permitted = await self._writes.touch(step.snapshot)
-        step.state.touch_at = None if is_permitted else loop_time() + TOUCH_RETRY
+    async def _trigger_resync(self, step: _Step) -> None:
+        is_permitted = await self._writes.trigger_resync(step.snapshot)
+        step.state.resync_at = None if is_permitted else loop_time() + RESYNC_RETRY_SECONDS
         if not is_permitted:
-            self._emit(step.snapshot, touch_not_permitted(step.snapshot.service))
+            self._emit(step.snapshot, resync_not_permitted(step.snapshot.service))
 
     async def _check_dry_run(self, step: _Step) -> None:
         """Check that Harvester would accept the next load balancer, before the present one is given up."""

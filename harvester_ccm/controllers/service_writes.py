@@ -171,7 +171,7 @@ class ServiceWrites:
         with suppress(errors.CCMError):
             await self.send(PatchService(patch), snapshot)
 
-    async def touch(self, snapshot: ServiceSnapshot) -> bool:
+    async def trigger_resync(self, snapshot: ServiceSnapshot) -> bool:
         """Patch an EndpointSlice of a Service, if one has endpoints; return False if that is not permitted.
 
         kube-vip takes the endpoints of the slice that changed last for all of them: without any, it withdraws the
@@ -190,7 +190,7 @@ class ServiceWrites:
         except errors.NotFound as error:
             raise errors.Conflict(error.answer) from error
         self._limiter.record(meta.uid)
-        log.info("endpoints touched for kube-vip", service=meta.key, slice=name or None)
+        log.info("resync of kube-vip triggered", service=meta.key, slice=name or None)
         return True
 
     async def _confirm(self, service: Service) -> None:

@@ -63,14 +63,14 @@ class VMCache:
         nodes.on_change(self._node_changed)
         vms.on_change(self._vm_changed)
         vmis.on_change(self._vmi_changed)
-        vms.on_state(self.wake_all)
-        vmis.on_state(self.wake_all)
+        vms.on_state(self.enqueue_all)
+        vmis.on_state(self.enqueue_all)
 
     def on_wake(self, callback: NodeWake) -> None:
         """Call ``callback`` with the name of every Node, also a deleted one, that must be reconciled."""
         self._on_wake.append(callback)
 
-    def wake_all(self) -> None:
+    def enqueue_all(self) -> None:
         """Enqueue every Node."""
         self._wake(node.metadata.name for node in self.nodes.all())
 

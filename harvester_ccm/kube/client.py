@@ -153,16 +153,16 @@ class ApiClient:
         cluster: str,
         observer: Observer | None = None,
         fence: WriteFence | None = None,
-        patience: float = REQUEST_TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT,
     ) -> None:
-        """Without ``fence`` it can write at any time. ``patience`` is the time limit of a request in seconds."""
+        """Without ``fence`` it can write at any time. ``timeout`` is the time limit of a request in seconds."""
         self.cluster = cluster
         """Name of this server in logs and metrics."""
         self.credentials = credentials
         """The credentials in use."""
         self._fence = fence if fence is not None else WriteFence()
         self._observer = observer
-        self._patience = patience
+        self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
         self._listed_bytes = 0
@@ -251,7 +251,7 @@ class ApiClient:
         while True:
             request = Request("GET", path, {"limit": str(objects), **query}, max_bytes=PAGE_LIMIT)
             try:
-                return await self._exchange(request, self._patience)
+                return await self._exchange(request, self._timeout)
             except errors.AnswerTooLarge:
                 if objects == 1:
                     raise
@@ -327,7 +327,7 @@ class ApiClient:
         query = {**params, "watch": "1", "allowWatchBookmarks": "true"}
         request = Request("WATCH", resource.path(namespace), query)
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 answer = await self._send(request)
             async with answer as response:
                 yield WatchEvent("BOOKMARK", None, "")
@@ -336,7 +336,7 @@ class ApiClient:
                         raise self._too_large("a line of the watch", LINE_LIMIT, str(request))
                     yield self._event(resource, line)
         except _NO_RESPONSE as error:
-            raise self._unreachable(request, error, self._patience) from error
+            raise self._unreachable(request, error, self._timeout) from error
 
     async def request(
         self,
@@ -355,7 +355,7 @@ class ApiClient:
         data = None if body is None else msgspec.json.encode(body)
         request = Request(method, path, params or {}, data, content_type)
         if method == "GET" or not fenced:
-            return await self._exchange(request, self._patience)
+            return await self._exchange(request, self._timeout)
         return await self._fence.send(partial(self._exchange, request, WRITE_TIMEOUT), str(request))
 
     async def read(self, path: str, decode: Callable[[bytes], T]) -> T:

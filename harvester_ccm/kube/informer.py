@@ -288,9 +288,9 @@ class Informer(Store[ObjectT]):
     def _log_skipped(self, skipped: Sequence[Unread]) -> None:
         """Log objects that could not be decoded: each once until it can be or is gone, however often it changes."""
         for unread in skipped[:LOGGED_OBJECTS]:
-            log.warning("object skipped", collection=self.name, name=unread.key, error=unread.fault)
+            log.warning("object not decoded", collection=self.name, name=unread.key, error=unread.fault)
         if len(skipped) > LOGGED_OBJECTS:
-            log.warning("more objects skipped", collection=self.name, objects=len(skipped) - LOGGED_OBJECTS)
+            log.warning("more objects not decoded", collection=self.name, objects=len(skipped) - LOGGED_OBJECTS)
 
     def _put(self, item: ObjectT) -> None:
         current = self._objects.get(item.metadata.key)

@@ -76,10 +76,10 @@ def quoted(value: str) -> str:
     return repr(shown)
 
 
-def some_of(names: Sequence[str]) -> str:
+def abbreviate(names: Sequence[str]) -> str:
     """Return names for a sentence: the first ones, and how many more there are.
 
-    >>> some_of(["a", "b", "c", "d", "e", "f", "g"])
+    >>> abbreviate(["a", "b", "c", "d", "e", "f", "g"])
     'a, b, c, d, e and 2 more'
     """
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

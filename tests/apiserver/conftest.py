@@ -14,18 +14,18 @@ from tests.apiserver.follower import Follower
 
 
 @pytest.fixture
-def patience() -> float:
+def request_timeout() -> float:
     """Seconds that ``client`` waits for an answer."""
     return REQUEST_TIMEOUT
 
 
 @pytest.fixture
 async def client(
-    guest_proxy: FaultProxy, admin_kubeconfig: Path, tmp_path: Path, patience: float
+    guest_proxy: FaultProxy, admin_kubeconfig: Path, tmp_path: Path, request_timeout: float
 ) -> AsyncIterator[ApiClient]:
     """All rights on the guest, through the proxy."""
     path = guest_proxy.kubeconfig(admin_kubeconfig, tmp_path / "kubeconfig")
-    async with ApiClient(load_credentials(path), cluster="guest", patience=patience) as one:
+    async with ApiClient(load_credentials(path), cluster="guest", timeout=request_timeout) as one:
         yield one
 
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
-from tests.worlds.background import running
-from tests.worlds.waiting import wait_for
+from tests.support.background import running
+from tests.support.waiting import wait_for
 
 Data = dict[str, str] | None
 

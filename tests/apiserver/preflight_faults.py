@@ -13,7 +13,7 @@ from devenv.pki import KeyPair
 from harvester_ccm.commands.clusters import GUEST, HARVESTER
 from tests.apiserver.odd_servers import closed_port, silent_server, web_server
 from tests.apiserver.preflight_world import PreflightWorld, edited
-from tests.worlds.offline import json_web_token
+from tests.support.offline import json_web_token
 
 LOGIN_PAGE: Final = b"<html><body>Please log in</body></html>"
 

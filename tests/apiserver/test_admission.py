@@ -11,7 +11,7 @@ from devenv.apiserver import ControlPlane
 from harvester_ccm.errors import AdmissionDenied, ApiError, WebhookFailed
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import CONFIG_MAPS
-from tests.worlds.waiting import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

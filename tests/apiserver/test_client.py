@@ -40,7 +40,7 @@ from harvester_ccm.kube.credentials import TokenSource, load_credentials
 from harvester_ccm.kube.workqueue import pause_after
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, SERVICES
 from harvester_ccm.model.meta import Object, Resource, decoder
-from tests.worlds.waiting import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 
@@ -263,7 +263,7 @@ async def test_connection_error_has_its_reason(
         await client.get(NAMESPACES, "default")
 
 
-@pytest.mark.parametrize("patience", [0.2])
+@pytest.mark.parametrize("request_timeout", [0.2])
 async def test_request_without_a_response_times_out(client: ApiClient, guest_proxy: FaultProxy) -> None:
     guest_proxy.inject(Hang())
 

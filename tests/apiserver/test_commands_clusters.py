@@ -28,12 +28,12 @@ from harvester_ccm.names import (
     VM_ANNOTATION,
 )
 from harvester_ccm.plan.service.ownership import load_balancer_name
-from tests.worlds.waiting import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 
 BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalancers"
-PATIENCE = 60.0
+MAX_SECONDS = 60.0
 DEFAULTS = ApiClient.__init__.__kwdefaults__ or {}
 CONTROLLER_FINALIZER = "wrangler.cattle.io/harvester-lb-controller"
 
@@ -126,7 +126,7 @@ async def field(
     # Lines are wrapped at the width of the terminal, which is 80 in pytest's workers.
     monkeypatch.setenv("COLUMNS", "120")
     # The machine can be slow.
-    monkeypatch.setattr(ApiClient.__init__, "__kwdefaults__", {**DEFAULTS, "patience": PATIENCE})
+    monkeypatch.setattr(ApiClient.__init__, "__kwdefaults__", {**DEFAULTS, "timeout": MAX_SECONDS})
     flags = (
         f"--cloud-config={harvester_proxy.kubeconfig(harvester_kubeconfig, tmp_path / 'cloud-config')}",
         f"--kubeconfig={guest_proxy.kubeconfig(guest_kubeconfig, tmp_path / 'kubeconfig')}",
@@ -206,7 +206,7 @@ async def test_preflight_only_reads(field: Field) -> None:
 async def test_servers_that_only_respond_to_version_do_not_block_preflight(
     field: Field, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ApiClient.__init__, "__kwdefaults__", {**DEFAULTS, "patience": 3.0})
+    monkeypatch.setattr(ApiClient.__init__, "__kwdefaults__", {**DEFAULTS, "timeout": 3.0})
     for proxy in (field.guest_proxy, field.harvester_proxy):
         proxy.inject(Hang(), path="^(?!/version)")
     result = await field.run("preflight")

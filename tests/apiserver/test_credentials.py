@@ -219,7 +219,7 @@ async def test_concurrent_requests_share_one_run_of_the_plugin(tmp_path: Path) -
 async def test_request_times_out_while_the_plugin_runs(plugin: Callable[..., Path], tmp_path: Path) -> None:
     path = plugin(f"while [ ! -e {tmp_path / 'over'} ]; do sleep 0.05; done")
     started = time.monotonic()
-    async with ApiClient(load_credentials(path), cluster="guest", patience=0.3) as client:
+    async with ApiClient(load_credentials(path), cluster="guest", timeout=0.3) as client:
         with pytest.raises(Unreachable, match=r"no answer within 0\.3 s"):
             await client.get(NAMESPACES, "default")
     assert time.monotonic() - started < module.PLUGIN_SECONDS / 2

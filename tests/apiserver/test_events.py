@@ -13,8 +13,8 @@ from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NodeReason, Reason
-from tests.worlds.background import running
-from tests.worlds.waiting import wait_for
+from tests.support.background import running
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

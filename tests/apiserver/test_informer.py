@@ -8,7 +8,7 @@ from devenv.proxy import FaultProxy
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import CONFIG_MAPS
 from tests.apiserver.follower import Follower
-from tests.worlds.waiting import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

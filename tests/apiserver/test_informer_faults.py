@@ -17,8 +17,8 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS
 from tests.apiserver.follower import Follower
 from tests.conftest import bind
-from tests.worlds.background import running
-from tests.worlds.waiting import wait_for
+from tests.support.background import running
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

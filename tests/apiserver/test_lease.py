@@ -15,8 +15,8 @@ from devenv.restclient import Json
 from harvester_ccm.kube.client import ApiClient, WriteFence
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
-from tests.worlds.background import running
-from tests.worlds.waiting import wait_for
+from tests.support.background import running
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

@@ -20,7 +20,7 @@ from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import https_server
 from tests.conftest import bind
-from tests.worlds.loopback import free_port
+from tests.support.loopback import free_port
 
 pytestmark = pytest.mark.apiserver
 

@@ -15,8 +15,8 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, ConfigMap
 from harvester_ccm.model.meta import Object, WatchEvent
-from tests.worlds.background import running
-from tests.worlds.waiting import wait_for
+from tests.support.background import running
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

@@ -15,7 +15,7 @@ from devenv.restclient import Json
 from harvester_ccm.kube.identity import CredentialReloader
 from harvester_ccm.names import NodeReason, Reason
 from harvester_ccm.telemetry.health import READY, HealthRegistry
-from tests.worlds.memory_server import MemoryClient, MemoryServer
+from tests.support.memory_server import MemoryClient, MemoryServer
 
 SHIPPED = CHART / "files"
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from devenv.watch import Document
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import balancer, watching
-from tests.worlds.waiting import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

@@ -13,7 +13,7 @@ from devenv.harvester.records import LOAD_BALANCERS, SERVICES, SLICES
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import LISTENER, backend, vm_balancer, watching
-from tests.worlds.waiting import wait_for
+from tests.support.waiting import wait_for
 
 LAN: Document = {"subnet": "127.77.0.0/24", "rangeStart": "127.77.0.10", "rangeEnd": "127.77.0.50"}
 VIP = "127.77.0.10"

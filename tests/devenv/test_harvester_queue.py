@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from devenv.background import Background
 from devenv.harvester.queue import Reconcile, Retry, TokenBucket, WorkQueue, retry_seconds
-from tests.worlds.waiting import wait_for
+from tests.support.waiting import wait_for
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from devenv.harvester.records import LOAD_BALANCERS, POOLS
 from harvester_ccm.errors import AdmissionDenied, ServerError
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import balancer, vm_balancer
-from tests.worlds.waiting import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
 

@@ -11,7 +11,7 @@ from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import endpoint_slice, service, watching
-from tests.worlds.waiting import wait_for
+from tests.support.waiting import wait_for
 
 A, B = "127.79.0.10", "127.79.0.11"
 ADDRESS = "kube-vip.io/loadbalancerIPs"
@@ -79,7 +79,7 @@ class Shop:
         await wait_for(lambda: marker not in self.holders("127.79.9.9"))
 
 
-OPTIONS = KubeVipOptions(dhcp_range=("127.79.1.10", "127.79.1.12"), serve=True, address_patience=20.0)
+OPTIONS = KubeVipOptions(dhcp_range=("127.79.1.10", "127.79.1.12"), serve=True, address_timeout=20.0)
 
 
 @pytest.fixture

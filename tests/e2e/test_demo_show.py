@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from devenv.demo import show
-from devenv.demo.play import open_stage
 from devenv.demo.recording import Recording
+from devenv.demo.scenario import open_stage
 from devenv.logfile import logs_to
 from devenv.stage import Scene
 from tests.e2e.conftest import clear
 from tests.e2e.test_demo import END_SECONDS, ROOT, left_behind
-from tests.worlds.terminal import on_terminal
+from tests.support.terminal import on_terminal
 
 pytestmark = pytest.mark.apiserver
 

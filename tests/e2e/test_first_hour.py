@@ -23,7 +23,7 @@ import pytest
 from devenv.apiserver import SERVICE_ACCOUNT
 from devenv.ccm import CcmProcess
 from devenv.demo.faults import NEWCOMER, expire_token
-from devenv.demo.play import NETWORKS, NODES, initialized, listen
+from devenv.demo.scenario import NETWORKS, NODES, initialized, listen
 from devenv.guestnodes import GuestNodes, name_of
 from devenv.harvester import FAST
 from devenv.harvester.records import POOLS

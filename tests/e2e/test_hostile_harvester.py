@@ -11,7 +11,7 @@ import yaml
 
 from devenv.stage import Stage, until
 from harvester_ccm.names import Reason
-from tests.worlds.hostile_server import MIB, Reply, hostile_server, padded, whole
+from tests.support.hostile_server import MIB, Reply, hostile_server, padded, whole
 
 pytestmark = pytest.mark.apiserver
 

@@ -15,7 +15,7 @@ from harvester_ccm.cli import main
 
 pytestmark = pytest.mark.apiserver
 
-PATIENCE = 90.0
+MAX_SECONDS = 90.0
 
 
 async def test_status_in_the_pod_needs_no_flags(
@@ -25,7 +25,7 @@ async def test_status_in_the_pod_needs_no_flags(
     proc = tmp_path / "proc"
     proc.mkdir()
     (proc / "1").symlink_to(f"/proc/{run.pid}")
-    await stage.logged(run, "became leader", within=PATIENCE)
+    await stage.logged(run, "became leader", within=MAX_SECONDS)
     await stage.create_service("good")
     await stage.create_service("bad", annotations={"cloudprovider.harvesterhci.io/ip-pool": "nope"})
 
@@ -40,7 +40,7 @@ async def test_status_in_the_pod_needs_no_flags(
         # The load balancer says why before the condition of the Service says since when.
         return document if found and first["since"] else None
 
-    document = await until(status, within=PATIENCE, what="one Service that is served and one that is not")
+    document = await until(status, within=MAX_SECONDS, what="one Service that is served and one that is not")
     assert document["leader"]["identity"]
     assert document["notes"] == []
     bad = document["problems"][-1]

@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 
 from harvester_ccm.telemetry.server import AccessReviewer
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, Document, MemoryClient, MemoryServer
 
 SCRAPER: Final = "token-of-prometheus"
 UNPRIVILEGED: Final = "token-of-another-account"

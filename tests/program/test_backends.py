@@ -9,10 +9,10 @@ from harvester_ccm.controllers.service import COALESCE_SECONDS
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, UNINITIALIZED_TAINT, VM_CLUSTER, WORKLOAD_TYPE
-from tests.worlds.builders import CLUSTER, service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, refused
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.builders import CLUSTER, service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, refused
+from tests.support.program_world import Harvester, Program, guest_server
 
 OTHER_CLUSTER: Final = {"labels": {VM_CLUSTER: "other"}}
 NEW: Final = {"taints": [{"key": UNINITIALIZED_TAINT, "effect": "NoSchedule"}]}

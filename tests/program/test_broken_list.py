@@ -12,10 +12,10 @@ from harvester_ccm.errors import CCMError, UnexpectedAnswer
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_SERVICE_NAME, SERVICE_FINALIZER
-from tests.worlds.builders import CLUSTER
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, page, refused
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.builders import CLUSTER
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, page, refused
+from tests.support.program_world import Harvester, Program, guest_server
 
 NOT_CONVERTED = refused(
     500, "InternalError", "conversion webhook for loadbalancer.harvesterhci.io/v1alpha1 failed: no kind"
@@ -138,13 +138,13 @@ async def test_objects_that_cannot_be_decoded_are_logged_once_each() -> None:
                 await asyncio.sleep(1)
             # Two lists and what came with the first watch.
             await asyncio.sleep(2 * 3600)
-            assert len([entry for entry in logs if "skipped" in entry["event"]]) == 11
+            assert len([entry for entry in logs if "not decoded" in entry["event"]]) == 11
             harvester.change(LOAD_BALANCERS, key, {"spec": {"ipam": "pool"}})
             await asyncio.sleep(1)
             harvester.change(LOAD_BALANCERS, key, {"spec": {"ipam": ["pool"]}})
             await asyncio.sleep(1)
-    skipped = [entry for entry in logs if "skipped" in entry["event"]]
-    assert [entry["objects"] for entry in skipped if entry["event"] == "more objects skipped"] == [90]
+    skipped = [entry for entry in logs if "not decoded" in entry["event"]]
+    assert [entry["objects"] for entry in skipped if entry["event"] == "more objects not decoded"] == [90]
     assert [entry.get("name") for entry in skipped].count(key) == 2
     assert "array" in skipped[-1]["error"]
 

@@ -9,10 +9,10 @@ import pytest
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, REQUESTED_ADDRESS
-from tests.worlds.builders import ADDRESS, marked, service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, Document, document_of, refused
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.builders import ADDRESS, marked, service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, Document, document_of, refused
+from tests.support.program_world import Harvester, Program, guest_server
 
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
 LB_KEY = "vms/demo-shop-web-df804e86"

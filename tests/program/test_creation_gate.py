@@ -16,11 +16,11 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_CLUSTER, LB_SERVICE_NAME, WORKLOAD_TYPE
 from harvester_ccm.plan.service.allocation import is_in_progress
 from harvester_ccm.plan.service.creation import CREATION_QUEUED, QUEUED_GRACE_SECONDS
-from tests.worlds.builders import service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, Document, MemoryServer, Where, name_of, refused
-from tests.worlds.program_world import Program, guest_server, with_machines, with_nodes
-from tests.worlds.waiting import wait_for
+from tests.support.builders import service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, Document, MemoryServer, Where, name_of, refused
+from tests.support.program_world import Program, guest_server, with_machines, with_nodes
+from tests.support.waiting import wait_for
 
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.9"
 RESERVING = "fail to get ip from pool lan, error: fail to reserve 10.0.0.1 into lan"

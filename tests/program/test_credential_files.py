@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from harvester_ccm.kube import identity
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.identity import CredentialReloader
-from tests.worlds.program_world import Harvester, Program, guest_server
-from tests.worlds.waiting import wait_for
+from tests.support.program_world import Harvester, Program, guest_server
+from tests.support.waiting import wait_for
 
 REASON = "cloud-controller-manager: CredentialNotReloaded"
 

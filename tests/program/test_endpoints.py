@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from harvester_ccm.controllers.service import TOUCH_RETRY
+from harvester_ccm.controllers.service import RESYNC_RETRY_SECONDS
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, RESYNC_TRIGGER, WORKLOAD_TYPE
-from harvester_ccm.plan.service.reannouncement import TOUCH_AFTER_SECONDS
-from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, Document, document_of, refused
-from tests.worlds.program_world import Harvester, Program, guest_server
+from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS
+from tests.support.builders import ADDRESS, CLUSTER, allocated, served
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, Document, document_of, refused
+from tests.support.program_world import Harvester, Program, guest_server
 
 WITHDRAWN = served(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_HOST: "node-a"})
 
@@ -55,10 +55,10 @@ async def test_one_slice_with_endpoints_is_touched_once_for_each_change() -> Non
         endpoint_slice("web-x", "10.42.0.6", namespace="infra"),
     )
     async with program.live():
-        await asyncio.sleep(0.5 * TOUCH_AFTER_SECONDS)
+        await asyncio.sleep(0.5 * RESYNC_AFTER_SECONDS)
         assert program.annotations()[KUBE_VIP_ADDRESSES] == ADDRESS
         assert (touched(program), program.condition()["status"]) == ({}, "False")
-        await asyncio.sleep(TOUCH_AFTER_SECONDS)
+        await asyncio.sleep(RESYNC_AFTER_SECONDS)
         first = touched(program)
         assert (list(first), program.condition()["status"]) == (["web-b"], "True")
         await asyncio.sleep(3600)
@@ -79,12 +79,12 @@ async def test_touch_that_is_forbidden_is_reported_once_and_retried(verb: str) -
     forbidden = refused(403, "Forbidden", "endpointslices is forbidden")
     program.guest.fault = lambda call: forbidden if of_endpoints(call) and call.verb == verb else None
     async with program.live():
-        await asyncio.sleep(3 * TOUCH_RETRY)
+        await asyncio.sleep(3 * RESYNC_RETRY_SECONDS)
         assert sum(of_endpoints(call) and call.verb == verb for call in program.guest.calls) == 3
         (text,) = program.warnings()
         assert f"--namespace shop annotate endpointslices --selector {SERVICE_LABEL}=web " in text
         program.guest.fault = None
-        await asyncio.sleep(TOUCH_RETRY)
+        await asyncio.sleep(RESYNC_RETRY_SECONDS)
         assert list(touched(program)) == ["web-a"]
         assert program.reasons() == ["web: AddressNotAnnounced"]
         program.guest.fault = lambda call: forbidden if of_endpoints(call) else None

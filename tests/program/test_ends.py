@@ -16,10 +16,10 @@ from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import LEASES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.telemetry.metrics import Telemetry
-from tests.worlds.builders import CLUSTER, service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import MemoryClient, document_of
-from tests.worlds.program_world import Harvester, guest_server
+from tests.support.builders import CLUSTER, service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import MemoryClient, document_of
+from tests.support.program_world import Harvester, guest_server
 
 FLAGS = ("--cloud-config=/none", "--secure-port=0", "--controllers=service-lb-controller", "--cluster-name=demo")
 LEASE = "kube-system/cloud-controller-manager"

@@ -10,11 +10,11 @@ from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, IPAM, LOAD_BALANCER_CLASS
-from tests.worlds.builders import ADDRESS, service
-from tests.worlds.clock import jumping_time
-from tests.worlds.conflicts import NODE, SERVICE, STRIPPED_ANNOTATION, ConflictWorld
-from tests.worlds.memory_server import Document, refused
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.builders import ADDRESS, service
+from tests.support.clock import jumping_time
+from tests.support.conflicts import NODE, SERVICE, STRIPPED_ANNOTATION, ConflictWorld
+from tests.support.memory_server import Document, refused
+from tests.support.program_world import Harvester, Program, guest_server
 
 RETRYING = (
     "fail to update service, error: Operation cannot be fulfilled on services "

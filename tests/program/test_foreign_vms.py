@@ -9,10 +9,10 @@ from devenv.harvester.machines import Machine
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import VM_CLUSTER, WORKLOAD_TYPE
-from tests.worlds.builders import CLUSTER, service
-from tests.worlds.clock import jumping_time
-from tests.worlds.node_world import NAMESPACE, NodeWorld, initialised, machine
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.builders import CLUSTER, service
+from tests.support.clock import jumping_time
+from tests.support.node_world import NAMESPACE, NodeWorld, initialised, machine
+from tests.support.program_world import Harvester, Program, guest_server
 
 OTHER_UUID = "5f3c0000-0000-4000-8000-00000000000b"
 

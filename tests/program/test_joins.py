@@ -10,9 +10,9 @@ import pytest
 from harvester_ccm.controllers import device_mapping
 from harvester_ccm.controllers.service import COALESCE_SECONDS, ServiceCaches
 from harvester_ccm.plan.node.vms import plan_device_mapping
-from tests.worlds.clock import jumping_time
-from tests.worlds.node_world import NAMESPACE, NodeWorld, initialised, machine
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.clock import jumping_time
+from tests.support.node_world import NAMESPACE, NodeWorld, initialised, machine
+from tests.support.program_world import Harvester, Program, guest_server
 
 NODES = 60
 

@@ -10,11 +10,11 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import DESCRIPTION, SERVICE_FINALIZER
-from tests.worlds.builders import CLUSTER, service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, Document, MemoryServer, document_of
-from tests.worlds.node_world import NODE, NodeWorld, joined, machines
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.builders import CLUSTER, service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, Document, MemoryServer, document_of
+from tests.support.node_world import NODE, NodeWorld, joined, machines
+from tests.support.program_world import Harvester, Program, guest_server
 
 CHANGED = {"metadata": {"labels": {"team": "web"}}}
 

@@ -6,11 +6,11 @@ import pytest
 
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from tests.worlds.builders import CLUSTER
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import MemoryServer
-from tests.worlds.node_world import NODE, NodeWorld, joined, machines
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.builders import CLUSTER
+from tests.support.clock import jumping_time
+from tests.support.memory_server import MemoryServer
+from tests.support.node_world import NODE, NodeWorld, joined, machines
+from tests.support.program_world import Harvester, Program, guest_server
 
 
 def remove_silently(server: MemoryServer, collection: str, key: str) -> None:

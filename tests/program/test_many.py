@@ -10,11 +10,11 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Outcome
 from harvester_ccm.names import KUBE_VIP_ADDRESSES
 from harvester_ccm.plan.service.ownership import name_for
-from tests.worlds.builders import CLUSTER, allocated, served
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, document_of
-from tests.worlds.program_world import Harvester, Program, guest_server
-from tests.worlds.waiting import wait_for
+from tests.support.builders import CLUSTER, allocated, served
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, document_of
+from tests.support.program_world import Harvester, Program, guest_server
+from tests.support.waiting import wait_for
 
 MANY: Final = 600
 """More than fit on a page of a list."""

@@ -17,10 +17,10 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.outcome import Outcome
 from harvester_ccm.names import HEALTH_CHECK_PORT, PRIMARY_SERVICE, WORKLOAD_TYPE
 from harvester_ccm.plan.service import plan
-from tests.worlds.builders import CLUSTER, allocated, served, service
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import document_of
-from tests.worlds.program_world import Harvester, Program, guest_server, with_machines, with_nodes
+from tests.support.builders import CLUSTER, allocated, served, service
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import document_of
+from tests.support.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
 MANY: Final = 150
 WORKERS: Final = 4

@@ -19,11 +19,11 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import load_balancer_name
+from tests.support.builders import CLUSTER, allocated, service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, Document, MemoryServer, refused
+from tests.support.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 from tests.unit.telemetry.test_metrics import samples
-from tests.worlds.builders import CLUSTER, allocated, service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, Document, MemoryServer, refused
-from tests.worlds.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
 HOUR = 3600.0
 Server = TypeVar("Server", bound=MemoryServer)

@@ -8,10 +8,10 @@ import pytest
 
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import refused
-from tests.worlds.node_objects import DEFAULTS
-from tests.worlds.node_world import (
+from tests.support.clock import jumping_time
+from tests.support.memory_server import refused
+from tests.support.node_objects import DEFAULTS
+from tests.support.node_world import (
     BALANCER,
     NAMESPACE,
     NODE,
@@ -25,7 +25,7 @@ from tests.worlds.node_world import (
     machines,
 )
 
-LONG: Final = 20 * DEFAULTS.address_patience
+LONG: Final = 20 * DEFAULTS.address_grace_seconds
 W1: Final = machine("w1", networks=("default/mgmt", "default/vlan5"))
 FIRST, SECOND, VIP = "10.0.0.1", "192.168.5.1", "192.168.5.100"
 

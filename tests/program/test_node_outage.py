@@ -10,9 +10,9 @@ from devenv.harvester.machines import Machine
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.workqueue import MAX_BACKOFF_SECONDS
 from harvester_ccm.plan.node.match import unreadable
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import Call, Document, placed, refused
-from tests.worlds.node_world import VM, VMI, NodeWorld, initialised, joined, machine
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import Call, Document, placed, refused
+from tests.support.node_world import VM, VMI, NodeWorld, initialised, joined, machine
 
 HOUR = 3600.0
 QUARTER = 900.0

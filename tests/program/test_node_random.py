@@ -24,10 +24,10 @@ from devenv.harvester.machines import Machine
 from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
 from harvester_ccm.errors import CCMError
 from harvester_ccm.names import PROVIDED_NODE_IP, SHUTDOWN_TAINT, UNINITIALIZED_TAINT, VM_CLUSTER
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, page, refused
-from tests.worlds.node_objects import DEFAULTS
-from tests.worlds.node_world import BALANCER, NAMESPACE, NODE, TAINT, VM, VMI, NodeWorld, machine
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, page, refused
+from tests.support.node_objects import DEFAULTS
+from tests.support.node_world import BALANCER, NAMESPACE, NODE, TAINT, VM, VMI, NodeWorld, machine
 
 NODES: Final = 6
 EVENTS: Final = 25
@@ -266,7 +266,7 @@ class Simulation:
         if self._has(VMI, member):
             parts = [self.dice.sample(nic, self.dice.randint(0, len(nic))) for nic in member.addresses]
             self.scene.report_lists(member.vm, *parts)
-            await asyncio.sleep(self.dice.choice([0, 1, DEFAULTS.address_patience - 1]))
+            await asyncio.sleep(self.dice.choice([0, 1, DEFAULTS.address_grace_seconds - 1]))
             self.scene.report_lists(member.vm, *member.addresses)
 
     async def _clone(self, _name: str, member: Member) -> None:

@@ -14,10 +14,10 @@ from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import DHCP_ADDRESS, LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
 from harvester_ccm.plan.service.orphans import ORPHAN_GRACE_SECONDS
-from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, allocated, service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, document_of, page, refused
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, allocated, service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, document_of, page, refused
+from tests.support.program_world import Harvester, Program, guest_server
 
 PERIOD: Final = 600.0
 KEY: Final = f"{CLUSTER.namespace}/{LB_NAME}"

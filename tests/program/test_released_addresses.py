@@ -15,10 +15,10 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
 )
-from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, allocated, served, service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Document, document_of
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, allocated, served, service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Document, document_of
+from tests.support.program_world import Harvester, Program, guest_server
 
 KUBE_VIP_CLASS = "kube-vip.io/kube-vip-class"
 SHARED: dict[str, Any] = {"annotations": {PRIMARY_SERVICE: "shop/web"}, "ports": [{"port": 9}]}

@@ -17,10 +17,10 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
 )
-from tests.worlds.builders import service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, Document, refused
-from tests.worlds.program_world import Harvester, Program, by_name, guest_server
+from tests.support.builders import service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, Document, refused
+from tests.support.program_world import Harvester, Program, by_name, guest_server
 
 HOUR = 3600.0
 REQUESTED = "192.168.1.50"

@@ -11,9 +11,9 @@ from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import SERVICE_FINALIZER
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, refused
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, refused
+from tests.support.program_world import Harvester, Program, guest_server
 
 POLICY = refused(
     422, "Invalid", "services \"web\" is forbidden: ValidatingAdmissionPolicy 'no-vips' denied request: not here"

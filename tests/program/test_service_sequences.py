@@ -39,10 +39,10 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import name_for
-from tests.worlds.builders import ADDRESS, CLUSTER, allocated, load_balancer, marked, served, service
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import Call, Document, MemoryServer, document_of, refused
-from tests.worlds.program_world import Harvester, Program, by_name, guest_server, with_machines, with_nodes
+from tests.support.builders import ADDRESS, CLUSTER, allocated, load_balancer, marked, served, service
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import Call, Document, MemoryServer, document_of, refused
+from tests.support.program_world import Harvester, Program, by_name, guest_server, with_machines, with_nodes
 
 KEY = "shop/web"
 AWAY = Unreachable("connection refused")

@@ -17,10 +17,10 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from tests.worlds.builders import UID, allocated, served, service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, Document, document_of, page, refused
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.builders import UID, allocated, served, service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, Document, document_of, page, refused
+from tests.support.program_world import Harvester, Program, guest_server
 
 KEY = "shop/web"
 

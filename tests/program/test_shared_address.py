@@ -9,10 +9,10 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
-from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import Call, document_of
-from tests.worlds.program_world import Harvester, Program, guest_server, with_machines, with_nodes
+from tests.support.builders import ADDRESS, CLUSTER, allocated, served, service
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import Call, document_of
+from tests.support.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
 SLOW = 10.0
 SHARED: dict[str, Any] = {"annotations": {PRIMARY_SERVICE: "shop/web"}, "ports": [{"port": 9}]}

@@ -22,8 +22,8 @@ from tests.simulation.fragments import FAMILIES
 from tests.simulation.loop import SeededLoop
 from tests.simulation.runner import ActionRunner
 from tests.simulation.world import RECOVERY_SECONDS, World
-from tests.worlds.builders import CLUSTER
-from tests.worlds.memory_server import Call, refused
+from tests.support.builders import CLUSTER
+from tests.support.memory_server import Call, refused
 
 ADDRESS: Final = "10.0.0.10"
 PATH: Final = "/api/v1/namespaces/shop/services/b/status"

@@ -15,11 +15,11 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from tests.worlds.builders import ADDRESS, CLUSTER, allocated, served, service
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import Document, document_of
-from tests.worlds.node_world import NAMESPACE, NodeWorld, initialised, machine
-from tests.worlds.program_world import Harvester, Program, guest_server, with_machines, with_nodes
+from tests.support.builders import ADDRESS, CLUSTER, allocated, served, service
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import Document, document_of
+from tests.support.node_world import NAMESPACE, NodeWorld, initialised, machine
+from tests.support.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
 CLAIM = {KUBE_VIP_ADDRESSES: ADDRESS, PRIMARY_SERVICE: "shop/web"}
 CLAIMED: dict[str, Any] = {

@@ -12,9 +12,9 @@ import pytest
 
 from harvester_ccm.kube.workqueue import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.names import SHUTDOWN_TAINT, VM_ANNOTATION, ZONE
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import Document
-from tests.worlds.node_world import NAMESPACE, NODE, PERIOD, TAINT, VM, VMI, NodeWorld, joined, machine
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import Document
+from tests.support.node_world import NAMESPACE, NODE, PERIOD, TAINT, VM, VMI, NodeWorld, joined, machine
 
 SAME_NAME: Final = machine("w1", cluster="", zone="zone-a")
 """A VM with the name of the Node, without a cluster label."""

@@ -10,8 +10,8 @@ from harvester_ccm.kube.workqueue import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import IPAM, WORKLOAD_TYPE, Reason
 from harvester_ccm.plan.service.plan import WITHDRAWAL_WRITES
-from tests.worlds.clock import jumping_time
-from tests.worlds.conflicts import (
+from tests.support.clock import jumping_time
+from tests.support.conflicts import (
     CONFLICTS,
     OTHER_ANNOTATION,
     OTHER_STATUS,
@@ -21,7 +21,7 @@ from tests.worlds.conflicts import (
     FieldConflict,
     conflicting,
 )
-from tests.worlds.memory_server import placed
+from tests.support.memory_server import placed
 
 MAX_WRITES = 25
 """Writes for one object in 30 s of a conflict."""

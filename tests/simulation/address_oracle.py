@@ -10,8 +10,8 @@ from tests.simulation.facts import annotation, has_other_class, made_for, name_o
 from tests.simulation.guest import NAMESPACE
 from tests.simulation.kubevip import LEASES
 from tests.simulation.world import World
-from tests.worlds.memory_server import Call, Document, placed
-from tests.worlds.memory_server import name_of as collection_of
+from tests.support.memory_server import Call, Document, placed
+from tests.support.memory_server import name_of as collection_of
 
 CACHE_DELAY: Final = 5.0
 """Seconds for which the controller can publish an address that a load balancer has lost, while all works."""

@@ -6,7 +6,7 @@ from typing import Final
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.kube.events import REPEAT_SECONDS
 from tests.simulation.world import EVENTS, LEASE, World
-from tests.worlds.memory_server import Call
+from tests.support.memory_server import Call
 
 WRITES: Final = 20
 """Writes of one object in a schedule, besides one for each action of the scenario."""

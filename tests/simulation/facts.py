@@ -1,7 +1,7 @@
 """Fields of Services and load balancers that the oracles read."""
 
 from harvester_ccm.names import DHCP_ADDRESS, HEALTH_CHECK_PORT, LB_SERVICE_NAME, LOAD_BALANCER_CLASS, WORKLOAD_TYPE
-from tests.worlds.memory_server import Document
+from tests.support.memory_server import Document
 
 
 def shown(service: Document) -> tuple[str, ...]:

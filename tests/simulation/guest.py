@@ -15,8 +15,8 @@ from harvester_ccm.names import (
 from tests.simulation.facts import annotation, made_for, served, shown, wants_one
 from tests.simulation.kubevip import KubeVip
 from tests.simulation.process import Process
-from tests.worlds.builders import CLUSTER
-from tests.worlds.memory_server import Document, MemoryServer
+from tests.support.builders import CLUSTER
+from tests.support.memory_server import Document, MemoryServer
 
 NAMESPACE: Final = "shop"
 LEASES: Final = "coordination.k8s.io/v1/leases"
@@ -152,7 +152,8 @@ class Guest:
         """Record that the controller deletes a load balancer although nothing else shows that it can create the next.
 
         It could not know that if the VMs were lost after it sent the deletion, or just before. Then nothing that is
-        left shows the right Harvester, and the controller rightly waits for an administrator (--accept-new-harvester).
+        left shows the right Harvester, and the controller rightly waits for an administrator
+        (--allow-harvester-change).
         """
         if self._lost_machines_at is None or sent_at - self._lost_machines_at < SIGHT:
             return

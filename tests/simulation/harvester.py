@@ -20,8 +20,8 @@ from devenv.watch import key_of
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.meta import Resource
 from tests.simulation.loop import SeededLoop
-from tests.worlds.memory_server import Document, MemoryServer, name_of
-from tests.worlds.offline import offline_client
+from tests.support.memory_server import Document, MemoryServer, name_of
+from tests.support.offline import offline_client
 
 CACHE_LAGS: Final = (0.01, 0.01, 0.3)
 """Longest time in seconds until a change is in Harvester's own caches: one of these in a schedule."""

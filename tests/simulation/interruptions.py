@@ -15,7 +15,7 @@ from tests.simulation.actions import LAN, Action, Fragment, pause, ports_of
 from tests.simulation.actor import Actor
 from tests.simulation.guest import NAMESPACE
 from tests.simulation.machines import MACHINES
-from tests.worlds.memory_server import Call
+from tests.support.memory_server import Call
 
 LOOK_SECONDS: Final = 0.01
 RESTART_SECONDS: Final = 0.5

@@ -19,7 +19,7 @@ from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES
 from harvester_ccm.names import SERVICE_FINALIZER
 from tests.simulation.loop import SeededLoop
-from tests.worlds.memory_server import Document, MemoryServer, name_of
+from tests.support.memory_server import Document, MemoryServer, name_of
 
 LAG: Final = (0.005, 0.3)
 """Shortest and longest time in seconds until a change is seen."""
@@ -27,7 +27,7 @@ WRITE_SECONDS: Final = (0.01, 0.1)
 LEASE_SECONDS: Final = (0.1, 3.0)
 LEASES: Final = tuple(f"10.10.0.{number}" for number in range(10, 30))
 """Addresses of the DHCP server in the nodes' network."""
-ADDRESS_PATIENCE: Final = 30.0
+ADDRESS_TIMEOUT: Final = 30.0
 """Seconds for which a Service without an address blocks all others."""
 LOOK_SECONDS: Final = 1.0
 
@@ -137,7 +137,7 @@ class KubeVip:
         match step:
             case Step.WAIT:
                 self._holding_up = key_of(service)
-                until = self._loop.time() + ADDRESS_PATIENCE
+                until = self._loop.time() + ADDRESS_TIMEOUT
                 self._loop.call_later(LOOK_SECONDS, self._look_for_address, self._run, self._holding_up, until)
             case Step.ANNOUNCE if self._announcer.is_heard(service):
                 self._announce(service)

@@ -13,8 +13,8 @@ from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import UNINITIALIZED_TAINT, ZONE
 from tests.simulation.loop import SeededLoop
-from tests.worlds.builders import CLUSTER
-from tests.worlds.memory_server import Document, MemoryServer
+from tests.support.builders import CLUSTER
+from tests.support.memory_server import Document, MemoryServer
 
 MACHINES: Final = ("w1", "w2", "w3")
 UNREADY_SECONDS: Final = 8.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harvester_ccm.errors import CCMError, Unreachable
-from tests.worlds.memory_server import Call, MemoryServer, Watch, page, refused
+from tests.support.memory_server import Call, MemoryServer, Watch, page, refused
 
 SECONDS: Final = (0.001, 0.02)
 """Usual latency of one direction in seconds."""

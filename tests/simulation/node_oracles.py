@@ -7,7 +7,7 @@ from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SHUTDOWN_TAINT, UNINITIALIZED_TAINT, ZONE
 from tests.simulation.machines import key_of
 from tests.simulation.world import World
-from tests.worlds.memory_server import Call, Document, MemoryServer, name_of, placed
+from tests.support.memory_server import Call, Document, MemoryServer, name_of, placed
 
 COLLECTION: Final = name_of(NODES)
 

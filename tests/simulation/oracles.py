@@ -19,9 +19,9 @@ from tests.simulation.guest import LEASES, SIGHT, Guest, cluster_of
 from tests.simulation.node_oracles import NodeOracles
 from tests.simulation.rest import AtRest
 from tests.simulation.world import EVENTS, LEASE, World
-from tests.worlds.builders import CLUSTER
-from tests.worlds.memory_server import Call, Document, placed
-from tests.worlds.memory_server import name_of as collection_of
+from tests.support.builders import CLUSTER
+from tests.support.memory_server import Call, Document, placed
+from tests.support.memory_server import name_of as collection_of
 
 BALANCERS: Final = "loadbalancer.harvesterhci.io/v1beta1/loadbalancers"
 MACHINES_AND_NODES: Final = frozenset({collection_of(NODES), collection_of(VIRTUAL_MACHINES)})

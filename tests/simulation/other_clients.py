@@ -22,7 +22,7 @@ from tests.simulation.actions import Action, Fragment, pause
 from tests.simulation.actor import Actor
 from tests.simulation.facts import annotation, has_other_class, wants_one
 from tests.simulation.guest import NAMESPACE
-from tests.worlds.memory_server import Document
+from tests.support.memory_server import Document
 
 FOREIGN_FINALIZER: Final = "example.com/hold"
 BALANCER_EDITS: Final[Mapping[str, Document]] = {

@@ -11,7 +11,7 @@ from devenv.harvester.pools import DuplicateAllocation, Pool, PoolProblem, choos
 from devenv.harvester.records import POOLS, is_deleting, with_condition
 from devenv.watch import key_of
 from tests.simulation.actions import LAN, LATE
-from tests.worlds.memory_server import Document, MemoryServer
+from tests.support.memory_server import Document, MemoryServer
 
 NETWORKS: Final = {LAN: "10.0.0", LATE: "10.0.1"}
 """First three numbers of the addresses of each pool."""

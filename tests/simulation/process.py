@@ -12,8 +12,8 @@ from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import WRITE_TIMEOUT, Request, WriteFence
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.simulation.loop import PROCESS, SeededLoop
-from tests.worlds.builders import CLUSTER
-from tests.worlds.memory_server import MemoryClient, MemoryServer
+from tests.support.builders import CLUSTER
+from tests.support.memory_server import MemoryClient, MemoryServer
 
 RESTART_SECONDS: Final = 2.0
 """After which the kubelet starts a process that has ended."""

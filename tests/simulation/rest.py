@@ -25,7 +25,7 @@ from tests.simulation.facts import (
 )
 from tests.simulation.guest import NAMESPACE, Guest, cluster_of
 from tests.simulation.world import World
-from tests.worlds.memory_server import Document
+from tests.support.memory_server import Document
 
 
 class AtRest:

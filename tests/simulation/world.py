@@ -19,8 +19,8 @@ from tests.simulation.machines import MACHINES, Machines
 from tests.simulation.network import Network, NetworkFault
 from tests.simulation.pools import Pools
 from tests.simulation.process import Process
-from tests.worlds.builders import CLUSTER
-from tests.worlds.memory_server import Call, Document, MemoryServer
+from tests.support.builders import CLUSTER
+from tests.support.memory_server import Call, Document, MemoryServer
 
 FLAGS: Final = (
     "--cloud-config=/none",

@@ -16,7 +16,7 @@ from harvester_ccm.redaction import MAX_LOG_FIELD, MAX_MESSAGE
 
 PRODUCT: Final = Path(str(redaction.__file__)).parent
 PATTERNS_OF_TRUSTED_TEXT: Final = {
-    "commands/call.py": "keys of the command's own documents",
+    "commands/runner.py": "keys of the command's own documents",
     "flags/types.py": "values of flags",
     "kube/credentials.py": "files and plugins of the administrator",
     "model/meta.py": "used with fullmatch on names of flags and files",

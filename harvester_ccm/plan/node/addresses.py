@@ -7,9 +7,10 @@ name. For a valid report of a VM with one interface the result is that of the Go
   with the InternalIP, the first with an address inside ``--node-ip-cidr``, or the first one. With
   ``--management-network`` only interfaces in that network count. The Go provider uses the first interface.
 * The InternalIP of an initialized Node stays while the VM reports it and the flags allow it. If the VM does not report
-  it, it is replaced after ``NodeSettings.address_patience`` in which the VM reported another address of that family: a
-  guest agent can omit an address for some seconds, or report a virtual IP only. If the VM has several interfaces, only
-  ``--management-network`` or ``--node-ip-cidr`` can select the one of the replacement; otherwise the InternalIP stays.
+  it, it is replaced after ``NodeSettings.address_grace_seconds`` in which the VM reported another address of that
+  family: a guest agent can omit an address for some seconds, or report a virtual IP only. If the VM has several
+  interfaces, only ``--management-network`` or ``--node-ip-cidr`` can select the one of the replacement; otherwise the
+  InternalIP stays.
 * The kubelet's address replaces the InternalIP immediately when the VM reports it. If the VM does not report it, it is
   used after the same time, because a kubelet only names an address of its host; the Go provider waits forever. Until
   then a new Node waits, and an initialized Node keeps its InternalIP.
@@ -88,7 +89,7 @@ class _Inputs(Struct, frozen=True):
     """Reported addresses that are not usable, with the reason."""
 
     def is_overdue(self, address: IPAddress) -> bool:
-        return self.missing_for.get(address, 0.0) >= self.settings.address_patience
+        return self.missing_for.get(address, 0.0) >= self.settings.address_grace_seconds
 
     def is_allowed(self, address: IPAddress) -> bool:
         """Return whether the flags allow the address as InternalIP."""

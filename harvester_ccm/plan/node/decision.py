@@ -139,8 +139,8 @@ def _waiting(view: NodeView, addresses: AddressPlan, more: Iterable[EventMessage
     found = (addresses.problem, view.match.event, *addresses.events, *more)
     works = not is_new and (view.match.unmanaged or bool(_internal_ips(node.status.addresses)))
     hidden = {NodeReason.NETWORK_DEFAULTED} | (_TRANSIENT if works else set())
-    patience = view.settings.address_patience
-    left = [patience - view.missing_for.get(address, 0.0) for address in addresses.missing]
+    grace = view.settings.address_grace_seconds
+    left = [grace - view.missing_for.get(address, 0.0) for address in addresses.missing]
     return NodePlan(
         waiting=addresses.problem if is_new else None,
         events=tuple(event for event in found if event is not None and event.reason not in hidden),

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.model.core import Node, Taint, parse_provider_id
-from harvester_ccm.model.outcome import EventMessage, some_of
+from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
 from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm
 from harvester_ccm.plan.node.messages import warning
@@ -148,7 +148,7 @@ def _blocked(view: LifecycleView) -> EventMessage | None:
     if not view.vm_name:
         subject, why = "name", f"no VM of the namespace in the cloud-config is recorded on it. {check}"
     elif ready:
-        subject, why = "ready", f"Nodes without a VM are Ready: {some_of(ready)}. {check}"
+        subject, why = "ready", f"Nodes without a VM are Ready: {abbreviate(ready)}. {check}"
     elif view.ready_with_vm < len(view.without_vm):
         found = f"{len(view.without_vm)} Nodes have no VM, and {view.ready_with_vm} are Ready with theirs"
         subject, why = "count", f"{found}. {check}"

@@ -86,8 +86,8 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
     kube-vip requests a lease and writes it to the status; the load balancer gets a copy of the address.
     """
     service = snapshot.service
-    touch_is_due = snapshot.remembered.touch_at is not None
-    address = lease_of(snapshot.kube_vip, touch_is_due=touch_is_due)
+    resync_is_due = snapshot.remembered.resync_at is not None
+    address = lease_of(snapshot.kube_vip, resync_is_due=resync_is_due)
     if not address:
         waiting = waits_at_most(LEASE_GRACE_SECONDS, _NO_LEASE, snapshot, Phase.ANNOUNCED_BY_KUBE_VIP)
         return _without_lease(snapshot, load_balancer, waiting)

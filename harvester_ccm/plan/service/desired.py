@@ -49,7 +49,7 @@ class DeleteLoadBalancer(Struct, frozen=True):
     load_balancer: LoadBalancer
 
 
-class TouchEndpoints(Struct, frozen=True):
+class TriggerKubeVipResync(Struct, frozen=True):
     """Patch an EndpointSlice of the Service, after which kube-vip reads the Service again."""
 
 
@@ -58,14 +58,14 @@ class PatchService(Struct, frozen=True):
 
     patch: Mapping[str, object]
     """A strategic merge patch."""
-    touches_endpoints: bool = False
-    """Whether an EndpointSlice of the Service has to be touched afterwards, so that kube-vip announces the address."""
+    triggers_resync: bool = False
+    """Whether an EndpointSlice of the Service is patched afterwards, so that kube-vip announces the address."""
     releases: bool = False
     """Whether it removes the finalizer of this controller."""
 
 
 LoadBalancerWrite = CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer
-Write = PatchService | LoadBalancerWrite | TouchEndpoints
+Write = PatchService | LoadBalancerWrite | TriggerKubeVipResync
 
 
 class Desired(Struct, frozen=True):
@@ -83,11 +83,11 @@ class Desired(Struct, frozen=True):
     """The whole ``status.loadBalancer.ingress``; None: unchanged."""
     requires_version: bool = False
     """Whether the patch of the Service holds only for the version that was read."""
-    write: LoadBalancerWrite | TouchEndpoints | None = None
+    write: LoadBalancerWrite | TriggerKubeVipResync | None = None
     """The write that is sent when no field of the Service differs."""
     dry_run: Document | None = None
     """A load balancer that Harvester must accept in a dry run before anything is written."""
-    touches_endpoints: bool = False
+    triggers_resync: bool = False
     """Whether an EndpointSlice has to be touched after the patch. A patch that withdraws an address needs no mark."""
     events: tuple[EventMessage | None, ...] = ()
     """Events besides that of the verdict; None is no Event."""

@@ -11,7 +11,7 @@ An empty annotation makes it withdraw the address and continue. It skips all eve
 ``Mode`` has the combinations of these fields that differ in their effect, and what kube-vip does in each.
 
 After kube-vip has announced any address of a Service and withdrawn it, it announces the next one only after a change of
-the EndpointSlices (``stays_silent``). It reads the device of a Service once, with the address.
+the EndpointSlices (``needs_resync``). It reads the device of a Service once, with the address.
 
 Source: observed on kube-vip v0.9 to v1.2 in ARP mode.
 """
@@ -230,7 +230,7 @@ class Resume(Struct, frozen=True):
     """Let kube-vip read a Service again that it ignored, while there is nothing to announce.
 
     This is for a Service whose VM load balancer was deleted. Without an address and with ``ignore`` it would count as
-    new, and its endpoints would not be touched (``stays_silent``).
+    new, and its endpoints would not be touched (``needs_resync``).
     """
 
 
@@ -320,13 +320,13 @@ def _on_device(device: str | None) -> Annotations:
     return {} if device is None else {names.KUBE_VIP_INTERFACE: device or None}
 
 
-def must_touch(state: KubeVip, intent: Intent) -> bool:
+def intent_needs_resync(state: KubeVip, intent: Intent) -> bool:
     """Return whether kube-vip needs a touch of the endpoints for the next address after the patch of an intent.
 
     A patch that withdraws an address makes kube-vip stay silent about the next one.
     """
     if isinstance(intent, Announce):
-        return stays_silent(state, intent.address)
+        return needs_resync(state, intent.address)
     withdraws = annotations_for(state, intent).get(names.KUBE_VIP_ADDRESSES) == _WITHDRAWN
     return withdraws and bool(state.read_address)
 
@@ -347,7 +347,7 @@ def makes_ignored(annotations: Mapping[str, str | None]) -> bool:
     return annotations.get(names.KUBE_VIP_IGNORE) == "true"
 
 
-def stays_silent(state: KubeVip, address: str) -> bool:
+def needs_resync(state: KubeVip, address: str) -> bool:
     """Return whether kube-vip announces the address only after the endpoints have changed.
 
     That is so after kube-vip has announced any address of the Service and withdrawn it. kube-vip notes its node some
@@ -367,17 +367,17 @@ def stays_silent(state: KubeVip, address: str) -> bool:
     return state.is_withdrawn or state.read_address not in {"", address}
 
 
-def lease_of(state: KubeVip, *, touch_is_due: bool) -> str:
+def lease_of(state: KubeVip, *, resync_is_due: bool) -> str:
     """Return the address that kube-vip has leased by DHCP for a Service; empty if none exists.
 
     kube-vip writes a lease once, to the status and to its own annotation, which is read if the status was emptied.
-    Until kube-vip announces a withdrawn Service again, for which the endpoints are touched, the annotation has the
+    Until kube-vip announces a withdrawn Service again, for which a resync is triggered, the annotation has the
     previous lease.
     """
     if state.status:
         return state.status[0]
     is_announcing = state.annotated == names.DHCP_ADDRESS and state.node is not None
-    return state.leased if is_announcing and not touch_is_due else ""
+    return state.leased if is_announcing and not resync_is_due else ""
 
 
 def overwritten_address(state: KubeVip, address: str) -> str:

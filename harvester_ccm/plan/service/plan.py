@@ -31,7 +31,7 @@ from harvester_ccm.plan.service.desired import (
     Write,
     waits_for,
 )
-from harvester_ccm.plan.service.kube_vip import annotations_for, must_touch
+from harvester_ccm.plan.service.kube_vip import annotations_for, intent_needs_resync
 from harvester_ccm.plan.service.obstacles import (
     plan_address_taken,
     plan_harvester_unknown,
@@ -63,7 +63,7 @@ from harvester_ccm.plan.service.sharing import sharing_of
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 from harvester_ccm.plan.service.switching import (
-    awaits_touch,
+    awaits_resync,
     is_switch_possible,
     is_switch_started,
     plan_switching,
@@ -118,7 +118,7 @@ _PRESENT: Final = frozenset(
 REPLACEMENT_WRITES: Final = 10
 """Writes that must be left before a load balancer is replaced: a replacement takes five, and users repeat it."""
 WITHDRAWAL_WRITES: Final = 3
-"""Writes that must be left before an address is withdrawn: that one, the next announcement, and the touch after it."""
+"""Writes that must be left before an address is withdrawn: that one, the next announcement, and the resync after it."""
 
 READ_AGAIN_SECONDS: Final = 5.0
 """Time after which a deletion is planned again that waits until the Services can be read."""
@@ -167,7 +167,7 @@ def plan_waiting_for_creation(snapshot: ServiceSnapshot, plan: ServicePlan) -> S
 
 def _is_settled(snapshot: ServiceSnapshot, desired: Desired) -> bool:
     """Return whether nothing is left to write, apart from the condition."""
-    if desired.write is not None or awaits_touch(snapshot):
+    if desired.write is not None or awaits_resync(snapshot):
         return False
     return not service_patch(snapshot.service, _fields(desired, snapshot))
 
@@ -280,10 +280,10 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
 
 
 def _patch(fields: ServiceFields, snapshot: ServiceSnapshot, desired: Desired) -> PatchService:
-    touches = desired.touches_endpoints or _withdraws(desired, snapshot)
+    triggers_resync = desired.triggers_resync or _withdraws(desired, snapshot)
     return PatchService(
         service_patch(snapshot.service, fields),
-        touches_endpoints=touches,
+        triggers_resync=triggers_resync,
         releases=isinstance(desired.verdict, NotManaged),
     )
 
@@ -293,7 +293,7 @@ def _withdraws(desired: Desired, snapshot: ServiceSnapshot) -> bool:
 
     The patch that announces that one is marked by ``reannouncement.with_reannouncement``.
     """
-    return not desired.touches_endpoints and must_touch(snapshot.kube_vip, desired.kube_vip)
+    return not desired.triggers_resync and intent_needs_resync(snapshot.kube_vip, desired.kube_vip)
 
 
 def _writes_needed(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> int:

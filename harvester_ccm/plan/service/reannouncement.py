@@ -1,7 +1,7 @@
 """The second announcement of an address: kube-vip makes it only after a change of the EndpointSlices.
 
 A Service whose address was withdrawn goes through these stages until kube-vip announces its next address. Only the time
-of the touch is kept in memory: what the Service shows (``kube_vip.stays_silent``) leads to the same stages again.
+of the resync is kept in memory: what the Service shows (``kube_vip.needs_resync``) leads to the same stages again.
 """
 
 from enum import StrEnum, auto
@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from harvester_ccm.model.core import SERVICE_LABEL, Service
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
-from harvester_ccm.plan.service.desired import Desired, TouchEndpoints, waits_for
-from harvester_ccm.plan.service.kube_vip import Withdraw, stays_silent
+from harvester_ccm.plan.service.desired import Desired, TriggerKubeVipResync, waits_for
+from harvester_ccm.plan.service.kube_vip import Withdraw, needs_resync
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
-TOUCH_AFTER_SECONDS: Final = 1.0
-"""Time that kube-vip gets to read an address before the endpoints are touched; an earlier touch has no effect."""
+RESYNC_AFTER_SECONDS: Final = 1.0
+"""Time that kube-vip gets to read an address before a resync is triggered; an earlier one has no effect."""
 
 
 class Stage(StrEnum):
@@ -33,7 +33,7 @@ class Stage(StrEnum):
     """A patch writes the address, and the controller notes that the endpoints have to be touched a second later."""
     WAIT = auto()
     """kube-vip gets a second to read the address. The load balancer is brought to its desired state meanwhile."""
-    TOUCH = auto()
+    RESYNC = auto()
     """An EndpointSlice is patched, after which kube-vip announces the address."""
 
 
@@ -46,20 +46,20 @@ class Reannouncement(Struct, frozen=True):
 
 def reannouncement_of(snapshot: ServiceSnapshot, address: str) -> Reannouncement:
     """Return the stage of the second announcement of ``address``, which is ``0.0.0.0`` for DHCP."""
-    kube_vip, touch_at = snapshot.kube_vip, snapshot.remembered.touch_at
-    awaits_touch = touch_at is not None and kube_vip.read_address != address
-    if stays_silent(kube_vip, address) or awaits_touch:
+    kube_vip, resync_at = snapshot.kube_vip, snapshot.remembered.resync_at
+    awaits_resync = resync_at is not None and kube_vip.read_address != address
+    if needs_resync(kube_vip, address) or awaits_resync:
         if kube_vip.read_address not in {"", address}:
             return Reannouncement(Stage.WITHDRAW_FIRST)
-        return Reannouncement(Stage.PUBLISH, TOUCH_AFTER_SECONDS)
-    if touch_at is None:
+        return Reannouncement(Stage.PUBLISH, RESYNC_AFTER_SECONDS)
+    if resync_at is None:
         return Reannouncement(Stage.NOT_NEEDED)
-    if touch_at > snapshot.now:
-        return Reannouncement(Stage.WAIT, touch_at - snapshot.now)
-    return Reannouncement(Stage.TOUCH)
+    if resync_at > snapshot.now:
+        return Reannouncement(Stage.WAIT, resync_at - snapshot.now)
+    return Reannouncement(Stage.RESYNC)
 
 
-def touch_not_permitted(service: Service) -> EventMessage:
+def resync_not_permitted(service: Service) -> EventMessage:
     """Return the Warning for a Service whose EndpointSlices must not be patched."""
     meta = service.metadata
     cause = (
@@ -85,8 +85,8 @@ def with_reannouncement(desired: Desired, snapshot: ServiceSnapshot, address: st
             return Desired(waits, kube_vip=Withdraw(), events=desired.events)
         case Stage.PUBLISH:
             seconds = reannouncement.seconds
-            return replace(desired, verdict=waits, touches_endpoints=True, look_again_after=seconds)
+            return replace(desired, verdict=waits, triggers_resync=True, look_again_after=seconds)
         case Stage.WAIT:
             return replace(desired, verdict=waits, look_again_after=reannouncement.seconds)
-        case Stage.TOUCH:
-            return replace(desired, write=desired.write or TouchEndpoints())
+        case Stage.RESYNC:
+            return replace(desired, write=desired.write or TriggerKubeVipResync())

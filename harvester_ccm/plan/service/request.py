@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from harvester_ccm import names
 from harvester_ccm.model.core import ConfigMap, Service, ServicePort, ipv4_text, published_devices
-from harvester_ccm.model.outcome import NAMED, EventMessage, quoted, some_of
+from harvester_ccm.model.outcome import NAMED, EventMessage, abbreviate, quoted
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.kube_vip import ADDRESS_ANNOTATION, KubeVip
 
@@ -102,7 +102,7 @@ class Request(Struct, frozen=True):
             return None
         # There may be thousands, and each comparison with the known ones takes time.
         named = [_with_suggestion(key) for key in unknown[:NAMED]]
-        cause = f"Unknown annotations have no effect: {some_of([*named, *unknown[NAMED:]])}"
+        cause = f"Unknown annotations have no effect: {abbreviate([*named, *unknown[NAMED:]])}"
         return EventMessage("Warning", Reason.IGNORED, cause)
 
 
@@ -211,7 +211,7 @@ def _health_check(service: Service, problems: list[EventMessage]) -> Mapping[str
     ports = [port for port in service.spec.ports if port.protocol == "TCP" and port.node_port]
     port = _checked_port(value.strip(), ports)
     if port is None:
-        available = some_of([f"{port.port} ({port.name})" if port.name else str(port.port) for port in ports])
+        available = abbreviate([f"{port.port} ({port.name})" if port.name else str(port.port) for port in ports])
         expected = (
             "a TCP port of this Service: its number, its name or its node port; there are "
             f"{available or 'none'}. Nodes are not checked until then"

@@ -120,8 +120,8 @@ class ServiceState(Struct, gc=False):
     """The phase of the last plan; empty before the first reconcile."""
     since: float = 0.0
     """When the phase began, in seconds of the monotonic clock."""
-    touch_at: float | None = None
-    """When an EndpointSlice of the Service is touched; None if that is not necessary."""
+    resync_at: float | None = None
+    """When a resync of kube-vip is triggered; None if that is not necessary."""
     not_stored: dict[str, object] = field(default_factory=dict)
     """Fields of the load balancer that Harvester did not store, with the value that was sent: it is not sent again."""
 
@@ -136,7 +136,7 @@ class ServiceState(Struct, gc=False):
         condition = snapshot.service.ready_condition
         is_announced = condition is not None and condition.status == "True" and condition.reason == Reason.ENSURED
         if not is_announced:
-            self.touch_at = now
+            self.resync_at = now
 
     def enter(self, phase: str, now: float) -> None:
         """Record the phase of a plan at the monotonic time ``now``."""

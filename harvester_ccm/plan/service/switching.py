@@ -9,7 +9,7 @@ from harvester_ccm.plan.service.deletion import next_deletion
 from harvester_ccm.plan.service.desired import Desired, Document, Finalizer, waits_for
 from harvester_ccm.plan.service.kube_vip import Withdraw, annotations_for, read_state
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.reannouncement import TOUCH_AFTER_SECONDS
+from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS
 from harvester_ccm.plan.service.request import Ipam, WorkloadType
 from harvester_ccm.plan.service.sharing import managed_secondaries
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
@@ -47,15 +47,15 @@ def is_switch_started(snapshot: ServiceSnapshot) -> bool:
     return load_balancer.spec.workload_type != "vm" and snapshot.kube_vip.is_withdrawn
 
 
-def awaits_touch(snapshot: ServiceSnapshot) -> bool:
-    """Return whether the endpoints are touched in a moment.
+def awaits_resync(snapshot: ServiceSnapshot) -> bool:
+    """Return whether a resync of kube-vip is triggered in a moment.
 
-    A touch that is not permitted is repeated after minutes, and must not keep the Service from switching.
+    A resync that is not permitted is repeated after minutes, and must not keep the Service from switching.
     """
-    touch_at = snapshot.remembered.touch_at
-    if touch_at is None or snapshot.load_balancer.spec.workload_type == "vm":
+    resync_at = snapshot.remembered.resync_at
+    if resync_at is None or snapshot.load_balancer.spec.workload_type == "vm":
         return False
-    return 0 < touch_at - snapshot.now <= TOUCH_AFTER_SECONDS
+    return 0 < resync_at - snapshot.now <= RESYNC_AFTER_SECONDS
 
 
 def plan_switching(snapshot: ServiceSnapshot) -> Desired:

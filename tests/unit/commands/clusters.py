@@ -1,8 +1,8 @@
 """Both clusters of a small case on loopback."""
 
 from harvester_ccm.names import IP_POOL, LB_OWNER
+from tests.support.loopback_api import LoopbackApi
 from tests.unit.commands import objects
-from tests.worlds.loopback_api import LoopbackApi
 
 GUEST_GROUPS = {"coordination.k8s.io": ["v1"]}
 HARVESTER_GROUPS: dict[str, list[str]] = {

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harvester_ccm.cli import main
+from tests.support.loopback_api import LoopbackApi, two_clusters
 from tests.unit.commands import clusters, objects
-from tests.worlds.loopback_api import LoopbackApi, two_clusters
 
 Json = dict[str, Any]
 

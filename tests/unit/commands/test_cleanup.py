@@ -18,10 +18,10 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.model.meta import Page
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
+from tests.support.clock import jumping_time
+from tests.support.memory_server import MemoryClient, MemoryServer
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import MemoryClient, MemoryServer
 
 NUMBER = 12
 KEY = f"{objects.VMS}/lb"

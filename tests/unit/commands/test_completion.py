@@ -12,8 +12,8 @@ import pytest
 from harvester_ccm.commands import COMMANDS
 from harvester_ccm.commands.completion import SHELLS, script
 from harvester_ccm.flags import FLAGS, Group
+from tests.support.terminal import on_terminal
 from tests.unit.commands.conftest import Runner
-from tests.worlds.terminal import on_terminal
 
 SECONDS = 60
 TYPED = {

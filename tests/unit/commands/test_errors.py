@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from harvester_ccm.names import SERVICE_FINALIZER
+from tests.support.loopback_api import LoopbackApi, two_clusters
+from tests.support.offline import json_web_token
 from tests.unit.commands import clusters, objects
 from tests.unit.commands.conftest import Runner
-from tests.worlds.loopback_api import LoopbackApi, two_clusters
-from tests.worlds.offline import json_web_token
 
 EXPIRED = json_web_token({"sub": "system:serviceaccount:vms:demo", "exp": 1700000000})
 OWNER = "does not accept the token of ServiceAccount vms/demo in"

@@ -25,8 +25,8 @@ from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import Page, Resource
 from harvester_ccm.names import VM_CLUSTER
+from tests.support.memory_server import MemoryClient, MemoryServer, refused
 from tests.unit.commands import objects
-from tests.worlds.memory_server import MemoryClient, MemoryServer, refused
 
 FLAGS = ["--cloud-config=x", "--cluster-name=demo"]
 SETTINGS = build_settings(parse_command_line(FLAGS), {})

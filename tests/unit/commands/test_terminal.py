@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.loopback_api import two_clusters
+from tests.support.terminal import on_terminal
 from tests.unit.commands import clusters, objects
-from tests.worlds.loopback_api import two_clusters
-from tests.worlds.terminal import on_terminal
 
 SECONDS = 120.0
 """Time for a process that needs one or two."""

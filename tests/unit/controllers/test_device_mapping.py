@@ -6,9 +6,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from harvester_ccm.errors import CCMError
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import refused
-from tests.worlds.node_world import CONFIG_MAP, MAPPING, NodeWorld, machine
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import refused
+from tests.support.node_world import CONFIG_MAP, MAPPING, NodeWorld, machine
 
 KEY = "interface-nad-mapping"
 TWO_NETWORKS = ("default/vlan1", "default/vlan2")

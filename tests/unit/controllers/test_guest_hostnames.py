@@ -6,9 +6,9 @@ from typing import Final
 from structlog.testing import capture_logs
 
 from devenv.harvester.machines import Machine
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import MemoryServer, refused
-from tests.worlds.node_world import NAMESPACE, NodeWorld, initialised, machine
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import MemoryServer, refused
+from tests.support.node_world import NAMESPACE, NodeWorld, initialised, machine
 
 AGENTS: Final = f"/apis/subresources.kubevirt.io/v1/namespaces/{NAMESPACE}/virtualmachineinstances"
 

@@ -8,11 +8,11 @@ from structlog.testing import capture_logs
 from harvester_ccm.controllers.virtual_addresses import LINGER_SECONDS
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, PROVIDED_NODE_IP, REGION, ZONE
-from tests.worlds.builders import service
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import Document, MemoryServer, refused
-from tests.worlds.node_objects import DEFAULTS
-from tests.worlds.node_world import (
+from tests.support.builders import service
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import Document, MemoryServer, refused
+from tests.support.node_objects import DEFAULTS
+from tests.support.node_world import (
     BALANCER,
     NAMESPACE,
     NODE,
@@ -27,7 +27,7 @@ from tests.worlds.node_world import (
 )
 
 ZONED = machine("w1", zone="zone-a", region="north")
-PATIENCE = DEFAULTS.address_patience
+GRACE_SECONDS = DEFAULTS.address_grace_seconds
 VIP = "10.0.0.50"
 LOAD_BALANCER = {"metadata": {"name": "lb", "namespace": NAMESPACE}, "status": {"address": VIP}}
 ANNOUNCED = service(ours=True, annotations={KUBE_VIP_ADDRESSES: VIP}, address=VIP)
@@ -268,7 +268,7 @@ def test_new_node_waits_for_the_address_of_its_kubelet_and_then_has_it(
             scene.join("w1", system_uuid=ZONED.system_uuid, **{PROVIDED_NODE_IP: "10.0.0.9"})
             assert await until(lambda: scene.told("w1") == ["NodeIPNotReported"]) < 2 * PERIOD
             assert scene.node_writes() == []
-            assert PATIENCE - 2 * PERIOD < await initialised(scene, ["w1"]) < PATIENCE
+            assert GRACE_SECONDS - 2 * PERIOD < await initialised(scene, ["w1"]) < GRACE_SECONDS
             assert scene.addresses("w1") == [*expected, "Hostname w1"]
             await asyncio.sleep(600)
         assert scene.told("w1") == ["NodeIPNotReported", "Synced"]
@@ -289,16 +289,16 @@ async def test_internal_ip_is_replaced_only_if_it_is_missing_for_a_minute_in_whi
         scene.guest_server.calls.clear()
         for _ in range(5):
             scene.report(vm, "10.0.0.100")
-            await asyncio.sleep(PATIENCE - 1)
+            await asyncio.sleep(GRACE_SECONDS - 1)
             scene.report_lists(vm, ["10.0.0.100", "10.0.0.1"])
             await asyncio.sleep(1)
         scene.report(vm, "10.0.0.100")
-        await asyncio.sleep(PATIENCE - 1)
+        await asyncio.sleep(GRACE_SECONDS - 1)
         # A silent guest agent says nothing about the address.
         scene.report(vm)
-        await asyncio.sleep(10 * PATIENCE)
+        await asyncio.sleep(10 * GRACE_SECONDS)
         scene.report(vm, "10.0.0.100")
-        await asyncio.sleep(PATIENCE - 1)
+        await asyncio.sleep(GRACE_SECONDS - 1)
         assert (scene.addresses("w1"), scene.node_writes()) == (before, [])
         assert await until(lambda: "InternalIP 10.0.0.100" in scene.addresses("w1")) < 2
         await until(lambda: "InternalIPChanged" in scene.told("w1"))

@@ -9,10 +9,10 @@ from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
 from harvester_ccm.errors import CCMError, ClusterReplaced, Unreachable
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.model.core import NAMESPACES
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import Call, page, refused
-from tests.worlds.node_objects import DEFAULTS, vm_not_found
-from tests.worlds.node_world import NODE, NodeWorld, joined, machines
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import Call, page, refused
+from tests.support.node_objects import DEFAULTS, vm_not_found
+from tests.support.node_world import NODE, NodeWorld, joined, machines
 
 HOUR = 3600
 SOME_INTERVALS = 20 * DELETION_INTERVAL_SECONDS

@@ -3,8 +3,8 @@
 import asyncio
 
 from devenv.harvester.machines import interfaces_of
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.node_world import NAMESPACE, VM, VMI, NodeWorld, joined, machine
+from tests.support.clock import jumping_time, until
+from tests.support.node_world import NAMESPACE, VM, VMI, NodeWorld, joined, machine
 
 OURS = machine("w1")
 

@@ -27,7 +27,7 @@ from harvester_ccm.kube.client import (
 )
 from harvester_ccm.kube.credentials import Credentials, TokenSource
 from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
-from tests.worlds.hostile_server import MIB, HostileServer, Reply, hostile_server, padded, whole
+from tests.support.hostile_server import MIB, HostileServer, Reply, hostile_server, padded, whole
 
 BUFFERS = 16 * MIB
 """What the operating system can hold between both ends."""

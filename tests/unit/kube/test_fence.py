@@ -20,9 +20,9 @@ from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NodeReason
 from harvester_ccm.telemetry.server import AccessReviewer
-from tests.worlds.background import running
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer, refused
+from tests.support.background import running
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, Document, MemoryClient, MemoryServer, refused
 
 NAMESPACE = "default"
 LEASE = "kube-system/cloud-controller-manager"

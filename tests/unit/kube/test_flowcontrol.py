@@ -17,8 +17,8 @@ from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
-from tests.worlds.clock import jumping_time
-from tests.worlds.offline import offline_client
+from tests.support.clock import jumping_time
+from tests.support.offline import offline_client
 
 
 def test_backoff_grows_up_to_the_maximum_unless_the_server_requests_a_delay() -> None:

@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from harvester_ccm.errors import ClusterReplaced, Forbidden
 from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.model.core import NAMESPACES
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import MemoryClient, MemoryServer, refused
+from tests.support.clock import jumping_time
+from tests.support.memory_server import MemoryClient, MemoryServer, refused
 
 
 def cluster(uid: str) -> MemoryServer:

@@ -10,10 +10,10 @@ from harvester_ccm.errors import Answer, CCMError, NotFound, UnexpectedAnswer, U
 from harvester_ccm.kube import informer as informer_module
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
-from tests.worlds.background import running
-from tests.worlds.builders import service
-from tests.worlds.clock import jumping_time, until
-from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer, refused
+from tests.support.background import running
+from tests.support.builders import service
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import Call, Document, MemoryClient, MemoryServer, refused
 
 KEY = "shop/web"
 

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 from harvester_ccm.kube.client import WriteFence
 from harvester_ccm.kube.lease import LeaderElector, LeaseTimes
 from harvester_ccm.model.core import LEASES
-from tests.worlds.background import running
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import MemoryClient, MemoryServer
+from tests.support.background import running
+from tests.support.clock import jumping_time
+from tests.support.memory_server import MemoryClient, MemoryServer
 
 
 @jumping_time

@@ -16,8 +16,8 @@ from harvester_ccm.kube.workqueue import (
     WorkQueue,
 )
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait
-from tests.worlds.background import running
-from tests.worlds.clock import jumping_time
+from tests.support.background import running
+from tests.support.clock import jumping_time
 
 CONFLICT = Conflict(Answer(409, "Conflict", "changed"))
 

@@ -4,7 +4,7 @@ import pytest
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.meta import Store
-from tests.worlds.builders import service
+from tests.support.builders import service
 
 BY_LABEL = "label"
 

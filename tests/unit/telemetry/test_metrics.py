@@ -15,10 +15,10 @@ from harvester_ccm.kube.credentials import TokenSource
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait
 from harvester_ccm.telemetry.metrics import Telemetry
+from tests.support.background import running
+from tests.support.clock import jumping_time
+from tests.support.offline import json_web_token, offline_client
 from tests.unit.telemetry.states import CacheState
-from tests.worlds.background import running
-from tests.worlds.clock import jumping_time
-from tests.worlds.offline import json_web_token, offline_client
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 LAST_CONTACT = "harvester_ccm_harvester_last_contact_timestamp_seconds"

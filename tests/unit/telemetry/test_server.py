@@ -20,11 +20,11 @@ from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.server import CONNECTION_SECONDS, AccessReviewer, https_server
-from tests.worlds.loopback import free_port
-from tests.worlds.memory_server import MemoryClient, MemoryServer
+from tests.support.loopback import free_port
+from tests.support.memory_server import MemoryClient, MemoryServer
 
 HOST = "ccm.example.org"
-PATIENCE = 20.0
+MAX_SECONDS = 20.0
 
 
 class FixedReviewer(AccessReviewer):
@@ -113,7 +113,7 @@ async def running(settings: ServerSettings, health: HealthRegistry, tmp_path: Pa
 async def ended(reader: asyncio.StreamReader) -> bool:
     """Wait for the end of a connection."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(MAX_SECONDS):
             return await reader.read() == b""
     except ConnectionError:
         return True

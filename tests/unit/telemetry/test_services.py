@@ -16,10 +16,10 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry, measure_load_balancers, measure_nodes, measure_services
+from tests.support.builders import CLUSTER, load_balancer, service
+from tests.support.offline import OfflineInformer, offline_client
 from tests.unit.telemetry.states import ElectorState
 from tests.unit.telemetry.test_metrics import samples
-from tests.worlds.builders import CLUSTER, load_balancer, service
-from tests.worlds.offline import OfflineInformer, offline_client
 
 CREATED = "2026-11-21T08:00:00Z"
 NOW = datetime.fromisoformat(CREATED).timestamp()

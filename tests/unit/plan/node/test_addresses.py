@@ -11,9 +11,9 @@ from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
-from tests.worlds.node_objects import DEFAULTS, UNINITIALIZED, Owners, instance, node, node_settings, pairs, shown
+from tests.support.node_objects import DEFAULTS, UNINITIALIZED, Owners, instance, node, node_settings, pairs, shown
 
-PATIENCE = DEFAULTS.address_patience
+GRACE_SECONDS = DEFAULTS.address_grace_seconds
 TWO_NICS = (("nic-1", "prod/mgmt"), ("nic-2", "prod/storage"))
 VIP = {"10.0.0.100": "Service shop/web"}
 
@@ -45,7 +45,7 @@ def planned(
     flags: Mapping[str, object] | None = None,
 ) -> AddressPlan:
     """Return the plan; the ``overdue`` addresses have been missing for long enough."""
-    missing_for = {ip_address(one): PATIENCE for one in overdue}
+    missing_for = {ip_address(one): GRACE_SECONDS for one in overdue}
     settings = node_settings(**(flags or {}))
     return plan_addresses(target, machine, settings=settings, virtual_ips=Owners(VIP), missing_for=missing_for)
 

@@ -13,7 +13,7 @@ from harvester_ccm.names import VM_ANNOTATION, NodeReason
 from harvester_ccm.plan.node import decision, messages
 from harvester_ccm.plan.node.decision import NodePlan, observe, plan_node
 from harvester_ccm.plan.node.messages import TEMPLATES, harvester_unavailable
-from tests.worlds.node_objects import (
+from tests.support.node_objects import (
     OWN,
     REINITIALIZE,
     UNINITIALIZED,

@@ -8,7 +8,7 @@ from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import GO_VM_ANNOTATION, VM_ANNOTATION
 from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.messages import write_failed
-from tests.worlds.node_objects import (
+from tests.support.node_objects import (
     DEFAULTS,
     REINITIALIZE,
     SHUTDOWN,

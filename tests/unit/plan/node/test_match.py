@@ -22,7 +22,7 @@ from harvester_ccm.plan.node.vms import (
     vm_identities,
     vmi_identities,
 )
-from tests.worlds.node_objects import CLUSTER, FOREIGN, OWN, instance, node, store, vm
+from tests.support.node_objects import CLUSTER, FOREIGN, OWN, instance, node, store, vm
 
 
 class NotListed(Store[ObjectT]):

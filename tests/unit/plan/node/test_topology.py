@@ -4,7 +4,7 @@ import pytest
 
 from harvester_ccm.names import REGION, ZONE
 from harvester_ccm.plan.node.patch import topology_labels
-from tests.worlds.node_objects import UNINITIALIZED, instance, node
+from tests.support.node_objects import UNINITIALIZED, instance, node
 
 OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
 TYPE, OLD_TYPE = "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"

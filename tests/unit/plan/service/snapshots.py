@@ -24,7 +24,7 @@ from harvester_ccm.plan.service.desired import (
     DeleteLoadBalancer,
     PatchService,
     ServicePlan,
-    TouchEndpoints,
+    TriggerKubeVipResync,
     Write,
 )
 from harvester_ccm.plan.service.phase import Phase, phase_of
@@ -32,7 +32,7 @@ from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.ranking import rank, sharing_fields
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady, Ready, Verdict
-from tests.worlds.builders import (
+from tests.support.builders import (
     ADDRESS,
     CLUSTER,
     SUPPRESSED,
@@ -116,7 +116,7 @@ def snapshot_of(
         fields["ranking_of_primary"] = rank(sharing_fields(fields["primary"], cluster), candidates)
     snapshot = replace(observe(store, service, cluster), **fields)
     phase = waited_in or phase_of(snapshot)
-    remembered = ServiceState(phase=phase, since=-waited, touch_at=touch_in, not_stored=dict(not_stored))
+    remembered = ServiceState(phase=phase, since=-waited, resync_at=touch_in, not_stored=dict(not_stored))
     return replace(snapshot, remembered=remembered)
 
 
@@ -165,7 +165,7 @@ def short_condition(condition: ServiceCondition | None) -> str:
 def short_write(write: Write | None) -> object:
     """Return a write as a small document; ``condition`` is a patch of the condition alone."""
     match write:
-        case PatchService(patch=patch, touches_endpoints=touches, releases=releases):
+        case PatchService(patch=patch, triggers_resync=touches, releases=releases):
             flags = {"touch": touches, "release": releases}
             return {**_short_patch(patch), **{name: True for name, is_set in flags.items() if is_set}} or "condition"
         case CreateLoadBalancer(name=name, body=body):
@@ -176,7 +176,7 @@ def short_write(write: Write | None) -> object:
             return {"change": name, **parts}
         case DeleteLoadBalancer(load_balancer=load_balancer):
             return {"delete": load_balancer.metadata.name}
-        case TouchEndpoints():
+        case TriggerKubeVipResync():
             return "touch"
     return None
 

@@ -9,8 +9,8 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import IP_POOL, KUBE_VIP_ADDRESSES, LB_UPDATE_AFTER_CREATE, REQUESTED_ADDRESS, Reason
 from harvester_ccm.plan.service.address import address_event, not_allocated, not_as_requested
+from tests.support.builders import ADDRESS, VM_SPEC, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.snapshots import VM, WAITING, snapshot_of
-from tests.worlds.builders import ADDRESS, VM_SPEC, allocated, load_balancer, marked, served, service
 
 OTHER = "10.0.0.9"
 NEW = f"Ensured load balancer, address {ADDRESS}"

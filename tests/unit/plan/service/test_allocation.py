@@ -20,8 +20,8 @@ from harvester_ccm.plan.service.allocation import (
 from harvester_ccm.plan.service.deletion import Deletion, deletion_write, next_deletion
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
 from harvester_ccm.plan.service.pending import pending_warning
+from tests.support.builders import ADDRESS, LB_NAME, VM_SPEC, marked
 from tests.unit.plan.service.snapshots import EXHAUSTED, WAITING, messages, plan
-from tests.worlds.builders import ADDRESS, LB_NAME, VM_SPEC, marked
 
 RANGE_SET: Final = "10.0.0.1-10.0.0.2"
 RESERVE: Final = "If this stays, the VM network of the pool was most likely deleted"

@@ -25,6 +25,7 @@ from harvester_ccm.names import (
     Reason,
 )
 from harvester_ccm.plan.service.phase import Phase
+from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, SUPPRESSED, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
     READY,
     SHARED,
@@ -38,7 +39,6 @@ from tests.unit.plan.service.snapshots import (
     outline,
     plan,
 )
-from tests.worlds.builders import ADDRESS, CLUSTER, LB_NAME, SUPPRESSED, allocated, marked, served, service
 
 VLAN: Final = {NETWORK: "infra/vlan9"}
 IN_VLAN: Final = {LB_REQUESTED_NETWORK: "infra/vlan9"}

@@ -27,6 +27,17 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.creation import CREATION_QUEUED
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import body_of, plan_service, plan_waiting_for_creation
+from tests.support.builders import (
+    ADDRESS,
+    LB_NAME,
+    SUPPRESSED,
+    VM_SPEC,
+    allocated,
+    load_balancer,
+    marked,
+    served,
+    service,
+)
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
     HOSTED,
@@ -44,17 +55,6 @@ from tests.unit.plan.service.snapshots import (
     short_verdict,
     short_write,
     snapshot_in,
-)
-from tests.worlds.builders import (
-    ADDRESS,
-    LB_NAME,
-    SUPPRESSED,
-    VM_SPEC,
-    allocated,
-    load_balancer,
-    marked,
-    served,
-    service,
 )
 
 NO_NODE_PORTS_YET: Final = [{"port": 80}]

@@ -26,6 +26,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.vm_spec import backends_of, listeners
+from tests.support.builders import ADDRESS, DELETED_AT, LB_NAME, SUPPRESSED, VM_SPEC, allocated, served, service
 from tests.unit.plan.service.snapshots import (
     HOSTED,
     READY,
@@ -41,7 +42,6 @@ from tests.unit.plan.service.snapshots import (
     plan,
     short_write,
 )
-from tests.worlds.builders import ADDRESS, DELETED_AT, LB_NAME, SUPPRESSED, VM_SPEC, allocated, served, service
 
 NOT_HEALTHY: Final = "running backend servers are not probed as healthy total:2, healthy:0"
 UNHEALTHY: Final = allocated(spec=VM_SPEC, message=NOT_HEALTHY)

@@ -36,14 +36,14 @@ from harvester_ccm.plan.service.kube_vip import (
     Withdraw,
     annotations_for,
     complete,
+    intent_needs_resync,
     lease_of,
     makes_ignored,
-    must_touch,
+    needs_resync,
     overwritten_address,
     read_state,
-    stays_silent,
 )
-from tests.worlds.builders import ADDRESS, SUPPRESSED, served, service
+from tests.support.builders import ADDRESS, SUPPRESSED, served, service
 
 OTHER: Final = "10.0.0.9"
 ANNOTATED: Final = {KUBE_VIP_ADDRESSES: ADDRESS}
@@ -215,7 +215,8 @@ def test_intent(row: Row) -> None:
         "delegate": Delegate(),
     }
     effects = {
-        name: Effect(annotations_for(state, intent), must_touch(state, intent)) for name, intent in intents.items()
+        name: Effect(annotations_for(state, intent), intent_needs_resync(state, intent))
+        for name, intent in intents.items()
     }
     assert effects == {name: getattr(row, name) for name in intents}
 
@@ -234,7 +235,7 @@ def test_intents_that_do_not_depend_on_the_state(row: Row) -> None:
         "release of another controller": (Release(was_announced=False), NOTHING),
     }
     for intent, effect in effects.values():
-        assert Effect(annotations_for(state, intent), must_touch(state, intent)) == effect
+        assert Effect(annotations_for(state, intent), intent_needs_resync(state, intent)) == effect
 
 
 def patched(service_before: Service, annotations: Annotations) -> Service:
@@ -383,8 +384,8 @@ SILENT: dict[str, tuple[Service, bool]] = {
 @pytest.mark.parametrize(("silent", "expected"), SILENT.values(), ids=SILENT.keys())
 def test_kube_vip_stays_silent_after_a_withdrawal(silent: Service, *, expected: bool) -> None:
     state = read_state(silent)
-    assert stays_silent(state, ADDRESS) is expected
-    assert must_touch(state, Announce(ADDRESS)) is expected
+    assert needs_resync(state, ADDRESS) is expected
+    assert intent_needs_resync(state, Announce(ADDRESS)) is expected
 
 
 DIFFERING: dict[str, tuple[Annotations, Annotations, Annotations]] = {
@@ -423,9 +424,9 @@ LEASES: dict[str, tuple[Service, bool, str]] = {
 }
 
 
-@pytest.mark.parametrize(("leasing", "touch_is_due", "lease"), LEASES.values(), ids=LEASES.keys())
-def test_lease(leasing: Service, lease: str, *, touch_is_due: bool) -> None:
-    assert lease_of(read_state(leasing), touch_is_due=touch_is_due) == lease
+@pytest.mark.parametrize(("leasing", "resync_is_due", "lease"), LEASES.values(), ids=LEASES.keys())
+def test_lease(leasing: Service, lease: str, *, resync_is_due: bool) -> None:
+    assert lease_of(read_state(leasing), resync_is_due=resync_is_due) == lease
 
 
 OVERWRITTEN: dict[str, tuple[Service, str]] = {

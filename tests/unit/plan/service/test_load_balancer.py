@@ -41,17 +41,7 @@ from harvester_ccm.plan.service.load_balancer import (
     new_load_balancer,
     searches_elsewhere,
 )
-from tests.unit.plan.service.snapshots import (
-    EXHAUSTED_LOAD_BALANCER,
-    HOSTED,
-    NO_POOL,
-    VM,
-    VM_LOAD_BALANCER,
-    messages,
-    plan,
-    snapshot_of,
-)
-from tests.worlds.builders import (
+from tests.support.builders import (
     ADDRESS,
     CLUSTER,
     LB_NAME,
@@ -63,6 +53,16 @@ from tests.worlds.builders import (
     marked,
     served,
     service,
+)
+from tests.unit.plan.service.snapshots import (
+    EXHAUSTED_LOAD_BALANCER,
+    HOSTED,
+    NO_POOL,
+    VM,
+    VM_LOAD_BALANCER,
+    messages,
+    plan,
+    snapshot_of,
 )
 
 MANAGED: Final = replace(CLUSTER, management_network="infra/mgmt")

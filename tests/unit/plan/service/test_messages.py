@@ -32,9 +32,9 @@ from harvester_ccm.plan.service.messages import (
     harvester_unavailable,
     remedy,
 )
+from tests.support.builders import CLUSTER, VM_SPEC, allocated, marked, service
+from tests.support.memory_server import refused
 from tests.unit.plan.service.snapshots import HOSTED, messages, plan
-from tests.worlds.builders import CLUSTER, VM_SPEC, allocated, marked, service
-from tests.worlds.memory_server import refused
 
 WEBHOOK = 'admission webhook "validator.harvester-system.harvester-load-balancer-webhook" denied the request: '
 CREATE = "Internal error occurred: create loadbalancer vms/web failed: "

@@ -17,6 +17,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.snapshot import HarvesterCheck
+from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.snapshots import (
     READY,
     VM,
@@ -29,7 +30,6 @@ from tests.unit.plan.service.snapshots import (
     outline,
     plan,
 )
-from tests.worlds.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, load_balancer, marked, served, service
 
 UNKNOWN: Final = {"harvester_known": False}
 UNREACHABLE: Final = {"harvester_known": False, "harvester_problem": Unreachable("no route")}

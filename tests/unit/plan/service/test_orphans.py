@@ -15,7 +15,7 @@ from harvester_ccm.names import (
     LB_SERVICE_UUID,
 )
 from harvester_ccm.plan.service.orphans import deletion_obstacle, is_orphan, service_of
-from tests.worlds.builders import ADDRESS, CLASS_ONLY, CLUSTER, allocated, listed_store, load_balancer, marked, service
+from tests.support.builders import ADDRESS, CLASS_ONLY, CLUSTER, allocated, listed_store, load_balancer, marked, service
 
 OTHER_CLASS = {"loadBalancerClass": "example.com/other"}
 RENAMED = ClusterIdentity(CLUSTER.name, CLUSTER.namespace, CLUSTER.uid, former_names=("old",))

@@ -9,8 +9,8 @@ from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_IGNORE, LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.desired import Finalizer, PatchService, virtual_ip_ingress
 from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, sent_patch, service_patch
+from tests.support.builders import ADDRESS, SUPPRESSED, UID, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import WAITING, WITHDRAWN, plan
-from tests.worlds.builders import ADDRESS, SUPPRESSED, UID, allocated, marked, served, service
 
 PORTS: Final = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
 INGRESS: Final[dict[str, Any]] = {"ip": ADDRESS, "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]}

@@ -18,6 +18,17 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import PLANS, plan_service
 from harvester_ccm.plan.service.snapshot import HarvesterCheck
+from tests.support.builders import (
+    ADDRESS,
+    LB_NAME,
+    SUPPRESSED,
+    VM_SPEC,
+    allocated,
+    load_balancer,
+    marked,
+    served,
+    service,
+)
 from tests.unit.plan.service.snapshots import (
     HOSTED,
     PRIMARY,
@@ -29,17 +40,6 @@ from tests.unit.plan.service.snapshots import (
     WITHDRAWN,
     World,
     snapshot_in,
-)
-from tests.worlds.builders import (
-    ADDRESS,
-    LB_NAME,
-    SUPPRESSED,
-    VM_SPEC,
-    allocated,
-    load_balancer,
-    marked,
-    served,
-    service,
 )
 
 OTHER_PORT: dict[str, Any] = {"ports": [{"port": 443, "protocol": "TCP", "nodePort": 30443}]}

@@ -7,6 +7,7 @@ from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES, WITHDRAWAL_WRITES, failed_condition
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady, Ready
+from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
     VM,
@@ -18,7 +19,6 @@ from tests.unit.plan.service.snapshots import (
     short_write,
     snapshot_of,
 )
-from tests.worlds.builders import ADDRESS, LB_NAME, SUPPRESSED, allocated, marked, served, service
 
 OTHER_ADDRESS = allocated(ip="10.0.0.9", address="10.0.0.9")
 

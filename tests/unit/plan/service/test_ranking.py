@@ -20,8 +20,8 @@ from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, PRIMARY
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.ranking import Ranking, Rankings, rank, sharing_fields
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES, observe
+from tests.support.builders import ADDRESS, CLUSTER, VM_SPEC, allocated, listed_store, served, service
 from tests.unit.plan.service.snapshots import BACKENDS
-from tests.worlds.builders import ADDRESS, CLUSTER, VM_SPEC, allocated, listed_store, served, service
 
 ANNOTATIONS = sorted(
     {value for value in vars(names).values() if isinstance(value, str) and "/" in value}

@@ -8,19 +8,19 @@ from msgspec.structs import replace
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, LOAD_BALANCER_READY, Reason
-from harvester_ccm.plan.service.desired import Desired, TouchEndpoints
+from harvester_ccm.plan.service.desired import Desired, TriggerKubeVipResync
 from harvester_ccm.plan.service.kube_vip import Announce, Withdraw
 from harvester_ccm.plan.service.reannouncement import (
     Reannouncement,
     Stage,
     reannouncement_of,
-    touch_not_permitted,
+    resync_not_permitted,
     with_reannouncement,
 )
 from harvester_ccm.plan.service.snapshot import ServiceState
 from harvester_ccm.plan.service.verdict import NotReady, Ready
+from tests.support.builders import ADDRESS, SUPPRESSED, allocated, served, service
 from tests.unit.plan.service.snapshots import WITHDRAWN, snapshot_of
-from tests.worlds.builders import ADDRESS, SUPPRESSED, allocated, served, service
 
 OTHER = "10.0.0.9"
 WITHDRAWN_SERVICE = service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, KUBE_VIP_HOST: "n1"})
@@ -43,8 +43,8 @@ STAGES: dict[str, tuple[Service, float | None, Reannouncement]] = {
     "withdrawn, a touch is due": (WITHDRAWN_SERVICE, -1.0, Reannouncement(Stage.PUBLISH, 1.0)),
     "paused, a touch is due": (service(annotations=SUPPRESSED), -1.0, Reannouncement(Stage.PUBLISH, 1.0)),
     "published": (served(), 0.25, Reannouncement(Stage.WAIT, 0.25)),
-    "published a second ago": (served(), 0.0, Reannouncement(Stage.TOUCH)),
-    "the touch is late": (served(), -5.0, Reannouncement(Stage.TOUCH)),
+    "published a second ago": (served(), 0.0, Reannouncement(Stage.RESYNC)),
+    "the touch is late": (served(), -5.0, Reannouncement(Stage.RESYNC)),
 }
 
 
@@ -69,9 +69,9 @@ def test_state_of_a_stage(concerned: Service, touch_in: float | None, expected: 
     if isinstance(desired.verdict, NotReady):
         assert desired.verdict.reason is Reason.KUBE_VIP_RESYNC_PENDING
     assert desired.kube_vip == (Withdraw() if expected.stage is Stage.WITHDRAW_FIRST else Announce(ADDRESS))
-    assert desired.touches_endpoints is (expected.stage is Stage.PUBLISH)
+    assert desired.triggers_resync is (expected.stage is Stage.PUBLISH)
     assert desired.look_again_after == (expected.seconds or None)
-    assert desired.write == (TouchEndpoints() if expected.stage is Stage.TOUCH else None)
+    assert desired.write == (TriggerKubeVipResync() if expected.stage is Stage.RESYNC else None)
 
 
 def with_condition(of: Service, status: str) -> Service:
@@ -88,14 +88,14 @@ RESTARTS: dict[str, tuple[Service, str, float | None]] = {
 }
 
 
-@pytest.mark.parametrize(("concerned", "condition", "touch_at"), RESTARTS.values(), ids=RESTARTS.keys())
+@pytest.mark.parametrize(("concerned", "condition", "resync_at"), RESTARTS.values(), ids=RESTARTS.keys())
 def test_restarted_process_assumes_that_the_touch_is_missing(
-    concerned: Service, condition: str, touch_at: float | None
+    concerned: Service, condition: str, resync_at: float | None
 ) -> None:
     status, _, phase = condition.partition(" in ")
     state = ServiceState(phase=phase)
     state.resume(snapshot_of(with_condition(concerned, status) if status else concerned), 5.0)
-    assert state.touch_at == touch_at
+    assert state.resync_at == resync_at
 
 
 OF_THIS_CONTROLLER = allocated(spec={"description": "shop/web of cluster demo"})
@@ -103,7 +103,7 @@ OF_THIS_CONTROLLER = allocated(spec={"description": "shop/web of cluster demo"})
 
 
 @pytest.mark.parametrize(
-    ("concerned", "own", "touch_at"),
+    ("concerned", "own", "resync_at"),
     [
         (served(condition=False), OF_THIS_CONTROLLER, 5.0),
         (served(condition=False, annotations={KUBE_VIP_HOST: "n1"}), OF_THIS_CONTROLLER, 5.0),
@@ -113,11 +113,11 @@ OF_THIS_CONTROLLER = allocated(spec={"description": "shop/web of cluster demo"})
     ids=["removed", "removed, kube-vip has noted its node", "Go provider", "removed, withdrawn"],
 )
 def test_removed_condition_may_have_said_that_the_touch_is_missing(
-    concerned: Service, own: LoadBalancer, touch_at: float | None
+    concerned: Service, own: LoadBalancer, resync_at: float | None
 ) -> None:
     state = ServiceState()
     state.resume(snapshot_of(concerned, own), 5.0)
-    assert state.touch_at == touch_at
+    assert state.resync_at == resync_at
 
 
 def test_phase_restarts_the_time() -> None:
@@ -130,7 +130,7 @@ def test_phase_restarts_the_time() -> None:
 
 
 def test_touch_that_is_not_permitted_has_a_command() -> None:
-    event = touch_not_permitted(service())
+    event = resync_not_permitted(service())
     assert (event.type, event.reason) == ("Warning", Reason.NOT_ANNOUNCED)
     assert "rbac.endpointSlices" in event.message
     assert shlex.split(event.command)[:6] == [

@@ -23,6 +23,15 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
+from tests.support.builders import (
+    ADDRESS,
+    LB_NAME,
+    SUPPRESSED,
+    allocated,
+    marked,
+    served,
+    service,
+)
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
     NO_POOL,
@@ -36,15 +45,6 @@ from tests.unit.plan.service.snapshots import (
     messages,
     outline,
     plan,
-)
-from tests.worlds.builders import (
-    ADDRESS,
-    LB_NAME,
-    SUPPRESSED,
-    allocated,
-    marked,
-    served,
-    service,
 )
 
 DELETED: Final = service(ours=True, deleting=True, annotations=SUPPRESSED)

@@ -9,8 +9,8 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER
 from harvester_ccm.plan.service.scope import Role, may_be_ours
+from tests.support.builders import ADDRESS, CLASS_ONLY, CLUSTER, SUPPRESSED, allocated, served, service
 from tests.unit.plan.service.snapshots import plan, short_write, snapshot_of
-from tests.worlds.builders import ADDRESS, CLASS_ONLY, CLUSTER, SUPPRESSED, allocated, served, service
 
 OWN_CLASS: dict[str, Any] = {"spec": {"loadBalancerClass": LOAD_BALANCER_CLASS}}
 OTHER_CLASS: dict[str, Any] = {"spec": {"loadBalancerClass": "kube-vip.io/kube-vip-class"}}

@@ -29,8 +29,8 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.kube_vip import read_state
 from harvester_ccm.plan.service.request import HEALTH_CHECK_SETTINGS, Ipam, WorkloadType, read_request
 from harvester_ccm.plan.service.settings import ignored_on_secondary, rejected_changes
+from tests.support.builders import ADDRESS, SUPPRESSED, VM_SPEC, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.snapshots import PRIMARY, SHARES, messages, plan, snapshot_of
-from tests.worlds.builders import ADDRESS, SUPPRESSED, VM_SPEC, allocated, load_balancer, marked, served, service
 
 PORTS = (
     {"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30080},

@@ -26,6 +26,17 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.scope import primary_label
+from tests.support.builders import (
+    ADDRESS,
+    CLUSTER,
+    LB_NAME,
+    SUPPRESSED,
+    allocated,
+    load_balancer,
+    marked,
+    served,
+    service,
+)
 from tests.unit.plan.service.snapshots import (
     PRIMARY,
     READY,
@@ -39,17 +50,6 @@ from tests.unit.plan.service.snapshots import (
     messages,
     outline,
     plan,
-)
-from tests.worlds.builders import (
-    ADDRESS,
-    CLUSTER,
-    LB_NAME,
-    SUPPRESSED,
-    allocated,
-    load_balancer,
-    marked,
-    served,
-    service,
 )
 
 PORT: dict[str, Any] = {"ports": [{"port": 443, "protocol": "TCP", "nodePort": 30443}]}

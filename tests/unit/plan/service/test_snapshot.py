@@ -29,8 +29,7 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.request import network_devices
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, check_harvester, observe
-from tests.unit.plan.service.snapshots import PRIMARY, SHARES, VM, WAITING, snapshot_of
-from tests.worlds.builders import (
+from tests.support.builders import (
     ADDRESS,
     CLUSTER,
     LB_NAME,
@@ -43,7 +42,8 @@ from tests.worlds.builders import (
     served,
     service,
 )
-from tests.worlds.node_objects import node, vm
+from tests.support.node_objects import node, vm
+from tests.unit.plan.service.snapshots import PRIMARY, SHARES, VM, WAITING, snapshot_of
 
 OTHER_UID: Final = "another"
 UNDECODED: Final = Unread(f"vms/{LB_NAME}", "lb-uid", "x")

@@ -7,7 +7,7 @@ import pytest
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, WORKLOAD_TYPE, Reason
 from harvester_ccm.plan.service.supported import unsupported_reason
-from tests.worlds.builders import ADDRESS, service
+from tests.support.builders import ADDRESS, service
 
 DUAL: Final = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}
 NO_NODE_PORTS: dict[str, Any] = {"spec": {"allocateLoadBalancerNodePorts": False}, "ports": [{"port": 80}]}

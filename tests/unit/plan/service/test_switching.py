@@ -21,7 +21,8 @@ from harvester_ccm.names import (
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import body_of
 from harvester_ccm.plan.service.snapshot import HarvesterCheck
-from harvester_ccm.plan.service.switching import awaits_touch
+from harvester_ccm.plan.service.switching import awaits_resync
+from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
     EXHAUSTED_LOAD_BALANCER,
     NO_POOL,
@@ -37,7 +38,6 @@ from tests.unit.plan.service.snapshots import (
     plan,
     snapshot_of,
 )
-from tests.worlds.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, served, service
 
 CLUSTER_TYPE: Final = {WORKLOAD_TYPE: "cluster"}
 PINNED: Final = {**VM, IP_POOL: "vlan100"}
@@ -432,5 +432,5 @@ def test_change_to_another_harvester_says_how_to_continue() -> None:
     ("touch_in", "is_awaited"), [(None, False), (0.0, False), (0.5, True), (1.0, True), (1.1, False)]
 )
 def test_touch_in_a_moment_is_awaited(touch_in: float | None, *, is_awaited: bool) -> None:
-    assert awaits_touch(snapshot_of(served(), allocated(), touch_in=touch_in)) is is_awaited
-    assert not awaits_touch(snapshot_of(served(), VM_LOAD_BALANCER, touch_in=touch_in))
+    assert awaits_resync(snapshot_of(served(), allocated(), touch_in=touch_in)) is is_awaited
+    assert not awaits_resync(snapshot_of(served(), VM_LOAD_BALANCER, touch_in=touch_in))

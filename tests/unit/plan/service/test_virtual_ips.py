@@ -8,7 +8,7 @@ from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, REQUESTED_ADDRESS
 from harvester_ccm.plan.service.virtual_ips import virtual_ips_of_load_balancer, virtual_ips_of_service
-from tests.worlds.builders import ADDRESS, CLUSTER, listed_store, load_balancer, served, service
+from tests.support.builders import ADDRESS, CLUSTER, listed_store, load_balancer, served, service
 
 MANY = ",".join(f"10.0.0.{n}, fd00::{n}" for n in range(1, 200))
 SERVICES: dict[str, tuple[dict[str, Any], tuple[str, ...], set[str]]] = {

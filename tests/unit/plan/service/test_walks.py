@@ -22,18 +22,18 @@ from harvester_ccm.plan.service.desired import (
     DeleteLoadBalancer,
     PatchService,
     ServicePlan,
-    TouchEndpoints,
+    TriggerKubeVipResync,
     Write,
 )
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.patch import sent_patch
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import PLANS, plan_service
-from harvester_ccm.plan.service.reannouncement import TOUCH_AFTER_SECONDS
+from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 from harvester_ccm.plan.service.verdict import NotReady, Ready
-from tests.worlds.builders import ADDRESS, CLUSTER, DELETED_AT, UID, listed_store
-from tests.worlds.merge_patch import merged, merged_strategically
+from tests.support.builders import ADDRESS, CLUSTER, DELETED_AT, UID, listed_store
+from tests.support.merge_patch import merged, merged_strategically
 
 Document = dict[str, Any]
 WORDS: Final = {
@@ -97,8 +97,8 @@ class Walk:
         state.resume(self._snapshot(state), self.now)
         restarted = plan_service(self._snapshot(state))
         assert restarted.phase == plan.phase
-        if state.touch_at is not None and restarted.write != plan.write:
-            assert restarted.write == TouchEndpoints()
+        if state.resync_at is not None and restarted.write != plan.write:
+            assert restarted.write == TriggerKubeVipResync()
         else:
             assert restarted.write == plan.write
 
@@ -111,18 +111,18 @@ class Walk:
 
     def _carry_out(self, write: Write) -> None:
         match write:
-            case PatchService(patch=patch, touches_endpoints=touches):
+            case PatchService(patch=patch, triggers_resync=touches):
                 self._patch(patch)
                 if touches:
-                    self.state.touch_at = self.now + TOUCH_AFTER_SECONDS
+                    self.state.resync_at = self.now + RESYNC_AFTER_SECONDS
             case CreateLoadBalancer(body=body):
                 self.load_balancer = merged(body, {"metadata": {"uid": "lb-uid", "resourceVersion": "1"}})
             case ChangeLoadBalancer() if self.load_balancer is not None:
                 self.load_balancer = changed_document(_decoded(self.load_balancer), write)
             case DeleteLoadBalancer():
                 self.change_load_balancer({"metadata": {"deletionTimestamp": DELETED_AT}})
-            case TouchEndpoints():
-                self.state.touch_at = None
+            case TriggerKubeVipResync():
+                self.state.resync_at = None
 
     def _patch(self, patch: Mapping[str, object]) -> None:
         assert self.service is not None
@@ -146,7 +146,7 @@ def _row(event: str, plan: ServicePlan, snapshot: ServiceSnapshot) -> tuple[str,
 def _words(plan: ServicePlan, service: Service) -> str:
     """Return the write of a plan in the words of the page."""
     match plan.write:
-        case PatchService(patch=patch, touches_endpoints=touches):
+        case PatchService(patch=patch, triggers_resync=touches):
             return f"Patch the Service: {', '.join(_changes(patch))}{'; touch due in 1 s' if touches else ''}"
         case CreateLoadBalancer():
             return "Create the load balancer"
@@ -155,7 +155,7 @@ def _words(plan: ServicePlan, service: Service) -> str:
             return f"Change the load balancer: {', '.join(fields)}"
         case DeleteLoadBalancer():
             return "Delete the load balancer"
-        case TouchEndpoints():
+        case TriggerKubeVipResync():
             return "Touch an EndpointSlice"
     return "None: wait a second" if _waits_for_touch(plan) else f"None: {_verdict_words(plan)}"
 

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, overload
 
-from tests.worlds.clock import JumpingLoop
+from tests.support.clock import JumpingLoop
 
 T = TypeVar("T")
 

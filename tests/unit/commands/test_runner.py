@@ -6,8 +6,8 @@ import pytest
 import structlog
 
 from harvester_ccm.cli import main
-from harvester_ccm.commands import call
-from harvester_ccm.commands.call import container_flags
+from harvester_ccm.commands import runner
+from harvester_ccm.commands.runner import container_flags
 from harvester_ccm.names import LB_CLUSTER
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
@@ -110,7 +110,7 @@ def test_unexpected_error_before_the_log_is_configured_shows_no_variables(
         raise KeyError(len(local))
 
     structlog.reset_defaults()
-    monkeypatch.setattr(call, "container_flags", fail)
+    monkeypatch.setattr(runner, "container_flags", fail)
     assert main(["harvester-ccm", "preflight"], {}) == 1
     error = capsys.readouterr().err
     assert "stopped by an unexpected error" in error

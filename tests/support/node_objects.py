@@ -19,7 +19,7 @@ from harvester_ccm.model.harvester import (
     VirtualMachineInstance,
 )
 from harvester_ccm.model.meta import Page
-from tests.worlds.merge_patch import merged
+from tests.support.merge_patch import merged
 
 NAMESPACE = "prod"
 CLUSTER = ClusterIdentity(name="demo", namespace=NAMESPACE)

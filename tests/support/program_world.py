@@ -18,8 +18,8 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import DHCP_ADDRESS, LB_CONTROLLER_FINALIZER, LOAD_BALANCER_READY
 from harvester_ccm.telemetry.metrics import Telemetry
-from tests.worlds.builders import CLUSTER, service
-from tests.worlds.memory_server import Call, Document, MemoryClient, MemoryServer, Where, document_of, name_of
+from tests.support.builders import CLUSTER, service
+from tests.support.memory_server import Call, Document, MemoryClient, MemoryServer, Where, document_of, name_of
 
 Server = TypeVar("Server", bound=MemoryServer)
 FLAGS: Final = (

@@ -19,10 +19,10 @@ from harvester_ccm.names import (
     UNINITIALIZED_TAINT,
     ZONE,
 )
-from tests.worlds.background import running
-from tests.worlds.builders import CLUSTER
-from tests.worlds.memory_server import Call, Document, MemoryServer, Where
-from tests.worlds.program_world import Harvester, Program, guest_server
+from tests.support.background import running
+from tests.support.builders import CLUSTER
+from tests.support.memory_server import Call, Document, MemoryServer, Where
+from tests.support.program_world import Harvester, Program, guest_server
 
 MINUTE: Final = 60.0
 SERVICE: Final = "shop/web"

@@ -124,7 +124,7 @@ _FORMS: Final = types.one_of({form: form for form in Form})
 OUTPUT: Final = Flag("output", _FORMS, Form.TEXT, Group.GENERAL, "Form of the output: text, json or yaml.", "o")
 
 
-class Call(Struct, frozen=True):
+class CommandContext(Struct, frozen=True):
     """A command line that was understood."""
 
     flags: FlagValues
@@ -133,7 +133,7 @@ class Call(Struct, frozen=True):
     output: Output
 
 
-class Manual(Struct, frozen=True):
+class CommandSpec(Struct, frozen=True):
     """A command with its flags and its function."""
 
     usages: tuple[str, ...]
@@ -143,7 +143,7 @@ class Manual(Struct, frozen=True):
     own: tuple[Flag, ...]
     """The flags of this command. One with the name of a flag of the controller replaces it: neither its default nor its
     value in the container of the controller is used."""
-    action: Callable[[Call], int | Coroutine[Any, Any, int]]
+    action: Callable[[CommandContext], int | Coroutine[Any, Any, int]]
     """Returns the exit code."""
     words: tuple[str, ...] = ()
     """Values of the first argument; empty if the command takes no arguments."""
@@ -151,23 +151,23 @@ class Manual(Struct, frozen=True):
     """Whether the command connects to no cluster and needs no cloud-config."""
 
 
-def perform(invocation: Invocation, manual: Manual) -> int:
+def run_command(invocation: Invocation, spec: CommandSpec) -> int:
     """Run a command and return its exit code; each error is one line on standard error."""
     environment = invocation.environment
     try:
-        own = {flag.name for flag in manual.own}
+        own = {flag.name for flag in spec.own}
         shared = [flag for flag in FLAGS if flag.name not in own]
         words = (*container_flags(invocation.proc, without=own), *invocation.words)
-        flags = parse_command_line(words, (*shared, *manual.own), takes_arguments=bool(manual.words))
+        flags = parse_command_line(words, (*shared, *spec.own), takes_arguments=bool(spec.words))
         if flags["help"]:
-            sys.stdout.write(_help(invocation, manual))
+            sys.stdout.write(_help(invocation, spec))
             return EXIT_OK
-        settings = build_settings(flags, environment, offline=manual.offline)
+        settings = build_settings(flags, environment, offline=spec.offline)
         configure_logging(settings.logging, environment=environment)
         width = None if sys.stdout.isatty() or "COLUMNS" in environment else UNLIMITED
         form = flags.values.get(OUTPUT.name, Form.TEXT)
         output = Output(sys.stdout, form, width=width, colors=wants_colours(sys.stdout, environment))
-        code = manual.action(Call(flags, settings, environment, output))
+        code = spec.action(CommandContext(flags, settings, environment, output))
         return code if isinstance(code, int) else asyncio.run(code)
     except ConfigurationError as error:
         report(error.problems, HINT)
@@ -214,16 +214,16 @@ def _report_failure(error: CCMError) -> None:
     report([f"{where}{error}{remedy}", *getattr(error, "__notes__", ())], hint)
 
 
-def _help(invocation: Invocation, manual: Manual) -> str:
+def _help(invocation: Invocation, spec: CommandSpec) -> str:
     parser = ArgumentParser(
-        usage="\n       ".join(f"{invocation.program} {line}" for line in manual.usages),
-        description="\n\n".join(textwrap.fill(one, 80) for one in (*manual.meaning.split("\n\n"), _EXIT_CODES)),
+        usage="\n       ".join(f"{invocation.program} {line}" for line in spec.usages),
+        description="\n\n".join(textwrap.fill(one, 80) for one in (*spec.meaning.split("\n\n"), _EXIT_CODES)),
         epilog=f"{invocation.program} --help lists the flags of the controller.",
         formatter_class=RawDescriptionHelpFormatter,
         add_help=False,
     )
-    if manual.own:
-        describe_flags(parser.add_argument_group("flags"), manual.own)
+    if spec.own:
+        describe_flags(parser.add_argument_group("flags"), spec.own)
     return parser.format_help()
 
 

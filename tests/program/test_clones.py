@@ -14,11 +14,11 @@ from harvester_ccm.kube.informer import RELIST_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, PRIMARY_SERVICE
+from tests.support.builders import service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, MemoryServer, refused
+from tests.support.program_world import Harvester, Program, by_name, copy_of, destructive, guest_server
 from tests.unit.telemetry.test_metrics import samples
-from tests.worlds.builders import service
-from tests.worlds.clock import jumping_time
-from tests.worlds.memory_server import Call, MemoryServer, refused
-from tests.worlds.program_world import Harvester, Program, by_name, copy_of, destructive, guest_server
 
 HOUR = 3600.0
 CONFLICT = "LoadBalancerOwnershipConflict"

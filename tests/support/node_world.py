@@ -31,9 +31,9 @@ from harvester_ccm.plan.service.virtual_ips import (
     virtual_ips_of_load_balancer,
     virtual_ips_of_service,
 )
-from tests.worlds.clock import until
-from tests.worlds.memory_server import Document, MemoryClient, MemoryServer
-from tests.worlds.node_objects import DEFAULTS
+from tests.support.clock import until
+from tests.support.memory_server import Document, MemoryClient, MemoryServer
+from tests.support.node_objects import DEFAULTS
 
 NAMESPACE: Final = "default"
 NODE: Final = "v1/nodes"

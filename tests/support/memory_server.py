@@ -29,8 +29,8 @@ from harvester_ccm.kube.client import (
 from harvester_ccm.kube.credentials import Credentials, TokenSource
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.meta import Object, Resource, WatchEvent
-from tests.worlds.builders import DELETED_AT
-from tests.worlds.merge_patch import Strategic, merged, merged_strategically
+from tests.support.builders import DELETED_AT
+from tests.support.merge_patch import Strategic, merged, merged_strategically
 
 T = TypeVar("T")
 Document = dict[str, Any]

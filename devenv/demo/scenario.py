@@ -84,7 +84,7 @@ class Text:
 
 
 @dataclass
-class Play:
+class Scenario:
     """The running environment of ``make dev``."""
 
     text: Text
