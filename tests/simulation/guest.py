@@ -10,6 +10,7 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
 )
 from tests.simulation.facts import annotation, made_for, served, shown, wants_one
@@ -45,6 +46,8 @@ class Guest:
         """Services to whose status another client wrote while the controller had not seen them."""
         self.address_restored: set[str] = set()
         """Services of which another client wrote their own address to kube-vip's annotation."""
+        self.condition_removed: set[str] = set()
+        """Services whose condition another client removed: without it, their address counts as the user's request."""
         self._given_up: set[str] = set()
         """UIDs of load balancers of Services that ask for one, which the controller deleted without a VM of a Node."""
         self._lost_machines_at: float | None = None
@@ -63,6 +66,7 @@ class Guest:
         self.ignore_written.discard(name)
         self.status_written.discard(name)
         self.address_restored.discard(name)
+        self.condition_removed.discard(name)
         self.restore_endpoints(name)
 
     def delete_service(self, name: str) -> None:
@@ -127,6 +131,16 @@ class Guest:
     def service(self, name: str) -> Document | None:
         """Return a Service as stored; None if there is none."""
         return self.server.of(SERVICES).get(f"{NAMESPACE}/{name}")
+
+    def counts_as_request(self, name: str, address: str) -> bool:
+        """Return whether the controller took an address for the user's request, because its condition was removed.
+
+        A Service without the condition and without a load balancer looks like that of another provider, which keeps the
+        address that its user requests in kube-vip's annotation until Harvester allocates one.
+        """
+        service = self.service(name)
+        is_noted = service is not None and annotation(service, REQUESTED_ADDRESS) == address
+        return is_noted and name in self.condition_removed
 
     def balancers_of(self, name: str) -> list[Document]:
         """Return the load balancers of this cluster that are labelled for a Service."""

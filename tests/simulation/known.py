@@ -407,4 +407,29 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.098, "write_finalizer", {"name": "a", "finalizer": SERVICE_FINALIZER, "present": False}),
         ),
     ),
+    # The controller took the address for a lease of kube-vip.
+    "address of another service is written to the status of one with dhcp": Scenario(
+        "82000911",
+        pool=5,
+        nodes=0,
+        actions=(
+            Action(21.872, "create", {**_create(TWO_PORTS, {HEALTH_CHECK_PORT: "80"}), "name": "c"}),
+            Action(4.512, "create", {**_create(OTHER_PORT, {IPAM: "dhcp"}), "name": "b"}),
+            Action(3.488, "write_status", {"name": "b", "of": "c"}),
+            Action(500.0, "wait", {}),
+        ),
+    ),
+    # Without condition and load balancer, the address looked like one that the user of another provider requests.
+    "condition and load balancer are removed while no controller runs": Scenario(
+        "82000853",
+        pool=5,
+        nodes=0,
+        actions=(
+            Action(0.0, "create", _create(TWO_PORTS)),
+            Action(20.0, "kill_for", {"seconds": 10.0}),
+            Action(0.0, "delete_balancer", {"name": "a"}),
+            Action(0.0, "annotate", {"name": "a", "annotations": {IPAM: "mark"}}),
+            Action(1.0, "write_condition", {"name": "a", "status": None}),
+        ),
+    ),
 }

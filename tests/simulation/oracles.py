@@ -219,6 +219,7 @@ class Oracles:
             if address not in held
             for key in keys
             if not self._is_for_other_class(address, key)
+            if not self._world.original.counts_as_request(key.partition("/")[2], address)
         }
         for one in loose:
             self._unheld.setdefault(one, now)

@@ -102,7 +102,9 @@ class AtRest:
         if lacks_ipv4(service) or (requires_two_families(service) and not own):
             return [f"{name} shows what it does not have"] if own or shown(service) else []
         if annotation(service, IPAM) not in {"", "pool", "dhcp"}:
-            return [] if len(own) <= 1 and (own or not shown(service)) else [f"{name} shows what it does not have"]
+            kept = [address for address in shown(service) if self._guest.counts_as_request(name, address)]
+            is_right = len(own) == 1 or (not own and list(shown(service)) == kept)
+            return [] if is_right else [f"{name} shows what it does not have"]
         if not own and self._must_wait(service):
             return []
         if len(own) != 1:

@@ -87,7 +87,7 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
     """
     service = snapshot.service
     resync_is_due = snapshot.remembered.resync_at is not None
-    address = lease_of(snapshot.kube_vip, resync_is_due=resync_is_due)
+    address = lease_of(snapshot.kube_vip, recorded=load_balancer.address, resync_is_due=resync_is_due)
     if not address:
         waiting = waits_at_most(LEASE_GRACE_SECONDS, _NO_LEASE, snapshot, Phase.ANNOUNCED_BY_KUBE_VIP)
         return _without_lease(snapshot, load_balancer, waiting)

@@ -367,17 +367,24 @@ def needs_resync(state: KubeVip, address: str) -> bool:
     return state.is_withdrawn or state.read_address not in {"", address}
 
 
-def lease_of(state: KubeVip, *, resync_is_due: bool) -> str:
+def lease_of(state: KubeVip, *, recorded: str, resync_is_due: bool) -> str:
     """Return the address that kube-vip has leased by DHCP for a Service; empty if none exists.
 
-    kube-vip writes a lease once, to the status and to its own annotation, which is read if the status was emptied.
+    kube-vip notes a lease once, first in its own annotation, then in the status, both of which other clients can write.
+    ``recorded`` is the lease that this controller has recorded on the load balancer before.
     Until kube-vip announces a withdrawn Service again, for which a resync is triggered, the annotation has the
     previous lease.
     """
-    if state.status:
+    if state.status and _is_lease(state, state.status[0], recorded):
         return state.status[0]
     is_announcing = state.annotated == names.DHCP_ADDRESS and state.node is not None
     return state.leased if is_announcing and not resync_is_due else ""
+
+
+def _is_lease(state: KubeVip, shown: str, recorded: str) -> bool:
+    """Return whether an address in the status is a lease, as far as kube-vip has noted which one it has."""
+    has_noted = bool(state.leased) and state.node is not None
+    return not has_noted or shown in {state.leased, recorded}
 
 
 def overwritten_address(state: KubeVip, address: str) -> str:

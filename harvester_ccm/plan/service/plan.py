@@ -116,7 +116,7 @@ _PRESENT: Final = frozenset(
 """Phases of a Service whose load balancer stays, unless the user requests another workload type."""
 
 REPLACEMENT_WRITES: Final = 10
-"""Writes that must be left before a load balancer is replaced: a replacement takes five, and users repeat it."""
+"""Writes that must be left before a load balancer is replaced: a replacement takes six, and users repeat it."""
 WITHDRAWAL_WRITES: Final = 3
 """Writes that must be left before an address is withdrawn: that one, the next announcement, and the resync after it."""
 
@@ -336,17 +336,23 @@ def _events(desired: Desired) -> tuple[EventMessage, ...]:
 def kept_request(snapshot: ServiceSnapshot) -> dict[str, str]:
     """Return the annotation that keeps an address which is requested elsewhere, with the first patch of the Service.
 
-    That patch brings the condition, and kube-vip's annotation becomes this controller's. Afterwards nothing else would
-    show that kube-vip has an address from the specification alone.
+    That patch brings the condition, and kube-vip's annotation becomes this controller's.
     """
     address, kube_vip = snapshot.request.address, snapshot.kube_vip
     if snapshot.is_leaving or address in {"", kube_vip.requested}:
         return {}
+    allocated = snapshot.primary_allocated or allocated_addresses(snapshot.match.own)
     if address == kube_vip.specified:
-        is_only_specified = kube_vip.annotated is None and not snapshot.request.had_condition
-        return {REQUESTED_ADDRESS: address} if is_only_specified else {}
-    has_address = snapshot.primary_allocated or allocated_addresses(snapshot.match.own)
-    return {} if has_address else {REQUESTED_ADDRESS: address}
+        # Later, nothing else shows that kube-vip has the address from the specification alone.
+        is_possible = not allocated or address in allocated
+        return {REQUESTED_ADDRESS: address} if is_possible and _is_only_specified(snapshot) else {}
+    return {} if allocated else {REQUESTED_ADDRESS: address}
+
+
+def _is_only_specified(snapshot: ServiceSnapshot) -> bool:
+    """Return whether kube-vip can have the requested address, and never had an annotation of this controller."""
+    is_first = not snapshot.request.had_condition
+    return is_first and snapshot.kube_vip.annotated is None and not snapshot.request.wants_vm
 
 
 def condition_of(desired: Desired, snapshot: ServiceSnapshot) -> ServiceCondition | None:

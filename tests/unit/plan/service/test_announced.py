@@ -110,7 +110,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
-            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7", **WITHDRAWAL}, "touch": True},
+            write={"annotations": WITHDRAWAL, "touch": True},
             events=("Warning AddressNotAsRequested", "Normal EnsuredLoadBalancer"),
             writes_needed=3,
         ),

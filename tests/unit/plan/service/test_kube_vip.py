@@ -412,21 +412,31 @@ def test_patch_that_withdraws_an_address_removes_ignore(
 
 BY_DHCP: Final = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS}
 NOTED: Final = {**BY_DHCP, KUBE_VIP_HOST: "n1", KUBE_VIP_LEASE: OTHER}
-LEASES: dict[str, tuple[Service, bool, str]] = {
-    "none": (service(annotations=BY_DHCP), False, ""),
-    "in the status": (service(annotations=NOTED, address=ADDRESS), False, ADDRESS),
-    "in the status, before a touch": (service(annotations=NOTED, address=ADDRESS), True, ADDRESS),
-    "noted, the status was emptied": (service(annotations=NOTED), False, OTHER),
-    "noted, before a touch": (service(annotations=NOTED), True, ""),
-    "noted, not announced by a node": (service(annotations={**BY_DHCP, KUBE_VIP_LEASE: OTHER}), False, ""),
-    "noted, withdrawn": (service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ""}), False, ""),
-    "noted, no address": (service(annotations={**NOTED, KUBE_VIP_LEASE: "soon"}), False, ""),
+LEASES: dict[str, tuple[Service, str, bool, str]] = {
+    "none": (service(annotations=BY_DHCP), "", False, ""),
+    "in the status": (service(annotations=NOTED, address=OTHER), "", False, OTHER),
+    "in the status, before a touch": (service(annotations=NOTED, address=OTHER), "", True, OTHER),
+    "in the status, not noted": (service(annotations=BY_DHCP, address=ADDRESS), "", False, ADDRESS),
+    "in the status, recorded, the note was changed": (
+        service(annotations=NOTED, address=ADDRESS),
+        ADDRESS,
+        False,
+        ADDRESS,
+    ),
+    "noted, the status was changed": (service(annotations=NOTED, address=ADDRESS), "", False, OTHER),
+    "noted and recorded, the status was changed": (service(annotations=NOTED, address=ADDRESS), OTHER, False, OTHER),
+    "noted, the status was changed, before a touch": (service(annotations=NOTED, address=ADDRESS), "", True, ""),
+    "noted, the status was emptied": (service(annotations=NOTED), "", False, OTHER),
+    "noted, before a touch": (service(annotations=NOTED), "", True, ""),
+    "noted, not announced by a node": (service(annotations={**BY_DHCP, KUBE_VIP_LEASE: OTHER}), "", False, ""),
+    "noted, withdrawn": (service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ""}), "", False, ""),
+    "noted, no address": (service(annotations={**NOTED, KUBE_VIP_LEASE: "soon"}), "", False, ""),
 }
 
 
-@pytest.mark.parametrize(("leasing", "resync_is_due", "lease"), LEASES.values(), ids=LEASES.keys())
-def test_lease(leasing: Service, lease: str, *, resync_is_due: bool) -> None:
-    assert lease_of(read_state(leasing), resync_is_due=resync_is_due) == lease
+@pytest.mark.parametrize(("leasing", "recorded", "resync_is_due", "lease"), LEASES.values(), ids=LEASES.keys())
+def test_lease(leasing: Service, recorded: str, lease: str, *, resync_is_due: bool) -> None:
+    assert lease_of(read_state(leasing), recorded=recorded, resync_is_due=resync_is_due) == lease
 
 
 OVERWRITTEN: dict[str, tuple[Service, str]] = {
