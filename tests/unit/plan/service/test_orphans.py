@@ -35,7 +35,7 @@ ROWS: dict[str, tuple[LoadBalancer, Service | None, ClusterIdentity, bool]] = {
     "former cluster name": (allocated(labels={LB_CLUSTER: "old"}), None, RENAMED, True),
     "type ClusterIP": (allocated(), service(kind="ClusterIP"), CLUSTER, True),
     "another class": (allocated(), service(spec=OTHER_CLASS), CLUSTER, True),
-    "no class, with --load-balancer-class-only": (allocated(), service(), CLASS_ONLY, True),
+    "no class, with --require-load-balancer-class": (allocated(), service(), CLASS_ONLY, True),
     "deleted Service without finalizer": (
         allocated(),
         service(deleting=True, finalizers=["example.com/keep"]),
@@ -47,7 +47,7 @@ ROWS: dict[str, tuple[LoadBalancer, Service | None, ClusterIdentity, bool]] = {
     "deleted Service with finalizer": (allocated(), service(ours=True, deleting=True), CLUSTER, False),
     "type ClusterIP, with finalizer": (allocated(), service(kind="ClusterIP", ours=True), CLUSTER, False),
     "another class, with finalizer": (allocated(), service(spec=OTHER_CLASS, ours=True), CLUSTER, False),
-    "no class, with --load-balancer-class-only and finalizer": (allocated(), service(ours=True), CLASS_ONLY, False),
+    "no class, with --require-load-balancer-class and finalizer": (allocated(), service(ours=True), CLASS_ONLY, False),
     "annotation of another controller": (
         allocated(),
         service(annotations={"metallb.io/ip-allocated-from-pool": "lan"}),
