@@ -432,4 +432,16 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(1.0, "write_condition", {"name": "a", "status": None}),
         ),
     ),
+    # Nothing but the condition showed that kube-vip had announced and withdrawn an address before.
+    "annotation is removed and the status is cleared while no controller runs": Scenario(
+        "91004880",
+        pool=3,
+        nodes=3,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(0.416, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
+            Action(0.0, "kill", {"after_steps": 0}),
+            Action(15.631, "clear_status", {"name": "a"}),
+        ),
+    ),
 }

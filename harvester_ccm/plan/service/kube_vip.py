@@ -363,6 +363,9 @@ def needs_resync(state: KubeVip, address: str) -> bool:
         return True
     if state.ignored:
         return False
+    if state.annotated is None and state.is_noted:
+        # Another client has removed the annotation, at which kube-vip withdraws the address.
+        return True
     # The user may have requested another address, which kube-vip announces until Harvester has decided.
     return state.is_withdrawn or state.read_address not in {"", address}
 

@@ -378,6 +378,7 @@ SILENT: dict[str, tuple[Service, bool]] = {
     "the specification has another one": (service(spec={"loadBalancerIP": OTHER}), True),
     "the specification has the address, withdrawn": (service(spec=SPECIFIED, annotations=WITHDRAWN), True),
     "only the status has the address": (service(address=ADDRESS), True),
+    "another client removed the annotation and the status": (service(ours=True, address=ADDRESS, status={}), True),
 }
 
 
