@@ -46,6 +46,8 @@ class Guest:
         """Services to whose status another client wrote while the controller had not seen them."""
         self.address_restored: set[str] = set()
         """Services of which another client wrote their own address to kube-vip's annotation."""
+        self.hidden: set[str] = set()
+        """UIDs of Services that kube-vip ignores when another client removes the finalizer of this controller."""
         self.condition_removed: set[str] = set()
         """Services whose condition another client removed: without it, their address counts as the user's request."""
         self._given_up: set[str] = set()

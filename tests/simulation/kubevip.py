@@ -68,6 +68,10 @@ class KubeVip:
         """Announced addresses, by Service."""
         return self._announcer.up
 
+    def left_behind(self, address: str, key: str) -> set[str]:
+        """Return the UIDs of deleted Services of this name for which kube-vip goes on announcing an address."""
+        return {one.uid for name, one in self._announcer.left_behind if name == key and address in one.addresses}
+
     def announced(self) -> dict[str, list[str]]:
         """Return the addresses that are up and that kube-vip minds, and the Services that they are up for."""
         return self._announcer.addresses(lambda one: not one.forgotten)

@@ -219,6 +219,7 @@ class Oracles:
             if address not in held
             for key in keys
             if not self._is_for_other_class(address, key)
+            if not self._was_hidden(address, key)
             if not self._world.original.counts_as_request(key.partition("/")[2], address)
         }
         for one in loose:
@@ -239,6 +240,15 @@ class Oracles:
             return True
         is_late = (key, address) in self._world.kube_vip.late
         return is_late and not annotation(service, ADDRESS_ANNOTATION)
+
+    def _was_hidden(self, address: str, key: str) -> bool:
+        """Return whether other clients kept kube-vip and the controller from a deletion.
+
+        They let kube-vip ignore the Service, and removed the controller's finalizer before it saw the deletion: the
+        Service is gone, and nothing on it can withdraw the address any more.
+        """
+        gone = self._world.kube_vip.left_behind(address, key)
+        return bool(gone) and gone <= self._world.original.hidden
 
     def unheld(self, seconds: float) -> list[str]:
         """Return addresses that have been announced for ``seconds`` although no load balancer has them."""

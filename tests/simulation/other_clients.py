@@ -102,6 +102,8 @@ class OtherClients(Actor):
             return
         if present and finalizer == SERVICE_FINALIZER and has_other_class(service):
             return
+        if finalizer == SERVICE_FINALIZER and not present and is_ignored(service):
+            self._guest.hidden.add(service["metadata"]["uid"])
         others = [one for one in service["metadata"].get("finalizers") or () if one != finalizer]
         finalizers = [*others, finalizer] if present else others
         self._guest.change_service(name, {"metadata": {"finalizers": finalizers}})

@@ -10,6 +10,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
+from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.simulation.facts import (
     annotation,
     condition_reasons,
@@ -99,6 +100,12 @@ class AtRest:
     def _wrong_about_own(self, service: Document, own: list[Document]) -> list[str]:
         """Return what is wrong about a Service that asks for an address of its own."""
         name = name_of(service)
+        if len(own) > 1:
+            # Without the mark of the owner, a load balancer of an earlier Service is neither used nor deleted.
+            own = [one for one in own if not (self._has_lost_its_mark(one) and _is_of_earlier(one, service))]
+        if lacks_ipv4(service) and own and _is_of_earlier(own[0], service):
+            # The Service was created again while no controller could clean up, and uses what it found.
+            return []
         if lacks_ipv4(service) or (requires_two_families(service) and not own):
             return [f"{name} shows what it does not have"] if own or shown(service) else []
         if annotation(service, IPAM) not in {"", "pool", "dhcp"}:
@@ -135,8 +142,9 @@ class AtRest:
         ports = {port["port"] for port in service["spec"]["ports"]}
         if not sound or primary is None or not theirs or shown(service):
             return []
-        if lacks_ipv4(service) and "Unsupported" in condition_reasons(service):
-            # The address of the primary is an IPv4 address, and the condition says that the Service cannot have it.
+        needs_ipv6 = lacks_ipv4(service) or requires_two_families(service)
+        if needs_ipv6 and "Unsupported" in condition_reasons(service):
+            # The address of the primary is one IPv4 address, and the condition says that the Service cannot have it.
             return []
         others = [one for one in self._guest.services() if shown(one) == theirs and one is not service]
         taken = {port["port"] for one in (*others, primary) for port in one["spec"]["ports"]}
@@ -170,6 +178,13 @@ class AtRest:
         if address and up is not announced and not (is_decided or is_silenced):
             found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
         return found
+
+
+def _is_of_earlier(balancer: Document, service: Document) -> bool:
+    """Return whether a load balancer was created for an earlier Service of the same name."""
+    meta = service["metadata"]
+    name = load_balancer_name(cluster_of(balancer), meta["namespace"], meta["name"], meta["uid"])
+    return bool(balancer["metadata"]["name"] != name)
 
 
 def _shares(service: Document, primary: Document) -> bool:
