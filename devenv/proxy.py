@@ -299,6 +299,9 @@ async def _flood(request: web.BaseRequest, flood: Flood) -> web.StreamResponse:
     with suppress(ConnectionError):
         await response.prepare(request)
         for piece in flood.pieces():
+            if request.transport is None or request.transport.is_closing():
+                # asyncio would log a warning for each piece.
+                break
             await response.write(piece)
         await response.write_eof()
     return response
