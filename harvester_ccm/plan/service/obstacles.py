@@ -53,11 +53,10 @@ def plan_wrong_harvester(snapshot: ServiceSnapshot) -> Desired:
 
 def plan_name_taken(snapshot: ServiceSnapshot) -> Desired:
     """Create nothing while a load balancer of another cluster has the name or the address."""
-    expected_name = snapshot.match.expected_name
-    conflicting = next(
-        claim for claim in snapshot.match.foreign if claim.conflicts_with(snapshot.service, expected_name)
-    )
-    return Desired(not_ready(foreign_note(conflicting), snapshot), PAUSE)
+    conflict = snapshot.name_conflict
+    if conflict is None:
+        raise LookupError(f"no load balancer has the name or the address of Service {snapshot.service.metadata.key}")
+    return Desired(not_ready(foreign_note(conflict), snapshot), PAUSE)
 
 
 def plan_address_taken(snapshot: ServiceSnapshot) -> Desired:

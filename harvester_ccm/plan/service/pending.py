@@ -41,8 +41,9 @@ def plan_pending(snapshot: ServiceSnapshot) -> Desired:
     load_balancer, allocation = snapshot.load_balancer, snapshot.allocation
     waiting = _waiting(snapshot, allocation)
     # An address in the status belongs to another Service, or may at any moment. A host name there is a user's.
-    is_cleared = allocation.is_refused and not snapshot.retained_address and bool(snapshot.service.addresses)
-    warning = not_allocated(snapshot) if waiting.verdict.emits_event and not _gives_up(snapshot) else None
+    gives_up = _gives_up(snapshot)
+    is_cleared = gives_up and bool(snapshot.service.addresses)
+    warning = not_allocated(snapshot) if waiting.verdict.emits_event and not gives_up else None
     return Desired(
         waiting.verdict,
         _intent(snapshot, load_balancer),

@@ -144,8 +144,7 @@ def _phase_alone(snapshot: ServiceSnapshot) -> Phase:
 
 def _creation_obstacle(snapshot: ServiceSnapshot) -> Phase | None:
     """Return the phase in which no load balancer can be created, or None."""
-    expected_name = snapshot.match.expected_name
-    if any(claim.conflicts_with(snapshot.service, expected_name) for claim in snapshot.match.foreign):
+    if snapshot.name_conflict is not None:
         return Phase.NAME_TAKEN
     match snapshot.harvester_check:
         case HarvesterCheck.UNKNOWN:

@@ -17,7 +17,7 @@ from harvester_ccm.model.core import Service, ServicePort
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.meta import Store
 from harvester_ccm.plan.service.kube_vip import read_state
-from harvester_ccm.plan.service.request import normal_network, primary_reference
+from harvester_ccm.plan.service.request import is_in_network, primary_reference
 from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,
     has_other_class,
@@ -76,7 +76,7 @@ class SharingFields(Struct, frozen=True):
 
     def is_in_network_of(self, primary: "SharingFields") -> bool:
         """Return whether the primary's address is in the network that the Service requests, or none is requested."""
-        return normal_network(self.network or "") in {"", normal_network(primary.network or "")}
+        return is_in_network(self.network, primary.network)
 
 
 def sharing_fields(service: Service, cluster: ClusterIdentity) -> SharingFields:

@@ -155,6 +155,11 @@ def normal_network(name: str) -> str:
     return name if not name or "/" in name else f"default/{name}"
 
 
+def is_in_network(requested: str | None, offered: str | None) -> bool:
+    """Return whether an address of one network is in the requested one, or none is requested; both as annotated."""
+    return normal_network(requested or "") in {"", normal_network(offered or "")}
+
+
 def network_devices(config_map: ConfigMap | None) -> Mapping[str, str]:
     """Return the mapping in the ConfigMap, networks in normal form; empty while it is absent or unreadable."""
     mapping = published_devices(config_map) or {}

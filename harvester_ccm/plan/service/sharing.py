@@ -14,7 +14,7 @@ from harvester_ccm.model.outcome import EventMessage, quoted
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.kube_vip import read_state
 from harvester_ccm.plan.service.ownership import allocated_addresses
-from harvester_ccm.plan.service.request import invalid_value, primary_reference, requested_network
+from harvester_ccm.plan.service.request import invalid_value, is_in_network, primary_reference, requested_network
 from harvester_ccm.plan.service.scope import (
     has_other_class,
     is_managed,
@@ -106,17 +106,12 @@ def _obstacle(snapshot: ServiceSnapshot, primary: Service) -> EventMessage | Non
         )
     if not is_served_by_us(primary, snapshot.cluster):
         return _rejected(f"Service {key} has no load balancer of Harvester", "Its type must be LoadBalancer")
-    if is_in_network_of(service, primary):
+    if is_in_network(service.metadata.annotation(names.NETWORK), primary.metadata.annotation(names.NETWORK)):
         return None
     network = requested_network(primary)
     there = quoted(network) if network else "absent"
     cause = f"Annotation {names.NETWORK} is {quoted(requested_network(service))} here and {there} on Service {key}"
     return _rejected(cause, "Remove it here, or name a primary in that network")
-
-
-def is_in_network_of(service: Service, primary: Service) -> bool:
-    """Return whether the primary's address is in the network that the Service requests, or none is requested."""
-    return requested_network(service) in {"", requested_network(primary)}
 
 
 def _rejected(cause: str, remedy: str) -> EventMessage:

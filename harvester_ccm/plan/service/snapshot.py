@@ -20,6 +20,7 @@ from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAME
 from harvester_ccm.plan.service.allocation import Allocation, read_allocation
 from harvester_ccm.plan.service.kube_vip import KubeVip, read_state
 from harvester_ccm.plan.service.ownership import (
+    Claim,
     LoadBalancerMatch,
     Mark,
     allocated_addresses,
@@ -192,6 +193,14 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     def waited(self, phase: str) -> float:
         """Return the seconds since the Service entered this phase; 0 if it was in another one before."""
         return self.now - self.remembered.since if self.remembered.phase == phase else 0.0
+
+    @property
+    def name_conflict(self) -> Claim | None:
+        """The load balancer of another cluster that has the name or the address which this Service would get."""
+        for claim in self.match.foreign:
+            if claim.conflicts_with(self.service, self.match.expected_name):
+                return claim
+        return None
 
     @property
     def is_leaving(self) -> bool:

@@ -26,14 +26,9 @@ def is_switch_possible(snapshot: ServiceSnapshot) -> bool:
     is_vm = snapshot.request.workload_type is WorkloadType.VM
     if unsupported_reason(snapshot.service, is_vm=is_vm) is not None:
         return False
-    if snapshot.harvester_check is not HarvesterCheck.OURS or _has_conflict(snapshot):
+    if snapshot.harvester_check is not HarvesterCheck.OURS or snapshot.name_conflict is not None:
         return False
     return next_body(snapshot, is_vm=is_vm) is not None
-
-
-def _has_conflict(snapshot: ServiceSnapshot) -> bool:
-    expected_name = snapshot.match.expected_name
-    return any(claim.conflicts_with(snapshot.service, expected_name) for claim in snapshot.match.foreign)
 
 
 def is_switch_started(snapshot: ServiceSnapshot) -> bool:
