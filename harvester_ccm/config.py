@@ -37,6 +37,17 @@ class SharedAddressScope(StrEnum):
     """Only those in the namespace of that Service."""
 
 
+class Announcer(StrEnum):
+    """The program that announces the addresses of cluster load balancers in the guest cluster."""
+
+    AUTO = "auto"
+    """kube-vip, as soon as it has noted its node on a Service of this controller; unknown before."""
+    KUBE_VIP = "kube-vip"
+    """A kube-vip that notes its node on each Service that it announces."""
+    OTHER = "other"
+    """Another program, or a kube-vip that notes nothing."""
+
+
 class LogFormat(StrEnum):
     """Shape of a log line."""
 
@@ -82,6 +93,7 @@ class ServiceSettings(Struct, frozen=True):
     allow_harvester_change: bool = False
     """Create load balancers in a Harvester that has no load balancer and no VM of this cluster."""
     shared_address_scope: SharedAddressScope = SharedAddressScope.CLUSTER
+    announcer: Announcer = Announcer.AUTO
 
 
 class NodeSettings(Struct, frozen=True):

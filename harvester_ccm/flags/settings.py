@@ -44,6 +44,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
             class_only=flags["require-load-balancer-class"],
             allow_harvester_change=flags["allow-harvester-change"],
             shared_address_scope=flags["shared-address-scope"],
+            announcer=flags["announcer"],
         ),
         nodes=config.NodeSettings(
             management_network=flags["management-network"],

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.config import LogFormat, OrphanPolicy, SharedAddressScope
+from harvester_ccm.config import Announcer, LogFormat, OrphanPolicy, SharedAddressScope
 from harvester_ccm.flags import types
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, DEFAULT_CLUSTER_NAME, LOAD_BALANCER_CLASS, PROVIDED_NODE_IP
 
@@ -71,6 +71,10 @@ _EFFECTIVE: Final[tuple[Flag, ...]] = (
          Group.SERVICES,
          "Services that can share the address of a Service: those of all namespaces of the cluster (as with the Go "
          "provider), or only those of the same namespace."),
+    Flag("announcer", types.one_of({announcer: announcer for announcer in Announcer}), "auto", Group.SERVICES,
+         "Program that announces addresses in this cluster. kube-vip notes its node on each Service that it announces. "
+         "With kube-vip, a Service without that note is reported. With other, nothing is reported. auto is kube-vip as "
+         "soon as a Service has such a note."),
     Flag("orphaned-load-balancer-policy", types.one_of({policy: policy for policy in OrphanPolicy}), "delete",
          Group.SERVICES,
          "Action for load balancers of this cluster whose Service does not exist: delete, report in the log, or off."),

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.config import Settings, SharedAddressScope
+from harvester_ccm.config import Announcer, Settings, SharedAddressScope
 from harvester_ccm.model.meta import Condition, Model, Object, ObjectMeta, Resource, decoder
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 
@@ -273,6 +273,7 @@ class ClusterIdentity(Struct, frozen=True):
     """Whether this controller writes the ConfigMap that maps networks to the devices of the nodes."""
     new_harvester: bool = False
     shared_address_scope: SharedAddressScope = SharedAddressScope.CLUSTER
+    announcer: Announcer = Announcer.AUTO
     """The others are as in the settings of the process."""
 
     @classmethod
@@ -289,6 +290,7 @@ class ClusterIdentity(Struct, frozen=True):
             publishes_devices=settings.nodes.vmi_controller,
             new_harvester=settings.services.allow_harvester_change,
             shared_address_scope=settings.services.shared_address_scope,
+            announcer=settings.services.announcer,
         )
 
     @property

@@ -39,9 +39,9 @@ GO_FLAGS = """
 OTHER_DEFAULTS = "concurrent-node-syncs=32 concurrent-service-syncs=16"
 """Flags of the Go provider with another default here."""
 OWN_FLAGS = """
-    allow-harvester-change=false cloud-config-context= context= former-cluster-names= node-deletion-confirmations=3
-    orphaned-load-balancer-policy=delete orphaned-load-balancer-resync-period=10m require-load-balancer-class=false
-    shared-address-scope=cluster
+    allow-harvester-change=false announcer=auto cloud-config-context= context= former-cluster-names=
+    node-deletion-confirmations=3 orphaned-load-balancer-policy=delete orphaned-load-balancer-resync-period=10m
+    require-load-balancer-class=false shared-address-scope=cluster
 """
 """Flags that the Go provider does not accept."""
 

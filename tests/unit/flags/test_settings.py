@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.config import (
+    Announcer,
     GuestSettings,
     HarvesterSettings,
     LeaderElectionSettings,
@@ -84,7 +85,7 @@ def test_every_flag_reaches_its_setting() -> None:
         "--kubeconfig=/guest --context=admin --master=https://guest:6443 --cloud-config-context=vms "
         "--concurrent-service-syncs=2 --orphaned-load-balancer-policy=report "
         "--orphaned-load-balancer-resync-period=1h --require-load-balancer-class --allow-harvester-change "
-        "--shared-address-scope=namespace "
+        "--shared-address-scope=namespace --announcer=other "
         "--management-network=vlan10 --node-ip-cidr=10.1.2.3/8 "
         "--node-exclude-ip-ranges=10.9.0.0/16 --disable-annotation-alpha-provided-ip-addr --concurrent-node-syncs=3 "
         "--node-monitor-period=1s --node-status-update-frequency=1m --node-deletion-confirmations=5 "
@@ -107,6 +108,7 @@ def test_every_flag_reaches_its_setting() -> None:
             class_only=True,
             allow_harvester_change=True,
             shared_address_scope=SharedAddressScope.NAMESPACE,
+            announcer=Announcer.OTHER,
         ),
         nodes=NodeSettings(
             management_network="default/vlan10",
