@@ -17,9 +17,12 @@ import urllib3
 from kubernetes import client, config
 
 from harvester_ccm import names
+from harvester_ccm.model.core import SERVICE_LABEL
 
 API: Final = ("loadbalancer.harvesterhci.io", "v1beta1")
 SERVER_VERSION: Final = ("harvesterhci.io", "v1beta1", "settings", "server-version")
+ENDPOINT: Final = "192.0.2.1"
+"""Address of the endpoint of each Service, from the range for documentation: nothing responds there."""
 POLL_SECONDS: Final = 0.5
 SWAP_SECONDS: Final = 1800.0
 
@@ -56,10 +59,26 @@ def until(condition: Callable[[], Any], missing: Callable[[], str], seconds: flo
 
 
 def create(run: Run, name: str, annotations: dict[str, str], port: int = 80) -> None:
-    """Create a Service of type LoadBalancer."""
-    spec = {"type": "LoadBalancer", "selector": {"app": name}, "ports": [{"name": "main", "port": port}]}
+    """Create a Service of type LoadBalancer with an endpoint.
+
+    kube-vip announces an address, and writes a lease from DHCP, only for a Service that has an endpoint.
+    """
+    add_endpoint(run, name, port)
+    spec = {"type": "LoadBalancer", "ports": [{"name": "main", "port": port}]}
     body = {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
     run.core.create_namespaced_service(run.namespace, body)
+
+
+def add_endpoint(run: Run, name: str, port: int) -> None:
+    """Create the EndpointSlice of a Service without a selector, with an endpoint that gets no traffic."""
+    slices = client.DiscoveryV1Api(run.core.api_client)
+    body = {
+        "metadata": {"name": name, "labels": {SERVICE_LABEL: name}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [ENDPOINT], "conditions": {"ready": True}}],
+        "ports": [{"name": "main", "port": port, "protocol": "TCP"}],
+    }
+    slices.create_namespaced_endpoint_slice(run.namespace, body)
 
 
 def change(run: Run, name: str, patch: dict[str, Any]) -> None:
