@@ -444,4 +444,18 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(15.631, "clear_status", {"name": "a"}),
         ),
     ),
+    # The Service looked like a new one, whose endpoints kube-vip does not need to be touched.
+    "status is cleared during a switch back from a vm load balancer": Scenario(
+        "95000920",
+        pool=2,
+        nodes=0,
+        actions=(
+            Action(0.0, "create", _create(TWO_PORTS, {HEALTH_CHECK_PORT: "80"})),
+            Action(0.0, "create", {**_create(OTHER_PORT), "name": "b"}),
+            Action(0.174, "annotate", {"name": "b", "annotations": {WORKLOAD_TYPE: "vm"}}),
+            Action(0.0, "kill_after_writes", {"number": 10, "seconds": 0.0}),
+            Action(5.428, "annotate", {"name": "b", "annotations": {WORKLOAD_TYPE: "cluster"}}),
+            Action(2.878, "clear_status", {"name": "b"}),
+        ),
+    ),
 }

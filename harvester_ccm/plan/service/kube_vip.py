@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service, ipv4_text
+from harvester_ccm.names import Reason
 
 Annotations = Mapping[str, str | None]
 """Annotations to write; None removes a key."""
@@ -33,6 +34,10 @@ DEVICE_ANNOTATION: Final = names.KUBE_VIP_INTERFACE
 """Keys of kube-vip's annotations that users write as well, for messages."""
 _WITHDRAWN: Final = ""
 """Value of the address annotation that makes kube-vip announce nothing."""
+_REASONS_OF_ADDRESSES: Final = frozenset(
+    {Reason.ENSURED, Reason.BACKENDS_UNHEALTHY, Reason.REPLACEMENT_PENDING, Reason.KUBE_VIP_RESYNC_PENDING}
+)
+"""Reasons in the condition of a Service that has an address, or had one that was withdrawn."""
 
 
 class Mode(StrEnum):
@@ -86,6 +91,8 @@ class KubeVip(Struct, frozen=True):
     """The last address that kube-vip has leased by DHCP; empty if there is none."""
     is_noted: bool
     """Whether this controller has put its condition on the Service, and with it noted the requested address."""
+    had_address: bool
+    """Whether that condition is one of a Service that has an address, or had one that was withdrawn."""
 
     @property
     def read_address(self) -> str:
@@ -142,6 +149,7 @@ def read_state(service: Service) -> KubeVip:
     ignored = annotation(names.KUBE_VIP_IGNORE) == "true"
     has_address = bool(_read_address(annotated, specified, service.addresses))
     is_managed = service.metadata.has_finalizer(names.SERVICE_FINALIZER)
+    condition = service.ready_condition
     return KubeVip(
         mode=_mode_of(annotated, ignored=ignored, has_address=has_address, is_managed=is_managed),
         annotated=annotated,
@@ -152,7 +160,8 @@ def read_state(service: Service) -> KubeVip:
         device=annotation(names.KUBE_VIP_INTERFACE),
         node=annotation(names.KUBE_VIP_HOST),
         leased=ipv4_text(annotation(names.KUBE_VIP_LEASE) or ""),
-        is_noted=service.ready_condition is not None,
+        is_noted=condition is not None,
+        had_address=condition is not None and condition.reason in _REASONS_OF_ADDRESSES,
     )
 
 
@@ -267,12 +276,17 @@ def _pause(state: KubeVip) -> Annotations:
 
     ``ignore`` is not set while kube-vip may announce an address, because it would not withdraw it. kube-vip never
     withdraws the address of a Service whose type changes, and has its node on it when the type changes back.
+
+    A Service that had an address, which other clients removed, must not look like a new one, or ``needs_resync`` is
+    false when it gets the next one. So ``ignore`` is removed, or not set.
     """
     if state.status and state.mode is not Mode.IGNORES_ADDRESS:
         return {}
+    if state.mode is Mode.PAUSED and state.had_address:
+        return {names.KUBE_VIP_IGNORE: None}
     if state.mode is not Mode.NOTHING_TO_READ:
         return _withdraw(state)
-    if state.node is not None:
+    if state.node is not None or state.is_noted:
         return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: None}
     return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: "true"}
 
@@ -353,7 +367,8 @@ def needs_resync(state: KubeVip, address: str) -> bool:
     That is so after kube-vip has announced any address of the Service and withdrawn it. kube-vip notes its node some
     time after it has announced an address, and not at all if the address is withdrawn before. So the note is no proof
     that kube-vip never announced the Service. Every Service that has an address or a note counts, also one that
-    Harvester announces now. A new Service does not count: it has no address, and kube-vip ignores it.
+    Harvester announces now. A new Service does not count: it has no address, and kube-vip ignores it. One whose address
+    another client has removed looks the same, but for the condition.
     """
     # The status is left out here: kube-vip takes an address from it only if another client has removed the annotation,
     # and kube-vip has withdrawn the address then.
@@ -362,7 +377,7 @@ def needs_resync(state: KubeVip, address: str) -> bool:
     if state.node is not None or state.status:
         return True
     if state.ignored:
-        return False
+        return state.had_address
     if state.annotated is None and state.is_noted:
         # Another client has removed the annotation, at which kube-vip withdraws the address.
         return True

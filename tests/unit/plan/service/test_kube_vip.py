@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harvester_ccm import names
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     KUBE_VIP_ADDRESSES,
@@ -19,7 +20,9 @@ from harvester_ccm.names import (
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
     KUBE_VIP_LEASE,
+    LOAD_BALANCER_READY,
     REQUESTED_ADDRESS,
+    Reason,
 )
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.kube_vip import (
@@ -49,6 +52,14 @@ OTHER: Final = "10.0.0.9"
 ANNOTATED: Final = {KUBE_VIP_ADDRESSES: ADDRESS}
 IGNORED: Final = {KUBE_VIP_IGNORE: "true"}
 SPECIFIED: Final = {"loadBalancerIP": ADDRESS}
+
+
+def conditioned(reason: Reason, **more: Any) -> Service:
+    """Return a Service with the finalizer and a condition, whose address another client has removed."""
+    concerned = service(ours=True, **more)
+    status = "True" if reason is Reason.ENSURED else "False"
+    condition = ServiceCondition(type=LOAD_BALANCER_READY, status=status, reason=reason, message="")
+    return replace(concerned, status=replace(concerned.status, conditions=(condition,)))
 
 
 class Effect(NamedTuple):
@@ -95,6 +106,9 @@ STATES: dict[str, Row] = {
         ANNOUNCES_AGAIN,
         NOTHING,
         PAUSES,
+    ),
+    "nothing to read, with a condition": Row(
+        conditioned(Reason.NO_MATCHING_POOL), Mode.NOTHING_TO_READ, PAUSES_VISIBLY, ANNOUNCES_AGAIN, NOTHING, PAUSES
     ),
     "address in the annotation": Row(
         service(ours=True, annotations=ANNOTATED), Mode.READS_ADDRESS, WITHDRAWS, NOTHING, WITHDRAWS, WITHDRAWS
@@ -148,6 +162,17 @@ STATES: dict[str, Row] = {
         service(ours=True, address=ADDRESS, annotations=SUPPRESSED),
         Mode.PAUSED,
         NOTHING,
+        ANNOUNCES_AGAIN,
+        NOTHING,
+        PAUSES,
+    ),
+    "paused, waits for its first address": Row(
+        conditioned(Reason.NO_MATCHING_POOL, annotations=SUPPRESSED), Mode.PAUSED, NOTHING, ANNOUNCES, NOTHING, PAUSES
+    ),
+    "paused, address was removed from the status": Row(
+        conditioned(Reason.BACKENDS_UNHEALTHY, annotations=SUPPRESSED),
+        Mode.PAUSED,
+        UNIGNORES,
         ANNOUNCES_AGAIN,
         NOTHING,
         PAUSES,
@@ -337,6 +362,7 @@ def test_facts_are_read_once() -> None:
         node="n1",
         leased="10.0.0.5",
         is_noted=True,
+        had_address=True,
     )
 
 
@@ -378,7 +404,19 @@ SILENT: dict[str, tuple[Service, bool]] = {
     "the specification has another one": (service(spec={"loadBalancerIP": OTHER}), True),
     "the specification has the address, withdrawn": (service(spec=SPECIFIED, annotations=WITHDRAWN), True),
     "only the status has the address": (service(address=ADDRESS), True),
-    "another client removed the annotation and the status": (service(ours=True, address=ADDRESS, status={}), True),
+    "another client removed the annotation and the status": (conditioned(Reason.ENSURED), True),
+    "Harvester announced one, which another client removed": (
+        conditioned(Reason.ENSURED, annotations=SUPPRESSED),
+        True,
+    ),
+    "it withdrew one for a switch, which another client removed": (
+        conditioned(Reason.REPLACEMENT_PENDING, annotations=SUPPRESSED),
+        True,
+    ),
+    "a paused Service waits for its first address": (
+        conditioned(Reason.POOL_EXHAUSTED, annotations=SUPPRESSED),
+        False,
+    ),
 }
 
 
