@@ -25,6 +25,7 @@ IPV6_ONLY: Final[dict[str, Any]] = {
     "ipFamilies": ["IPv6"],
     "ipFamilyPolicy": "SingleStack",
 }
+DUAL_STACK: Final[dict[str, Any]] = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}
 OTHER: Final = "example.com/other"
 """Class of another controller."""
 TWO_PORTS: Final = [*ONE_PORT, {"name": "more", "port": 443, "protocol": "TCP", "nodePort": 30001}]
@@ -456,6 +457,29 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.0, "kill_after_writes", {"number": 10, "seconds": 0.0}),
             Action(5.428, "annotate", {"name": "b", "annotations": {WORKLOAD_TYPE: "cluster"}}),
             Action(2.878, "clear_status", {"name": "b"}),
+        ),
+    ),
+    # The address was expected to be withdrawn, although Harvester looked like that of another cluster.
+    "wrong ipam is annotated before the load balancer and all machines are gone": Scenario(
+        "95001395",
+        pool=2,
+        nodes=1,
+        actions=(
+            Action(19.308, "create", _create(TWO_PORTS)),
+            Action(0.234, "recreate_machines", {"names": MACHINES}),
+            Action(0.047, "annotate", {"name": "a", "annotations": {IPAM: "mark"}}),
+            Action(0.366, "delete_balancer", {"name": "a"}),
+        ),
+    ),
+    "families are changed before the load balancer and all machines are gone": Scenario(
+        "95001395",
+        pool=2,
+        nodes=1,
+        actions=(
+            Action(19.308, "create", _create(TWO_PORTS)),
+            Action(0.234, "recreate_machines", {"names": MACHINES}),
+            Action(0.047, "change_families", {"name": "a", "families": DUAL_STACK}),
+            Action(0.366, "delete_balancer", {"name": "a"}),
         ),
     ),
 }

@@ -100,6 +100,10 @@ class AtRest:
     def _wrong_about_own(self, service: Document, own: list[Document]) -> list[str]:
         """Return what is wrong about a Service that asks for an address of its own."""
         name = name_of(service)
+        if self._guest.is_in_another_harvester():
+            # Nothing is decided then, and Services keep the addresses that they have in the Harvester of their cluster,
+            # also those that could get no load balancer.
+            return []
         if len(own) > 1:
             # Without the mark of the owner, a load balancer of an earlier Service is neither used nor deleted.
             own = [one for one in own if not (self._has_lost_its_mark(one) and _is_of_earlier(one, service))]
@@ -120,8 +124,7 @@ class AtRest:
 
     def _must_wait(self, service: Document) -> bool:
         """Return whether no load balancer can be created for a Service."""
-        is_blocked = lacks_ports_for_vm(service) or self._is_blocked_by_pool(service)
-        return is_blocked or self._guest.is_in_another_harvester()
+        return lacks_ports_for_vm(service) or self._is_blocked_by_pool(service)
 
     def _wrong_about_secondary(self, service: Document, own: list[Document], primary: Document | None) -> list[str]:
         name, theirs = service["metadata"]["name"], shown(primary) if primary is not None else ()
