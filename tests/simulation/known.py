@@ -482,4 +482,16 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.366, "delete_balancer", {"name": "a"}),
         ),
     ),
+    # The orphan was expected to stay, because the user still specified its address.
+    "harvester is restored after a service that requests its address became internal": Scenario(
+        "95004429",
+        pool=5,
+        nodes=0,
+        actions=(
+            Action(31.703, "create", _create(ONE_PORT)),
+            Action(3.077, "request_address", {"name": "a", "of": "a"}),
+            Action(0.0, "retype", {"name": "a", "type": "ClusterIP"}),
+            Action(0.18, "restore", {"side": "harvester", "back": 1.0, "away": 5.0}),
+        ),
+    ),
 }

@@ -10,6 +10,7 @@ from harvester_ccm.names import (
     LB_RECONCILE,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
 from tests.simulation.address_oracle import AddressOracle
@@ -160,10 +161,21 @@ class Oracles:
         # Two load balancers with one address cannot be distinguished by it.
         announced = balancer["spec"].get("workloadType") == "cluster" and not self._world.controllers.let_go
         announced = announced and not is_ignored(service) and self._has_part(service, made_for(balancer))
+        announced = announced and not self._is_only_specified(service)
         if announced and address and address in wanted_addresses(service):
             self._say(f"{by} deletes {name} before {address} is withdrawn from {name_of(service)}")
         if self._serves(balancer, service, guest):
             self._say(f"{by} deletes {name}, which {name_of(service)} asks for")
+
+    @staticmethod
+    def _is_only_specified(service: Document) -> bool:
+        """Return whether only the specification of a Service that the controller has released can have an address.
+
+        The user of a Service with another type or class specifies it, and the controller has nothing to withdraw. Its
+        load balancer can come back with a backup of Harvester, and is an orphan then.
+        """
+        is_released = not wants_one(service) and SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ())
+        return is_released and not annotation(service, ADDRESS_ANNOTATION) and not shown(service)
 
     @staticmethod
     def _has_part(service: Document, name: str) -> bool:
