@@ -1,6 +1,13 @@
 """Fields of Services and load balancers that the oracles read."""
 
-from harvester_ccm.names import DHCP_ADDRESS, HEALTH_CHECK_PORT, LB_SERVICE_NAME, LOAD_BALANCER_CLASS, WORKLOAD_TYPE
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    HEALTH_CHECK_PORT,
+    LB_SERVICE_NAME,
+    LOAD_BALANCER_CLASS,
+    LOAD_BALANCER_READY,
+    WORKLOAD_TYPE,
+)
 from tests.support.memory_server import Document
 
 
@@ -8,6 +15,11 @@ def shown(service: Document) -> tuple[str, ...]:
     """Return the addresses in the status of a Service."""
     ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     return tuple(entry["ip"] for entry in ingress if entry.get("ip"))
+
+
+def has_condition(service: Document) -> bool:
+    """Return whether a Service has the condition of this controller."""
+    return any(one["type"] == LOAD_BALANCER_READY for one in (service.get("status") or {}).get("conditions") or ())
 
 
 def condition_reasons(service: Document) -> set[str]:

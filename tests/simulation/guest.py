@@ -6,6 +6,7 @@ from typing import Any, Final
 from harvester_ccm.model.core import ENDPOINT_SLICES, NODES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import (
+    KUBE_VIP_ADDRESSES,
     LB_CLUSTER,
     LB_SERVICE_NAME,
     PRIMARY_SERVICE,
@@ -13,7 +14,16 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
 )
-from tests.simulation.facts import annotation, made_for, served, shown, wants_one
+from tests.simulation.facts import (
+    annotation,
+    has_condition,
+    has_other_class,
+    made_for,
+    name_of,
+    served,
+    shown,
+    wants_one,
+)
 from tests.simulation.kubevip import KubeVip
 from tests.simulation.process import Process
 from tests.support.builders import CLUSTER
@@ -48,6 +58,8 @@ class Guest:
         """Services of which another client wrote their own address to kube-vip's annotation."""
         self.hidden: set[str] = set()
         """UIDs of Services that kube-vip ignores when another client removes the finalizer of this controller."""
+        self.claimed: set[str] = set()
+        """UIDs of Services with nothing of this controller to which another client added the finalizer."""
         self.condition_removed: set[str] = set()
         """Services whose condition another client removed: without it, their address counts as the user's request."""
         self._given_up: set[str] = set()
@@ -86,11 +98,29 @@ class Guest:
     def release(self, finalizer: str) -> None:
         """Remove a finalizer from all Services."""
         for service in self.services():
-            meta = service["metadata"]
-            finalizers = meta.get("finalizers") or []
-            if finalizer in finalizers:
-                others = [other for other in finalizers if other != finalizer]
-                self.change_service(meta["name"], {"metadata": {"finalizers": others}})
+            self._remove_finalizer(service, finalizer)
+
+    def release_claimed(self) -> None:
+        """Let the controller of another class remove the finalizer, which several controllers share.
+
+        Nothing shows whether the one of this class or of another one has put it on a Service that has no other mark.
+        """
+        for service in self.services():
+            is_claimed = service["metadata"]["uid"] in self.claimed and has_other_class(service)
+            if is_claimed and self.is_unmarked(service):
+                self._remove_finalizer(service, SERVICE_FINALIZER)
+
+    def is_unmarked(self, service: Document) -> bool:
+        """Return whether a Service has nothing of this controller, apart from the finalizer."""
+        is_labelled = PRIMARY_SERVICE_LABEL in (service["metadata"].get("labels") or {})
+        is_annotated = KUBE_VIP_ADDRESSES in (service["metadata"].get("annotations") or {})
+        return not (has_condition(service) or is_labelled or is_annotated or self.balancers_of(name_of(service)))
+
+    def _remove_finalizer(self, service: Document, finalizer: str) -> None:
+        finalizers = service["metadata"].get("finalizers") or []
+        if finalizer in finalizers:
+            others = [other for other in finalizers if other != finalizer]
+            self.change_service(name_of(service), {"metadata": {"finalizers": others}})
 
     def restore_endpoints(self, name: str) -> None:
         """Create the EndpointSlice of a Service, or write it as it was."""

@@ -494,4 +494,17 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.18, "restore", {"side": "harvester", "back": 1.0, "away": 5.0}),
         ),
     ),
+    # The finalizer was expected to be removed, although it can be that of the other class's controller.
+    "finalizer is written before an internal service gets another class": Scenario(
+        "95004787",
+        pool=1,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(20.0, "retype", {"name": "a", "type": "ClusterIP"}),
+            Action(10.595, "write_finalizer", {"name": "a", "finalizer": SERVICE_FINALIZER, "present": True}),
+            Action(0.0, "kill_for", {"seconds": 100.0}),
+            Action(4.721, "change_type_and_class", {"name": "a", "type": "LoadBalancer", "load_balancer_class": OTHER}),
+        ),
+    ),
 }

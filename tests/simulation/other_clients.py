@@ -104,7 +104,11 @@ class OtherClients(Actor):
             return
         if finalizer == SERVICE_FINALIZER and not present and is_ignored(service):
             self._guest.hidden.add(service["metadata"]["uid"])
-        others = [one for one in service["metadata"].get("finalizers") or () if one != finalizer]
+        present_before = service["metadata"].get("finalizers") or ()
+        is_new = finalizer == SERVICE_FINALIZER and present and finalizer not in present_before
+        if is_new and self._guest.is_unmarked(service):
+            self._guest.claimed.add(service["metadata"]["uid"])
+        others = [one for one in present_before if one != finalizer]
         finalizers = [*others, finalizer] if present else others
         self._guest.change_service(name, {"metadata": {"finalizers": finalizers}})
         self._world.met["finalizer written by another client"] += 1

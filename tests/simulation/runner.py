@@ -42,6 +42,7 @@ class ActionRunner(OtherClients, Reshaping, Interruptions):
         world.controllers.start()
         for guest in world.guests:
             guest.release(FOREIGN_FINALIZER)
+            guest.release_claimed()
         for name in MACHINES:
             world.machines.report(name)
             world.machines.say_ready(name, ready=world.machines.runs(name))
