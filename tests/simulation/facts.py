@@ -69,6 +69,13 @@ def has_other_class(service: Document) -> bool:
     return service["spec"].get("loadBalancerClass") not in {None, LOAD_BALANCER_CLASS}
 
 
+def wants_vm(service: Document) -> bool:
+    """Return whether a new load balancer of a Service is one for VMs."""
+    kind = annotation(service, WORKLOAD_TYPE)
+    has_check = HEALTH_CHECK_PORT in (service["metadata"].get("annotations") or {})
+    return kind == "vm" or (has_check and kind != "cluster")
+
+
 def lacks_ports_for_vm(service: Document) -> bool:
     """Return whether a Service asks for a VM load balancer and has no port for a listener."""
     kind = annotation(service, WORKLOAD_TYPE)

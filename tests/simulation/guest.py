@@ -18,11 +18,13 @@ from tests.simulation.facts import (
     annotation,
     has_condition,
     has_other_class,
+    is_not_ready,
     made_for,
     name_of,
     served,
     shown,
     wants_one,
+    wants_vm,
 )
 from tests.simulation.kubevip import KubeVip
 from tests.simulation.process import Process
@@ -165,14 +167,27 @@ class Guest:
         return self.server.of(SERVICES).get(f"{NAMESPACE}/{name}")
 
     def counts_as_request(self, name: str, address: str) -> bool:
-        """Return whether the controller took an address for the user's request, because its condition was removed.
+        """Return whether a Service keeps an address that Harvester has not allocated, as its user's request.
 
-        A Service without the condition and without a load balancer looks like that of another provider, which keeps the
-        address that its user requests in kube-vip's annotation until Harvester allocates one.
+        The controller takes the address for a request, too, if another client has removed its condition: a Service
+        without the condition and without a load balancer looks like that of another provider, which keeps the address
+        that its user requests in kube-vip's annotation until Harvester allocates one.
         """
         service = self.service(name)
-        is_noted = service is not None and annotation(service, REQUESTED_ADDRESS) == address
-        return is_noted and name in self.condition_removed
+        if service is None:
+            return False
+        is_noted = annotation(service, REQUESTED_ADDRESS) == address and name in self.condition_removed
+        return is_noted or self._is_specified(service, address)
+
+    def _is_specified(self, service: Document, address: str) -> bool:
+        """Return whether the user of a Service specifies an address, and Harvester has allocated none.
+
+        kube-vip announces that address until Harvester allocates one (docs/installation/migrate.md), unless the Service
+        asks for a VM load balancer. The condition says that the Service is not ready.
+        """
+        has_own = any(served(balancer) for balancer in self.balancers_of(name_of(service)))
+        is_specified = service["spec"].get("loadBalancerIP") == address and not has_own
+        return is_specified and wants_one(service) and not wants_vm(service) and is_not_ready(service)
 
     def balancers_of(self, name: str) -> list[Document]:
         """Return the load balancers of this cluster that are labelled for a Service."""

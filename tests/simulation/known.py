@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
+    IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
     PRIMARY_SERVICE,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from tests.simulation.actions import Action, Scenario
+from tests.simulation.actions import LATE, Action, Scenario
 from tests.simulation.machines import MACHINES
 
 ONE_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 80, "protocol": "TCP", "nodePort": 30000}]
@@ -505,6 +506,29 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(10.595, "write_finalizer", {"name": "a", "finalizer": SERVICE_FINALIZER, "present": True}),
             Action(0.0, "kill_for", {"seconds": 100.0}),
             Action(4.721, "change_type_and_class", {"name": "a", "type": "LoadBalancer", "load_balancer_class": OTHER}),
+        ),
+    ),
+    # The address was expected to be withdrawn, although the user specifies it.
+    "load balancer of a service that specifies its address is deleted and its pool does not exist": Scenario(
+        "95008748",
+        pool=3,
+        nodes=0,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(37.071, "annotate", {"name": "a", "annotations": {IP_POOL: LATE}}),
+            Action(0.0, "request_address", {"name": "a", "of": "a"}),
+            Action(0.137, "delete_balancer", {"name": "a"}),
+        ),
+    ),
+    "load balancer of a service that specifies its address is deleted and its ipam is wrong": Scenario(
+        "95008748",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(37.071, "annotate", {"name": "a", "annotations": {IPAM: "mark"}}),
+            Action(0.0, "request_address", {"name": "a", "of": "a"}),
+            Action(0.137, "delete_balancer", {"name": "a"}),
         ),
     ),
 }

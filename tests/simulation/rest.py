@@ -111,16 +111,20 @@ class AtRest:
             # The Service was created again while no controller could clean up, and uses what it found.
             return []
         if lacks_ipv4(service) or (requires_two_families(service) and not own):
-            return [f"{name} shows what it does not have"] if own or shown(service) else []
+            is_right = not own and self._shows_at_most_a_request(service)
+            return [] if is_right else [f"{name} shows what it does not have"]
         if annotation(service, IPAM) not in {"", "pool", "dhcp"}:
-            kept = [address for address in shown(service) if self._guest.counts_as_request(name, address)]
-            is_right = len(own) == 1 or (not own and list(shown(service)) == kept)
+            is_right = len(own) == 1 or (not own and self._shows_at_most_a_request(service))
             return [] if is_right else [f"{name} shows what it does not have"]
         if not own and self._must_wait(service):
             return []
         if len(own) != 1:
             return [f"{name} has {len(own)} load balancers"]
         return self._wrong_with(service, own[0])
+
+    def _shows_at_most_a_request(self, service: Document) -> bool:
+        """Return whether a Service shows no address but one that its user requests, until Harvester allocates one."""
+        return all(self._guest.counts_as_request(name_of(service), address) for address in shown(service))
 
     def _must_wait(self, service: Document) -> bool:
         """Return whether no load balancer can be created for a Service."""
@@ -160,7 +164,8 @@ class AtRest:
         is_stuck = lacks_ports_for_vm(service) or self._guest.cannot_replace(balancer)
         if asked in {"vm", "cluster"} and asked != kind and not is_stuck:
             found.append(f"{name} asks for {asked} and has {kind}")
-        if shown(service) != ((address,) if address else ()):
+        shows_right_address = shown(service) == (address,) if address else self._shows_at_most_a_request(service)
+        if not shows_right_address:
             found.append(f"{name} shows {shown(service)} and has {address or 'no address'}")
         if LB_CONTROLLER_FINALIZER not in (balancer["metadata"].get("finalizers") or ()):
             found.append(f"{balancer['metadata']['name']} is not looked at by Harvester")
