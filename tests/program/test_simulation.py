@@ -13,7 +13,15 @@ import pytest
 from devenv.announcement import ADDRESS_ANNOTATION
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, PRIMARY_SERVICE, SERVICE_FINALIZER
+from harvester_ccm.names import (
+    LB_CLUSTER,
+    LB_SERVICE_NAME,
+    LOAD_BALANCER_READY,
+    PRIMARY_SERVICE,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+)
 from tests.simulation.actions import SERVICES as NAMES
 from tests.simulation.actions import Fragment
 from tests.simulation.address_oracle import CACHE_DELAY, CORRECTED_WITHIN, AddressOracle
@@ -23,7 +31,7 @@ from tests.simulation.loop import SeededLoop
 from tests.simulation.runner import ActionRunner
 from tests.simulation.world import RECOVERY_SECONDS, World
 from tests.support.builders import CLUSTER
-from tests.support.memory_server import Call, refused
+from tests.support.memory_server import Call, Document, refused
 
 ADDRESS: Final = "10.0.0.10"
 PATH: Final = "/api/v1/namespaces/shop/services/b/status"
@@ -158,3 +166,68 @@ def test_event_that_is_sent_again_is_not_repeated() -> None:
         # The guest was restored from a backup meanwhile, so the second request is accepted as well.
         oracle.answered(event, None)
         assert world.wrong == []
+
+
+NOT_READY: Final = {"type": LOAD_BALANCER_READY, "status": "False", "reason": "NoMatchingPool", "message": ""}
+READY: Final = {"type": LOAD_BALANCER_READY, "status": "True", "reason": "EnsuredLoadBalancer", "message": ""}
+SPECIFIED: Final[Document] = {"spec": {"loadBalancerIP": "10.0.0.11"}, "status": {"conditions": [NOT_READY]}}
+
+
+@pytest.mark.parametrize(
+    ("change", "address", "is_permitted"),
+    [
+        pytest.param({}, "10.0.0.11", True, id="refused by Harvester"),
+        pytest.param({}, "10.0.0.12", False, id="another address"),
+        pytest.param({"status": {"conditions": [READY]}}, "10.0.0.11", False, id="called ready"),
+        pytest.param({"spec": {"loadBalancerClass": "example.com/other"}}, "10.0.0.11", False, id="another class"),
+        pytest.param({"metadata": {"annotations": {WORKLOAD_TYPE: "vm"}}}, "10.0.0.11", False, id="for VMs"),
+    ],
+)
+def test_address_without_a_load_balancer_is_permitted_if_the_user_specifies_it(
+    change: Document, address: str, *, is_permitted: bool
+) -> None:
+    with _world() as world:
+        world.original.change_service("b", SPECIFIED)
+        world.original.change_service("b", change)
+        assert world.original.counts_as_request("b", address) is is_permitted
+
+
+def test_specified_address_is_no_request_if_harvester_has_allocated_another_one() -> None:
+    with _world() as world:
+        world.original.change_service("a", SPECIFIED)
+        assert not world.original.counts_as_request("a", "10.0.0.11")
+
+
+OTHER_CLASS: Final[Document] = {"spec": {"loadBalancerClass": "example.com/other"}}
+
+
+@pytest.mark.parametrize(
+    ("mark", "stays"),
+    [
+        pytest.param({}, False, id="no mark"),
+        pytest.param({"status": {"conditions": [NOT_READY]}}, True, id="condition"),
+        pytest.param({"metadata": {"annotations": {ADDRESS_ANNOTATION: ""}}}, True, id="annotation"),
+        pytest.param({"metadata": {"labels": {PRIMARY_SERVICE_LABEL: "shop.a"}}}, True, id="label"),
+    ],
+)
+def test_other_controller_removes_only_a_finalizer_without_another_mark(mark: Document, *, stays: bool) -> None:
+    with _world() as world:
+        runner = ActionRunner(world)
+        world.original.change_service("b", {"metadata": {"finalizers": []}})
+        runner.write_finalizer("b", SERVICE_FINALIZER, present=True)
+        world.original.change_service("b", OTHER_CLASS)
+        world.original.change_service("b", mark)
+        world.original.release_claimed()
+        assert _has_finalizer(world, "b") is stays
+
+
+def test_finalizer_of_this_controller_stays_if_the_class_changes() -> None:
+    with _world() as world:
+        world.original.change_service("b", OTHER_CLASS)
+        world.original.release_claimed()
+        assert _has_finalizer(world, "b")
+
+
+def _has_finalizer(world: World, name: str) -> bool:
+    service = world.original.service(name)
+    return service is not None and SERVICE_FINALIZER in service["metadata"]["finalizers"]
