@@ -18,6 +18,7 @@ from harvester_ccm.commands.clusters import GUEST
 from harvester_ccm.commands.preflight import permissions_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.names import LOAD_BALANCER_CLASS
 from tests.deploy.published import GENERATIONS, NEWEST, Generation, write_published_chart
 
 pytestmark = pytest.mark.apiserver
@@ -31,6 +32,7 @@ UNCHECKED = "--disable-openapi-validation"
 """Saves half of the time of Helm; upgrades of published charts are validated."""
 OURS = f"image.repository={IMAGE}"
 NAMED = "global.cattle.clusterName=prod"
+CONFIG = "--cloud-config=/etc/kubernetes/cloud-config"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -106,7 +108,7 @@ def test_upgrade_from_a_published_chart_keeps_every_object(
     assert restarted is (generation is not NEWEST)
     pod = after[DEPLOYMENT]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == f"{IMAGE}:v{__version__}-ccm"
-    assert pod["containers"][0]["args"] == ["--cloud-config=/etc/kubernetes/cloud-config", "--cluster-name=prod"]
+    assert pod["containers"][0]["args"] == [CONFIG, "--cluster-name=prod"]
     assert after[DEPLOYMENT]["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
     assert pod["tolerations"][0]["operator"] == "Exists"
     assert release.admin.get_or_none(f"{ROLES}/namespaces/{NAMESPACE}/roles/kube-vip") is None
@@ -153,7 +155,85 @@ def test_installation_without_a_cluster_name_fails_and_an_upgrade_continues(
     install(release, write_published_chart(tmp_path), "cloudConfig.secretname=typo")
     install(release, CHART, OURS, options=["--reset-then-reuse-values", UNCHECKED])
     pod = release.admin.request("GET", DEPLOYMENT)["spec"]["template"]["spec"]
-    assert pod["containers"][0]["args"] == ["--cloud-config=/etc/kubernetes/cloud-config"]
+    assert pod["containers"][0]["args"] == [CONFIG]
+
+
+KUBE_VIP_CLASS = "kube-vip.io/kube-vip-class"
+
+
+def create_service(plane: ControlPlane, name: str, load_balancer_class: str | None) -> None:
+    spec = {"type": "LoadBalancer", "loadBalancerClass": load_balancer_class, "ports": [{"port": 80}]}
+    metadata = {"name": name, "namespace": "default"}
+    plane.admin.request(
+        "POST",
+        "/api/v1/namespaces/default/services",
+        body={"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec},
+    )
+
+
+@pytest.fixture
+def services(guest: ControlPlane) -> Iterator[set[str]]:
+    """Services of each class, and one without a class; the set has their names."""
+    classes = {"of-kube-vip": KUBE_VIP_CLASS, "ours": LOAD_BALANCER_CLASS, "other": "example.com/other", "plain": None}
+    for name, load_balancer_class in classes.items():
+        create_service(guest, name, load_balancer_class)
+    names = set(classes)
+    yield names
+    for name in names:
+        delete_service(guest, name)
+
+
+def delete_service(plane: ControlPlane, name: str) -> None:
+    plane.admin.request("DELETE", f"/api/v1/namespaces/default/services/{name}")
+
+
+def served_class(plane: ControlPlane) -> str | None:
+    """Return the variable lb_class_name of kube-vip; None without it."""
+    container = plane.admin.request("GET", DAEMON_SET)["spec"]["template"]["spec"]["containers"][0]
+    found: dict[str, str | None] = {variable["name"]: variable.get("value") for variable in container["env"]}
+    return found.get("lb_class_name")
+
+
+@pytest.mark.parametrize(
+    "setting", ["kube-vip.harvesterClass=required", f"kube-vip.env.lb_class_name={LOAD_BALANCER_CLASS}"]
+)
+def test_class_of_kube_vip_changes_only_if_no_service_has_the_present_one(
+    release: ControlPlane, services: set[str], setting: str
+) -> None:
+    """kube-vip serves one class, and would withdraw the addresses of Services with the former one."""
+    refused = (
+        rf"no longer announce Services with spec.loadBalancerClass {KUBE_VIP_CLASS}. There are 1: default/of-kube-vip\."
+    )
+    with pytest.raises(DevenvError, match=refused):
+        install(release, CHART, OURS, NAMED, setting)
+    install(release, CHART, OURS, NAMED)
+    with pytest.raises(DevenvError, match=refused):
+        install(release, CHART, OURS, NAMED, setting)
+    assert served_class(release) is None
+
+    delete_service(release, "of-kube-vip")
+    install(release, CHART, OURS, NAMED, setting)
+    assert served_class(release) == LOAD_BALANCER_CLASS
+
+    # kube-vip does not serve a later one anyway, so a tenant cannot stop an upgrade with it.
+    create_service(release, "of-kube-vip", KUBE_VIP_CLASS)
+    install(release, CHART, OURS, NAMED, setting)
+    with pytest.raises(DevenvError, match=rf"Services with spec.loadBalancerClass {LOAD_BALANCER_CLASS}. There are 1"):
+        install(release, CHART, OURS, NAMED)
+    assert served_class(release) == LOAD_BALANCER_CLASS
+
+    delete_service(release, "ours")
+    services.discard("ours")
+    install(release, CHART, OURS, NAMED)
+    assert served_class(release) is None
+
+
+def test_other_classes_do_not_concern_an_installation_with_default_values(
+    release: ControlPlane, services: set[str]
+) -> None:
+    for _ in range(2):
+        install(release, CHART, OURS, NAMED)
+    assert served_class(release) is None
 
 
 def permissions(settings: Settings) -> Iterator[str]:

@@ -175,6 +175,7 @@ FIELDS = [
     ("extraArgs={--bind-address=127.0.0.1}", "Deployment", f"{CONTAINER} livenessProbe httpGet host", "127.0.0.1"),
     ("kube-vip.secretAccess=true", "Role kube-vip", "metadata namespace", "kube-system"),
     ("kube-vip.env.vip_wireguard=true", "Role kube-vip", "metadata namespace", "kube-system"),
+    ("kube-vip.extraArgs.bgp=true", "Role kube-vip", "metadata namespace", "kube-system"),
 ]
 """Value, kind (and name), path and what is there."""
 

@@ -6,6 +6,7 @@ Rancher. An upgrade continues, because it might come from a chart without these 
 {{- if and $misplaced (ne (toString $misplaced) "kubernetes") (not (include "hccm.clusterName" .)) -}}
 {{- fail (printf "clusterName is no value of this chart, nor of those from 0.1.12 on: a cluster that had one of these is called \"kubernetes\" in Harvester and keeps that name with global.cattle.clusterName=kubernetes. A new cluster, or one with an older chart: write global.cattle.clusterName=%v. To rename one from kubernetes: that and formerClusterNames={kubernetes}" $misplaced) -}}
 {{- end -}}
+{{- include "hccm.kubeVip.check" . -}}
 {{- if .Release.IsInstall -}}
 {{- with include "hccm.unknownValues" (list .Values "") | trim -}}
 {{- fail (printf "unknown values, which would have no effect: %s" (splitList "\n" . | join ", ")) -}}

@@ -19,6 +19,9 @@
 {{- with .Values.sharedAddressScope }}
 - {{ printf "--shared-address-scope=%v" . | quote }}
 {{- end }}
+{{- if eq (include "hccm.kubeVip.mode" .) "required" }}
+- --require-load-balancer-class
+{{- end }}
 {{- with .Values.controllers }}
 - {{ printf "--controllers=%s" (join "," .) | quote }}
 {{- end }}

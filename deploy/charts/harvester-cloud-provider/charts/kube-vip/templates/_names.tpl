@@ -19,12 +19,6 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
-{{/* Whether an environment setting is on, in the spellings that kube-vip takes. The arguments: root scope, name. */}}
-{{- define "hccm-kube-vip.isOn" -}}
-{{- $value := get ((index . 0).Values.env | default dict) (index . 1) | toString | lower -}}
-{{- if has $value (list "true" "1") }}yes{{ end -}}
-{{- end -}}
-
 {{/* The port of the metrics, where they are monitored. */}}
 {{- define "hccm-kube-vip.monitoredPort" -}}
 {{- $server := get (.Values.env | default dict) "prometheus_server" | toString -}}
