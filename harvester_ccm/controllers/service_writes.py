@@ -36,9 +36,9 @@ SERVICE_CONFLICT: Final = EventMessage(
     Reason.FIELD_CONFLICT,
     f"Changes of this Service and its load balancer are delayed: {WRITE_LIMIT}. Another controller probably overwrites "
     "the same fields",
-    "Typical causes: K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles this Service (set "
-    "spec.loadBalancerClass), a GitOps tool reverts its annotations, two clusters have the same --cluster-name, or its "
-    "type or workload type changes again and again",
+    "Typical causes: K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles this Service (set a "
+    "spec.loadBalancerClass that kube-vip serves), a GitOps tool reverts its annotations, two clusters have the same "
+    "--cluster-name, or its type or workload type changes again and again",
 )
 
 log = structlog.get_logger(__name__)

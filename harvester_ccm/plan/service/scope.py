@@ -119,7 +119,8 @@ def _other_controller_reason(service: Service, cluster: ClusterIdentity, marks: 
     mark = _foreign_mark(service, marks)
     remedy = (
         "belongs to another load balancer controller. To have it served by Harvester, remove that, or create the "
-        f"Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}"
+        f"Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}, if kube-vip announces this class (chart: "
+        "kube-vip.harvesterClass; another kube-vip: env lb_class_name)"
     )
     return f"{mark} {remedy}" if mark else ""
 

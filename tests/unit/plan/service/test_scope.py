@@ -151,6 +151,9 @@ def test_mark_of_another_controller_is_noted_once(ignored: Service, text: str) -
         assert note.type == "Normal"
         assert text in note.message
         assert f"create the Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}" in note.message
+        # kube-vip skips Services of every class but one: without that setting, the advice would end in silence.
+        assert "kube-vip.harvesterClass" in note.message
+        assert "env lb_class_name" in note.message
     assert snapshot_of(ignored, cluster=CLASS_ONLY).scope.note is None
 
 
