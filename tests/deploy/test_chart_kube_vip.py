@@ -1,4 +1,4 @@
-"""The chart's kube-vip and the controller: the classes of Services that each of them serves."""
+"""The chart's kube-vip and the controller: the classes that kube-vip serves, and the announcer of the controller."""
 
 from pathlib import Path
 
@@ -30,7 +30,17 @@ def environment(objects: list[Json]) -> list[tuple[str, str]]:
     return [(variable["name"], variable["value"]) for variable in container["env"]]
 
 
-@pytest.mark.parametrize("setting", ["", "kube-vip.harvesterClass=none", "kube-vip.harvesterClass=null"])
+def announcer(*settings: str, case: str = "default") -> str:
+    """Return the value of ``--announcer`` in the arguments of the controller; empty without the flag."""
+    flag = "--announcer="
+    found = [argument.removeprefix(flag) for argument in arguments(render(*settings, case=case)) if flag in argument]
+    assert len(found) <= 1, found
+    return "".join(found)
+
+
+@pytest.mark.parametrize(
+    "setting", ["", "kube-vip.harvesterClass=none", "announcer=auto", "kube-vip.harvesterClass=null"]
+)
 def test_kube_vip_does_not_restart_by_default(setting: str, tmp_path: Path) -> None:
     """A pod template that differs from the published one restarts kube-vip, and addresses are down meanwhile."""
     published = run_helm("template", RELEASE, write_published_chart(tmp_path, NEWEST), "--namespace", NAMESPACE)
@@ -53,10 +63,68 @@ def test_required_class_is_required_by_the_controller() -> None:
         assert REQUIRE not in arguments(render(*settings))
 
 
-@pytest.mark.parametrize("settings", [(), (REQUIRED,)])
+ARP: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "spelling of Go": ("kube-vip.env.vip_arp=T", "kube-vip.env.svc_enable=1", "kube-vip.env.bgp_enable=False"),
+    "empty is unset": ("kube-vip.env.vip_wireguard=",),
+    "all nodes, elections": ("kube-vip.runOn=all", "kube-vip.env.svc_election=true"),
+    "own class": (OPTIONAL,),
+    "by flags": (
+        "kube-vip.env.vip_arp=",
+        "kube-vip.env.svc_enable=",
+        "kube-vip.extraArgs.arp=null",
+        "kube-vip.extraArgs.services=true",
+        "kube-vip.extraArgs.bgp=false",
+    ),
+    "another variable from a Secret": ("kube-vip.envValueFrom.vip_nodename.fieldRef.fieldPath=spec.nodeName",),
+    "only Services with a class, as the controller": (REQUIRED, CLASS_ONLY),
+}
+NOT_ARP: dict[str, tuple[str, ...]] = {
+    "no kube-vip": ("kube-vip.enabled=false",),
+    "no ARP": ("kube-vip.env.vip_arp=false",),
+    "no ARP, unset": ("kube-vip.env.vip_arp=null",),
+    "no Services": ("kube-vip.env.svc_enable=false",),
+    "BGP": ("kube-vip.env.bgp_enable=true",),
+    "routing table": ("kube-vip.env.vip_routingtable=true",),
+    "WireGuard": ("kube-vip.env.vip_wireguard=true",),
+    "writes nothing": ("kube-vip.env.disable_service_updates=true",),
+    "BGP by flag": ("kube-vip.extraArgs.bgp=true",),
+    "routing table by flag": ("kube-vip.extraArgs.table=true",),
+    "WireGuard by flag": ("kube-vip.extraArgs.wireguard=true",),
+    "writes nothing, by flag": ("kube-vip.extraArgs.disableServiceUpdates=true",),
+    "mode from a Secret": ("kube-vip.envValueFrom.bgp_enable.secretKeyRef.name=s",),
+    "any variable from a Secret": ("kube-vip.envFrom[0].secretRef.name=s",),
+    "a file of settings": ("kube-vip.extraArgs.config-file=/etc/kube-vip.yaml",),
+    "the Services of another controller": (f"{CLASS_NAME}=example.com/other", CLASS_ONLY),
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        *(pytest.param(settings, "kube-vip", id=name) for name, settings in ARP.items()),
+        *(pytest.param(settings, "", id=name) for name, settings in NOT_ARP.items()),
+        pytest.param(("announcer=other",), "other", id="value, other"),
+        pytest.param(("announcer=auto",), "auto", id="value, auto"),
+        pytest.param(("announcer=kube-vip", "kube-vip.enabled=false"), "kube-vip", id="value, another kube-vip"),
+    ],
+)
+def test_announcer_is_kube_vip_only_if_the_chart_runs_one_that_notes_its_node(
+    settings: tuple[str, ...], expected: str
+) -> None:
+    assert announcer(*settings) == expected
+
+
+def test_announcer_in_extra_args_takes_precedence() -> None:
+    args = arguments(render("extraArgs={--announcer=other}"))
+    assert args.index("--announcer=kube-vip") < args.index("--announcer=other")
+
+
+@pytest.mark.parametrize("settings", [(), (REQUIRED,), ("announcer=other",)])
 def test_program_accepts_the_arguments(settings: tuple[str, ...]) -> None:
     services = build_settings(parse_command_line(arguments(render(*settings))), {}).services
     assert services.class_only is (settings == (REQUIRED,))
+    assert services.announcer == ("other" if settings == ("announcer=other",) else "kube-vip")
 
 
 OTHER_CLASS = f"{CLASS_NAME}=example.com/other"
@@ -124,14 +192,14 @@ def test_settings_of_classes_that_do_not_contradict(settings: tuple[str, ...]) -
 
 def test_upgrade_of_a_published_chart_continues_with_its_settings_of_kube_vip() -> None:
     for setting in (CLASS_ONLY, NOT_LEGACY):
-        assert REQUIRE not in upgraded(setting)
+        assert "--announcer" not in upgraded(setting), "kube-vip announces no Service of this controller"
     with pytest.raises(DevenvError, match="lb_class_only is on"):
         upgraded(CLASS_ONLY, OPTIONAL)
 
 
 @pytest.mark.parametrize(
     ("setting", "place"),
-    [("kube-vip.harvesterClass=x/y", "/kube-vip/harvesterClass")],
+    [("announcer=metallb", "/announcer"), ("kube-vip.harvesterClass=x/y", "/kube-vip/harvesterClass")],
 )
 def test_schema_has_the_values(setting: str, place: str) -> None:
     with pytest.raises(DevenvError, match=f"at '{place}'"):

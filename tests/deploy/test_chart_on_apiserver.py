@@ -33,6 +33,7 @@ UNCHECKED = "--disable-openapi-validation"
 OURS = f"image.repository={IMAGE}"
 NAMED = "global.cattle.clusterName=prod"
 CONFIG = "--cloud-config=/etc/kubernetes/cloud-config"
+ANNOUNCER = "--announcer=kube-vip"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -108,7 +109,7 @@ def test_upgrade_from_a_published_chart_keeps_every_object(
     assert restarted is (generation is not NEWEST)
     pod = after[DEPLOYMENT]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == f"{IMAGE}:v{__version__}-ccm"
-    assert pod["containers"][0]["args"] == [CONFIG, "--cluster-name=prod"]
+    assert pod["containers"][0]["args"] == [CONFIG, "--cluster-name=prod", ANNOUNCER]
     assert after[DEPLOYMENT]["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
     assert pod["tolerations"][0]["operator"] == "Exists"
     assert release.admin.get_or_none(f"{ROLES}/namespaces/{NAMESPACE}/roles/kube-vip") is None
@@ -155,7 +156,7 @@ def test_installation_without_a_cluster_name_fails_and_an_upgrade_continues(
     install(release, write_published_chart(tmp_path), "cloudConfig.secretname=typo")
     install(release, CHART, OURS, options=["--reset-then-reuse-values", UNCHECKED])
     pod = release.admin.request("GET", DEPLOYMENT)["spec"]["template"]["spec"]
-    assert pod["containers"][0]["args"] == [CONFIG]
+    assert pod["containers"][0]["args"] == [CONFIG, ANNOUNCER]
 
 
 KUBE_VIP_CLASS = "kube-vip.io/kube-vip-class"

@@ -99,7 +99,7 @@ def program(release: ControlPlane, cloud_config: Path, refused_before: int, tmp_
     rights = release.kubeconfig_for_service_account(NAMESPACE, "harvester-cloud-provider", context_namespace=NAMESPACE)
     container = release.admin.request("GET", DEPLOYMENT)["spec"]["template"]["spec"]["containers"][0]
     assert container["command"] == ["harvester-cloud-provider"]
-    assert container["args"] == [f"--cloud-config={MOUNTED}", "--cluster-name=prod"]
+    assert container["args"][:2] == [f"--cloud-config={MOUNTED}", "--cluster-name=prod"]
     arguments = [argument.replace(MOUNTED, str(cloud_config)) for argument in container["args"]]
     command: list[str | Path] = [Path(sys.executable), "-m", "harvester_ccm", *arguments]
     child = ChildProcess.start(

@@ -21,7 +21,8 @@ Rancher. An upgrade continues, because it might come from a chart without these 
 map can have any key. global and kube-vip are not checked: RKE2, Rancher and older charts have more keys there. hccm.check
 rejects clusterName by itself. */}}
 {{- define "hccm.knownValues" -}}
-affinity cloudConfig cloudConfig.hostPath cloudConfig.secretKey cloudConfig.secretName cloudConfigPath clusterName controllers
+affinity announcer cloudConfig cloudConfig.hostPath cloudConfig.secretKey cloudConfig.secretName cloudConfigPath clusterName
+controllers
 deploymentAnnotations dnsPolicy extraArgs extraEnv extraVolumeMounts extraVolumes formerClusterNames fullnameOverride global
 image image.digest image.pullPolicy image.repository image.tag imagePullSecrets kube-vip logLevel managementNetwork metrics
 metrics.dashboard metrics.dashboard.annotations metrics.dashboard.enabled metrics.dashboard.labels metrics.dashboard.namespace

@@ -19,6 +19,9 @@
 {{- with .Values.sharedAddressScope }}
 - {{ printf "--shared-address-scope=%v" . | quote }}
 {{- end }}
+{{- with include "hccm.announcer" . }}
+- {{ printf "--announcer=%s" . | quote }}
+{{- end }}
 {{- if eq (include "hccm.kubeVip.mode" .) "required" }}
 - --require-load-balancer-class
 {{- end }}

@@ -1,11 +1,23 @@
 {{/*
-The controller and the kube-vip of this chart: the classes of Services that each of them serves. The scope of the
+The controller and the kube-vip of this chart: which program announces addresses, and of which Services. The scope of the
 kube-vip chart is in .Subcharts, unless kube-vip.enabled is false.
 */}}
 
 {{/* The spec.loadBalancerClass of this controller. */}}
 {{- define "hccm.loadBalancerClass" -}}
 cloudprovider.harvesterhci.io/harvester
+{{- end -}}
+
+{{/* The value of --announcer; nothing for the default of the program. */}}
+{{- define "hccm.announcer" -}}
+{{- if .Values.announcer -}}
+{{- .Values.announcer -}}
+{{- else -}}
+{{- with index (.Subcharts | default dict) "kube-vip" -}}
+{{- $announcesOurs := include "hccm.kubeVip.announcesOurs" (list $ .) -}}
+{{- if and $announcesOurs (include "hccm-kube-vip.notesItsNode" .) }}kube-vip{{ end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* "yes" if the controller manages only Services of its class. A flag in extraArgs takes precedence. */}}
@@ -26,6 +38,15 @@ cloudprovider.harvesterhci.io/harvester
 {{/* The value kube-vip.harvesterClass, also if kube-vip is not enabled. */}}
 {{- define "hccm.kubeVip.mode" -}}
 {{- ((index .Values "kube-vip") | default dict).harvesterClass | default "none" -}}
+{{- end -}}
+
+{{/* "yes" if kube-vip announces Services that the controller manages. The arguments: root scope, scope of kube-vip. */}}
+{{- define "hccm.kubeVip.announcesOurs" -}}
+{{- $kubeVip := index . 1 -}}
+{{- $announcesClass := eq (include "hccm-kube-vip.class" $kubeVip) (include "hccm.loadBalancerClass" $kubeVip) -}}
+{{- $announcesOthers := not (include "hccm-kube-vip.servesOnlyItsClass" $kubeVip) -}}
+{{- $managesOthers := not (include "hccm.requiresClass" (index . 0)) -}}
+{{- if or $announcesClass (and $announcesOthers $managesOthers) }}yes{{ end -}}
 {{- end -}}
 
 {{/* Fails if kube-vip would not announce Services that the controller manages, or would drop those of its present class. */}}

@@ -63,3 +63,14 @@ kube-vip.io/kube-vip-class
 lb_class_only is on
 {{- end -}}
 {{- end -}}
+
+{{/* "yes" if kube-vip notes its node on each Service that it announces: in ARP mode, and in no other one. */}}
+{{- define "hccm-kube-vip.notesItsNode" -}}
+{{- $isArp := include "hccm-kube-vip.isOn" (list . "vip_arp" "arp" "false") -}}
+{{- $servesServices := include "hccm-kube-vip.isOn" (list . "svc_enable" "services" "false") -}}
+{{- $noBgp := include "hccm-kube-vip.isOff" (list . "bgp_enable" "bgp" "false") -}}
+{{- $noRoutingTable := include "hccm-kube-vip.isOff" (list . "vip_routingtable" "table" "false") -}}
+{{- $noWireGuard := include "hccm-kube-vip.isOff" (list . "vip_wireguard" "wireguard" "false") -}}
+{{- $writes := include "hccm-kube-vip.isOff" (list . "disable_service_updates" "disableServiceUpdates" "false") -}}
+{{- if and $isArp $servesServices $noBgp $noRoutingTable $noWireGuard $writes }}yes{{ end -}}
+{{- end -}}
