@@ -23,13 +23,21 @@ from devenv.kubelets import DOCUMENTS
 from devenv.logfile import logs_to
 from devenv.process import ChildProcess, run_directory
 from devenv.stage import Scene, Stage, until
-from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, PRIMARY_SERVICE, WORKLOAD_TYPE, Reason
+from harvester_ccm.names import (
+    HEALTH_CHECK_PORT,
+    IP_POOL,
+    LOAD_BALANCER_CLASS,
+    PRIMARY_SERVICE,
+    WORKLOAD_TYPE,
+    Reason,
+)
 
 NODE: Final = "node-1"
 DEVICE: Final = "eth0"
 NODE_ADDRESS: Final = "10.9.0.1"
 POOL: Final = "10.9.100.0/24"
 LATER_POOL: Final = "10.9.102.0/24"
+CLASS_POOL: Final = "10.9.104.0/24"
 OTHER: Final = "10.9.103.7"
 SETTINGS: Final = {
     "vip_interface": DEVICE,
@@ -45,6 +53,8 @@ SETTINGS: Final = {
     "prometheus_server": "127.0.0.1:2112",
 }
 """Environment of kube-vip: the values of the chart, and the device and node of the network namespace."""
+CLASS_SETTINGS: Final = {**SETTINGS, "lb_class_name": LOAD_BALANCER_CLASS}
+"""The same with the chart's value ``kube-vip.harvesterClass``."""
 UP_SECONDS: Final = 40.0
 """kube-vip reads the address of a new Service once per second, one Service after the other."""
 LATE_SECONDS: Final = 1.0
@@ -177,16 +187,35 @@ async def other_type(cluster: Cluster) -> None:
         raise TimeoutError(f"kube-vip removed {address}, and the Event is: {event.message}")
 
 
-CASES: Final[tuple[Callable[[Cluster], Awaitable[None]], ...]] = (
+async def own_class(cluster: Cluster) -> None:
+    """A Service of this controller's class and one without a class, with that class in kube-vip's lb_class_name"""
+    for name, load_balancer_class in {"classed": LOAD_BALANCER_CLASS, "unclassed": None}.items():
+        await cluster.add_endpoint(name)
+        ports = [{"name": "main", "port": 80}]
+        await cluster.stage.create_service(name, ports=ports, spec={"loadBalancerClass": load_balancer_class})
+    await cluster.announces("classed", "unclassed")
+
+
+Case = Callable[[Cluster], Awaitable[None]]
+CASES: Final[tuple[Case, ...]] = (
     late_addresses, late_endpoints, shared_address, switched_type, overwritten_address, other_type,
 )  # fmt: skip
+CLASS_CASES: Final[tuple[Case, ...]] = (own_class,)
 
 
 async def run(directory: Path) -> int:
     """Run all cases, print the result of each, and return the number of failed ones."""
+    failed = await _run_cases(directory / "default", CASES, SETTINGS, POOL)
+    # Another pool: kube-vip can leave addresses of the first cluster on the device when it is stopped.
+    return failed + await _run_cases(directory / "class", CLASS_CASES, CLASS_SETTINGS, CLASS_POOL)
+
+
+async def _run_cases(directory: Path, cases: tuple[Case, ...], settings: dict[str, str], pool: str) -> int:
+    """Run cases in a new cluster with an IP pool, whose kube-vip has the settings."""
+    await asyncio.to_thread(directory.mkdir)
     failed = 0
-    async with _open_cluster(directory) as cluster:
-        for case in CASES:
+    async with _open_cluster(directory, settings, pool) as cluster:
+        for case in cases:
             began, result = asyncio.get_running_loop().time(), "ok"
             try:
                 await case(cluster)
@@ -197,14 +226,14 @@ async def run(directory: Path) -> int:
 
 
 @asynccontextmanager
-async def _open_cluster(directory: Path) -> AsyncIterator[Cluster]:
+async def _open_cluster(directory: Path, settings: dict[str, str], pool: str) -> AsyncIterator[Cluster]:
     scene = Scene.start(directory)
     try:
-        async with Stage(scene, directory, pace=FAST, kube_vip=_kube_vip(scene, directory)) as stage:
+        async with Stage(scene, directory, pace=FAST, kube_vip=_kube_vip(scene, directory, settings)) as stage:
             address = {"type": "InternalIP", "address": NODE_ADDRESS}
             node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": {"addresses": [address]}}
             await stage.guest.create(DOCUMENTS, node)
-            await stage.harvester.create_pool("lan", POOL)
+            await stage.harvester.create_pool("lan", pool)
             await stage.logged(stage.run(), "service controller started")
             yield Cluster(stage)
     finally:
@@ -212,8 +241,8 @@ async def _open_cluster(directory: Path) -> AsyncIterator[Cluster]:
 
 
 @asynccontextmanager
-async def _kube_vip(scene: Scene, directory: Path) -> AsyncIterator[None]:
-    """Run kube-vip as a process."""
+async def _kube_vip(scene: Scene, directory: Path, settings: dict[str, str]) -> AsyncIterator[None]:
+    """Run kube-vip as a process with the settings as its environment."""
     command: list[str | Path] = [
         require("kube-vip")["kube-vip"],
         "manager",
@@ -221,7 +250,7 @@ async def _kube_vip(scene: Scene, directory: Path) -> AsyncIterator[None]:
         scene.guest.admin_kubeconfig,
     ]
     log_file = directory / "kube-vip.log"
-    child = ChildProcess.start("kube-vip", command, log_file=log_file, env={**os.environ, **SETTINGS})
+    child = ChildProcess.start("kube-vip", command, log_file=log_file, env={**os.environ, **settings})
     try:
         yield
     finally:
@@ -252,7 +281,7 @@ def main() -> None:
     print(f"kube-vip {KUBE_VIP}, addresses on the node:", flush=True)
     with run_directory("kube-vip") as directory, logs_to(directory / "emulators.log"):
         if failed := asyncio.run(run(directory)):
-            sys.exit(f"error: {failed} of {len(CASES)} cases failed")
+            sys.exit(f"error: {failed} of {len(CASES) + len(CLASS_CASES)} cases failed")
 
 
 if __name__ == "__main__":
