@@ -8,7 +8,7 @@ import pytest
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
+from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
 from tests.support.builders import ADDRESS, CLUSTER, allocated, served, service
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, document_of
@@ -57,6 +57,24 @@ async def test_secondary_with_a_port_of_its_primary_gets_no_address() -> None:
         await asyncio.sleep(60)
         assert (program.address("same"), program.annotations("same")["kube-vip.io/loadbalancerIPs"]) == ("", "")
         assert program.reasons() == ["same: AddressSharingRejected"]
+
+
+@jumping_time
+async def test_annotation_of_a_secondary_that_a_gitops_tool_restores_is_never_removed() -> None:
+    """One chart gives the annotations of its Service for TCP to the one for UDP as well."""
+    program = with_primary()
+    annotations = {IPAM: "pool", PRIMARY_SERVICE: "shop/web"}
+    program.put(service("quic", uid="2", annotations=annotations, ports=[{"port": 80, "protocol": "UDP"}]))
+    async with program.live():
+        await asyncio.sleep(5)
+        written = len([call for call in program.guest.calls if call.verb == "PATCH"])
+        for _ in range(60):
+            program.change("quic", metadata={"annotations": annotations})
+            await asyncio.sleep(1)
+        assert len([call for call in program.guest.calls if call.verb == "PATCH"]) == written
+        assert program.address("quic") == ADDRESS
+        assert program.annotations("quic")[IPAM] == "pool"
+    assert program.reasons() == ["quic: SettingsIgnored"]
 
 
 @jumping_time

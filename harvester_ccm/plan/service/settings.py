@@ -83,11 +83,16 @@ def _network_of_vm(request: Request) -> Iterator[Ignored]:
 
 
 def _set_on_primary(request: Request, primary: Service) -> Iterator[Ignored]:
-    of_primary = (names.IP_POOL, names.WORKLOAD_TYPE, names.PROJECT, names.POOL_NAMESPACE, names.DESCRIPTION)
+    of_primary = (
+        names.IPAM,
+        names.IP_POOL,
+        names.WORKLOAD_TYPE,
+        names.PROJECT,
+        names.POOL_NAMESPACE,
+        names.DESCRIPTION,
+    )
     keys = [key for key in of_primary if key in request.present]
     keys += request.health_check_annotations
-    if request.ipam is Ipam.INVALID:
-        keys.append(names.IPAM)
     if keys:
         yield Ignored(", ".join(keys), f"set on {primary.metadata.key}, whose address is shared")
 

@@ -72,12 +72,14 @@ def _like_primary(of_primary: KubeVip, address: str) -> Intent:
 
 
 def _copied_annotations(service: Service, primary: Service) -> dict[str, str | None]:
-    """Return the network of the primary, and no ``ipam``, as with the Go provider."""
-    copied: dict[str, str | None] = {names.IPAM: None}
+    """Return the network of the primary, if the Service names none.
+
+    What a user wrote stays. The Go provider removes ``ipam``, and a GitOps tool writes it again and again.
+    """
     network = primary.metadata.annotation(names.NETWORK)
     if network and not requested_network(service):
-        copied[names.NETWORK] = network
-    return copied
+        return {names.NETWORK: network}
+    return {}
 
 
 def _warnings(

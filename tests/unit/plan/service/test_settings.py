@@ -392,7 +392,8 @@ ON_SECONDARY: dict[str, tuple[dict[str, Any], bool, list[str]]] = {
         [f"{HEALTH_CHECK_PORT}, {HEALTH_CHECK_PERIOD}"],
     ),
     "invalid ipam": ({"annotations": {IPAM: "x"}}, False, [f"{IPAM} (set on shop/main"]),
-    "valid ipam": ({"annotations": {IPAM: "dhcp"}}, False, []),
+    "another ipam": ({"annotations": {IPAM: "dhcp"}}, False, [f"{IPAM} (set on shop/main"]),
+    "ipam": ({"annotations": {IPAM: "pool"}}, False, [f"{IPAM} (set on shop/main"]),
     "another address": (
         {"annotations": {REQUESTED_ADDRESS: "10.0.0.7"}, "spec": {"loadBalancerIP": "10.0.0.8"}},
         False,

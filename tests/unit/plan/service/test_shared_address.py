@@ -117,15 +117,14 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
         ),
         Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer"),
     ),
-    "network and device are copied, ipam is removed": (
-        World(service(annotations={**SHARES, IPAM: "pool"}, **PORT), facts=TO_VLAN),
+    "network and device are copied": (
+        World(service(annotations=SHARES, **PORT), facts=TO_VLAN),
         Plan(
             Phase.SHARING,
             READY,
             condition="True EnsuredLoadBalancer",
             write={
                 "annotations": {
-                    IPAM: None,
                     NETWORK: "infra/vlan9",
                     KUBE_VIP_ADDRESSES: ADDRESS,
                     KUBE_VIP_INTERFACE: "eth1",
@@ -136,6 +135,10 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             },
             events=("Normal EnsuredLoadBalancer",),
         ),
+    ),
+    "ready, and a user has set ipam": (
+        World(served(annotations={**SHARES, IPAM: "pool"}, labels=SHARED, **PORT), facts=ALLOCATED),
+        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer", events=("Warning SettingsIgnored",)),
     ),
     "another device than the one of the primary": (
         World(
