@@ -304,3 +304,32 @@ async def test_address_that_harvester_allocates_twice_stays_and_nothing_is_delet
         await asyncio.sleep(HOUR)
         assert by_name(harvester, LOAD_BALANCERS).keys() == before
         assert program.address() == address
+
+
+PAIRS = {
+    "IPv4 first": (REQUESTED, "2001:db8::50"),
+    "IPv6 first": ("2001:db8::50", REQUESTED),
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS.keys())
+@pytest.mark.parametrize("is_announced", [True, False], ids=["announced", "not announced"])
+@pytest.mark.parametrize("allocated", [REQUESTED, "192.168.1.99"], ids=["the requested one", "another one"])
+@jumping_time
+async def test_ipv4_address_of_a_pair_is_requested(
+    pair: tuple[str, str], allocated: str, *, is_announced: bool
+) -> None:
+    """A user requests an address of each family from kube-vip, which can announce them before the first reconcile."""
+    program = Program(guest_server(), PoolHarvester(allocated), "demo")
+    status = {"ingress": [{"ip": address} for address in pair]} if is_announced else {}
+    program.put(service(annotations={KUBE_VIP_ADDRESSES: ",".join(pair)}, status=status))
+    async with program.live():
+        await asyncio.sleep(60)
+    assert program.annotations()[REQUESTED_ADDRESS] == REQUESTED
+    assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == allocated
+    expected = ["web: InvalidAnnotation"]
+    if allocated != REQUESTED:
+        expected.append("web: AddressNotAsRequested")
+        # kube-vip had announced the pair.
+        expected += ["web: AddressChanged"] * is_announced
+    assert sorted(program.reasons()) == sorted(expected)

@@ -11,7 +11,9 @@ def address_event(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, addres
     """Return the Event about a new address, a changed one, or one that another load balancer has got again."""
     if not address:
         return None
-    for former in (snapshot.shown_address, load_balancer.address):
+    # kube-vip shows both addresses of a pair, the requested one in any place.
+    shown = address if address in snapshot.service.addresses else snapshot.shown_address
+    for former in (shown, load_balancer.address):
         if former not in {"", address}:
             return EventMessage("Warning", Reason.ADDRESS_CHANGED, f"The address changed from {former} to {address}")
     if snapshot.service.addresses and not _is_recreated(snapshot, load_balancer, address):

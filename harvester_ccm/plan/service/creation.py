@@ -88,8 +88,9 @@ def _has_address_of_other_type(snapshot: ServiceSnapshot, *, is_vm: bool) -> boo
 def _lost(snapshot: ServiceSnapshot, name: str) -> EventMessage | None:
     """Return the Warning that the load balancer of a served Service was deleted in Harvester, or None."""
     kube_vip, address = snapshot.kube_vip, snapshot.shown_address
-    # kube-vip may have announced the address that the user requests.
-    if not is_served(snapshot.service) or address in {kube_vip.specified, kube_vip.requested}:
+    # kube-vip may have announced the address that the user requests. Of a pair, one is requested.
+    requested = {kube_vip.specified, kube_vip.requested, kube_vip.ipv4_of_pair}
+    if not is_served(snapshot.service) or not requested.isdisjoint(snapshot.service.addresses):
         return None
     cause = (
         f"No load balancer in Harvester has address {address} of this Service; one is created as {name}. If that was "

@@ -18,6 +18,7 @@ Source: observed on kube-vip v0.9 to v1.2 in ARP mode.
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
+from ipaddress import IPv6Address
 from typing import Final
 
 from msgspec import Struct
@@ -100,6 +101,19 @@ class KubeVip(Struct, frozen=True):
         return _read_address(self.annotated, self.specified, self.status)
 
     @property
+    def ipv4_of_pair(self) -> str:
+        """The IPv4 address of an annotation with one address of each family; empty if it has no such pair.
+
+        kube-vip announces both. A load balancer of Harvester has no IPv6 address.
+        """
+        first, comma, second = (self.annotated or "").partition(",")
+        if not comma:
+            return ""
+        if _is_ipv6(second):
+            return ipv4_text(first)
+        return ipv4_text(second) if _is_ipv6(first) else ""
+
+    @property
     def shows_announced_address(self) -> bool:
         """Whether the status has exactly the address of the annotation, or the lease that kube-vip got for it."""
         announced = self.leased if self.annotated == names.DHCP_ADDRESS else self.annotated
@@ -131,6 +145,14 @@ class KubeVip(Struct, frozen=True):
         """
         is_only_specified = self.annotated is None and self.specified == address
         return is_only_specified and (self.requested == address or not self.is_noted)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text.strip())
+    except ValueError:
+        return False
+    return True
 
 
 def _read_address(annotated: str | None, specified: str, status: tuple[str, ...]) -> str:
@@ -412,5 +434,8 @@ def overwritten_address(state: KubeVip, address: str) -> str:
     """
     expected = {address, names.DHCP_ADDRESS, *state.status}
     if not state.annotated or not state.status or state.annotated in expected:
+        return ""
+    if state.ipv4_of_pair in {address, state.requested} - {""}:
+        # The user has requested both addresses, before the Service had one.
         return ""
     return state.annotated

@@ -117,7 +117,7 @@ def read_request(service: Service, kube_vip: KubeVip, *, had_condition: bool = F
     workload_type = _choice(service, names.WORKLOAD_TYPE, ("cluster", "vm"), problems)
     health_check = _health_check(service, problems)
     addresses = requested_addresses(service, kube_vip, had_condition=had_condition)
-    address = _requested_address(addresses, problems, is_dhcp=ipam == "dhcp")
+    address = _requested_address(addresses, kube_vip.ipv4_of_pair, problems, is_dhcp=ipam == "dhcp")
     return Request(
         ipam=Ipam.INVALID if ipam is None else Ipam(ipam or "pool"),
         workload_type=WorkloadType(workload_type or ""),
@@ -195,14 +195,23 @@ def requested_addresses(service: Service, kube_vip: KubeVip, *, had_condition: b
     }
 
 
-def _requested_address(addresses: Mapping[str, str], problems: list[EventMessage], *, is_dhcp: bool) -> str:
-    """Return the requested address. Any other value than one address is a mistake, except kube-vip's for DHCP."""
+def _requested_address(
+    addresses: Mapping[str, str], ipv4_of_pair: str, problems: list[EventMessage], *, is_dhcp: bool
+) -> str:
+    """Return the requested address. Any other value than one address is a mistake, except kube-vip's for DHCP.
+
+    Of a pair of kube-vip, with an address of each family, the IPv4 address is requested.
+    """
     for setting, value in addresses.items():
         if value.strip() == "" or (is_dhcp and value.strip() == names.DHCP_ADDRESS):
             continue
         address = ipv4_text(value)
         if address and address != names.DHCP_ADDRESS:
             return address
+        if setting == ADDRESS_ANNOTATION and ipv4_of_pair not in {"", names.DHCP_ADDRESS}:
+            expected = f"one IPv4 address, because a load balancer has no IPv6 address. {ipv4_of_pair} is requested"
+            problems.append(invalid_value(setting, value, expected))
+            return ipv4_of_pair
         expected = f"one IPv4 address; for one from DHCP, set annotation {names.IPAM} to dhcp"
         problems.append(invalid_value(setting, value, expected))
     return ""

@@ -489,12 +489,42 @@ OVERWRITTEN: dict[str, tuple[Service, str]] = {
     "withdrawn": (served(annotations=WITHDRAWN), ""),
     "removed": (service(address=ADDRESS), ""),
     "not served yet": (service(annotations={KUBE_VIP_ADDRESSES: OTHER}), ""),
+    "a pair with the address": (served(annotations={KUBE_VIP_ADDRESSES: f"{ADDRESS},fd00::9"}), ""),
+    "a pair with the requested address": (
+        served(annotations={KUBE_VIP_ADDRESSES: f"fd00::9,{OTHER}", REQUESTED_ADDRESS: OTHER}),
+        "",
+    ),
+    "a pair with another address": (
+        served(annotations={KUBE_VIP_ADDRESSES: f"{OTHER},fd00::9"}),
+        f"{OTHER},fd00::9",
+    ),
 }
 
 
 @pytest.mark.parametrize(("changed", "address"), OVERWRITTEN.values(), ids=OVERWRITTEN.keys())
 def test_address_that_another_client_wrote(changed: Service, address: str) -> None:
     assert overwritten_address(read_state(changed), ADDRESS) == address
+
+
+PAIRS: dict[str, str] = {
+    "": "",
+    OTHER: "",
+    f"{OTHER},fd00::9": OTHER,
+    f"fd00::9, {OTHER}": OTHER,
+    f"{OTHER},10.0.0.8": "",
+    "fd00::8,fd00::9": "",
+    f"{OTHER},soon": "",
+    f"{OTHER},fd00::8,fd00::9": "",
+}
+
+
+@pytest.mark.parametrize(("annotated", "address"), PAIRS.items())
+def test_ipv4_address_of_a_pair(annotated: str, address: str) -> None:
+    assert read_state(service(annotations={KUBE_VIP_ADDRESSES: annotated})).ipv4_of_pair == address
+
+
+def test_service_without_an_annotation_has_no_pair() -> None:
+    assert read_state(service()).ipv4_of_pair == ""
 
 
 SHOWN: dict[str, tuple[Service, bool]] = {
