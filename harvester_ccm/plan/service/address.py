@@ -4,6 +4,7 @@ from harvester_ccm import names
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 
@@ -34,14 +35,17 @@ def not_as_requested(snapshot: ServiceSnapshot, address: str) -> EventMessage | 
     requested = snapshot.request.address
     if not requested or not address or requested == address:
         return None
-    cause = (
-        f"Not as requested: address {requested} is requested and {address} was allocated, because Harvester chooses "
-        "the address itself"
-    )
+    load_balancer = snapshot.match.load_balancer
+    chosen_by = "Harvester chooses the address itself"
+    if load_balancer is not None and load_balancer.spec.ipam == "dhcp":
+        chosen_by = "the load balancer has its address from a DHCP server"
+    cause = f"Not as requested: address {requested} is requested and {address} was allocated, because {chosen_by}"
     remedy = (
         f"To have {requested}, make an IP pool with only that address, name the pool in annotation {names.IP_POOL}, "
         "delete this Service and create it again"
     )
+    if snapshot.request.ipam is Ipam.DHCP:
+        remedy = f"{remedy} without annotation {names.IPAM}"
     return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, cause, remedy)
 
 

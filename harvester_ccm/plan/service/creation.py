@@ -60,6 +60,7 @@ def _created(
     snapshot: ServiceSnapshot, create: CreateLoadBalancer, *, is_vm: bool, has_address_of_other_type: bool
 ) -> Desired:
     ignored_settings = ignored_on_vm_load_balancer if is_vm else ignored_on_cluster_load_balancer
+    ignored = ignored_settings(snapshot.service, snapshot.request, snapshot.request.ipam)
     lost = None if has_address_of_other_type else _lost(snapshot, create.name)
     intent = Delegate() if is_vm else keep_request_or_pause(snapshot.kube_vip)
     finalizer = Finalizer.ADD
@@ -71,7 +72,7 @@ def _created(
         intent,
         finalizer=finalizer,
         write=create,
-        events=(ignored_settings(snapshot.service, snapshot.request), lost or _ENSURING),
+        events=(ignored, lost or _ENSURING),
         look_again_after=CONTROLLER_GRACE_SECONDS,
     )
 

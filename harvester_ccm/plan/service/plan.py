@@ -213,10 +213,10 @@ def _present_warnings(snapshot: ServiceSnapshot) -> Iterator[EventMessage | None
     yield _rejected_switch(snapshot, is_vm=is_vm)
     if is_vm:
         yield converted(request, load_balancer)
-        yield ignored_on_vm_load_balancer(service, request)
+        yield ignored_on_vm_load_balancer(service, request, load_balancer.spec.ipam)
     else:
         yield local_policy(service)
-        yield ignored_on_cluster_load_balancer(service, request)
+        yield ignored_on_cluster_load_balancer(service, request, load_balancer.spec.ipam)
     yield from rejected_changes(request, load_balancer)
     yield from _not_stored(snapshot)
 

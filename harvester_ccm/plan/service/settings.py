@@ -20,18 +20,26 @@ class Ignored(Struct, frozen=True):
     reason: str
 
 
-def ignored_on_cluster_load_balancer(service: Service, request: Request) -> EventMessage | None:
-    """Return the Warning about settings without effect on a load balancer whose address kube-vip announces."""
-    return _warning([*_health_checks_without_vm(request), *_on_every(service, request)])
+def ignored_on_cluster_load_balancer(service: Service, request: Request, ipam: str) -> EventMessage | None:
+    """Return the Warning about settings without effect on a load balancer whose address kube-vip announces.
+
+    ``ipam`` is the one of the load balancer, which keeps it, or that of the one to be created.
+    """
+    ignored = [*_health_checks_without_vm(request), *_ipv6(service), *_pool_with_dhcp(request, ipam)]
+    return _warning(ignored)
 
 
-def ignored_on_vm_load_balancer(service: Service, request: Request) -> EventMessage | None:
-    """Return the Warning about settings without effect on a load balancer whose address Harvester announces."""
+def ignored_on_vm_load_balancer(service: Service, request: Request, ipam: str) -> EventMessage | None:
+    """Return the Warning about settings without effect on a load balancer whose address Harvester announces.
+
+    ``ipam`` is the one of the load balancer, which keeps it, or that of the one to be created.
+    """
     return _warning(
         [
             *_health_checks_without_port(request),
             *_network_of_vm(request),
-            *_on_every(service, request),
+            *_ipv6(service),
+            *_pool_with_dhcp(request, ipam),
             *_hidden_by_harvester(service),
         ]
     )
@@ -44,7 +52,7 @@ def ignored_on_secondary(
 
     ``is_vm`` is whether Harvester announces that address.
     """
-    ignored = [*_set_on_primary(request, primary), *_other_address(kube_vip, primary), *_on_every(service, request)]
+    ignored = [*_set_on_primary(request, primary), *_other_address(kube_vip, primary), *_ipv6(service)]
     if is_vm:
         ignored.extend(_hidden_by_harvester(service))
     return _warning(ignored)
@@ -61,10 +69,15 @@ def _health_checks_without_vm(request: Request) -> Iterator[Ignored]:
     checks = request.health_check_annotations
     if not checks:
         return
-    needed = f"annotation {names.WORKLOAD_TYPE} to vm"
+    missing = []
+    if request.workload_type is not WorkloadType.VM:
+        missing.append(f"annotation {names.WORKLOAD_TYPE} to vm")
     if names.HEALTH_CHECK_PORT not in checks:
-        needed = f"{needed} and {names.HEALTH_CHECK_PORT} to the port to check"
-    yield Ignored(", ".join(checks), f"health checks need a VM load balancer and a port; set {needed}")
+        missing.append(f"{names.HEALTH_CHECK_PORT} to the port to check")
+    reason = "health checks need a VM load balancer and a port"
+    if missing:
+        reason = f"{reason}; set {' and '.join(missing)}"
+    yield Ignored(", ".join(checks), reason)
 
 
 def _health_checks_without_port(request: Request) -> Iterator[Ignored]:
@@ -107,14 +120,16 @@ def _other_address(kube_vip: KubeVip, primary: Service) -> Iterator[Ignored]:
         yield Ignored(", ".join(settings), f"the address is that of {primary.metadata.key}")
 
 
-def _on_every(service: Service, request: Request) -> Iterator[Ignored]:
-    """Yield the settings that have no effect on any load balancer."""
+def _ipv6(service: Service) -> Iterator[Ignored]:
     spec, policy = service.spec, service.spec.ip_family_policy
     if "IPv6" in spec.ip_families:
         has_policy = policy in {"RequireDualStack", "PreferDualStack"}
         families = f"ipFamilyPolicy {policy}" if has_policy else "ipFamilies"
         yield Ignored(f"IPv6 of spec.{families}", "the load balancer has one IPv4 address")
-    if request.ipam is Ipam.DHCP and request.ip_pool:
+
+
+def _pool_with_dhcp(request: Request, ipam: str) -> Iterator[Ignored]:
+    if ipam == "dhcp" and request.ip_pool:
         yield Ignored(f"annotation {names.IP_POOL}", "the address comes from DHCP")
 
 

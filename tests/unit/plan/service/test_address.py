@@ -7,7 +7,7 @@ import pytest
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.names import IP_POOL, KUBE_VIP_ADDRESSES, LB_UPDATE_AFTER_CREATE, REQUESTED_ADDRESS, Reason
+from harvester_ccm.names import IP_POOL, IPAM, KUBE_VIP_ADDRESSES, LB_UPDATE_AFTER_CREATE, REQUESTED_ADDRESS, Reason
 from harvester_ccm.plan.service.address import address_event, not_allocated, not_as_requested
 from tests.support.builders import ADDRESS, VM_SPEC, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.snapshots import VM, WAITING, snapshot_of
@@ -80,6 +80,26 @@ def test_address_that_differs_from_the_requested_one(requested: str, address: st
         assert event.reason == Reason.ADDRESS_NOT_AS_REQUESTED
         assert f"address {OTHER} is requested and {ADDRESS} was allocated" in event.message
         assert f"name the pool in annotation {IP_POOL}" in event.message
+
+
+CHOSEN_BY: dict[str, tuple[str, str, str, bool]] = {
+    "pool": ("pool", "", "Harvester chooses the address itself", False),
+    "DHCP": ("dhcp", "dhcp", "a DHCP server", True),
+    "pool, and DHCP was requested later": ("pool", "dhcp", "Harvester chooses the address itself", True),
+    "DHCP, and a pool was requested later": ("dhcp", "pool", "a DHCP server", False),
+}
+
+
+@pytest.mark.parametrize(("has", "requested", "cause", "is_removed"), CHOSEN_BY.values(), ids=CHOSEN_BY.keys())
+def test_cause_of_another_address_is_the_ipam_of_the_load_balancer(
+    has: str, requested: str, cause: str, *, is_removed: bool
+) -> None:
+    annotations = {REQUESTED_ADDRESS: OTHER, IPAM: requested}
+    snapshot = snapshot_of(served(annotations=annotations), marked(ip=ADDRESS, spec={"ipam": has}))
+    event = not_as_requested(snapshot, ADDRESS)
+    assert event is not None
+    assert event.cause.endswith(cause)
+    assert event.remedy.endswith(f"without annotation {IPAM}") is is_removed
 
 
 ALLOCATIONS: dict[str, tuple[Service, tuple[LoadBalancer, ...], bool]] = {

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from harvester_ccm.names import (
     DESCRIPTION,
+    DHCP_ADDRESS,
     HEALTH_CHECK_PERIOD,
     HEALTH_CHECK_PORT,
     IP_POOL,
@@ -343,6 +344,41 @@ def test_warning_for_a_load_balancer_with_an_address(
     assert all(text in warnings[0] for text in texts)
 
 
+KEPT_IPAM: dict[str, tuple[dict[str, str], str, list[str]]] = {
+    "DHCP requested from a pool": ({IPAM: "dhcp"}, "pool", ["was created with 'pool'"]),
+    "DHCP requested from a pool that is named": ({IPAM: "dhcp", IP_POOL: "lan"}, "pool", ["was created with 'pool'"]),
+    "pool requested from DHCP": ({IPAM: "pool"}, "dhcp", ["was created with 'dhcp'"]),
+    "named pool requested from DHCP": (
+        {IPAM: "pool", IP_POOL: "lan"},
+        "dhcp",
+        [f"{IP_POOL} (the address comes from DHCP)", "was created with 'dhcp'"],
+    ),
+    "DHCP with a named pool": ({IPAM: "dhcp", IP_POOL: "lan"}, "dhcp", [f"{IP_POOL} (the address comes from DHCP)"]),
+}
+
+
+@pytest.mark.parametrize(("annotations", "ipam", "texts"), KEPT_IPAM.values(), ids=KEPT_IPAM.keys())
+@pytest.mark.parametrize("workload", ["cluster", "vm"])
+def test_warnings_about_the_pool_follow_the_ipam_that_the_load_balancer_has(
+    annotations: dict[str, str], ipam: str, texts: list[str], workload: str
+) -> None:
+    spec: dict[str, Any] = {"ipam": ipam} if workload == "cluster" else {**VM_SPEC, "ipam": ipam}
+    address = DHCP_ADDRESS if ipam == "dhcp" else ADDRESS
+    present = load_balancer(ip=address, pool="lan" if ipam == "pool" else "", address=ADDRESS, spec=spec)
+    noted = {KUBE_VIP_ADDRESSES: address} if workload == "cluster" else SUPPRESSED
+    shown = service(ours=True, address=ADDRESS, annotations={**noted, **annotations})
+    warnings = messages(plan(shown, present), IGNORED) + messages(plan(shown, present), IMMUTABLE)
+    assert len(warnings) == len(texts)
+    assert all(text in warning for text, warning in zip(texts, warnings, strict=True))
+
+
+def test_warning_about_health_checks_asks_for_no_setting_that_the_service_has() -> None:
+    """The switch to a VM load balancer is refused."""
+    annotations = {WORKLOAD_TYPE: "vm", HEALTH_CHECK_PORT: "80"}
+    (warning,) = messages(plan(served(annotations=annotations, **NO_NODE_PORTS), allocated()), IGNORED)
+    assert warning.endswith(f"{HEALTH_CHECK_PORT} (health checks need a VM load balancer and a port)")
+
+
 @pytest.mark.parametrize(("policy", "warned"), [("Local", True), ("Cluster", False)])
 def test_local_traffic_policy_with_kube_vip_names_the_setting_of_kube_vip(policy: str, *, warned: bool) -> None:
     warnings = messages(plan(served(spec={"externalTrafficPolicy": policy}), allocated()))
@@ -400,6 +436,11 @@ ON_SECONDARY: dict[str, tuple[dict[str, Any], bool, list[str]]] = {
         [f"{HEALTH_CHECK_PORT}, {HEALTH_CHECK_PERIOD}"],
     ),
     "invalid ipam": ({"annotations": {IPAM: "x"}}, False, [f"{IPAM} (set on shop/main"]),
+    "ipam and a pool": (
+        {"annotations": {IPAM: "dhcp", IP_POOL: "x"}},
+        False,
+        [f"load balancer: {IPAM}, {IP_POOL} (set on shop/main, whose address is shared)"],
+    ),
     "another ipam": ({"annotations": {IPAM: "dhcp"}}, False, [f"{IPAM} (set on shop/main"]),
     "ipam": ({"annotations": {IPAM: "pool"}}, False, [f"{IPAM} (set on shop/main"]),
     "another address": (
