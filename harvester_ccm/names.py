@@ -36,8 +36,8 @@ WORKLOAD_TYPE: Final = PREFIX + "workload-type"
 """Service annotation, set by users: `cluster` or `vm` (default: `cluster`). Who announces the address: kube-vip in this
 cluster, or Harvester itself with health checks."""
 IP_POOL: Final = PREFIX + "ip-pool"
-"""Service annotation, set by users: name of an IP pool. Take the address from this pool, whatever its selector says.
-Fixed once the load balancer has an address."""
+"""Service annotation, set by users: name of an IP pool, without a namespace. Take the address from this pool, whatever
+its selector says. Fixed once the load balancer has an address."""
 REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
 """Service annotation, set and read by this controller: IPv4 address. Requested address. Harvester cannot allocate a
 specific address, so it is only compared with the allocated one. Copied from `spec.loadBalancerIP` or

@@ -153,6 +153,8 @@ def pending_warning(allocation: Allocation) -> EventMessage:
     """Return the Warning about a load balancer to which Harvester has given no address: why, and what to do."""
     if allocation.stage is Stage.NO_MATCHING_POOL:
         return _no_matching_pool(allocation)
+    if "/" in allocation.missing_pool:
+        return _pool_with_namespace(allocation)
     text = _TEXTS[allocation.stage]
     pool = allocation.missing_pool or allocation.pool
     cause = text.cause.format(pool=f" {quoted(pool)}" if pool else "")
@@ -160,6 +162,15 @@ def pending_warning(allocation: Allocation) -> EventMessage:
     if allocation.stage is Stage.NOT_PROCESSED:
         answer = ""
     return EventMessage("Warning", text.reason, cause, text.remedy, answer=answer)
+
+
+def _pool_with_namespace(allocation: Allocation) -> EventMessage:
+    """Return the Warning that the named pool cannot exist, because its name has a namespace like that of a network."""
+    pool = allocation.missing_pool
+    cause = f"Harvester has no IP pool {quoted(pool)}, because IP pools have no namespace"
+    remedy = f"Name the pool without one in annotation {IP_POOL}: {quoted(pool.rpartition('/')[2])}"
+    answer = f"Harvester: {allocation.message}"
+    return EventMessage("Warning", Reason.NO_MATCHING_POOL, cause, remedy, answer=answer)
 
 
 def _no_matching_pool(allocation: Allocation) -> EventMessage:

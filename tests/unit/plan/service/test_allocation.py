@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import LB_RECONCILE, Reason
+from harvester_ccm.names import IP_POOL, LB_RECONCILE, Reason
 from harvester_ccm.plan.service.allocation import (
     Allocation,
     DeletionStep,
@@ -96,6 +96,15 @@ MESSAGES: dict[str, Said] = {
         Allocation(Stage.POOL_NOT_READY, missing_pool="lab"),
         Reason.NO_MATCHING_POOL,
         ("no ready IP pool 'lab'. Create it",),
+    ),
+    "a pool with a namespace": Said(
+        "fail to get allocator default/lan",
+        Allocation(Stage.POOL_NOT_READY, missing_pool="default/lan"),
+        Reason.NO_MATCHING_POOL,
+        (
+            "no IP pool 'default/lan', because IP pools have no namespace. Name the pool without one in annotation",
+            f"{IP_POOL}: 'lan'. Harvester",
+        ),
     ),
     "no such pool, Harvester 1.2": Said(
         "x: could not get the allocator lab",
