@@ -35,12 +35,12 @@ from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, LeaderElec
 from harvester_ccm.errors import CCMError, ConfigurationError, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.workqueue import time_text
-from harvester_ccm.model.core import LEASES, Lease, LeaseSpec, Node, Service
+from harvester_ccm.model.core import LEASES, Lease, LeaseSpec, Node, Service, ServiceCondition
 from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import BLOCKING_REASONS, NodeReason, Reason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
 from harvester_ccm.plan.node.patch import uninitialized_taints
-from harvester_ccm.plan.service.desired import ServicePlan
+from harvester_ccm.plan.service.desired import ChangeLoadBalancer, CreateLoadBalancer, ServicePlan
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
 from harvester_ccm.plan.service.ownership import service_key
@@ -57,6 +57,9 @@ _UNITS: Final = ((365 * 86400, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "
 _NOT_RECONCILED: Final = "Nothing is reconciled. Check the pods of the controller and their log"
 _WORKING: Final = frozenset({Reason.BACKENDS_UNHEALTHY, Reason.HARVESTER_UNAVAILABLE})
 """Reasons to wait of a Service with an address whose load balancer works. An outage is reported only once."""
+
+_FAILED_WRITES: Final = frozenset({Reason.SYNC_FAILED, Reason.HARVESTER_UNAVAILABLE})
+"""Reasons that the controller writes to the condition after a failed write."""
 
 
 class State(StrEnum):
@@ -161,17 +164,28 @@ def _status_of_service(snapshot: ServiceSnapshot, plan: ServicePlan) -> ObjectSt
 
 def _reasons_of_service(snapshot: ServiceSnapshot, plan: ServicePlan) -> list[StatusReason]:
     """Return why the Service is not ready, and its Warnings."""
-    verdict, condition, warnings = plan.verdict, plan.condition, warnings_in(plan.events)
+    verdict, warnings = plan.verdict, warnings_in(plan.events)
+    condition = _failed_condition(snapshot, plan)
     if isinstance(verdict, NotReady) and verdict.changes_condition:
         first = _reason_of(verdict)
-    elif condition is not None and condition.status == "False":
-        # The error of a write, which the plan does not know.
+    elif condition is not None:
         first = StatusReason(condition.reason, condition.message)
     elif warnings or not isinstance(verdict, NotReady) or _is_expected(snapshot, verdict):
         return warnings
     else:
         first = _reason_of(verdict)
     return [first, *(warning for warning in warnings if warning.message != first.message)]
+
+
+def _failed_condition(snapshot: ServiceSnapshot, plan: ServicePlan) -> ServiceCondition | None:
+    """Return the condition about the error of a write, which the plan does not know; None if there is none."""
+    stored = snapshot.service.ready_condition
+    writes = (plan.write, plan.following_write)
+    is_pending = any(isinstance(write, CreateLoadBalancer | ChangeLoadBalancer) for write in writes)
+    if is_pending and stored is not None and stored.reason in _FAILED_WRITES:
+        return stored
+    planned = plan.condition
+    return planned if planned is not None and planned.status == "False" else None
 
 
 def _reason_of(verdict: NotReady) -> StatusReason:

@@ -225,6 +225,17 @@ def _without_effect(step: _Step, write: Write) -> None:
     raise WriteReverted(f"the last write to Service {step.snapshot.service.metadata.key} had no effect")
 
 
+def _is_missing_in_harvester(write: Write) -> bool:
+    """Return whether Harvester lacks the load balancer of a Service, or forwards other ports or to other nodes.
+
+    Then an outage concerns the Service also if it keeps its address. The status and the marks that this controller
+    writes to a load balancer change nothing for clients.
+    """
+    if isinstance(write, ChangeLoadBalancer):
+        return bool(write.spec)
+    return isinstance(write, CreateLoadBalancer)
+
+
 class ServiceController:
     """Keeps one Harvester load balancer per Service."""
 
@@ -362,7 +373,7 @@ class ServiceController:
         except CCMError as error:
             event = self._report(error, write, snapshot)
             if event is not None:
-                await self._report_in_condition(event, snapshot)
+                await self._report_in_condition(event, write, snapshot)
             raise
         finally:
             # Also after an error: the patch may have been applied although its response was lost.
@@ -400,9 +411,9 @@ class ServiceController:
             self._emit(snapshot, lost)
         return event
 
-    async def _report_in_condition(self, event: EventMessage, snapshot: ServiceSnapshot) -> None:
+    async def _report_in_condition(self, event: EventMessage, write: Write, snapshot: ServiceSnapshot) -> None:
         verdict = not_ready(event, snapshot)
-        if verdict.changes_condition:
+        if verdict.changes_condition or _is_missing_in_harvester(write):
             await self._writes.report(failed_condition(verdict, snapshot), snapshot)
 
     def _managed_keys(self) -> list[str]:

@@ -6,13 +6,13 @@ from itertools import count
 
 import pytest
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, REQUESTED_ADDRESS
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, REQUESTED_ADDRESS, WORKLOAD_TYPE
 from tests.support.builders import ADDRESS, marked, service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, document_of, refused
-from tests.support.program_world import Harvester, Program, guest_server
+from tests.support.program_world import Harvester, Program, guest_server, with_machines, with_nodes
 
 EXHAUSTED = "fail to get ip from pool lan, error: no IP addresses available in range set: 10.0.0.1-10.0.0.2"
 LB_KEY = "vms/demo-shop-web-df804e86"
@@ -156,3 +156,64 @@ async def test_address_of_a_service_without_its_condition_is_no_request() -> Non
         await asyncio.sleep(60)
         assert REQUESTED_ADDRESS not in program.annotations()
         assert program.address() == program.annotations()[KUBE_VIP_ADDRESSES] == ""
+
+
+AWAY = refused(500, "InternalError", 'failed calling webhook "v.harvesterhci.io": connection refused')
+OUT_OF_REACH = Unreachable("no route to host")
+
+
+@pytest.mark.parametrize("error", [AWAY, OUT_OF_REACH], ids=["webhook", "Harvester"])
+@jumping_time
+async def test_change_that_harvester_does_not_take_is_in_the_condition_of_a_service_with_an_address(
+    error: CCMError,
+) -> None:
+    """The listeners of a VM load balancer forward to a node port that no node has any more."""
+    program = Program(with_nodes(guest_server()), with_machines(Harvester()), "demo")
+    program.put(service(annotations={WORKLOAD_TYPE: "vm"}))
+    async with program.live():
+        await asyncio.sleep(10)
+        assert program.condition()["status"] == "True"
+        program.harvester.fault = lambda call: error if call.verb == "PUT" else None
+        program.change(spec={"ports": [{"port": 80, "protocol": "TCP", "nodePort": 31999}]})
+        await asyncio.sleep(60)
+        condition = program.condition()
+        assert (condition["status"], condition["reason"]) == ("False", "HarvesterUnavailable")
+        assert condition["message"] == program.warnings()[-1]
+        assert program.address()
+        program.harvester.fault = None
+        await asyncio.sleep(60)
+        assert program.condition()["status"] == "True"
+    (balancer,) = program.harvester.items(LOAD_BALANCERS)
+    assert balancer["spec"]["listeners"][0]["backendPort"] == 31999
+
+
+@jumping_time
+async def test_lost_load_balancer_that_harvester_does_not_create_is_in_the_condition() -> None:
+    program = Program(guest_server(), Harvester(), "demo")
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(10)
+        program.harvester.fault = lambda call: AWAY if call.verb == "POST" else None
+        program.harvester.remove(LOAD_BALANCERS, next(iter(program.harvester.of(LOAD_BALANCERS))))
+        await asyncio.sleep(60)
+        assert program.condition()["reason"] == "HarvesterUnavailable"
+        assert program.address()
+        program.harvester.fault = None
+        await asyncio.sleep(60)
+        assert program.condition()["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    "pending", [{"status": {"address": ""}}, {"metadata": {"labels": None}}], ids=["status", "marks"]
+)
+@jumping_time
+async def test_outage_without_a_change_for_clients_leaves_the_condition(pending: Document) -> None:
+    """An administrator changes the load balancer, and the change cannot be reverted."""
+    program = Program(guest_server(), Harvester(), "demo")
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(10)
+        program.harvester.fault = lambda call: AWAY if call.verb == "PUT" else None
+        program.harvester.change(LOAD_BALANCERS, next(iter(program.harvester.of(LOAD_BALANCERS))), pending)
+        await asyncio.sleep(60)
+        assert program.condition()["status"] == "True"

@@ -7,6 +7,7 @@ import yaml
 
 from harvester_ccm.commands.status import age
 from harvester_ccm.names import (
+    DESCRIPTION,
     HEALTH_CHECK_PORT,
     LB_OWNER,
     LOAD_BALANCER_READY,
@@ -55,6 +56,21 @@ def refused() -> Json:
     return one
 
 
+def not_updated() -> Json:
+    """Return a Service whose change Harvester does not take, which only the controller knows."""
+    one = served(annotations={DESCRIPTION: "front"})
+    one["status"]["conditions"] = [
+        {
+            "type": LOAD_BALANCER_READY,
+            "status": "False",
+            "reason": "HarvesterUnavailable",
+            "message": "The webhook does not answer",
+            "lastTransitionTime": objects.CREATED,
+        }
+    ]
+    return one
+
+
 VM_CHECK = {HEALTH_CHECK_PORT: "80", "kube-vip.io/ignore": "true"}
 INSTANCE = objects.instance("w1", ("eth0", "default/lan", ["10.0.0.5"]))
 GOING = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=[SERVICE_FINALIZER])
@@ -65,6 +81,10 @@ CASES: dict[str, tuple[list[Json], str]] = {
         "Service shop/web Pending PoolExhausted IP pool 'tiny' has no free address.",
     ),
     "new": ([objects.service()], "Service shop/web Pending Queued The Service waits for "),
+    "change that Harvester does not take": (
+        [not_updated(), balancer()],
+        "Service shop/web Degraded HarvesterUnavailable The webhook does not answer",
+    ),
     "rejected by a webhook": ([refused()], "Service shop/web Pending SyncLoadBalancerFailed Harvester refused it"),
     "invalid annotation": (
         [objects.service(annotations={"cloudprovider.harvesterhci.io/ipam": "dchp"})],
