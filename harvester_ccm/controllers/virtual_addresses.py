@@ -7,14 +7,31 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import Struct
+
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.workqueue import loop_time
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.plan.service.scope import is_served_by_us
-from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex, virtual_ips_of_load_balancer, virtual_ips_of_service
+from harvester_ccm.plan.service.virtual_ips import (
+    VirtualIPIndex,
+    owner_of_load_balancer,
+    owner_of_service,
+    virtual_ips_of_load_balancer,
+    virtual_ips_of_service,
+)
 
 LINGER_SECONDS: Final = 120.0
+
+
+class _Removed(Struct, frozen=True):
+    """The end of a virtual IP."""
+
+    owner: str
+    """The object that had the address."""
+    at: float
+    """Loop time."""
 
 
 class VirtualAddresses:
@@ -27,11 +44,10 @@ class VirtualAddresses:
         self._informers = services, load_balancers
         self._cluster = cluster
         self._present = VirtualIPIndex(services, load_balancers, cluster)
-        self._removed: OrderedDict[str, float] = OrderedDict()
-        """Loop time at which each address was removed, the longest ago first."""
-        of_service, of_load_balancer = self._of_service, virtual_ips_of_load_balancer
-        services.on_change(lambda old, new: self._changed(of_service(old), of_service(new)))
-        load_balancers.on_change(lambda old, new: self._changed(of_load_balancer(old), of_load_balancer(new)))
+        self._removed: OrderedDict[str, _Removed] = OrderedDict()
+        """The former virtual IPs, the one that was removed longest ago first."""
+        services.on_change(self._service_changed)
+        load_balancers.on_change(self._load_balancer_changed)
 
     @property
     def listed(self) -> bool:
@@ -40,27 +56,43 @@ class VirtualAddresses:
 
     def owner(self, address: str) -> str:
         """Return the object that has the address; empty if it is no virtual IP."""
-        removed_at = self._removed.get(address)
-        is_recent = removed_at is not None and loop_time() - removed_at < LINGER_SECONDS
-        return self._present.owner(address) or ("a load balancer that was deleted recently" if is_recent else "")
+        present = self._present.owner(address)
+        if present:
+            return present
+        removed = self._removed.get(address)
+        if removed is None or loop_time() - removed.at >= LINGER_SECONDS:
+            return ""
+        return f"{removed.owner}, which had it in the last {LINGER_SECONDS:.0f} s"
 
     def on_state(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when ``listed`` can have changed."""
         for informer in self._informers:
             informer.on_state(callback)
 
+    def _service_changed(self, old: Service | None, new: Service | None) -> None:
+        if old is None:
+            return
+        before, after = self._of_service(old), self._of_service(new)
+        self._remove(before - after, owner_of_service(old))
+
+    def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        if old is None:
+            return
+        before, after = virtual_ips_of_load_balancer(old), virtual_ips_of_load_balancer(new)
+        self._remove(before - after, owner_of_load_balancer(old))
+
     def _of_service(self, service: Service | None) -> set[str]:
         if service is None or not is_served_by_us(service, self._cluster):
             return set()
         return virtual_ips_of_service(service)
 
-    def _changed(self, before: set[str], after: set[str]) -> None:
+    def _remove(self, addresses: set[str], owner: str) -> None:
         now = loop_time()
-        for address in before - after:
+        for address in addresses:
             self._removed.pop(address, None)
-            self._removed[address] = now
+            self._removed[address] = _Removed(owner, now)
         while self._removed:
-            oldest, removed_at = next(iter(self._removed.items()))
-            if now - removed_at < LINGER_SECONDS:
+            oldest, removed = next(iter(self._removed.items()))
+            if now - removed.at < LINGER_SECONDS:
                 break
             del self._removed[oldest]

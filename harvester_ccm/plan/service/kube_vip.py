@@ -114,6 +114,20 @@ class KubeVip(Struct, frozen=True):
         return ipv4_text(second) if _is_ipv6(first) else ""
 
     @property
+    def status_of_kube_vip(self) -> tuple[str, ...]:
+        """The addresses in the status that kube-vip can announce, whoever wrote them.
+
+        With an address in the annotation or the specification, kube-vip announces nothing else.
+        """
+        read = self.annotated
+        if read is None:
+            read = self.specified or None
+        if read is None or read == names.DHCP_ADDRESS:
+            return self.status
+        announced = {address.strip() for address in read.split(",")}
+        return tuple(address for address in self.status if address in announced)
+
+    @property
     def shows_announced_address(self) -> bool:
         """Whether the status has exactly the address of the annotation, or the lease that kube-vip got for it."""
         announced = self.leased if self.annotated == names.DHCP_ADDRESS else self.annotated

@@ -34,10 +34,20 @@ class VirtualIPIndex(Struct, frozen=True):
         """Return the object that has the address; empty if it is no virtual IP."""
         for service in self.services.by_index(VIRTUAL_IP, address):
             if is_served_by_us(service, self.cluster):
-                return f"Service {service.metadata.key}"
+                return owner_of_service(service)
         for load_balancer in self.load_balancers.by_index(VIRTUAL_IP, address):
-            return f"load balancer {load_balancer.metadata.key} in Harvester"
+            return owner_of_load_balancer(load_balancer)
         return ""
+
+
+def owner_of_service(service: Service) -> str:
+    """Return a Service as the owner of an address, for messages."""
+    return f"Service {service.metadata.key}"
+
+
+def owner_of_load_balancer(load_balancer: LoadBalancer) -> str:
+    """Return a load balancer as the owner of an address, for messages."""
+    return f"load balancer {load_balancer.metadata.key} in Harvester"
 
 
 def virtual_ips_of_service(service: Service | None) -> set[str]:
@@ -45,16 +55,16 @@ def virtual_ips_of_service(service: Service | None) -> set[str]:
 
     A tenant can write any address to the annotations and to the specification of a Service, and kube-vip copies that to
     the status. So an address that the user requests does not count before Harvester has allocated it; then it is also
-    in the load balancer. The status of a Service that kube-vip does not announce does not count: a load balancer that
-    uses the nodes' own addresses (K3s ServiceLB) writes exactly those. Neither does an annotation with several
-    addresses, which can be those of all nodes.
+    in the load balancer. An address in the status that kube-vip does not announce does not count: a load balancer that
+    uses the nodes' own addresses (K3s ServiceLB) writes exactly those, also to a Service that kube-vip announces with
+    another address. Neither does an annotation with several addresses, which can be those of all nodes.
     """
     if service is None or service.spec.type != "LoadBalancer" or not service.metadata.has_finalizer(SERVICE_FINALIZER):
         return set()
     kube_vip, condition = read_state(service), service.ready_condition
     if not (kube_vip.annotated or kube_vip.node):
         return set()
-    texts = {*kube_vip.status}
+    texts = {*kube_vip.status_of_kube_vip}
     if condition is not None:
         texts.add(kube_vip.annotated or "")
     if condition is None or condition.status != "True":

@@ -230,6 +230,40 @@ async def test_virtual_ip_is_no_node_address(server: str, collection: str, item:
         await until(lambda: f"ExternalIP {VIP}" in scene.addresses("w1"), DEFAULTS.status_period)
 
 
+@pytest.mark.parametrize("is_restored", [True, False], ids=["and the controller restores it", "just now"])
+@jumping_time
+async def test_address_that_another_program_wrote_to_a_service_blocks_no_new_node(*, is_restored: bool) -> None:
+    """K3s ServiceLB writes the addresses of all nodes to the status of a Service that kube-vip announces."""
+    scene = NodeWorld()
+    async with scene.live():
+        scene.guest_server.put(SERVICE, ANNOUNCED)
+        scene.guest_server.change(SERVICE, "shop/web", {"status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}}})
+        if is_restored:
+            await asyncio.sleep(1)
+            scene.guest_server.change(SERVICE, "shop/web", {"status": {"loadBalancer": {"ingress": [{"ip": VIP}]}}})
+        scene.boot(ZONED, "10.0.0.1")
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await initialised(scene, ["w1"])
+        await until(lambda: scene.told("w1"))
+    assert scene.addresses("w1") == ["InternalIP 10.0.0.1", "Hostname w1"]
+    assert scene.told("w1") == ["Synced"]
+
+
+@jumping_time
+async def test_event_names_the_service_that_had_an_address_until_recently() -> None:
+    scene = NodeWorld()
+    async with scene.live():
+        scene.guest_server.put(SERVICE, ANNOUNCED)
+        await asyncio.sleep(1)
+        scene.guest_server.remove(SERVICE, "shop/web")
+        scene.boot(ZONED, VIP)
+        scene.join("w1", system_uuid=ZONED.system_uuid)
+        await until(lambda: scene.told("w1") == ["NoAddress"])
+        text = scene.guest_server.events()[0]["message"]
+        assert f"{VIP} is unusable (virtual IP of Service shop/web, which had it in the last 120 s)" in text
+        await until(lambda: scene.taints("w1") == [], LINGER_SECONDS + DEFAULTS.status_period)
+
+
 @jumping_time
 async def test_rejected_write_is_retried() -> None:
     scene = NodeWorld()

@@ -30,8 +30,29 @@ def test_virtual_ips_of_a_service(annotations: dict[str, str], addresses: tuple[
 
 
 def test_annotation_counts_if_this_controller_has_written_the_condition() -> None:
-    announced = service(ours=True, annotations={KUBE_VIP_ADDRESSES: "10.0.0.9"}, address="10.0.0.8")
-    assert virtual_ips_of_service(announced) == {"10.0.0.8", "10.0.0.9"}
+    announced = service(ours=True, annotations={KUBE_VIP_ADDRESSES: "10.0.0.9"}, address="10.0.0.9")
+    assert virtual_ips_of_service(announced) == {"10.0.0.9"}
+
+
+OF_ANOTHER_PROGRAM: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "kube-vip announces another address": ({"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9"}}, {"10.0.0.9"}),
+    "kube-vip announces another address of the specification": (
+        {"annotations": {KUBE_VIP_HOST: "w1"}, "spec": {"loadBalancerIP": "10.0.0.9"}},
+        set(),
+    ),
+    "kube-vip has announced one, which is withdrawn": (
+        {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_HOST: "w1"}},
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "expected"), OF_ANOTHER_PROGRAM.values(), ids=OF_ANOTHER_PROGRAM.keys())
+def test_address_that_another_program_wrote_to_the_status_does_not_count(
+    fields: dict[str, Any], expected: set[str]
+) -> None:
+    shown = service(ours=True, address="10.0.0.1", **fields)
+    assert virtual_ips_of_service(shown) == expected
 
 
 @pytest.mark.parametrize(("kind", "ours"), [("ClusterIP", False), ("ClusterIP", True), ("LoadBalancer", False)])
