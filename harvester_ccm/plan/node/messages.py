@@ -52,7 +52,9 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
     ),
     NodeReason.PROVIDER_MISMATCH: Template(
         "Provider ID {provider_id} is another provider's, so the Node is ignored",
-        "If it is a VM of this Harvester, delete the Node and restart its kubelet without --provider-id",
+        "If it is a VM of this Harvester, end what sets that ID: usually a second cloud controller manager (start K3s "
+        "with --disable-cloud-controller and RKE2 with disable-cloud-controller: true; uninstall that of Talos), else "
+        "the kubelet's --provider-id. Then delete the Node and restart its kubelet",
     ),
     NodeReason.VM_REPLACED: Template(
         "The VM in the provider ID {provider_id} no longer exists; VM {vm} with UID {uid} is taken for this Node",
