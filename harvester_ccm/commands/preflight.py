@@ -25,6 +25,7 @@ from harvester_ccm import errors
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, list_clusters, request_or_error
+from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, table
 from harvester_ccm.config import Settings
 from harvester_ccm.kube import identity
@@ -372,6 +373,15 @@ def check_content(store: ClusterStore) -> Iterator[Check]:
     error = store.problem(NODES, VIRTUAL_MACHINES, INSTANCES)
     for where, name, check in (("both", "Nodes and VMs", check_nodes), (GUEST, "InternalIPs", check_internal_ips)):
         yield Check(where, name, *(check(store) if error is None else (Result.SKIPPED, f"cannot be read: {error}", "")))
+    yield from _check_service_addresses(store)
+
+
+def _check_service_addresses(store: ClusterStore) -> Iterator[Check]:
+    """Yield a check that failed, if a Service shows the address of a Node."""
+    found = [f"{one.service.metadata.key} ({one.address} of {one.node})" for one in shown_node_addresses(store)]
+    if found:
+        text = f"Services have the address of a Node in their status: {abbreviate(sorted(found))}"
+        yield Check(GUEST, "Service addresses", Result.WARNING, text, NODE_ADDRESS_REMEDY)
 
 
 def check_nodes(store: ClusterStore) -> Finding:

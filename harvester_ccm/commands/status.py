@@ -20,6 +20,7 @@ from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.clusters import ClusterStore, open_clusters, read_clusters, request_or_error
+from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
 from harvester_ccm.commands.runner import (
     OUTPUT,
     CommandContext,
@@ -270,6 +271,7 @@ async def _read(context: CommandContext) -> Document:
         *services,
         *nodes,
         *_load_balancers(store, settings),
+        *_node_addresses(store, settings),
     ]
     return {
         "cluster": settings.harvester.cluster_name,
@@ -355,6 +357,15 @@ def _load_balancers(store: ClusterStore, settings: Settings) -> Iterator[Line]:
             why = deletion_obstacle(one, store.services, store.load_balancers) or ORPHANED
             reason = StatusReason("Orphaned", f"Service {service_key(one)} does not exist. {why[0].upper()}{why[1:]}")
             yield title, ObjectStatus(State.ORPHANED, reasons=(reason,))
+
+
+def _node_addresses(store: ClusterStore, settings: Settings) -> Iterator[Line]:
+    """Yield the managed Services that show the address of a Node."""
+    if SERVICE_CONTROLLER not in settings.controllers:
+        return
+    for found in shown_node_addresses(store):
+        reason = StatusReason("NodeAddressPublished", f"{found.text}. {NODE_ADDRESS_REMEDY}")
+        yield f"Service {found.service.metadata.key}", ObjectStatus(State.DEGRADED, reasons=(reason,))
 
 
 def _counts(lines: Iterable[Line]) -> dict[str, int]:

@@ -38,14 +38,19 @@ def decoded(resource: Resource[Any], documents: Sequence[objects.Json]) -> Page[
     return Page(tuple(resource.decode(msgspec.json.encode(one)) for one in documents), "")
 
 
-def store(vms: Sequence[tuple[str, str]], *nodes: objects.Json, error: CCMError | None = None) -> ClusterStore:
+def store(
+    vms: Sequence[tuple[str, str]],
+    *nodes: objects.Json,
+    error: CCMError | None = None,
+    services: Sequence[objects.Json] = (),
+) -> ClusterStore:
     """Return Nodes and running VMs, each with the cluster in its label."""
     instances = [
         objects.instance(name, ("eth0", "default/lan", ["10.0.0.1"]), labels={VM_CLUSTER: of} if of else {})
         for name, of in vms
     ]
     lists: dict[str, Any] = {
-        SERVICES.plural: Page((), ""),
+        SERVICES.plural: decoded(SERVICES, services),
         NODES.plural: decoded(NODES, nodes),
         LOAD_BALANCERS.plural: Page((), ""),
         VIRTUAL_MACHINES.plural: error or decoded(VIRTUAL_MACHINES, [objects.machine(name) for name, _ in vms]),
@@ -100,6 +105,24 @@ def test_content(found: ClusterStore, row: str, result: Result, detail: str, adv
     check = next(one for one in check_content(found) if one.check == row)
     assert (check.result, detail in check.detail, advice in check.advice) == (result, True, True), check
     assert bool(check.advice) == bool(advice)
+
+
+SERVICE_LB = objects.service(address="10.0.0.1")
+SHOWN: dict[str, tuple[objects.Json, str]] = {
+    "address of a Node": (SERVICE_LB, "shop/web (10.0.0.1 of w1)"),
+    "another address": (objects.service(address="10.0.0.7"), ""),
+    "of another class": (objects.service(address="10.0.0.1", loadBalancerClass="metallb"), ""),
+}
+
+
+@pytest.mark.parametrize(("service", "detail"), SHOWN.values(), ids=SHOWN.keys())
+def test_services_that_show_the_address_of_a_node_are_listed(service: objects.Json, detail: str) -> None:
+    checks = check_content(store([DEMO_VM], node("w1", "10.0.0.1"), services=[service]))
+    found = [check for check in checks if check.check == "Service addresses"]
+    assert [check.result for check in found] == [Result.WARNING] * bool(detail)
+    for check in found:
+        assert check.detail.endswith(detail)
+        assert "--disable=servicelb" in check.advice
 
 
 WEBHOOK = 'admission webhook "validator.harvester-system" denied the request: '

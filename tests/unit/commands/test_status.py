@@ -160,6 +160,20 @@ def test_pending_and_blocked_are_listed_before_degraded(run: Runner, serve: Clus
     assert result.out.endswith("6 problems.\n")
 
 
+@pytest.mark.parametrize("enabled", [True, False], ids=["enabled", "disabled"])
+def test_service_that_shows_the_address_of_a_node_is_listed(
+    run: Runner, serve: ClusterServer, *, enabled: bool
+) -> None:
+    """Another program, such as K3s ServiceLB, wrote it."""
+    service = served()
+    service["status"]["loadBalancer"]["ingress"] = [{"ip": "10.0.0.5"}]
+    documents = [service, balancer(), ready_node(), objects.machine(), INSTANCE]
+    flags = [] if enabled else ["--controllers=-service-lb-controller,*"]
+    result = run("status", *serve(objects.home(), objects.lease(), *documents), *flags)
+    line = "Service shop/web Degraded NodeAddressPublished Address 10.0.0.5 in the status is that of Node w1"
+    assert any(problem.startswith(line) for problem in problems(result.out)) is enabled
+
+
 def lease(seconds: float, holder: str) -> Json:
     """Return a Lease that was renewed some seconds ago."""
     one = objects.lease()

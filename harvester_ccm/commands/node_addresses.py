@@ -1,0 +1,52 @@
+"""Services that show the address of a Node, for ``status`` and ``preflight``.
+
+A load balancer that uses the nodes' own addresses, such as ServiceLB of K3s, writes them to the status of Services.
+kube-vip takes such an address for one that it must announce, and can remove it from the device of the node.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from harvester_ccm.commands.clusters import ClusterStore
+from harvester_ccm.model.core import Service
+from harvester_ccm.plan.service.scope import is_served_by_us
+from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP
+
+NODE_ADDRESS_REMEDY: Final = (
+    "End the program that writes it, usually ServiceLB of K3s: start K3s with --disable=servicelb on every server. "
+    "Until then kube-vip can remove the address from the node. Afterwards restart the nodes that cannot be reached"
+)
+
+
+class NodeAddress(Struct, frozen=True):
+    """An address of a Node in the status of a Service."""
+
+    service: Service
+    address: str
+    node: str
+
+    @property
+    def text(self) -> str:
+        """The finding in words."""
+        return f"Address {self.address} in the status is that of Node {self.node}, and no load balancer has it"
+
+
+def shown_node_addresses(store: ClusterStore) -> Iterator[NodeAddress]:
+    """Yield the addresses of Nodes in the status of the Services that this controller manages.
+
+    An address that a load balancer has is none that another program wrote.
+    """
+    nodes: dict[str, str] = {}
+    for node in store.nodes.all():
+        for entry in node.status.addresses:
+            if entry.type in {"InternalIP", "ExternalIP"}:
+                nodes.setdefault(entry.address, node.metadata.name)
+    for service in store.services.all():
+        for address in service.addresses:
+            name = nodes.get(address)
+            if name is None or store.load_balancers.by_index(VIRTUAL_IP, address):
+                continue
+            if is_served_by_us(service, store.cluster):
+                yield NodeAddress(service, address, name)
