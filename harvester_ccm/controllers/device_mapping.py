@@ -30,8 +30,9 @@ _DOCUMENTS: Final = CONFIG_MAPS.whole()
 MAPPING_CONFLICT: Final = EventMessage(
     "Warning",
     NodeReason.FIELD_CONFLICT,
-    f"Changes of this ConfigMap are delayed: {WRITE_LIMIT}. Another program, for example a GitOps tool, deletes or "
-    "overwrites it. Have that program ignore the ConfigMap",
+    f"Changes of this ConfigMap are delayed: {WRITE_LIMIT}. Another program, for example a GitOps tool, deletes it or "
+    f"overwrites its key {NAD_MAPPING_KEY}",
+    "Have that program ignore the ConfigMap",
 )
 
 log = structlog.get_logger(__name__)

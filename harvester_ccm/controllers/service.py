@@ -13,7 +13,7 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.controllers.service_writes import COMPONENT, SERVICE_CONFLICT, BalancerWrites, ServiceWrites
+from harvester_ccm.controllers.service_writes import COMPONENT, BalancerWrites, ServiceWrites
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import CCMError, NotServed, WriteReverted
 from harvester_ccm.kube.client import ApiClient
@@ -344,11 +344,11 @@ class ServiceController:
         plan = step.plan
         delay = self._writes.delay(plan, step.snapshot)
         self._emit_planned(step, is_sent_now=not delay and plan.dry_run is None)
-        if delay:
-            self._emit(step.snapshot, SERVICE_CONFLICT)
-            return Wait(Reason.FIELD_CONFLICT, delay)
         if plan.write is None:
             return _outcome_of(plan)
+        if delay:
+            self._emit(step.snapshot, self._writes.conflict(plan.write, step.snapshot))
+            return Wait(Reason.FIELD_CONFLICT, delay)
         if plan.write == previous:
             _without_effect(step, plan.write)
             return None

@@ -1,8 +1,8 @@
 """Sends the writes of a Service plan to the guest cluster and to Harvester, within the rate limit of the Service."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
 
 import structlog
 
@@ -10,10 +10,11 @@ from harvester_ccm import errors
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter
+from harvester_ccm.kube.written_fields import fields_of_patch
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service, ServiceCondition
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import RESYNC_TRIGGER, Reason
+from harvester_ccm.model.outcome import EventMessage, abbreviate
+from harvester_ccm.names import LOAD_BALANCER_READY, RESYNC_TRIGGER, Reason
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -21,6 +22,7 @@ from harvester_ccm.plan.service.desired import (
     Document,
     PatchService,
     ServicePlan,
+    TriggerKubeVipResync,
     Write,
 )
 from harvester_ccm.plan.service.load_balancer import changed_document
@@ -31,17 +33,57 @@ from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 COMPONENT: Final = "service-controller"
 """Source of our Events on Services; the name that users of every cloud provider know."""
-SERVICE_CONFLICT: Final = EventMessage(
-    "Warning",
-    Reason.FIELD_CONFLICT,
-    f"Changes of this Service and its load balancer are delayed: {WRITE_LIMIT}. Another controller probably overwrites "
-    "the same fields",
-    "Typical causes: K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles this Service (set a "
-    "spec.loadBalancerClass that kube-vip serves), a GitOps tool reverts its annotations, two clusters have the same "
-    "--cluster-name, or its type or workload type changes again and again",
-)
+_CONDITION: Final = f"condition {LOAD_BALANCER_READY}"
+_TRIGGER: Final = f"annotation {RESYNC_TRIGGER} of an EndpointSlice"
+_CONSEQUENCES: Final = frozenset({_CONDITION, _TRIGGER})
+"""Fields that are written after a change of others."""
 
 log = structlog.get_logger(__name__)
+
+
+def service_conflict(fields: Sequence[str]) -> EventMessage:
+    """Return the Warning about a Service whose writes are delayed.
+
+    ``fields`` are those that were written repeatedly.
+    """
+    cause = (
+        f"Changes of this Service and its load balancer are delayed: {WRITE_LIMIT}. Another controller probably "
+        f"overwrites or deletes {abbreviate(fields)}"
+    )
+    remedy = (
+        "Typical causes: K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles this Service (set "
+        "a spec.loadBalancerClass that kube-vip serves), a GitOps tool reverts its annotations, two clusters have the "
+        "same --cluster-name, or its type or workload type changes again and again"
+    )
+    return EventMessage("Warning", Reason.FIELD_CONFLICT, cause, remedy, subject="rate limit")
+
+
+def written_fields(write: Write) -> dict[str, str]:
+    """Return the fields of a write with their new values, for the rate limit and for messages."""
+    match write:
+        case PatchService(patch=patch):
+            return _fields_of_service(patch)
+        case ChangeLoadBalancer(name=name):
+            document = {"metadata": {"labels": write.labels, "annotations": write.annotations}}
+            fields = fields_of_patch({**document, "spec": write.spec, "status": write.status})
+            return {f"{field} of load balancer {name}": value for field, value in fields.items()}
+        case CreateLoadBalancer(name=name):
+            return {f"load balancer {name}": "created"}
+        case DeleteLoadBalancer(load_balancer=load_balancer):
+            return {f"load balancer {load_balancer.metadata.name}": f"deleted {load_balancer.metadata.uid}"}
+        case TriggerKubeVipResync():
+            return {_TRIGGER: ""}
+
+
+def _fields_of_service(patch: Mapping[str, object]) -> dict[str, str]:
+    fields = fields_of_patch(patch)
+    if fields.pop("status.conditions", None) is None:
+        return fields
+    # The times in the condition are always new.
+    status = cast("Mapping[str, Sequence[Mapping[str, str]]]", patch["status"])
+    (condition,) = status["conditions"]
+    fields[_CONDITION] = " ".join(condition.get(part, "") for part in ("status", "reason", "message"))
+    return fields
 
 
 class BalancerWrites:
@@ -136,7 +178,14 @@ class ServiceWrites:
         meta = snapshot.service.metadata
         if plan.write is None:
             return 0.0
-        return self._limiter.delay(meta.uid, writes=plan.writes_needed, terminating=meta.deleting)
+        fields = written_fields(plan.write)
+        return self._limiter.delay(meta.uid, fields, writes=plan.writes_needed, terminating=meta.deleting)
+
+    def conflict(self, write: Write, snapshot: ServiceSnapshot) -> EventMessage:
+        """Return the Warning about a write that the rate limit delays."""
+        repeated = self._limiter.repeated(snapshot.service.metadata.uid) or tuple(sorted(written_fields(write)))
+        causes = [field for field in repeated if field not in _CONSEQUENCES]
+        return service_conflict(causes or repeated)
 
     async def send(self, write: Write, snapshot: ServiceSnapshot) -> None:
         """Send the request of a write. Raises CCMError."""
@@ -159,14 +208,14 @@ class ServiceWrites:
                     await self._confirm(service)
                 await self._balancers.delete(load_balancer)
                 log.info("load balancer deleted", service=key, lb=load_balancer.metadata.name)
-        self._limiter.record(service.metadata.uid)
+        self._limiter.record(service.metadata.uid, written_fields(write))
 
     async def report(self, condition: ServiceCondition, snapshot: ServiceSnapshot) -> None:
         """Update the condition of a Service on a best-effort basis; errors are ignored."""
         meta = snapshot.service.metadata
         fields = ServiceFields(annotations=kept_request(snapshot), condition=ConditionChange(condition))
         patch = service_patch(snapshot.service, fields)
-        if not patch or self._limiter.delay(meta.uid, terminating=meta.deleting):
+        if not patch or self._limiter.delay(meta.uid, _fields_of_service(patch), terminating=meta.deleting):
             return
         with suppress(errors.CCMError):
             await self.send(PatchService(patch), snapshot)
@@ -189,7 +238,7 @@ class ServiceWrites:
             return False
         except errors.NotFound as error:
             raise errors.Conflict(error.answer) from error
-        self._limiter.record(meta.uid)
+        self._limiter.record(meta.uid, written_fields(TriggerKubeVipResync()))
         log.info("resync of kube-vip triggered", service=meta.key, slice=name or None)
         return True
 

@@ -8,7 +8,7 @@ queried at once, because two VMs with one host name must be seen as two. Results
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
@@ -18,9 +18,10 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter, loop_time
+from harvester_ccm.kube.written_fields import fields_of_patch
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import GUEST_OS_INFO, ClusterIdentity, VirtualMachine, VirtualMachineInstance
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import NodeReason
 from harvester_ccm.plan.node.patch import NodeRequest
 from harvester_ccm.plan.node.vms import IDENTITY, identity, queryable_guests, vm_identities, vmi_identities, vms_of
@@ -29,17 +30,24 @@ HOSTNAME_SECONDS: Final = 60.0
 """Time for which the host name of a guest, or the failure to get it, is cached."""
 MAX_PARALLEL: Final = 16
 """Maximum number of queries in flight: KubeVirt passes each on to a guest."""
-NODE_CONFLICT: Final = EventMessage(
-    "Warning",
-    NodeReason.FIELD_CONFLICT,
-    f"Changes of this Node are delayed: {WRITE_LIMIT}. Another controller probably overwrites the same fields. Typical "
-    "causes: a second cloud controller manager (start K3s with --disable-cloud-controller), a kubelet without "
-    "--cloud-provider=external, or a tool that manages labels or taints of Nodes",
-)
 NodeWake = Callable[[str], None]
 """Called with the name of a Node that must be reconciled."""
 
 log = structlog.get_logger(__name__)
+
+
+def node_conflict(fields: Sequence[str]) -> EventMessage:
+    """Return the Warning about a Node whose writes are delayed; ``fields`` are those that were written repeatedly."""
+    cause = (
+        f"Changes of this Node are delayed: {WRITE_LIMIT}. Another controller probably overwrites or deletes "
+        f"{abbreviate(fields)}"
+    )
+    remedy = (
+        "Typical causes: a second cloud controller manager (start K3s with --disable-cloud-controller and RKE2 with "
+        "disable-cloud-controller: true; uninstall that of Talos), a kubelet without --cloud-provider=external, or a "
+        "tool that manages labels or taints of Nodes"
+    )
+    return EventMessage("Warning", NodeReason.FIELD_CONFLICT, cause, remedy, subject="rate limit")
 
 
 class VMCache:
@@ -168,8 +176,10 @@ class NodeWrites:
 
     async def patch(self, node: Node, request: NodeRequest, *, component: str) -> Node | float:
         """Patch a Node and return the response, or the seconds until its rate limit permits the patch."""
-        if delay := self._limiter.delay(node.metadata.uid, terminating=node.metadata.deleting):
-            self.emit(node, NODE_CONFLICT, component=component)
+        uid, fields = node.metadata.uid, fields_of_patch(request.body)
+        if delay := self._limiter.delay(uid, fields, terminating=node.metadata.deleting):
+            repeated = self._limiter.repeated(uid) or tuple(sorted(fields))
+            self.emit(node, node_conflict(repeated), component=component)
             return delay
         try:
             answer = await self._guest.merge_patch(
@@ -181,7 +191,7 @@ class NodeWrites:
         except Conflict:
             await self._nodes.refresh(node)
             raise
-        self._limiter.record(node.metadata.uid)
+        self._limiter.record(uid, fields)
         self._nodes.observe(answer)
         return answer
 

@@ -8,8 +8,9 @@ import pytest
 from harvester_ccm.kube.informer import RELIST_SECONDS
 from harvester_ccm.kube.workqueue import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import SERVICES
-from harvester_ccm.names import IPAM, WORKLOAD_TYPE, Reason
+from harvester_ccm.names import IPAM, SERVICE_FINALIZER, WORKLOAD_TYPE, Reason
 from harvester_ccm.plan.service.plan import WITHDRAWAL_WRITES
+from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS
 from tests.support.clock import jumping_time
 from tests.support.conflicts import (
     CONFLICTS,
@@ -57,7 +58,8 @@ async def test_writes_are_limited_and_one_event_is_emitted_in_a_conflict(conflic
         assert len(world.writes()) - before <= MAX_WRITES + 5 * 600 / WRITE_INTERVAL_SECONDS
         await asyncio.sleep(RECOVERY_SECONDS + 600)
         assert world.state() == correct
-        assert len(world.events(conflict.about, Reason.FIELD_CONFLICT)) == 1
+        (text,) = world.events(conflict.about, Reason.FIELD_CONFLICT)
+        assert conflict.field in text.partition(" overwrites ")[2].partition(". ")[0]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,37 @@ async def test_type_that_changes_continuously_is_followed_within_the_rate_limit(
         world.guest.change(SERVICES, SERVICE, {"spec": {"type": "LoadBalancer"}})
         await asyncio.sleep(20 * WRITE_INTERVAL_SECONDS)
         assert world.address("web") == world.address_annotation() != ""
+
+
+FLIPS: dict[str, tuple[int, float]] = {
+    "12 in 4 s": (12, 1 / 3),
+    "40 in 10 s": (40, 0.25),
+    "12 in a minute": (12, 5.0),
+    "200 in 200 s": (200, 1.0),
+    "60 in 10 min": (60, 10.0),
+}
+
+
+@pytest.mark.parametrize(("flips", "pause"), FLIPS.values(), ids=FLIPS.keys())
+@pytest.mark.parametrize("last", ["LoadBalancer", "ClusterIP"])
+@jumping_time
+async def test_last_type_of_many_is_reached_within_one_interval(flips: int, pause: float, last: str) -> None:
+    """A user and another controller change the type in turn."""
+    world = ConflictWorld()
+    async with world.at_rest():
+        types = ["ClusterIP", "LoadBalancer"] if last == "LoadBalancer" else ["LoadBalancer", "ClusterIP"]
+        for number in range(flips):
+            world.guest.change(
+                SERVICES, SERVICE, {"spec": {"type": types[number % 2]}, "status": {"loadBalancer": None}}
+            )
+            await asyncio.sleep(pause)
+        await asyncio.sleep(WRITE_INTERVAL_SECONDS + RESYNC_AFTER_SECONDS + 4)
+        if last == "ClusterIP":
+            assert world.load_balancer() is None
+            assert SERVICE_FINALIZER not in world.service()["metadata"]["finalizers"]
+            return
+        assert world.address("web") == world.address_annotation() != ""
+        assert world.condition()["status"] == "True"
 
 
 @jumping_time

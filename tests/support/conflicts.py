@@ -110,6 +110,8 @@ class FieldConflict:
     every: float
     """Seconds between two changes."""
     change: Callable[[ConflictWorld], None]
+    field: str
+    """What the Event names as overwritten."""
     about: str = "web"
     """Name of the object that gets the Event."""
 
@@ -139,11 +141,16 @@ def _rewrite_mapping(world: ConflictWorld) -> None:
     world.overwrite(world.guest, CONFIG_MAPS, key, {"data": {NAD_MAPPING_KEY: "{}"}})
 
 
-STRIPPED_ANNOTATION: Final = FieldConflict(0.2, _service({"metadata": {"annotations": {KUBE_VIP_ADDRESSES: None}}}))
-OTHER_ANNOTATION: Final = FieldConflict(
-    0.2, _service({"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "192.168.1.50"}}})
+_ADDRESS_FIELD: Final = f"annotation {KUBE_VIP_ADDRESSES}"
+STRIPPED_ANNOTATION: Final = FieldConflict(
+    0.2, _service({"metadata": {"annotations": {KUBE_VIP_ADDRESSES: None}}}), _ADDRESS_FIELD
 )
-OTHER_STATUS: Final = FieldConflict(0.05, _service({"status": {"loadBalancer": {"ingress": [{"ip": "192.168.1.5"}]}}}))
+OTHER_ANNOTATION: Final = FieldConflict(
+    0.2, _service({"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "192.168.1.50"}}}), _ADDRESS_FIELD
+)
+OTHER_STATUS: Final = FieldConflict(
+    0.05, _service({"status": {"loadBalancer": {"ingress": [{"ip": "192.168.1.5"}]}}}), "status.loadBalancer"
+)
 KUBELET_ADDRESSES: Final = {
     "status": {
         "addresses": [{"type": "InternalIP", "address": NODE_ADDRESSES[0]}, {"type": "Hostname", "address": NODE}]
@@ -153,13 +160,21 @@ CONFLICTS: Final = {
     "another load balancer controller writes the status": OTHER_STATUS,
     "a GitOps tool writes another address annotation": OTHER_ANNOTATION,
     "a GitOps tool removes the address annotation": STRIPPED_ANNOTATION,
-    "another cluster relabels the load balancer": FieldConflict(0.2, _relabel_load_balancer),
-    "an administrator deletes the load balancer": FieldConflict(0.2, _delete_load_balancer),
-    "another controller sets the zone of the Node": FieldConflict(
-        0.05, _node({"metadata": {"labels": {ZONE: "rack-7"}}}), NODE
+    "another cluster relabels the load balancer": FieldConflict(
+        0.2, _relabel_load_balancer, f"annotation {LB_SELECT_CLUSTER} of load balancer demo-shop-web-"
     ),
-    "the kubelet writes the addresses of the Node": FieldConflict(0.05, _node(KUBELET_ADDRESSES), NODE),
-    "a GitOps tool rewrites the network mapping": FieldConflict(0.2, _rewrite_mapping, NAD_MAPPING_NAME),
+    "an administrator deletes the load balancer": FieldConflict(
+        0.2, _delete_load_balancer, "load balancer demo-shop-web-"
+    ),
+    "another controller sets the zone of the Node": FieldConflict(
+        0.05, _node({"metadata": {"labels": {ZONE: "rack-7"}}}), f"label {ZONE}", NODE
+    ),
+    "the kubelet writes the addresses of the Node": FieldConflict(
+        0.05, _node(KUBELET_ADDRESSES), "status.addresses", NODE
+    ),
+    "a GitOps tool rewrites the network mapping": FieldConflict(
+        0.2, _rewrite_mapping, f"its key {NAD_MAPPING_KEY}", NAD_MAPPING_NAME
+    ),
 }
 
 

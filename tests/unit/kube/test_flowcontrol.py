@@ -10,6 +10,7 @@ from harvester_ccm.kube.workqueue import (
     MAX_OBJECTS,
     WRITE_BURST,
     WRITE_INTERVAL_SECONDS,
+    WRITES_OF_A_ROUND,
     WriteRateLimiter,
     pause_after,
 )
@@ -40,6 +41,58 @@ async def test_burst_is_free_and_then_one_write_per_interval(sent: int, writes: 
     assert limiter.delay("b") == limiter.delay("a", terminating=True) == 0
     await asyncio.sleep(delay * WRITE_INTERVAL_SECONDS)
     assert limiter.delay("a", writes=writes) == 0
+
+
+FINALIZER, ADDRESS, STATUS = {"metadata.finalizers": "[x]"}, {"annotation a": "10.0.0.1"}, {"status.loadBalancer": "[]"}
+
+
+def exhausted() -> WriteRateLimiter:
+    """Return a limiter of an object with no write left, whose last one was that of the finalizer."""
+    limiter = WriteRateLimiter()
+    for _ in range(WRITE_BURST):
+        limiter.record("a", FINALIZER)
+    return limiter
+
+
+@jumping_time
+async def test_round_is_completed_by_fields_and_values_that_it_has_not_written() -> None:
+    limiter = exhausted()
+    await asyncio.sleep(WRITE_INTERVAL_SECONDS)
+    limiter.record("a", {"annotation a": ""})
+    allowed = (ADDRESS, FINALIZER, {**ADDRESS, **STATUS})
+    for fields in allowed:
+        assert limiter.delay("a", fields) == 0
+        limiter.record("a", fields)
+    for fields in ({"annotation a": ""}, *allowed, STATUS, {}):
+        assert limiter.delay("a", fields) == WRITE_INTERVAL_SECONDS
+    assert limiter.delay("a", {"status.loadBalancer": "[1]"}, writes=2) == 2 * WRITE_INTERVAL_SECONDS
+    await asyncio.sleep(WRITE_INTERVAL_SECONDS)
+    assert limiter.delay("a", {"annotation a": ""}) == 0
+
+
+@jumping_time
+async def test_number_of_writes_of_a_round_is_limited() -> None:
+    limiter = exhausted()
+    await asyncio.sleep(WRITE_INTERVAL_SECONDS)
+    for number in range(WRITES_OF_A_ROUND):
+        assert limiter.delay("a", {"annotation a": str(number)}) == 0
+        limiter.record("a", {"annotation a": str(number)})
+    assert limiter.delay("a", STATUS) == WRITE_INTERVAL_SECONDS
+
+
+@jumping_time
+async def test_fields_that_were_written_repeatedly_are_known_until_the_burst_is_whole_again() -> None:
+    limiter = WriteRateLimiter()
+    assert limiter.repeated("a") == ()
+    limiter.record("a", FINALIZER)
+    for _ in range(6):
+        limiter.record("a", STATUS)
+    for _ in range(3):
+        limiter.record("a", ADDRESS)
+    assert limiter.repeated("a") == ("annotation a", "status.loadBalancer")
+    await asyncio.sleep(10 * WRITE_INTERVAL_SECONDS)
+    limiter.record("a", FINALIZER)
+    assert limiter.repeated("a") == ("metadata.finalizers",)
 
 
 @jumping_time
