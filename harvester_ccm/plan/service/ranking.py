@@ -27,6 +27,7 @@ from harvester_ccm.plan.service.scope import (
     primaries_of,
     primary_label,
 )
+from harvester_ccm.plan.service.supported import unsupported_reason
 
 
 class SharingFields(Struct, frozen=True):
@@ -41,6 +42,10 @@ class SharingFields(Struct, frozen=True):
     """Whether this controller serves it."""
     is_managed: bool
     """Whether this controller serves it or is removing it."""
+    is_supported: bool
+    """Whether a load balancer of Harvester can serve it, if kube-vip announces the address."""
+    is_supported_by_vm: bool
+    """The same, if Harvester announces the address."""
     may_share: bool
     """Whether ``--shared-address-scope`` permits the primary that it names."""
     has_condition: bool
@@ -74,6 +79,12 @@ class SharingFields(Struct, frozen=True):
             return False
         return not primary.addresses or not set(primary.addresses).isdisjoint(self.addresses)
 
+    def can_be_served_with(self, primary: "SharingFields") -> bool:
+        """Return whether a load balancer of the type of the primary's can serve the Service."""
+        is_paused = primary.announced == "" and primary.is_ignored
+        is_announced_by_harvester = bool(primary.addresses) and is_paused
+        return self.is_supported_by_vm if is_announced_by_harvester else self.is_supported
+
     def is_in_network_of(self, primary: "SharingFields") -> bool:
         """Return whether the primary's address is in the network that the Service requests, or none is requested."""
         return is_in_network(self.network, primary.network)
@@ -91,6 +102,8 @@ def sharing_fields(service: Service, cluster: ClusterIdentity) -> SharingFields:
         type=service.spec.type,
         is_served=is_served_by_us(service, cluster),
         is_managed=is_managed(service, cluster),
+        is_supported=unsupported_reason(service, is_vm=False) is None,
+        is_supported_by_vm=unsupported_reason(service, is_vm=True) is None,
         may_share=may_share(service, primary_reference(service), cluster),
         has_condition=service.ready_condition is not None,
         has_other_class=has_other_class(service),
@@ -141,10 +154,15 @@ def rank(primary: SharingFields, secondaries: Iterable[SharingFields]) -> Rankin
 
 
 def _takes_part(secondary: SharingFields, primary: SharingFields, label: str) -> bool:
-    """Return whether a Service may have ports of the address. One that has the address keeps it in any network."""
+    """Return whether a Service may have ports of the address.
+
+    One that has the address keeps it in any network, and although it asks for another IP family now.
+    """
     if not secondary.is_served or not secondary.may_share:
         return False
-    return secondary.has_address_of(primary, label) or secondary.is_in_network_of(primary)
+    if secondary.has_address_of(primary, label):
+        return True
+    return secondary.is_in_network_of(primary) and secondary.can_be_served_with(primary)
 
 
 def _clash(secondary: SharingFields, used: Mapping[tuple[str, int], str]) -> str:

@@ -20,7 +20,7 @@ from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, PRIMARY
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.ranking import Ranking, Rankings, rank, sharing_fields
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES, observe
-from tests.support.builders import ADDRESS, CLUSTER, VM_SPEC, allocated, listed_store, served, service
+from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, VM_SPEC, allocated, listed_store, served, service
 from tests.unit.plan.service.snapshots import BACKENDS
 
 ANNOTATIONS = sorted(
@@ -120,6 +120,7 @@ def secondary(name: str, created: str = "2026-01-05T00:00:00Z", **fields: Any) -
 
 LABEL: dict[str, Any] = {"labels": {PRIMARY_SERVICE_LABEL: "shop.main"}}
 HAS_ADDRESS: dict[str, Any] = {**LABEL, "address": ADDRESS}
+NO_NODE_PORT: dict[str, Any] = {"ports": [{"port": 443}], "spec": {"allocateLoadBalancerNodePorts": False}}
 CLASH = "Port 443/TCP is used on this address by Service shop/a"
 RANKINGS: dict[str, tuple[tuple[Service, ...], dict[str, str], list[int]]] = {
     "nobody": ((), {}, []),
@@ -173,6 +174,29 @@ RANKINGS: dict[str, tuple[tuple[Service, ...], dict[str, str], list[int]]] = {
         {"shop/a": "", "shop/b": CLASH, "shop/c": ""},
         [443, 444],
     ),
+    "IPv6 only, older": (
+        (secondary("a", "2026-01-01T00:00:00Z", spec={"ipFamilies": ["IPv6"]}), secondary("b")),
+        {"shop/b": ""},
+        [443],
+    ),
+    "IPv6 required, older": (
+        (
+            secondary("a", "2026-01-01T00:00:00Z", spec={"ipFamilyPolicy": "RequireDualStack"}),
+            secondary("b"),
+        ),
+        {"shop/b": ""},
+        [443],
+    ),
+    "IPv6 only, with the address": (
+        (secondary("a", spec={"ipFamilies": ["IPv6"]}, **HAS_ADDRESS), secondary("b")),
+        {"shop/a": "", "shop/b": CLASH},
+        [443],
+    ),
+    "no node port, and kube-vip announces the address": (
+        (secondary("a", "2026-01-01T00:00:00Z", **NO_NODE_PORT), secondary("b")),
+        {"shop/a": "", "shop/b": CLASH},
+        [443],
+    ),
     "not served": ((secondary("a", kind="ClusterIP"),), {}, []),
     "another network": ((secondary("a", annotations={names.NETWORK: "infra/other"}),), {}, []),
     "another network, with the address": (
@@ -182,6 +206,13 @@ RANKINGS: dict[str, tuple[tuple[Service, ...], dict[str, str], list[int]]] = {
     ),
     "the same network": ((secondary("a", annotations={names.NETWORK: "infra/vlan9"}),), {"shop/a": ""}, [443]),
 }
+
+
+def test_service_without_a_node_port_has_no_rank_if_harvester_announces_the_address() -> None:
+    hosted = service("main", uid="main-uid", ours=True, address=ADDRESS, annotations=SUPPRESSED)
+    members = (secondary("a", "2026-01-01T00:00:00Z", **NO_NODE_PORT), secondary("b"))
+    ranking = rank(sharing_fields(hosted, CLUSTER), [sharing_fields(member, CLUSTER) for member in members])
+    assert ranking.clashes == {"shop/b": ""}
 
 
 @pytest.mark.parametrize(("secondaries", "clashes", "ports"), RANKINGS.values(), ids=RANKINGS.keys())
