@@ -13,7 +13,7 @@ from harvester_ccm.plan.service.desired import (
     waits_at_most,
     waits_for,
 )
-from harvester_ccm.plan.service.kube_vip import LEAVE, PAUSE, RESUME, Delegate
+from harvester_ccm.plan.service.kube_vip import LEAVE, PAUSE, RESUME, Delegate, Mode
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
 from harvester_ccm.plan.service.obstacles import keep_request_or_pause, without_load_balancer
@@ -92,6 +92,10 @@ def _lost(snapshot: ServiceSnapshot, name: str) -> EventMessage | None:
     # kube-vip may have announced the address that the user requests. Of a pair, one is requested.
     requested = {kube_vip.specified, kube_vip.requested, kube_vip.ipv4_of_pair}
     if not is_served(snapshot.service) or not requested.isdisjoint(snapshot.service.addresses):
+        return None
+    if kube_vip.mode is Mode.WITHDRAWN:
+        # This controller has withdrawn the address and deleted the load balancer for a switch, and the user has taken
+        # the request back.
         return None
     cause = (
         f"No load balancer in Harvester has address {address} of this Service; one is created as {name}. If that was "

@@ -282,6 +282,17 @@ CREATION: dict[str, tuple[World, Plan]] = {
             delay=30.0,
         ),
     ),
+    "a switch was taken back after the deletion": (
+        World(service(ours=True, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: "", WORKLOAD_TYPE: "cluster"})),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            condition="True EnsuredLoadBalancer",
+            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+        ),
+    ),
     "a load balancer without labels is nobody's": (
         World(WAITING, (load_balancer("demo-shop-web-00000000", ip="10.0.0.9"),)),
         Plan(
