@@ -197,6 +197,8 @@ NODE_DRIVER: Final = "docker-machine-driver-harvester"
 """Value of the creator label on VMs of Rancher's node driver."""
 LOAD_BALANCER_CLASS: Final = "cloudprovider.harvesterhci.io/harvester"
 """Our own ``spec.loadBalancerClass``."""
+DEFAULT_KUBEVIP_CLASS: Final = "kube-vip.io/kube-vip-class"
+"""The only ``spec.loadBalancerClass`` that kube-vip serves, unless its setting lb_class_name is another."""
 PROVIDER_NAME: Final = "harvester"
 """Scheme of provider IDs: ``harvester://<VM UID>``. Must never change: it is stored on every node."""
 NAD_MAPPING_NAMESPACE: Final = "kube-system"
@@ -243,7 +245,7 @@ class Reason(StrEnum):
     ALLOCATION_FAILED = "AllocationFailed", "Harvester to allocate an address; its message is in the Event"
     """Warning: Harvester cannot give the Service an address; the message has Harvester's own words."""
     DHCP_LEASE_PENDING = "DHCPLeasePending", "kube-vip in this cluster to get an address from DHCP"
-    """Warning: kube-vip has no lease from DHCP."""
+    """Warning: kube-vip has no lease from DHCP. It is a Normal Event while the Service has no endpoint."""
     NETWORK_DEVICE_UNKNOWN = (
         "NetworkDeviceUnknown",
         "the device of its network in the nodes, on which the address is announced",
@@ -254,6 +256,9 @@ class Reason(StrEnum):
         "the update of its endpoints, without which kube-vip does not announce it again",
     )
     """No Event: the address is announced again in a moment."""
+    NOT_ANNOUNCED = "AddressNotAnnounced", "a node to announce its address"
+    """Warning: no node has noted that it announces the address, or kube-vip does not announce it again by itself; the
+    message states what to do."""
     HARVESTER_UNAVAILABLE = (
         "HarvesterUnavailable",
         "Harvester to respond; nothing is decided while its load balancers or VMs cannot be read",
@@ -308,8 +313,10 @@ class Reason(StrEnum):
     """Warning: the address of the Service changed."""
     STILL_ANNOUNCED = "AddressStillAnnounced"
     """Warning: kube-vip might still announce an address that the Service no longer has."""
-    NOT_ANNOUNCED = "AddressNotAnnounced"
-    """Warning: kube-vip does not announce the address again by itself; the message states what to do."""
+    NO_ENDPOINTS = "NoEndpoints"
+    """Normal: kube-vip announces the address when the Service has an endpoint."""
+    ANNOUNCEMENT_UNKNOWN = "AnnouncementUnknown"
+    """Normal: it is not visible whether the address is announced; the message states why."""
     IGNORED = "SettingsIgnored"
     """Warning: fields or annotations of the Service have no effect on this load balancer."""
     IMMUTABLE = "ImmutableSettingChanged"

@@ -4,10 +4,11 @@ The store has the same indexes as the caches of the controllers, and is filled w
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 from harvester_ccm.access import both_credentials
@@ -16,14 +17,25 @@ from harvester_ccm.config import Settings
 from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
-from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, NODES, SERVICES
+from harvester_ccm.model.core import (
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    NODES,
+    SERVICE_LABEL,
+    SERVICES,
+    EndpointSlice,
+    Service,
+)
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import ObjectT, Page, Resource, Store, Unread
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
+from harvester_ccm.plan.service.endpoints import Endpoints, count_endpoints, unreadable_endpoints
 from harvester_ccm.plan.service.ranking import Rankings
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
+from harvester_ccm.plan.service.vip_hosts import is_node_of_kube_vip
 from harvester_ccm.plan.service.virtual_ips import VirtualIPIndex
 from harvester_ccm.plan.service.vm_spec import backends_of
 
@@ -69,6 +81,10 @@ class ClusterStore:
         self.vms = self._listed(VIRTUAL_MACHINES, VM_INDEXES)
         self.vmis = self._listed(INSTANCES, VMI_INDEXES)
         self.virtual_ips = VirtualIPIndex(self.services, self.load_balancers, cluster)
+        self.last_announced_at = -math.inf
+        """Lists do not show when kube-vip noted a node."""
+        self.endpoints: dict[str, Endpoints] = {}
+        """The endpoints of a Service by its key, if they were read."""
         self.hostnames: Mapping[str, str] = {}
         """VM name to the host name that its guest agent reported."""
         self.taken = datetime.now(UTC)
@@ -86,6 +102,25 @@ class ClusterStore:
     def backends(self) -> Backends:
         """The nodes that can get traffic."""
         return backends_of(self.nodes.all(), vm_names(self)) if self.nodes.synced else None
+
+    async def read_endpoints(self, guest: ApiClient, services: Sequence[Service]) -> None:
+        """Read the endpoints of these Services: those of one alone, or all in one list."""
+        namespace = None
+        params = {}
+        if len(services) == 1:
+            namespace = services[0].metadata.namespace
+            params = {"labelSelector": f"{SERVICE_LABEL}={services[0].metadata.name}"}
+        found = await request_or_error(guest.list(ENDPOINT_SLICES, namespace=namespace, params=params))
+        self.lists = {**self.lists, ENDPOINT_SLICES.plural: found}
+        slices = _slices_by_service(found)
+        for service in services:
+            self.endpoints[service.metadata.key] = self._endpoints_of(service, slices)
+
+    def _endpoints_of(self, service: Service, slices: "_Slices") -> Endpoints:
+        if isinstance(slices, CCMError):
+            return unreadable_endpoints(service).as_confirmed()
+        found = slices.get(service.metadata.key, ())
+        return count_endpoints(found, service, partial(is_node_of_kube_vip, self.services)).as_confirmed()
 
     def problem(self, *resources: Resource[Any]) -> CCMError | None:
         """Return why one of these resources cannot be read, or None."""
@@ -110,6 +145,20 @@ class ClusterStore:
             if isinstance(answer, Page):
                 notes += _unread_notes(plural, tuple(answer.unread.values()))
         return notes
+
+
+_Slices = Mapping[str, Sequence[EndpointSlice]] | CCMError
+"""EndpointSlices by the key of their Service, or why they cannot be read."""
+
+
+def _slices_by_service(found: Page[EndpointSlice] | CCMError) -> _Slices:
+    if isinstance(found, CCMError):
+        return found
+    by_service: dict[str, list[EndpointSlice]] = {}
+    for endpoint_slice in found.items:
+        meta = endpoint_slice.metadata
+        by_service.setdefault(f"{meta.namespace}/{meta.label(SERVICE_LABEL)}", []).append(endpoint_slice)
+    return by_service
 
 
 def _unread_notes(plural: str, unread: Sequence[Unread]) -> list[str]:

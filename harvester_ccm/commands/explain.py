@@ -16,26 +16,29 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.clusters import ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.preflight import Result, check_admission
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
-from harvester_ccm.commands.status import node_status, service_status, warnings_in
-from harvester_ccm.config import LIFECYCLE_CONTROLLER, Settings
+from harvester_ccm.commands.status import UNANNOUNCED, node_status, service_status, warnings_in
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import VM_NAME
+from harvester_ccm.names import VM_NAME, Reason
 from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle, power
 from harvester_ccm.plan.node.match import Match
 from harvester_ccm.plan.node.patch import uninitialized_taints
+from harvester_ccm.plan.service.announcement import NOTE_SECONDS
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
     DeleteLoadBalancer,
     PatchService,
+    ServicePlan,
     TriggerKubeVipResync,
     Write,
 )
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.messages import harvester_unavailable
+from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import body_of
 from harvester_ccm.plan.service.request import Ipam, Request
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -58,7 +61,7 @@ async def _explain(context: CommandContext) -> int:
             document, is_well = _explain_node(store, name, context.settings)
         else:
             key = f"{namespace or guest.namespace}/{name}"
-            document, is_well = await _explain_service(store, key, context.settings, harvester)
+            document, is_well = await _explain_service(store, key, context.settings, guest, harvester)
     context.output.answer({**document, "notes": store.notes})
     return EXIT_OK if is_well else EXIT_PROBLEMS
 
@@ -84,10 +87,14 @@ def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
 
 
 async def _explain_service(
-    store: ClusterStore, key: str, settings: Settings, harvester: ApiClient
+    store: ClusterStore, key: str, settings: Settings, guest: ApiClient, harvester: ApiClient
 ) -> tuple[Document, bool]:
     """Return the explanation of a Service, and whether all is well. Raises CCMError if there is no such Service."""
-    snapshot, plan, status = service_status(store, _find(store, key), settings)
+    service = _find(store, key)
+    snapshot, plan, status = service_status(store, service, settings)
+    if plan.reads_endpoints:
+        await store.read_endpoints(guest, [service])
+        snapshot, plan, status = service_status(store, service, settings)
     writes = [write for write in (plan.write, plan.following_write) if write is not None]
     body = body_of(plan)
     check = await check_admission(harvester, body, store.cluster.namespace) if body else None
@@ -95,6 +102,7 @@ async def _explain_service(
     is_named = any(one.reason == "HarvesterUnavailable" for one in status.reasons)
     document = {
         **_observed(snapshot),
+        "announcedBy": _announced_by(snapshot, plan),
         **msgspec.to_builtins(status),
         "problem": harvester_unavailable(problem).prose if problem and not is_named else "",
         "dryRun": dict(zip(("result", "detail", "advice"), map(str, check), strict=True)) if check else None,
@@ -126,7 +134,6 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
         "addresses": list(service.addresses),
         "requested": _requested(snapshot.request) if snapshot.scope.is_managed else "",
         "finalizers": list(meta.finalizers or ()),
-        "announcedBy": snapshot.kube_vip.node or "",
         "loadBalancer": {**_load_balancer(in_use.load_balancer), "owner": in_use.reason} if in_use else None,
         "otherLoadBalancers": [
             {
@@ -139,6 +146,24 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
             if claim is not in_use
         ],
     }
+
+
+def _announced_by(snapshot: ServiceSnapshot, plan: ServicePlan) -> str:
+    """Return the node that kube-vip has noted, or why it has noted none; empty if there is no address to announce."""
+    if snapshot.kube_vip.node:
+        return snapshot.kube_vip.node
+    if plan.phase == Phase.ANNOUNCED_BY_HARVESTER:
+        return "Harvester"
+    if not snapshot.remembered.published:
+        return ""
+    if snapshot.cluster.announcer is Announcer.OTHER:
+        return "another program than kube-vip (--announcer=other)"
+    explained = [event.prose for event in plan.events if event.reason in UNANNOUNCED]
+    if explained:
+        return f"unknown. {explained[0]}"
+    if plan.waiting_reason == Reason.NOT_ANNOUNCED:
+        return "no node, as far as kube-vip notes it; see the reasons"
+    return f"no node yet; kube-vip gets {NOTE_SECONDS:.0f} s for it"
 
 
 def _requested(request: Request) -> str:

@@ -27,7 +27,7 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, list_clusters, request_or_error
 from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, table
-from harvester_ccm.config import Settings
+from harvester_ccm.config import Announcer, Settings
 from harvester_ccm.kube import identity
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, FileToken, token_claims
@@ -37,10 +37,11 @@ from harvester_ccm.model.meta import ObjectMeta, Resource
 from harvester_ccm.model.outcome import abbreviate
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
 from harvester_ccm.plan.node.match import find_vm
-from harvester_ccm.plan.service.kube_vip import read_state
+from harvester_ccm.plan.service.kube_vip import NOTE_ANNOTATION, read_state
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy
 from harvester_ccm.plan.service.request import read_request
+from harvester_ccm.plan.service.vip_hosts import announcements_of
 
 SOON: Final = timedelta(days=14)
 """A token that expires within this time is reported."""
@@ -111,6 +112,9 @@ class Permission(Struct, frozen=True):
 _POLLED: Final = "changes are noticed late: the list is read again every minute"
 _NO_MAPPING: Final = "the network to device ConfigMap is not kept, so Services with a network wait for their device"
 _NOT_ANNOUNCED: Final = "kube-vip does not announce an address that was switched or changed"
+_NO_SLICES: Final = (
+    "it is not known why kube-vip does not announce a Service, and it does not announce a changed address"
+)
 _NO_OWNER: Final = "load balancers have no owner annotation, so clusters of one name share them and orphans stay"
 _NO_METRICS: Final = "no client can read /metrics of the controller"
 _NO_HOSTNAME: Final = "a Node is found only if its VM has the Node's name or system UUID"
@@ -137,7 +141,7 @@ PERMISSIONS: Final = {
         Permission(SERVICES, "list", True, "Services cannot be read"),
         Permission(SERVICES, "watch", False, _POLLED),
         Permission(SERVICES, "patch", True, "no Service gets an address, and no deletion finishes", "status"),
-        Permission(ENDPOINT_SLICES, "list", False, _NOT_ANNOUNCED),
+        Permission(ENDPOINT_SLICES, "list", False, _NO_SLICES),
         Permission(ENDPOINT_SLICES, "patch", False, _NOT_ANNOUNCED),
         Permission(NODES, "get", False, "a Node that is created again is noticed late"),
         Permission(NODES, "list", True, "Nodes cannot be read"),
@@ -373,6 +377,7 @@ def check_content(store: ClusterStore) -> Iterator[Check]:
     error = store.problem(NODES, VIRTUAL_MACHINES, INSTANCES)
     for where, name, check in (("both", "Nodes and VMs", check_nodes), (GUEST, "InternalIPs", check_internal_ips)):
         yield Check(where, name, *(check(store) if error is None else (Result.SKIPPED, f"cannot be read: {error}", "")))
+    yield Check(GUEST, "announcer", *check_announcer(store))
     yield from _check_service_addresses(store)
 
 
@@ -382,6 +387,25 @@ def _check_service_addresses(store: ClusterStore) -> Iterator[Check]:
     if found:
         text = f"Services have the address of a Node in their status: {abbreviate(sorted(found))}"
         yield Check(GUEST, "Service addresses", Result.WARNING, text, NODE_ADDRESS_REMEDY)
+
+
+def check_announcer(store: ClusterStore) -> Finding:
+    """Check which program announces addresses; nothing is wrong if that is not known."""
+    error, announcer = store.problem(SERVICES), store.cluster.announcer
+    if announcer is Announcer.OTHER:
+        return Result.OK, "another program than kube-vip (--announcer=other)", ""
+    if error is not None:
+        return Result.SKIPPED, f"cannot be read: {error}", ""
+    if announcements_of(store.services, store.last_announced_at).exist:
+        return Result.OK, f"kube-vip: it has noted its node on Services (annotation {NOTE_ANNOTATION})", ""
+    if announcer is Announcer.KUBE_VIP:
+        return Result.OK, "kube-vip (--announcer=kube-vip); it has noted no node on a Service yet", ""
+    text = f"not known: kube-vip has noted no node on a Service yet (annotation {NOTE_ANNOTATION})"
+    advice = (
+        "Set --announcer=kube-vip if kube-vip announces in ARP mode, or in BGP mode since version 1.0; set "
+        "--announcer=other for another program or mode"
+    )
+    return Result.OK, text, advice
 
 
 def check_nodes(store: ClusterStore) -> Finding:

@@ -105,6 +105,10 @@ class ObjectStatus(Struct, frozen=True):
         return bool(self.reasons) and self.state is not State.UNMANAGED
 
 
+Planned = tuple[Service, ServicePlan, ObjectStatus]
+"""A Service with its plan and its status."""
+UNANNOUNCED: Final = frozenset({Reason.NO_ENDPOINTS, Reason.ANNOUNCEMENT_UNKNOWN})
+"""Reasons of Normal Events about a Service that no node announces, as far as kube-vip notes it."""
 Line = tuple[str, ObjectStatus]
 """Kind and name of an object, with its status."""
 
@@ -114,9 +118,12 @@ def service_status(
 ) -> tuple[ServiceSnapshot, ServicePlan, ObjectStatus]:
     """Return snapshot, plan and status of a Service, as the controller has them right after its start."""
     observed = observe_service(store, service, store.cluster)
+    state = ServiceState(phase=phase_of(observed))
+    state.note_publication(observed.kube_vip, 0.0)
+    state.endpoints = store.endpoints.get(service.metadata.key, state.endpoints)
     snapshot = replace(
         observed,
-        remembered=ServiceState(phase=phase_of(observed)),
+        remembered=state,
         now=_waited(observed, store.taken),
         wall_time=time_text(store.taken),
     )
@@ -262,8 +269,9 @@ async def _read(context: CommandContext) -> Document:
         store, (lease, of_lease) = await asyncio.gather(
             read_clusters(settings, guest, harvester), _read_lease(settings, guest)
         )
+        planned = await _plan_services(store, settings, guest)
     error = store.harvester_problem
-    services = list(_services(store, settings))
+    services = list(_services(planned))
     nodes = [(f"Node {one.metadata.name}", node_status(store, one, settings)[2]) for one in store.nodes.all()]
     lines = [
         *of_lease,
@@ -283,7 +291,7 @@ async def _read(context: CommandContext) -> Document:
         "services": _counts(services),
         "nodes": _counts(nodes),
         "problems": list(_problems(lines, is_away=error is not None)),
-        "notes": [*settings.warnings, *store.notes],
+        "notes": [*settings.warnings, *store.notes, *_announcement_notes(planned)],
     }
 
 
@@ -333,12 +341,40 @@ def _is_overdue(lease: Lease | CCMError, election: LeaderElectionSettings) -> bo
     return age is not None and age > (lease.spec.lease_duration_seconds or election.lease_duration)
 
 
-def _services(store: ClusterStore, settings: Settings) -> Iterator[Line]:
+async def _plan_services(store: ClusterStore, settings: Settings, guest: ApiClient) -> list[Planned]:
+    """Return all Services with their plans, after the endpoints were read of those that nobody seems to announce."""
+    planned = _planned(store, settings)
+    unexplained = [service for service, plan, _ in planned if plan.reads_endpoints]
+    if not unexplained:
+        return planned
+    await store.read_endpoints(guest, unexplained)
+    return _planned(store, settings)
+
+
+def _planned(store: ClusterStore, settings: Settings) -> list[Planned]:
+    planned: list[Planned] = []
+    for service in store.services.all():
+        _, plan, status = service_status(store, service, settings)
+        planned.append((service, plan, status))
+    return planned
+
+
+def _services(planned: Iterable[Planned]) -> Iterator[Line]:
     """Yield the Services of type LoadBalancer, and those that give up a load balancer."""
-    for one in store.services.all():
-        _, _, verdict = service_status(store, one, settings)
-        if one.spec.type == "LoadBalancer" or verdict.state is not State.UNMANAGED:
-            yield f"Service {one.metadata.key}", verdict
+    for service, _, status in planned:
+        if service.spec.type == "LoadBalancer" or status.state is not State.UNMANAGED:
+            yield f"Service {service.metadata.key}", status
+
+
+def _announcement_notes(planned: Iterable[Planned]) -> Iterator[str]:
+    """Yield why Services are not announced where nothing is wrong, or nothing is known: one note for each text."""
+    keys_by_text: dict[str, list[str]] = {}
+    for service, plan, _ in planned:
+        for event in plan.events:
+            if event.reason in UNANNOUNCED:
+                keys_by_text.setdefault(event.prose, []).append(service.metadata.key)
+    for text, keys in keys_by_text.items():
+        yield f"Service {abbreviate(sorted(keys))}: {text}"
 
 
 def _load_balancers(store: ClusterStore, settings: Settings) -> Iterator[Line]:

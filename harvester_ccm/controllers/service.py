@@ -6,7 +6,9 @@ so that the next plan is based on them.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
@@ -15,7 +17,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.controllers.service_writes import COMPONENT, BalancerWrites, ServiceWrites
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import CCMError, NotServed, WriteReverted
+from harvester_ccm.errors import AnswerTooLarge, CCMError, Forbidden, NotServed, WriteReverted
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
@@ -36,6 +38,7 @@ from harvester_ccm.plan.service.desired import (
     Write,
     not_ready,
 )
+from harvester_ccm.plan.service.endpoints import endpoints_in, unreadable_endpoints
 from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable
 from harvester_ccm.plan.service.ownership import (
     Mark,
@@ -56,6 +59,7 @@ from harvester_ccm.plan.service.snapshot import (
     ServiceState,
     observe,
 )
+from harvester_ccm.plan.service.vip_hosts import is_node_of_kube_vip, vip_host
 from harvester_ccm.plan.service.vm_spec import backends_of
 
 RESPONSE_SECONDS: Final = 10.0
@@ -186,6 +190,13 @@ class ServiceCaches:
         self.rankings = Rankings(services, vms.cluster)
         self.backends: Backends = None
         """The nodes that may get traffic, as of the last ``refresh_backends``."""
+        self.last_announced_at = -math.inf
+        """When kube-vip last noted a node on a Service that had no note. A restart counts all of them again."""
+        services.on_change(self._note_announcement)
+
+    def _note_announcement(self, old: Service | None, new: Service | None) -> None:
+        if vip_host(new) and not vip_host(old):
+            self.last_announced_at = loop_time()
 
     def refresh_backends(self) -> tuple[bool, bool]:
         """Update the nodes that get traffic; return whether they are known for the first time, and if they changed."""
@@ -258,6 +269,8 @@ class ServiceController:
         self.cluster = cluster
         """This cluster, with its mark where that could be read."""
         self._states = ObjectStates(ServiceState)
+        self._has_notes = False
+        """Whether kube-vip has noted a node on any Service."""
         self._families_to_wake: set[str] = set()
         """Keys of the primaries whose families are enqueued in the next step of the event loop."""
         self.backends_timer: asyncio.TimerHandle | None = None
@@ -316,6 +329,7 @@ class ServiceController:
             return None
         state, now = self._states.of(service), loop_time()
         state.resume(snapshot, now)
+        state.note_publication(snapshot.kube_vip, now)
         snapshot = replace(
             snapshot,
             remembered=state,
@@ -344,6 +358,9 @@ class ServiceController:
         plan = step.plan
         delay = self._writes.delay(plan, step.snapshot)
         self._emit_planned(step, is_sent_now=not delay and plan.dry_run is None)
+        if plan.write is None and plan.reads_endpoints:
+            await self._read_endpoints(step)
+            return None
         if plan.write is None:
             return _outcome_of(plan)
         if delay:
@@ -385,6 +402,18 @@ class ServiceController:
         step.state.resync_at = None if is_permitted else loop_time() + RESYNC_RETRY_SECONDS
         if not is_permitted:
             self._emit(step.snapshot, resync_not_permitted(step.snapshot.service))
+
+    async def _read_endpoints(self, step: _Step) -> None:
+        """Read the EndpointSlices of the Service into its state. Raises CCMError if the API server is not available."""
+        service = step.snapshot.service
+        try:
+            page = await self._writes.list_endpoint_slices(service)
+        except (AnswerTooLarge, Forbidden, NotServed) as error:
+            log.info("endpoints not readable", service=service.metadata.key, error=str(error))
+            endpoints = unreadable_endpoints(service)
+        else:
+            endpoints = endpoints_in(page, service, partial(is_node_of_kube_vip, self._services))
+        step.state.endpoints = step.state.endpoints.followed_by(endpoints, loop_time())
 
     async def _check_dry_run(self, step: _Step) -> None:
         """Check that Harvester would accept the next load balancer, before the present one is given up."""
@@ -430,6 +459,13 @@ class ServiceController:
             if new is None or may_be_ours(item, self.cluster):
                 self.queue.enqueue(item.metadata.key)
         self._wake_families(self._caches.rankings.concerned_by(old, new))
+        self._wake_at_first_note(new)
+
+    def _wake_at_first_note(self, service: Service | None) -> None:
+        """Enqueue all Services at the first note of kube-vip, with which a missing one begins to mean something."""
+        if not self._has_notes and vip_host(service):
+            self._has_notes = True
+            self.queue.enqueue_background(self._managed_keys())
 
     def _wake_families(self, primary_keys: set[str]) -> None:
         """Wake these primaries and their secondaries soon: a list of Services can have thousands of changes at once."""

@@ -11,8 +11,16 @@ from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter
 from harvester_ccm.kube.written_fields import fields_of_patch
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, Service, ServiceCondition
+from harvester_ccm.model.core import (
+    ENDPOINT_SLICES,
+    SERVICE_LABEL,
+    SERVICES,
+    EndpointSlice,
+    Service,
+    ServiceCondition,
+)
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.meta import Page
 from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import LOAD_BALANCER_READY, RESYNC_TRIGGER, Reason
 from harvester_ccm.plan.service.desired import (
@@ -228,12 +236,11 @@ class ServiceWrites:
         """
         meta = snapshot.service.metadata
         body = {"metadata": {"annotations": {RESYNC_TRIGGER: meta.resource_version}}}
-        namespace, selector = meta.namespace, {"labelSelector": f"{SERVICE_LABEL}={meta.name}"}
         try:
-            found = await self._guest.list(ENDPOINT_SLICES, namespace=namespace, params=selector)
+            found = await self.list_endpoint_slices(snapshot.service)
             name = min((one.metadata.name for one in found.items if one.endpoints), default="")
             if name:
-                await self._guest.merge_patch(ENDPOINT_SLICES, name, body, namespace=namespace)
+                await self._guest.merge_patch(ENDPOINT_SLICES, name, body, namespace=meta.namespace)
         except (errors.AdmissionDenied, errors.Forbidden, errors.Invalid):
             return False
         except errors.NotFound as error:
@@ -241,6 +248,12 @@ class ServiceWrites:
         self._limiter.record(meta.uid, written_fields(TriggerKubeVipResync()))
         log.info("resync of kube-vip triggered", service=meta.key, slice=name or None)
         return True
+
+    async def list_endpoint_slices(self, service: Service) -> Page[EndpointSlice]:
+        """Return the EndpointSlices of a Service. Raises CCMError."""
+        meta = service.metadata
+        selector = {"labelSelector": f"{SERVICE_LABEL}={meta.name}"}
+        return await self._guest.list(ENDPOINT_SLICES, namespace=meta.namespace, params=selector)
 
     async def _confirm(self, service: Service) -> None:
         """Check that the cached Service is current, before its load balancer is deleted. Raises Conflict if not.

@@ -153,10 +153,33 @@ def published_devices(config_map: ConfigMap | None) -> dict[str, str] | None:
         return None
 
 
-class EndpointSlice(Object, frozen=True, kw_only=True):
-    """Some of the backends of a Service, of which only the existence matters."""
+class EndpointConditions(Model, frozen=True, kw_only=True):
+    """``conditions`` of an endpoint; None: not known, which counts as true."""
 
-    endpoints: tuple[msgspec.Raw, ...] | None = None
+    ready: bool | None = None
+    serving: bool | None = None
+
+
+class Endpoint(Model, frozen=True, kw_only=True):
+    """One backend of a Service."""
+
+    addresses: tuple[str, ...] | None = None
+    conditions: EndpointConditions | None = None
+    node_name: str | None = None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the endpoint takes traffic, also while it is terminating."""
+        conditions = self.conditions or EndpointConditions()
+        if conditions.serving is not None:
+            return conditions.serving
+        return conditions.ready is not False
+
+
+class EndpointSlice(Object, frozen=True, kw_only=True):
+    """Some of the backends of a Service."""
+
+    endpoints: tuple[Endpoint, ...] | None = None
 
 
 class LeaseSpec(Model, frozen=True, kw_only=True):

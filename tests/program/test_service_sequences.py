@@ -39,7 +39,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import name_for
-from tests.support.builders import ADDRESS, CLUSTER, allocated, load_balancer, marked, served, service
+from tests.support.builders import ADDRESS, CLUSTER, allocated, endpoint_slice, load_balancer, marked, served, service
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, Document, MemoryServer, document_of, refused
 from tests.support.program_world import Harvester, Program, by_name, guest_server, with_machines, with_nodes
@@ -201,6 +201,7 @@ async def test_service_keeps_its_finalizer_while_a_load_balancer_exists_that_the
 async def test_address_from_dhcp_is_followed() -> None:
     world = World()
     world.put(service(annotations={IPAM: "dhcp"}))
+    world.guest.put(ENDPOINT_SLICES, document_of(endpoint_slice("web-a", {"addresses": ["10.42.0.7"]})))
 
     def lease(address: str) -> None:
         annotations = {KUBE_VIP_HOST: "node-1", KUBE_VIP_LEASE: address}

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.errors import CCMError
-from harvester_ccm.model.core import SERVICES, Service
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, EndpointSlice, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.meta import Page
 from harvester_ccm.names import (
@@ -139,6 +139,15 @@ def load_balancer(
     if deleting:
         document["metadata"]["deletionTimestamp"] = DELETED_AT
     return LOAD_BALANCERS.decode(msgspec.json.encode(document))
+
+
+def endpoint_slice(name: str, *endpoints: Mapping[str, Any], of: str = "web", namespace: str = "shop") -> EndpointSlice:
+    """Return an EndpointSlice of a Service."""
+    document = {
+        "metadata": {"name": name, "namespace": namespace, "labels": {SERVICE_LABEL: of}},
+        "endpoints": list(endpoints),
+    }
+    return ENDPOINT_SLICES.decode(msgspec.json.encode(document))
 
 
 def _ready(address: str) -> dict[str, str]:

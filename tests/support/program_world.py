@@ -91,8 +91,8 @@ class Program:
         self.telemetry = Telemetry("test")
         self.reloaders: list[CredentialReloader] = []
         self._harvester_client = MemoryClient(harvester, cluster="harvester", namespace=namespace)
-        # The first mention of a controller counts.
-        self._flags = (*flags, *FLAGS, f"--cluster-name={name}")
+        # No kube-vip runs, unless the test plays it. The first mention of a controller counts, the last of other flags.
+        self._flags = ("--announcer=other", *flags, *FLAGS, f"--cluster-name={name}")
         self.exit_code: int | None = None
         """Set when it has ended."""
 

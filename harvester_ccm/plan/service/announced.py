@@ -2,11 +2,14 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from harvester_ccm import names
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
-from harvester_ccm.names import Reason
+from harvester_ccm.names import LOAD_BALANCER_CLASS, Reason
 from harvester_ccm.plan.service.address import address_event, not_as_requested
+from harvester_ccm.plan.service.announcement import with_announcement
 from harvester_ccm.plan.service.desired import (
     Desired,
     Finalizer,
@@ -17,6 +20,7 @@ from harvester_ccm.plan.service.desired import (
     waits_for,
 )
 from harvester_ccm.plan.service.device import device_for
+from harvester_ccm.plan.service.endpoints import Endpoints, Reading, Use
 from harvester_ccm.plan.service.kube_vip import (
     ADDRESS_ANNOTATION,
     PAUSE,
@@ -29,17 +33,10 @@ from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.reannouncement import with_reannouncement
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.verdict import Ready
+from harvester_ccm.plan.service.verdict import NotReady, Ready
 
 LEASE_GRACE_SECONDS: Final = 30.0
 """Time that kube-vip can take to get a lease before an Event reports that none exists."""
-_NO_LEASE: Final = EventMessage(
-    "Warning",
-    Reason.DHCP_LEASE_PENDING,
-    "kube-vip has not got an address from DHCP yet",
-    "Check that a DHCP server answers in the network of the nodes, that the kube-vip pods run, and that the nodes have "
-    "the kernel module macvlan",
-)
 
 
 def plan_device_unknown(snapshot: ServiceSnapshot) -> Desired:
@@ -64,7 +61,7 @@ def plan_announced_by_kube_vip(snapshot: ServiceSnapshot) -> Desired:
     desired = _plan_pool(snapshot, load_balancer)
     if allocated == names.DHCP_ADDRESS:
         desired = _plan_dhcp(snapshot, load_balancer)
-    return with_reannouncement(desired, snapshot, allocated)
+    return with_announcement(with_reannouncement(desired, snapshot, allocated), snapshot)
 
 
 def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
@@ -89,8 +86,7 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
     resync_is_due = snapshot.remembered.resync_at is not None
     address = lease_of(snapshot.kube_vip, recorded=load_balancer.address, resync_is_due=resync_is_due)
     if not address:
-        waiting = waits_at_most(LEASE_GRACE_SECONDS, _NO_LEASE, snapshot, Phase.ANNOUNCED_BY_KUBE_VIP)
-        return _without_lease(snapshot, load_balancer, waiting)
+        return _without_lease(snapshot, load_balancer)
     # kube-vip writes a lease with the ports of that moment and does not follow them. Several addresses are its own.
     has_one = len(service.addresses) <= 1
     addresses = (address,) if has_one else service.addresses
@@ -104,15 +100,60 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
     )
 
 
-def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer, waiting: Waiting) -> Desired:
+def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
+    """Return the state of a Service for which kube-vip has no lease; after a time, the endpoints show why."""
+    waiting = _waiting_for_lease(snapshot)
+    use = snapshot.remembered.endpoints.use(snapshot.service, snapshot.now)
     return Desired(
         waiting.verdict,
         _announcement(snapshot, load_balancer),
         finalizer=Finalizer.ADD,
         write=load_balancer_change(load_balancer, snapshot),
+        reads_endpoints=waiting.look_again_after is None and use is Use.READ_FIRST,
         events=_events(snapshot, load_balancer, ""),
         look_again_after=waiting.look_again_after,
     )
+
+
+def _waiting_for_lease(snapshot: ServiceSnapshot) -> Waiting:
+    """Return the verdict: that of the condition, until the usual time has passed and the endpoints are known."""
+    endpoints = snapshot.remembered.endpoints
+    message = _no_lease(snapshot, endpoints)
+    waiting = waits_at_most(LEASE_GRACE_SECONDS, message, snapshot, Phase.ANNOUNCED_BY_KUBE_VIP)
+    if waiting.look_again_after is not None:
+        return Waiting(_as_before(snapshot), waiting.look_again_after)
+    match endpoints.use(snapshot.service, snapshot.now):
+        case Use.READ_FIRST:
+            return Waiting(_as_before(snapshot))
+        case Use.CONFIRM_LATER:
+            return Waiting(_as_before(snapshot), endpoints.seconds_to_confirmation(snapshot.now))
+        case Use.DECIDES:
+            return waiting
+
+
+def _as_before(snapshot: ServiceSnapshot) -> NotReady:
+    """Return the verdict on a Service without a lease while nothing new is to be said: no Event is due."""
+    verdict = waits_for(Reason.DHCP_LEASE_PENDING)
+    condition = snapshot.service.ready_condition
+    if condition is None or condition.reason != Reason.DHCP_LEASE_PENDING:
+        return verdict
+    return replace(verdict, message=EventMessage("Warning", Reason.DHCP_LEASE_PENDING, condition.message))
+
+
+def _no_lease(snapshot: ServiceSnapshot, endpoints: Endpoints) -> EventMessage:
+    """Return the Event about a lease that is late: a missing endpoint comes first, because kube-vip waits for it."""
+    checks = ["that the kube-vip Pods run", "that the nodes have the kernel module macvlan"]
+    checks.insert(0, "that a DHCP server answers in the network of the nodes")
+    if snapshot.service.spec.load_balancer_class is not None:
+        checks.insert(0, f"that kube-vip serves class {LOAD_BALANCER_CLASS} (lb_class_name)")
+    if endpoints.reading is Reading.DONE and not endpoints.exist:
+        cause = "The Service has no endpoint, and kube-vip gets an address from DHCP only for a Service that has one"
+        remedy = f"Start a Pod of the Service. If that does not help, check {', '.join(checks)}"
+        return EventMessage("Normal", Reason.DHCP_LEASE_PENDING, cause, remedy)
+    if endpoints.reading is Reading.UNREADABLE:
+        checks.insert(0, "that a Pod of the Service is ready (kube-vip gets an address only then)")
+    remedy = f"Check {', '.join(checks)}"
+    return EventMessage("Warning", Reason.DHCP_LEASE_PENDING, "kube-vip has not got an address from DHCP yet", remedy)
 
 
 def _announcement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Announce:

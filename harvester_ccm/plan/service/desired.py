@@ -91,6 +91,8 @@ class Desired(Struct, frozen=True):
     """Whether an EndpointSlice has to be touched after the patch. A patch that withdraws an address needs no mark."""
     events: tuple[EventMessage | None, ...] = ()
     """Events besides that of the verdict; None is no Event."""
+    reads_endpoints: bool = False
+    """Whether the EndpointSlices must be read when nothing is left to write. Then the Service is planned again."""
     look_again_after: float | None = None
     """Seconds after which the Service is planned again; None: when something changes."""
 
@@ -115,6 +117,8 @@ class ServicePlan(Struct, frozen=True):
     """A load balancer that Harvester must accept in a dry run before the write is sent."""
     writes_needed: int = 1
     """Writes that the rate limiter must have left for the Service."""
+    reads_endpoints: bool = False
+    """Whether, without a write, the EndpointSlices of the Service are read before it is planned again."""
     look_again_after: float | None = None
     """Seconds after which the Service is planned again; None: when something changes."""
 

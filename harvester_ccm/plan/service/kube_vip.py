@@ -32,11 +32,19 @@ Annotations = Mapping[str, str | None]
 
 ADDRESS_ANNOTATION: Final = names.KUBE_VIP_ADDRESSES
 DEVICE_ANNOTATION: Final = names.KUBE_VIP_INTERFACE
-"""Keys of kube-vip's annotations that users write as well, for messages."""
+IGNORE_ANNOTATION: Final = names.KUBE_VIP_IGNORE
+NOTE_ANNOTATION: Final = names.KUBE_VIP_HOST
+"""Keys of kube-vip's annotations, for messages."""
 _WITHDRAWN: Final = ""
 """Value of the address annotation that makes kube-vip announce nothing."""
 _REASONS_OF_ADDRESSES: Final = frozenset(
-    {Reason.ENSURED, Reason.BACKENDS_UNHEALTHY, Reason.REPLACEMENT_PENDING, Reason.KUBE_VIP_RESYNC_PENDING}
+    {
+        Reason.ENSURED,
+        Reason.NOT_ANNOUNCED,
+        Reason.BACKENDS_UNHEALTHY,
+        Reason.REPLACEMENT_PENDING,
+        Reason.KUBE_VIP_RESYNC_PENDING,
+    }
 )
 """Reasons in the condition of a Service that has an address, or had one that was withdrawn."""
 

@@ -60,7 +60,7 @@ from harvester_ccm.plan.service.shared_address import (
     plan_sharing_pending,
 )
 from harvester_ccm.plan.service.sharing import sharing_of
-from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
+from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot, is_about_announced_address
 from harvester_ccm.plan.service.supported import unsupported_reason
 from harvester_ccm.plan.service.switching import (
     awaits_resync,
@@ -265,6 +265,7 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
         write=desired.write,
         dry_run=desired.dry_run,
         writes_needed=_writes_needed(desired, snapshot, phase),
+        reads_endpoints=desired.reads_endpoints,
         look_again_after=desired.look_again_after,
     )
     fields = _fields(desired, snapshot)
@@ -386,11 +387,11 @@ def _shows_waiting(verdict: NotReady, desired: Desired, snapshot: ServiceSnapsho
     if snapshot.kube_vip.read_address and snapshot.is_new:
         return True
     condition = snapshot.service.ready_condition
-    if condition is None or condition.status != "True":
-        return False
-    if _withdraws(desired, snapshot):
+    if is_about_announced_address(condition) and _withdraws(desired, snapshot):
         # The next process finds the condition and touches the endpoints, if this one ends before it does.
         return True
+    if condition is None or condition.status != "True":
+        return False
     has_address = bool(snapshot.service.addresses if desired.ingress is None else desired.ingress)
     return not has_address
 

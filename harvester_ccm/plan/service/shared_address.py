@@ -6,6 +6,7 @@ from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import BLOCKING_REASONS, Reason
+from harvester_ccm.plan.service.announcement import with_announcement
 from harvester_ccm.plan.service.deletion import next_deletion
 from harvester_ccm.plan.service.desired import (
     Desired,
@@ -59,7 +60,7 @@ def plan_sharing(snapshot: ServiceSnapshot) -> Desired:
     )
     if of_primary.is_withdrawn:
         return desired
-    return with_reannouncement(desired, snapshot, address)
+    return with_announcement(with_reannouncement(desired, snapshot, address), snapshot)
 
 
 def _like_primary(of_primary: KubeVip, address: str) -> Intent:

@@ -13,11 +13,12 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 
 from harvester_ccm.errors import CCMError, Forbidden
-from harvester_ccm.model.core import ConfigMap, Node, Service, parse_provider_id
+from harvester_ccm.model.core import ConfigMap, Node, Service, ServiceCondition, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine
 from harvester_ccm.model.meta import Store
 from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.allocation import Allocation, read_allocation
+from harvester_ccm.plan.service.endpoints import Endpoints
 from harvester_ccm.plan.service.kube_vip import KubeVip, read_state
 from harvester_ccm.plan.service.ownership import (
     Claim,
@@ -42,6 +43,14 @@ from harvester_ccm.plan.service.scope import (
     primaries_of,
     scope_of,
     was_secondary,
+)
+from harvester_ccm.plan.service.vip_hosts import (
+    BY_PROGRESS,
+    BY_VIP_HOST,
+    Announcements,
+    announcements_of,
+    progress_of,
+    vip_hosts_of,
 )
 from harvester_ccm.plan.service.virtual_ips import (
     VIRTUAL_IP,
@@ -90,11 +99,17 @@ class ServiceStore(Protocol):
     def vms(self) -> Store[VirtualMachine]:
         """The VMs in the namespace of the load balancers."""
 
+    @property
+    def last_announced_at(self) -> float:
+        """When kube-vip last noted a node on a Service that had no note, in seconds of the monotonic clock."""
+
 
 SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {
     BY_PRIMARY: primaries_of,
     BY_ADDRESS: lambda service: set(service.addresses),
     VIRTUAL_IP: virtual_ips_of_service,
+    BY_VIP_HOST: vip_hosts_of,
+    BY_PROGRESS: progress_of,
 }
 LOAD_BALANCER_INDEXES: Final[Mapping[str, Callable[[LoadBalancer], Iterable[str]]]] = {
     BY_SERVICE: lambda load_balancer: {service_key(load_balancer)} - {""},
@@ -125,6 +140,12 @@ class ServiceState(Struct, gc=False):
     """When a resync of kube-vip is triggered; None if that is not necessary."""
     not_stored: dict[str, object] = field(default_factory=dict)
     """Fields of the load balancer that Harvester did not store, with the value that was sent: it is not sent again."""
+    published: str = ""
+    """The address that kube-vip reads and the status shows; empty while it is withdrawn, or a touch is due."""
+    published_at: float = 0.0
+    """When it was published first, in seconds of the monotonic clock."""
+    endpoints: Endpoints = Endpoints()
+    """The endpoints of the Service, if they were read since then."""
 
     def resume(self, snapshot: "ServiceSnapshot", now: float) -> None:
         """Assume, in the first reconcile, that an earlier process announced an address and ended before the touch.
@@ -134,15 +155,35 @@ class ServiceState(Struct, gc=False):
         """
         if self.phase or not snapshot.kube_vip.read_address or not snapshot.request.had_condition:
             return
-        condition = snapshot.service.ready_condition
-        is_announced = condition is not None and condition.status == "True" and condition.reason == Reason.ENSURED
-        if not is_announced:
+        if not is_about_announced_address(snapshot.service.ready_condition):
             self.resync_at = now
+
+    def note_publication(self, kube_vip: KubeVip, now: float) -> None:
+        """Record at the monotonic time ``now`` which address is published for kube-vip, and since when.
+
+        The endpoints count only for the time since then: before, kube-vip had no reason to announce the address.
+        """
+        is_published = bool(kube_vip.status) and self.resync_at is None
+        published = kube_vip.read_address if is_published else ""
+        if self.published == published:
+            return
+        self.published = published
+        self.published_at = now
+        self.endpoints = Endpoints()
 
     def enter(self, phase: str, now: float) -> None:
         """Record the phase of a plan at the monotonic time ``now``."""
         if self.phase != phase:
             self.phase, self.since = phase, now
+
+
+def is_about_announced_address(condition: ServiceCondition | None) -> bool:
+    """Return whether a condition says that an address is published, and that no touch of the endpoints is due."""
+    if condition is None:
+        return False
+    if condition.status == "True":
+        return condition.reason == Reason.ENSURED
+    return condition.reason == Reason.NOT_ANNOUNCED
 
 
 class ServiceSnapshot(Struct, frozen=True, dict=True):
@@ -176,6 +217,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Whether one of these is being reconciled now."""
     network_devices: Mapping[str, str] | None = field(default_factory=dict)
     """Network to device of the nodes; None until the ConfigMap with the mapping has been looked up."""
+    announcements: Announcements = Announcements()
+    """What kube-vip has noted on all managed Services."""
     harvester_known: bool = True
     """Whether Harvester's load balancers have been listed; before that, the absence of one means nothing."""
     harvester_problem: CCMError | None = None
@@ -301,6 +344,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         ),
         backends=store.backends,
         network_devices=_network_devices(store),
+        announcements=announcements_of(store.services, store.last_announced_at),
         harvester_known=_is_harvester_known(store, f"{cluster.namespace}/{match.expected_name}"),
         harvester_problem=store.load_balancers.problem,
         harvester_check=_harvester_check(store, cluster, match, request),

@@ -368,7 +368,6 @@ LEASES: dict[str, tuple[World, Plan]] = {
             "NotReady DHCPLeasePending",
             condition="False DHCPLeasePending",
             write="condition",
-            events=("Warning DHCPLeasePending",),
         ),
     ),
     "in the status": (

@@ -576,7 +576,11 @@ def test_kube_vip_never_ignores_a_service_that_it_may_announce(
 
 PRODUCT: Final = Path(kube_vip.__file__).parents[2]
 ONLY_READERS: Final = {"plan/service/kube_vip.py", "names.py"}
-KEYS: Final = {name for name, value in vars(names).items() if str(value).startswith("kube-vip.io/")}
+KEYS: Final = {
+    name
+    for name, value in vars(names).items()
+    if str(value).startswith("kube-vip.io/") and value != names.DEFAULT_KUBEVIP_CLASS
+}
 """The names of the constants with the keys of kube-vip's annotations."""
 
 

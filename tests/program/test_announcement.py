@@ -1,0 +1,352 @@
+"""A published address that no node notes: the condition and the Events are right, and nothing else is written."""
+
+import asyncio
+from typing import Any, Final
+
+import pytest
+
+from harvester_ccm.model.core import ENDPOINT_SLICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_LEASE, LOAD_BALANCER_CLASS
+from harvester_ccm.plan.service.announcement import NOTE_SECONDS
+from harvester_ccm.plan.service.endpoints import CONFIRM_SECONDS
+from tests.support.builders import CLUSTER, allocated, endpoint_slice, served, service
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import Call, document_of, refused
+from tests.support.program_world import Harvester, Program, guest_server
+
+KUBE_VIP: Final = "--announcer=kube-vip"
+AUTO: Final = "--announcer=auto"
+JUDGED: Final = NOTE_SECONDS + CONFIRM_SECONDS + 5.0
+"""Time after which everything must be said."""
+ADDRESS: Final = "10.0.0.2"
+"""The first address of this Harvester."""
+USUAL: Final = f"The load balancer has address {ADDRESS}"
+
+
+def new_program(*flags: str) -> Program:
+    """Return a program whose Harvester allocates an address for each Service."""
+    return Program(guest_server(), Harvester(), CLUSTER.name, *flags)
+
+
+def start_pod(program: Program, name: str = "web", *, node: str = "node-1") -> None:
+    """Add an endpoint to a Service."""
+    endpoint = {"addresses": ["10.42.0.7"], "nodeName": node, "conditions": {"ready": True, "serving": True}}
+    program.guest.put(ENDPOINT_SLICES, document_of(endpoint_slice(f"{name}-a", endpoint, of=name)))
+
+
+def stop_pods(program: Program, name: str = "web") -> None:
+    """Remove the endpoints of a Service."""
+    program.guest.put(ENDPOINT_SLICES, document_of(endpoint_slice(f"{name}-a", of=name)))
+
+
+def announce(program: Program, name: str = "web", *, node: str = "node-1") -> None:
+    """Note a node on a Service, as kube-vip does when it announces the address."""
+    program.change(name, metadata={"annotations": {KUBE_VIP_HOST: node}})
+
+
+async def is_announced(program: Program, name: str = "web") -> None:
+    """Announce a Service, and check that the condition has the usual message at once."""
+    announce(program, name)
+    address = program.address(name)
+    usual = f"The load balancer has address {address}"
+    await until(lambda: shown(program, name) == ("True", "EnsuredLoadBalancer", usual), 5.0, what="the usual condition")
+
+
+def shown(program: Program, name: str = "web") -> tuple[str, str, str]:
+    """Return status, reason and message of the condition."""
+    condition = program.condition(name)
+    return condition.get("status", ""), condition.get("reason", ""), condition.get("message", "")
+
+
+def reads(program: Program) -> int:
+    """Return how often EndpointSlices were listed."""
+    return sum(ENDPOINT_SLICES.plural in call.path for call in program.guest.calls)
+
+
+def normal(program: Program, name: str, reason: str) -> list[str]:
+    """Return the messages of the Normal Events of a Service with this reason."""
+    return [
+        event["message"]
+        for event in program.guest.events()
+        if event["type"] == "Normal" and event["reason"] == reason and event["involvedObject"]["name"] == name
+    ]
+
+
+@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
+@pytest.mark.parametrize("has_slice", [False, True], ids=["no slice", "empty slice"])
+@jumping_time
+async def test_service_without_endpoints(*, has_slice: bool) -> None:
+    program = new_program(KUBE_VIP)
+    if has_slice:
+        stop_pods(program)
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(NOTE_SECONDS - 5)
+        assert shown(program) == ("True", "EnsuredLoadBalancer", USUAL)
+        assert reads(program) == 0
+        await asyncio.sleep(JUDGED - NOTE_SECONDS + 5)
+        status, _, message = shown(program)
+        (event,) = normal(program, "web", "NoEndpoints")
+        assert (status, message) == ("True", f"{USUAL}. {event}")
+        assert reads(program) == 1
+        await asyncio.sleep(300)
+        start_pod(program)
+        await is_announced(program)
+        assert program.reasons() == []
+
+
+@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
+@jumping_time
+async def test_class_that_kube_vip_does_not_serve() -> None:
+    program = new_program(AUTO)
+    program.put(service(spec={"loadBalancerClass": LOAD_BALANCER_CLASS}))
+    program.create("plain")
+    start_pod(program)
+    async with program.live():
+        await asyncio.sleep(5)
+        announce(program, "plain")
+        await asyncio.sleep(JUDGED)
+        status, reason, message = shown(program)
+        assert (status, reason) == ("False", "AddressNotAnnounced")
+        assert "lb_class_name" in message
+        assert program.warnings() == [message]
+        assert program.reasons() == ["web: AddressNotAnnounced"]
+        await is_announced(program)
+
+
+@jumping_time
+async def test_nothing_is_wrong_as_long_as_nothing_was_ever_noted() -> None:
+    """kube-vip notes nothing in routing-table mode, and other programs never do."""
+    program = new_program(AUTO)
+    program.create("web", "api")
+    start_pod(program)
+    async with program.live():
+        await asyncio.sleep(JUDGED)
+        assert {shown(program, name)[0] for name in ("web", "api")} == {"True"}
+        (event,) = normal(program, "web", "AnnouncementUnknown")
+        assert "--announcer=other" in event
+        await asyncio.sleep(7200)
+        assert (program.reasons(), reads(program)) == ([], 0)
+        assert len(normal(program, "web", "AnnouncementUnknown")) == 1
+        # With the first note, kube-vip turns out to announce here.
+        announce(program, "api")
+        await asyncio.sleep(JUDGED)
+        assert shown(program)[:2] == ("False", "AddressNotAnnounced")
+
+
+@jumping_time
+async def test_other_announcer_is_not_followed() -> None:
+    program = new_program("--announcer=other")
+    program.create("web", "noted")
+    start_pod(program)
+    async with program.live():
+        await asyncio.sleep(5)
+        announce(program, "noted")
+        writes = len(program.guest.writes())
+        await asyncio.sleep(7200)
+        assert len(program.guest.writes()) == writes
+        assert (program.reasons(), reads(program)) == ([], 0)
+
+
+@jumping_time
+async def test_service_that_waits_behind_one_without_a_lease() -> None:
+    program = new_program(KUBE_VIP)
+    program.put(service("dhcp", uid="uid-of-dhcp", annotations={IPAM: "dhcp"}))
+    program.create("web")
+    for name in ("dhcp", "web"):
+        start_pod(program, name)
+    async with program.live():
+        await asyncio.sleep(JUDGED)
+        status, reason, message = shown(program)
+        assert (status, reason) == ("False", "AddressNotAnnounced")
+        assert "shop/dhcp waits for an address from DHCP" in message
+        assert program.reasons() == ["dhcp: DHCPLeasePending", "web: AddressNotAnnounced"]
+        await is_announced(program)
+
+
+@jumping_time
+async def test_lease_without_endpoints() -> None:
+    program = new_program(KUBE_VIP)
+    program.put(service(annotations={IPAM: "dhcp"}))
+    async with program.live():
+        await asyncio.sleep(JUDGED)
+        status, reason, message = shown(program)
+        assert (status, reason) == ("False", "DHCPLeasePending")
+        assert message.startswith("The Service has no endpoint")
+        assert normal(program, "web", "DHCPLeasePending") == [message]
+        assert (program.reasons(), reads(program)) == ([], 1)
+        start_pod(program)
+        lease = {KUBE_VIP_HOST: "node-1", KUBE_VIP_LEASE: "10.10.0.7"}
+        program.change(metadata={"annotations": lease})
+        await until(lambda: program.condition()["status"] == "True", 5.0)
+        assert program.reasons() == []
+
+
+@jumping_time
+async def test_local_policy_without_an_endpoint_where_kube_vip_runs() -> None:
+    program = new_program(AUTO)
+    program.put(service(spec={"externalTrafficPolicy": "Local"}))
+    program.create("plain")
+    start_pod(program, node="node-9")
+    async with program.live():
+        await asyncio.sleep(5)
+        announce(program, "plain")
+        await asyncio.sleep(JUDGED)
+        assert shown(program)[:2] == ("False", "AddressNotAnnounced")
+        assert "The endpoints are on 'node-9'" in program.condition()["message"]
+
+
+@jumping_time
+async def test_endpoints_that_must_not_be_read() -> None:
+    program = new_program(KUBE_VIP)
+    program.create("web")
+    start_pod(program)
+    forbidden = refused(403, "Forbidden", "endpointslices is forbidden")
+    program.guest.fault = lambda call: forbidden if ENDPOINT_SLICES.plural in call.path else None
+    async with program.live():
+        await asyncio.sleep(JUDGED)
+        status, _, message = shown(program)
+        assert status == "True"
+        assert "cannot read the EndpointSlices" in message
+        assert reads(program) == 1
+        await asyncio.sleep(3600)
+        assert program.reasons() == []
+        assert reads(program) <= 1 + 3600 / 400
+        program.guest.fault = None
+        await asyncio.sleep(700)
+        assert shown(program)[:2] == ("False", "AddressNotAnnounced")
+
+
+@jumping_time
+async def test_api_server_that_is_busy_is_no_answer() -> None:
+    program = new_program(KUBE_VIP)
+    program.create("web")
+    start_pod(program)
+    busy = refused(503, "ServiceUnavailable", "busy")
+    until_read = 2 * NOTE_SECONDS
+
+    def fault(call: Call) -> Any:
+        return busy if ENDPOINT_SLICES.plural in call.path and call.at < until_read else None
+
+    program.guest.fault = fault
+    async with program.live():
+        await asyncio.sleep(until_read)
+        assert shown(program) == ("True", "EnsuredLoadBalancer", USUAL)
+        await asyncio.sleep(90)
+        assert shown(program)[:2] == ("False", "AddressNotAnnounced")
+
+
+@pytest.mark.parametrize("has_endpoint", [False, True], ids=["explained", "not announced"])
+@jumping_time
+async def test_condition_stays_over_a_restart(*, has_endpoint: bool) -> None:
+    program = new_program(KUBE_VIP)
+    program.create("web")
+    if has_endpoint:
+        start_pod(program)
+    async with program.live():
+        await asyncio.sleep(JUDGED)
+    before = program.condition()
+    assert before["status"] == ("False" if has_endpoint else "True")
+    assert before["message"] != USUAL
+    writes = len(program.guest.writes("/services/"))
+    for seconds in (10, NOTE_SECONDS - 5, 2 * JUDGED):
+        async with program.live():
+            await asyncio.sleep(seconds)
+    assert program.condition() == before
+    assert len(program.guest.writes("/services/")) == writes
+    assert not program.guest.writes(ENDPOINT_SLICES.plural), "no touch"
+
+
+@jumping_time
+async def test_many_services_with_an_election_for_each() -> None:
+    """kube-vip took 42 s for 40 Services. A Service waits for its turn as long as others get theirs."""
+    names = [f"web-{number}" for number in range(100)]
+    program = new_program(KUBE_VIP)
+    program.create(*names)
+    for name in names:
+        start_pod(program, name)
+    conditions: list[str] = []
+
+    def record(collection: str, _kind: str, document: dict[str, Any]) -> None:
+        if collection.endswith("/services"):
+            conditions.extend(one["status"] for one in document.get("status", {}).get("conditions") or ())
+
+    program.guest.on_change.append(record)
+    async with program.live():
+        await asyncio.sleep(20)
+        for name in names:
+            await asyncio.sleep(1.05)
+            announce(program, name)
+        await asyncio.sleep(JUDGED)
+        assert set(conditions) == {"True"}
+        assert (program.reasons(), reads(program)) == ([], 0)
+
+
+@pytest.mark.parametrize("pods_after", [30.0, NOTE_SECONDS - 1, NOTE_SECONDS + 20, 400.0])
+@jumping_time
+async def test_pods_that_start_after_the_service(pods_after: float) -> None:
+    program = new_program(KUBE_VIP)
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(pods_after)
+        start_pod(program)
+        await asyncio.sleep(3.0)
+        await is_announced(program)
+        await asyncio.sleep(1200)
+        assert program.reasons() == []
+        assert program.condition()["status"] == "True"
+
+
+@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
+@jumping_time
+async def test_announced_service_is_not_judged_again() -> None:
+    """kube-vip withdraws the address without endpoints, and announces it again with the first one."""
+    program = new_program(KUBE_VIP)
+    program.create("web")
+    start_pod(program)
+    async with program.live():
+        await asyncio.sleep(5)
+        announce(program)
+        await asyncio.sleep(JUDGED)
+        writes = len(program.guest.writes())
+        stop_pods(program)
+        await asyncio.sleep(1200)
+        start_pod(program)
+        await asyncio.sleep(1200)
+        assert len(program.guest.writes()) == writes
+        assert program.reasons() == []
+    async with program.live():
+        await asyncio.sleep(1200)
+    assert len(program.guest.writes()) == writes
+
+
+@jumping_time
+async def test_service_of_the_go_provider_gets_only_the_event() -> None:
+    program = new_program(KUBE_VIP)
+    shown_by_go = served(condition=False)
+    program.put(shown_by_go)
+    program.harvester.put(LOAD_BALANCERS, document_of(allocated()))
+    start_pod(program)
+    async with program.live():
+        await asyncio.sleep(5)
+        before = program.service()
+        await asyncio.sleep(JUDGED)
+        assert program.reasons() == ["web: AddressNotAnnounced"]
+        assert program.service() == before
+        assert program.condition() == {}
+
+
+@jumping_time
+async def test_address_that_a_user_has_kube_vip_ignore() -> None:
+    program = new_program(KUBE_VIP)
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(5)
+        program.change(metadata={"annotations": {"kube-vip.io/ignore": "true"}})
+        await asyncio.sleep(JUDGED)
+        assert shown(program)[:2] == ("False", "AddressNotAnnounced")
+        assert "kube-vip.io/ignore-" in program.condition()["message"]
+        assert program.annotations()[KUBE_VIP_ADDRESSES] == ADDRESS, "nothing is withdrawn"
+        program.change(metadata={"annotations": {"kube-vip.io/ignore": None}})
+        await is_announced(program)
