@@ -59,6 +59,11 @@ def reannouncement_of(snapshot: ServiceSnapshot, address: str) -> Reannouncement
     return Reannouncement(Stage.RESYNC)
 
 
+def _warnings_in(desired: Desired) -> tuple[EventMessage, ...]:
+    """Return the Warnings of a state: a Normal Event reports that the Service has its address, which comes later."""
+    return tuple(event for event in desired.events if event is not None and event.type == "Warning")
+
+
 def resync_not_permitted(service: Service) -> EventMessage:
     """Return the Warning for a Service whose EndpointSlices must not be patched."""
     meta = service.metadata
@@ -82,7 +87,7 @@ def with_reannouncement(desired: Desired, snapshot: ServiceSnapshot, address: st
         case Stage.NOT_NEEDED:
             return desired
         case Stage.WITHDRAW_FIRST:
-            return Desired(waits, kube_vip=Withdraw(), events=desired.events)
+            return Desired(waits, kube_vip=Withdraw(), events=_warnings_in(desired))
         case Stage.PUBLISH:
             seconds = reannouncement.seconds
             return replace(desired, verdict=waits, triggers_resync=True, look_again_after=seconds)

@@ -111,7 +111,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
             write={"annotations": WITHDRAWAL, "touch": True},
-            events=("Warning AddressNotAsRequested", "Normal EnsuredLoadBalancer"),
+            events=("Warning AddressNotAsRequested",),
             writes_needed=3,
         ),
     ),
