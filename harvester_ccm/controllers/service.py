@@ -216,6 +216,13 @@ class _Step(Struct, frozen=True):
     state: ServiceState
 
 
+def _addresses_of(load_balancer: LoadBalancer | None) -> frozenset[str]:
+    """Return the addresses of a load balancer that the Services which share it read."""
+    if load_balancer is None:
+        return frozenset()
+    return allocated_addresses((load_balancer,)) | {load_balancer.address}
+
+
 def _outcome_of(plan: ServicePlan) -> Outcome:
     """Return the outcome of a plan without a write."""
     if not plan.waiting_reason and plan.look_again_after is None:
@@ -494,7 +501,7 @@ class ServiceController:
 
         The latter can be thousands, so they are enqueued in the background.
         """
-        before, after = (allocated_addresses(() if one is None else (one,)) for one in (old, new))
+        before, after = _addresses_of(old), _addresses_of(new)
         for load_balancer in filter(None, (old, new)):
             self._enqueue_service_of(load_balancer)
             if before == after:

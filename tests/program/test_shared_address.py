@@ -213,3 +213,46 @@ async def test_former_secondary_that_becomes_a_primary_does_not_share_the_old_ad
         program.put(service("new", uid="3", ports=[{"port": 10}], annotations={PRIMARY_SERVICE: "shop/former"}))
         await asyncio.sleep(30)
         assert program.address("new") == program.annotations("new").get("kube-vip.io/loadbalancerIPs") == ""
+
+
+@jumping_time
+async def test_condition_while_the_shared_address_moves_between_kube_vip_and_harvester() -> None:
+    program = with_primary()
+    program.put(service("api", uid="2", **SHARED))
+    with_nodes(program.guest)
+    with_machines(program.harvester)
+    names = ("web", "api")
+
+    def statuses() -> set[str]:
+        return {program.condition(name).get("status", "") for name in names}
+
+    def new_load_balancer(workload_type: str) -> str:
+        """Return the key of the load balancer if it has this type; empty while it has not."""
+        found = program.harvester.items(LOAD_BALANCERS)
+        names = [one["metadata"]["name"] for one in found if one["spec"]["workloadType"] == workload_type]
+        return f"{CLUSTER.namespace}/{names[0]}" if names else ""
+
+    async with program.live():
+        await until(lambda: statuses() == {"True"})
+        program.harvester.paused = True  # type: ignore[attr-defined]  # its own class
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await until(lambda: new_load_balancer("vm"), what="the VM load balancer")
+        await asyncio.sleep(5)
+        assert statuses() == {"False"}, "kube-vip has withdrawn the address"
+        allocation = {"allocatedAddress": {"ip": ADDRESS, "ipPool": "lan"}}
+        conditions = [{"type": "Ready", "status": "True"}]
+        key = new_load_balancer("vm")
+        program.harvester.change(LOAD_BALANCERS, key, {"status": {**allocation, "conditions": conditions}})
+        await asyncio.sleep(5)
+        assert statuses() == {"False"}, "Harvester does not announce it yet"
+        program.harvester.change(LOAD_BALANCERS, key, {"status": {"address": ADDRESS}})
+        await until(lambda: statuses() == {"True"}, 5.0)
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "cluster"}})
+        await until(lambda: new_load_balancer("cluster"), what="the cluster load balancer")
+        await asyncio.sleep(5)
+        assert statuses() == {"False"}, "Harvester has deleted the load balancer"
+        program.harvester.change(
+            LOAD_BALANCERS, new_load_balancer("cluster"), {"status": {**allocation, "conditions": conditions}}
+        )
+        await until(lambda: statuses() == {"True"}, 10.0)
+    assert {program.address(name) for name in names} == {ADDRESS}

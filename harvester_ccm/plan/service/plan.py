@@ -275,9 +275,13 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
     keeps_request = bool(kept) and isinstance(desired.write, CreateLoadBalancer)
     if keeps_request or service_patch(snapshot.service, fields):
         return replace(plan, write=_patch(with_condition, snapshot, desired), following_write=desired.write)
-    if desired.write is not None:
-        return plan
-    return replace(plan, write=_patch_of_condition_alone(condition, with_condition, snapshot), dry_run=None)
+    of_condition = _patch_of_condition_alone(condition, with_condition, snapshot)
+    if desired.write is None:
+        return replace(plan, write=of_condition, dry_run=None)
+    if phase is Phase.SWITCHING and of_condition is not None:
+        # A switch can take minutes, and the next process must find that the address is not announced.
+        return replace(plan, write=of_condition, following_write=desired.write)
+    return plan
 
 
 def _patch(fields: ServiceFields, snapshot: ServiceSnapshot, desired: Desired) -> PatchService:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.outcome import EventMessage
@@ -58,9 +60,18 @@ def plan_sharing(snapshot: ServiceSnapshot) -> Desired:
         ingress=virtual_ip_ingress(address, service),
         events=(*events, _ensured(snapshot, primary, address)),
     )
-    if of_primary.is_withdrawn:
+    if _is_between_announcers(snapshot, of_primary, address):
+        return replace(desired, verdict=waits_for(Reason.SHARED_ADDRESS_PENDING), events=events)
+    if of_primary.is_paused:
         return desired
     return with_announcement(with_reannouncement(desired, snapshot, address), snapshot)
+
+
+def _is_between_announcers(snapshot: ServiceSnapshot, of_primary: KubeVip, address: str) -> bool:
+    """Return whether kube-vip does not announce the address of the primary any more, and Harvester does not yet."""
+    if of_primary.is_paused:
+        return address not in snapshot.primary_served
+    return of_primary.is_withdrawn
 
 
 def _like_primary(of_primary: KubeVip, address: str) -> Intent:
@@ -142,7 +153,10 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> Waiting:
     if sharing.refusal is not None:
         return Waiting(not_ready(sharing.refusal, snapshot))
     if snapshot.service.addresses:
-        return Waiting(waits_for(Reason.SHARED_ADDRESS_PENDING))
+        waits = waits_for(Reason.SHARED_ADDRESS_PENDING)
+        # kube-vip goes on announcing an address that it reads; an address that Harvester announced for the primary is
+        # announced by nobody.
+        return Waiting(replace(waits, changes_condition=not snapshot.kube_vip.may_announce))
     warning = EventMessage(
         "Warning",
         Reason.SHARED_ADDRESS_PENDING,

@@ -207,6 +207,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """The Service whose address this one shares, if it names one that exists."""
     primary_allocated: frozenset[str] = frozenset()
     """Addresses of the primary's load balancers."""
+    primary_served: frozenset[str] = frozenset()
+    """Those in their status: Harvester announces the address of a VM load balancer when it has written it there."""
     ranking_of_primary: Ranking = Ranking()
     """Which Services may use the address of the primary that this one names."""
     own_ranking: Ranking = Ranking()
@@ -327,6 +329,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     request = read_request(service, kube_vip, had_condition=_had_condition(service, match.load_balancer))
     key = service.metadata.key
     primary = store.services.get(request.primary) if request.primary else None
+    of_primary = _candidates(store, primary, cluster) if primary else ()
     return ServiceSnapshot(
         service=service,
         cluster=cluster,
@@ -336,7 +339,8 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         request=request,
         holders=_holders(store, service, load_balancers),
         primary=primary,
-        primary_allocated=allocated_addresses(_candidates(store, primary, cluster)) if primary else frozenset(),
+        primary_allocated=allocated_addresses(of_primary),
+        primary_served=frozenset({load_balancer.address for load_balancer in of_primary} - {""}),
         ranking_of_primary=store.rankings.of(request.primary) if request.primary else Ranking(),
         own_ranking=store.rankings.of(key),
         own_secondaries=tuple(

@@ -1,5 +1,7 @@
 """The replacement of a load balancer by one of the other workload type, at the request of the user."""
 
+from msgspec.structs import replace
+
 from harvester_ccm import names
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
@@ -12,7 +14,7 @@ from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS
 from harvester_ccm.plan.service.request import Ipam, WorkloadType
 from harvester_ccm.plan.service.sharing import managed_secondaries
-from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
+from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot, is_about_announced_address
 from harvester_ccm.plan.service.supported import unsupported_reason
 
 
@@ -78,8 +80,10 @@ def plan_switching(snapshot: ServiceSnapshot) -> Desired:
             dry_run=dry_run,
             look_again_after=1.0 if snapshot.secondary_in_progress else 5.0,
         )
+    # From the deletion on, nobody announces the address.
+    was_announced = is_about_announced_address(snapshot.service.ready_condition)
     return Desired(
-        waits_for(Reason.REPLACEMENT_PENDING),
+        replace(waits_for(Reason.REPLACEMENT_PENDING), changes_condition=was_announced),
         Withdraw(),
         annotations=pinned,
         finalizer=Finalizer.ADD,

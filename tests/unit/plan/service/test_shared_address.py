@@ -60,6 +60,11 @@ PAUSED: Final = service(ours=True, annotations={**SUPPRESSED, **SHARES}, **PORT)
 SHARING: Final = served(annotations=SHARES, labels=SHARED, **PORT)
 """A Service that has the address of its primary."""
 HOSTED_PRIMARY: Final = service("main", uid="main-uid", ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM})
+HOSTED: Final[dict[str, Any]] = {
+    "primary": HOSTED_PRIMARY,
+    "primary_allocated": frozenset({ADDRESS}),
+    "primary_served": frozenset({ADDRESS}),
+}
 IGNORED_PRIMARY: Final = served("main", uid="main-uid", annotations={KUBE_VIP_IGNORE: "true"})
 REPLACED_PRIMARY: Final = service("main", uid="main-uid", ours=True, address=ADDRESS, annotations=WITHDRAWN)
 """Its load balancer is being replaced by one of the other workload type."""
@@ -190,7 +195,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "Harvester announces the address": (
-        World(PAUSED, facts={"primary": HOSTED_PRIMARY, "primary_allocated": frozenset({ADDRESS})}),
+        World(PAUSED, facts=HOSTED),
         Plan(
             Phase.SHARING,
             READY,
@@ -200,13 +205,21 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "Harvester announces the address, which kube-vip has to withdraw first": (
-        World(SHARING, facts={"primary": HOSTED_PRIMARY, "primary_allocated": frozenset({ADDRESS})}),
+        World(SHARING, facts=HOSTED),
         Plan(
             Phase.SHARING,
             READY,
             condition="True EnsuredLoadBalancer",
             write={"annotations": WITHDRAWAL, "touch": True},
             writes_needed=3,
+        ),
+    ),
+    "Harvester does not announce the address yet": (
+        World(PAUSED, facts={**HOSTED, "primary_served": frozenset()}),
+        Plan(
+            Phase.SHARING,
+            "NotReady SharedAddressPending",
+            write={"labels": {PRIMARY_SERVICE_LABEL: "shop.main"}, "ingress": [SHOWN_443]},
         ),
     ),
     "a user lets kube-vip ignore the primary, whose address it announces": (
@@ -217,8 +230,8 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
         World(SHARING, facts={"primary": REPLACED_PRIMARY, "primary_allocated": frozenset({ADDRESS})}),
         Plan(
             Phase.SHARING,
-            READY,
-            condition="True EnsuredLoadBalancer",
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
             write={"annotations": WITHDRAWAL, "touch": True},
             writes_needed=3,
         ),
@@ -427,7 +440,12 @@ PENDING: dict[str, tuple[World, Plan]] = {
             service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, **SHARES}, labels=SHARED, **PORT),
             facts={"primary": REPLACED_PRIMARY},
         ),
-        Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer"),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write="condition",
+        ),
     ),
     "the primary lost its address, which another load balancer has": (
         World(SHARING, facts={"primary": WITHOUT_ADDRESS, "holders": (HOLDER,)}),

@@ -5,6 +5,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
+from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
     IP_POOL,
     IPAM,
@@ -55,6 +56,18 @@ SECONDARY: Final = served("b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web
 IGNORED_SECONDARY: Final = served(
     "b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web"}, annotations={KUBE_VIP_IGNORE: "true"}
 )
+
+
+def being_replaced(of: Service) -> Service:
+    """Return a Service whose condition says that its load balancer is replaced."""
+    condition = replace(
+        of.status.conditions[0],
+        status="False",
+        reason=Reason.REPLACEMENT_PENDING,
+        message=f"The Service waits for {Reason.REPLACEMENT_PENDING.meaning}",
+    )
+    return replace(of, status=replace(of.status, conditions=(condition,)))
+
 
 TO_VM: dict[str, tuple[World, Plan]] = {
     "the present load balancer is completed first": (
@@ -120,11 +133,11 @@ TO_VM: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "deletion": (
-        World(WITHDRAWN_PINNED, (allocated(),)),
+        World(being_replaced(WITHDRAWN_PINNED), (allocated(),)),
         Plan(
             Phase.SWITCHING,
             "NotReady ReplacementPending",
-            condition="True EnsuredLoadBalancer",
+            condition="False ReplacementPending",
             write={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
         ),
@@ -134,7 +147,7 @@ TO_VM: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.SWITCHING,
             "NotReady ReplacementPending",
-            condition="True EnsuredLoadBalancer",
+            condition="False ReplacementPending",
             write={"annotations": {IP_POOL: "vlan100"}},
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
@@ -155,14 +168,14 @@ TO_VM: dict[str, tuple[World, Plan]] = {
     ),
     "secondaries have withdrawn the address": (
         World(
-            WITHDRAWN_PINNED,
+            being_replaced(WITHDRAWN_PINNED),
             (allocated(),),
             {"own_secondaries": (replace(SECONDARY, metadata=WITHDRAWN_PINNED.metadata),)},
         ),
         Plan(
             Phase.SWITCHING,
             "NotReady ReplacementPending",
-            condition="True EnsuredLoadBalancer",
+            condition="False ReplacementPending",
             write={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
         ),
@@ -287,7 +300,7 @@ TO_CLUSTER: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.SWITCHING,
             "NotReady ReplacementPending",
-            condition="True EnsuredLoadBalancer",
+            condition="False ReplacementPending",
             write={"annotations": {IP_POOL: "vlan100"}},
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
@@ -295,12 +308,25 @@ TO_CLUSTER: dict[str, tuple[World, Plan]] = {
             writes_needed=10,
         ),
     ),
-    "deletion": (
+    "nobody announces the address from the deletion on, which is said first": (
         World(HOSTED_PINNED, (VM_LOAD_BALANCER,)),
         Plan(
             Phase.SWITCHING,
             "NotReady ReplacementPending",
-            condition="True EnsuredLoadBalancer",
+            condition="False ReplacementPending",
+            write="condition",
+            then={"delete": LB_NAME},
+            events=("Normal ChangingWorkloadType",),
+            dry_run=True,
+            writes_needed=10,
+        ),
+    ),
+    "deletion": (
+        World(being_replaced(HOSTED_PINNED), (VM_LOAD_BALANCER,)),
+        Plan(
+            Phase.SWITCHING,
+            "NotReady ReplacementPending",
+            condition="False ReplacementPending",
             write={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
