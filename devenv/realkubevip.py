@@ -26,6 +26,8 @@ from devenv.stage import Scene, Stage, until
 from harvester_ccm.names import (
     HEALTH_CHECK_PORT,
     IP_POOL,
+    IPAM,
+    KUBE_VIP_HOST,
     LOAD_BALANCER_CLASS,
     PRIMARY_SERVICE,
     WORKLOAD_TYPE,
@@ -38,7 +40,10 @@ NODE_ADDRESS: Final = "10.9.0.1"
 POOL: Final = "10.9.100.0/24"
 LATER_POOL: Final = "10.9.102.0/24"
 CLASS_POOL: Final = "10.9.104.0/24"
+EXPLAINED_POOL: Final = "10.9.105.0/24"
 OTHER: Final = "10.9.103.7"
+ENDPOINT: Final = {"addresses": ["10.42.0.9"], "conditions": {"ready": True}, "nodeName": NODE}
+"""A ready Pod."""
 SETTINGS: Final = {
     "vip_interface": DEVICE,
     "vip_arp": "true",
@@ -59,6 +64,10 @@ UP_SECONDS: Final = 40.0
 """kube-vip reads the address of a new Service once per second, one Service after the other."""
 LATE_SECONDS: Final = 1.0
 """After this time kube-vip has read the first of some waiting Services, but not the others."""
+EXPLAINED_SECONDS: Final = 75.0
+"""Time in which the condition says why an address is not announced."""
+RIGHT_SECONDS: Final = 5.0
+"""Time in which it is right after kube-vip has noted the node."""
 STEADY_SECONDS: Final = 4.0
 """For which addresses are watched once they are correct, because kube-vip handles older events later."""
 
@@ -76,15 +85,19 @@ class Cluster:
         ports = [{"name": "main", "port": port}]
         await asyncio.gather(*(self.stage.create_service(name, ports=ports, annotations=annotations) for name in names))
 
-    async def add_endpoint(self, name: str) -> None:
-        """Create an EndpointSlice with a ready Pod for a Service."""
+    async def add_endpoint(self, name: str, *, is_empty: bool = False) -> None:
+        """Create an EndpointSlice with a ready Pod for a Service, or an empty one."""
         meta = {"name": f"{name}-1", "namespace": "default", "labels": {"kubernetes.io/service-name": name}}
-        endpoint = {"addresses": ["10.42.0.9"], "conditions": {"ready": True}, "nodeName": NODE}
         ports = [{"name": "main", "port": 80, "protocol": "TCP"}]
-        body = {"metadata": meta, "addressType": "IPv4", "ports": ports, "endpoints": [endpoint]}
+        endpoints = [] if is_empty else [ENDPOINT]
+        body = {"metadata": meta, "addressType": "IPv4", "ports": ports, "endpoints": endpoints}
         await self.stage.guest.create(
             SLICES, {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **body}, namespace="default"
         )
+
+    async def fill_slice(self, name: str) -> None:
+        """Add a ready Pod to the empty EndpointSlice of a Service."""
+        await self.stage.guest.merge_patch(SLICES, f"{name}-1", {"endpoints": [ENDPOINT]}, namespace="default")
 
     async def annotate(self, name: str, key: str, value: str) -> None:
         """Change an annotation of a Service."""
@@ -113,6 +126,50 @@ class Cluster:
             return addresses_on_node().isdisjoint(addresses)
 
         await until(absent, within=UP_SECONDS, what=f"removal of {', '.join(addresses)}")
+
+    async def create_without_endpoints(self, name: str, *, dhcp: bool = False) -> None:
+        """Create a Service without an EndpointSlice."""
+        annotations = {IPAM: "dhcp"} if dhcp else {}
+        await self.stage.create_service(name, ports=[{"name": "main", "port": 80}], annotations=annotations)
+
+    async def explains(self, name: str, status: str, text: str, event: str) -> None:
+        """Return once the condition has a status and a text, and an Event with its message. Raises TimeoutError.
+
+        ``event`` is the type and the reason of the Event.
+        """
+
+        async def explained() -> bool:
+            shown, message = await self._condition(name)
+            return shown == status and text in message
+
+        await until(explained, within=EXPLAINED_SECONDS, what=f"the condition of {name}: {status}, {text!r}")
+        _, message = await self._condition(name)
+        kind, _, reason = event.partition(" ")
+        told = await self.stage.hears(name, reason, within=RIGHT_SECONDS)
+        if told.type != kind or told.message not in message:
+            raise TimeoutError(f"the condition is {message!r}, and the {told.type} Event {told.message!r}")
+
+    async def is_right(self, name: str) -> None:
+        """Return once kube-vip announces a Service and the condition says so. Raises TimeoutError."""
+
+        async def noted() -> bool:
+            service = await self.stage.service(name)
+            return service is not None and service.metadata.annotation(KUBE_VIP_HOST) == NODE
+
+        await until(noted, within=UP_SECONDS, what=f"the node of {name}")
+
+        async def right() -> bool:
+            service = await self.stage.service(name)
+            usual = f"The load balancer has address {service.addresses[0]}" if service and service.addresses else ""
+            return await self._condition(name) == ("True", usual)
+
+        await until(right, within=RIGHT_SECONDS, what=f"the condition of {name}: True")
+
+    async def _condition(self, name: str) -> tuple[str, str]:
+        """Return status and message of the condition of a Service."""
+        service = await self.stage.service(name)
+        condition = None if service is None else service.ready_condition
+        return ("", "") if condition is None else (condition.status, condition.message)
 
 
 async def _steady(condition: Callable[[], bool], otherwise: str) -> None:
@@ -196,18 +253,53 @@ async def own_class(cluster: Cluster) -> None:
     await cluster.announces("classed", "unclassed")
 
 
+async def skipped_class(cluster: Cluster) -> None:
+    """A Service of this controller's class, which kube-vip does not serve, and one without a class"""
+    await cluster.create("plain")
+    await cluster.add_endpoint("classed")
+    spec = {"loadBalancerClass": LOAD_BALANCER_CLASS}
+    await cluster.stage.create_service("classed", ports=[{"name": "main", "port": 80}], spec=spec)
+    await cluster.is_right("plain")
+    await cluster.explains("classed", "False", "lb_class_name", f"Warning {Reason.NOT_ANNOUNCED}")
+
+
+async def no_endpoints(cluster: Cluster) -> None:
+    """A Service without an EndpointSlice, and one with an empty slice, whose Pods start after a minute"""
+    await cluster.create_without_endpoints("without")
+    await cluster.add_endpoint("emptied", is_empty=True)
+    await cluster.create_without_endpoints("emptied")
+    for name in ("without", "emptied"):
+        await cluster.explains(name, "True", "has no endpoint", f"Normal {Reason.NO_ENDPOINTS}")
+    await cluster.add_endpoint("without")
+    await cluster.fill_slice("emptied")
+    for name in ("without", "emptied"):
+        await cluster.is_right(name)
+
+
+async def blocked_queue(cluster: Cluster) -> None:
+    """A Service behind one without an endpoint, for which kube-vip asks for an address from DHCP in vain"""
+    # This is the last case: kube-vip handles no other Service for more than four minutes.
+    await cluster.create_without_endpoints("leasing", dhcp=True)
+    await asyncio.sleep(LATE_SECONDS)
+    await cluster.create("behind")
+    await cluster.explains("leasing", "False", "has no endpoint", f"Normal {Reason.DHCP_LEASE_PENDING}")
+    await cluster.explains("behind", "False", "default/leasing waits for", f"Warning {Reason.NOT_ANNOUNCED}")
+
+
 Case = Callable[[Cluster], Awaitable[None]]
 CASES: Final[tuple[Case, ...]] = (
     late_addresses, late_endpoints, shared_address, switched_type, overwritten_address, other_type,
 )  # fmt: skip
 CLASS_CASES: Final[tuple[Case, ...]] = (own_class,)
+EXPLAINED_CASES: Final[tuple[Case, ...]] = (skipped_class, no_endpoints, blocked_queue)
 
 
 async def run(directory: Path) -> int:
     """Run all cases, print the result of each, and return the number of failed ones."""
     failed = await _run_cases(directory / "default", CASES, SETTINGS, POOL)
     # Another pool: kube-vip can leave addresses of the first cluster on the device when it is stopped.
-    return failed + await _run_cases(directory / "class", CLASS_CASES, CLASS_SETTINGS, CLASS_POOL)
+    failed += await _run_cases(directory / "class", CLASS_CASES, CLASS_SETTINGS, CLASS_POOL)
+    return failed + await _run_cases(directory / "explained", EXPLAINED_CASES, SETTINGS, EXPLAINED_POOL)
 
 
 async def _run_cases(directory: Path, cases: tuple[Case, ...], settings: dict[str, str], pool: str) -> int:
@@ -281,7 +373,7 @@ def main() -> None:
     print(f"kube-vip {KUBE_VIP}, addresses on the node:", flush=True)
     with run_directory("kube-vip") as directory, logs_to(directory / "emulators.log"):
         if failed := asyncio.run(run(directory)):
-            sys.exit(f"error: {failed} of {len(CASES) + len(CLASS_CASES)} cases failed")
+            sys.exit(f"error: {failed} of {len(CASES) + len(CLASS_CASES) + len(EXPLAINED_CASES)} cases failed")
 
 
 if __name__ == "__main__":
