@@ -15,7 +15,7 @@ from tests.unit.commands import clusters, objects
 
 Json = dict[str, Any]
 
-OF_HARVESTER = ("LoadBalancer", "VirtualMachine", "VirtualMachineInstance", "EndpointSlice")
+OF_HARVESTER = ("LoadBalancer", "VirtualMachine", "VirtualMachineInstance")
 """Kinds of the objects in Harvester."""
 
 

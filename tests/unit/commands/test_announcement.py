@@ -1,0 +1,135 @@
+"""What ``status``, ``explain`` and ``preflight`` say about addresses that no node announces."""
+
+from typing import Any, Final
+
+import pytest
+
+from harvester_ccm.commands.clusters import ClusterStore
+from harvester_ccm.commands.preflight import Result, check_announcer
+from harvester_ccm.config import Announcer
+from harvester_ccm.model.core import SERVICE_LABEL, SERVICES
+from harvester_ccm.model.harvester import ClusterIdentity
+from harvester_ccm.model.meta import Page
+from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, LB_OWNER, LOAD_BALANCER_CLASS, SERVICE_FINALIZER
+from tests.support.builders import served as built
+from tests.unit.commands import objects
+from tests.unit.commands.conftest import ClusterServer, Json, Run, Runner
+
+ADDRESS: Final = "10.0.0.7"
+
+
+def published(name: str = "web", uid: str = objects.UID, node: str = "", address: str = ADDRESS, **spec: Any) -> Json:
+    """Return a Service with an address, and the node that kube-vip has noted."""
+    notes = {KUBE_VIP_HOST: node} if node else {}
+    annotations = {KUBE_VIP_ADDRESSES: address, **notes}
+    return objects.service(
+        name, uid=uid, address=address, finalizers=[SERVICE_FINALIZER], annotations=annotations, **spec
+    )
+
+
+def balancer(name: str = "web", uid: str = objects.UID, address: str = ADDRESS) -> Json:
+    """Return the load balancer of a Service, which was created long ago."""
+    mark = {LB_OWNER: objects.CLUSTER_UID}
+    document = objects.balancer(address=address, annotations=mark, of=f"shop/{name}", uid=uid)
+    document["metadata"]["creationTimestamp"] = objects.CREATED
+    return document
+
+
+def endpoint_slice(of: str = "web") -> Json:
+    """Return an EndpointSlice with a ready Pod."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": f"{of}-a", "namespace": "shop", "labels": {SERVICE_LABEL: of}},
+        "endpoints": [{"addresses": ["10.42.0.7"], "nodeName": "w1", "conditions": {"ready": True}}],
+    }
+
+
+def announced_by(run: Runner, flags: list[str]) -> tuple[str, int]:
+    """Return what ``explain`` prints about the announcement, and its exit code."""
+    result = run("explain", "svc/web", "-n", "shop", "-o", "json", *flags)
+    assert result.err == ""
+    return str(result.document["announcedBy"]), result.code
+
+
+def status(run: Runner, flags: list[str]) -> Run:
+    """Return the JSON document of ``status``."""
+    return run("status", "-o", "json", *flags)
+
+
+OTHER_SERVICE: Final = [
+    published("api", "api-uid", node="w1", address="10.0.0.8"),
+    balancer("api", "api-uid", "10.0.0.8"),
+]
+CASES: dict[str, tuple[list[Json], str, str, str]] = {
+    "noted": ([published(node="w1")], "w1", "", ""),
+    "nothing noted anywhere": ([published(), endpoint_slice()], "unknown. No node has noted", "", "--announcer=other"),
+    "no endpoint": (
+        [published(), *OTHER_SERVICE],
+        "unknown. The Service has no endpoint",
+        "",
+        "Service shop/web: The Service has no endpoint",
+    ),
+    "not announced": (
+        [published(), endpoint_slice(), *OTHER_SERVICE],
+        "no node, as far as kube-vip notes it",
+        "The reason is not visible to this controller",
+        "",
+    ),
+    "class": (
+        [published(loadBalancerClass=LOAD_BALANCER_CLASS), endpoint_slice(), *OTHER_SERVICE],
+        "no node, as far as kube-vip notes it",
+        "lb_class_name",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("documents", "announcer", "problem", "note"), CASES.values(), ids=CASES.keys())
+def test_announcement(
+    run: Runner, serve: ClusterServer, documents: list[Json], announcer: str, problem: str, note: str
+) -> None:
+    flags = serve(objects.home(), objects.lease(), balancer(), *documents)
+    text, code = announced_by(run, flags)
+    assert text.startswith(announcer)
+    assert code == bool(problem)
+    result = status(run, flags)
+    problems = [f"{one['object']} {one['reason']} {one['message']}" for one in result.document["problems"]]
+    assert [line.partition(" No ")[0] for line in problems] == ["Service shop/web AddressNotAnnounced"] * bool(problem)
+    assert all(problem in line for line in problems)
+    notes = result.document["notes"]
+    assert (len(notes), note in "".join(notes)) == (bool(note), True)
+
+
+def test_services_with_the_same_explanation_share_a_note(run: Runner, serve: ClusterServer) -> None:
+    more = [published("new", "new-uid", address="10.0.0.9"), balancer("new", "new-uid", "10.0.0.9")]
+    flags = serve(objects.home(), objects.lease(), published(), balancer(), *more, *OTHER_SERVICE)
+    result = status(run, flags)
+    (note,) = result.document["notes"]
+    assert note.startswith("Service shop/new, shop/web: The Service has no endpoint")
+    assert (result.code, result.document["services"]) == (0, {"Ready": 3})
+
+
+def test_other_announcer_is_named(run: Runner, serve: ClusterServer) -> None:
+    flags = [*serve(objects.home(), objects.lease(), published(), balancer()), "--announcer=other"]
+    assert announced_by(run, flags) == ("another program than kube-vip (--announcer=other)", 0)
+    assert status(run, flags).document["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("announcer", "is_noted", "text"),
+    [
+        (Announcer.AUTO, False, "not known: kube-vip has noted no node"),
+        (Announcer.AUTO, True, "kube-vip: it has noted its node on Services"),
+        (Announcer.KUBE_VIP, False, "it has noted no node on a Service yet"),
+        (Announcer.OTHER, True, "another program than kube-vip"),
+    ],
+)
+def test_preflight_names_the_announcer(announcer: Announcer, *, is_noted: bool, text: str) -> None:
+    notes = {KUBE_VIP_HOST: "w1"} if is_noted else {}
+    cluster = ClusterIdentity(name="demo", namespace="vms", announcer=announcer)
+    store = ClusterStore(cluster, {SERVICES.plural: Page((built(annotations=notes),), "")})
+    result, detail, advice = check_announcer(store)
+    assert result is Result.OK
+    assert text in detail
+    assert ("--announcer=kube-vip" in advice) is (announcer is Announcer.AUTO and not is_noted)
