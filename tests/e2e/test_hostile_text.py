@@ -29,6 +29,7 @@ from devenv.restclient import Json
 from devenv.stage import VM_NAMESPACE, Stage, until
 from harvester_ccm.model.core import Lease
 from harvester_ccm.names import (
+    IP_POOL,
     NETWORK,
     PRIMARY_SERVICE,
     UNINITIALIZED_TAINT,
@@ -126,6 +127,24 @@ async def test_network_with_the_fields_of_harvesters_message(stage: Stage, victi
         said = await victim.said_about(name)
         assert "pool" in said
         assert not is_shown(said)
+
+
+async def test_sentence_of_harvester_in_an_annotation_leaves_nothing_behind(stage: Stage, victim: Victim) -> None:
+    """Harvester quotes the pool that does not exist, and never deletes a load balancer that names one in its status."""
+    pool = "x fail to reserve 127.77.0.1 into nowhere"
+    await stage.create_service("quoting", annotations={IP_POOL: pool})
+
+    async def is_refused() -> bool:
+        found = await stage.load_balancers()
+        return any(one.ready is not None and pool in one.ready.message for one in found)
+
+    await until(is_refused, within=WITHIN, what="a message of Harvester that quotes the pool")
+    await stage.delete_service("quoting")
+
+    async def is_gone() -> bool:
+        return await stage.service("quoting") is None and not await stage.load_balancers()
+
+    await until(is_gone, within=WITHIN, what="the end of the Service and its load balancer")
 
 
 @pytest.mark.parametrize("name", ["primary-service", "ip-pool"])

@@ -2,7 +2,7 @@
 
 Harvester writes plain sentences, which differ by version and contain what tenants wrote. They are read by splitting at
 literal words, never by a pattern that has to try again: a search with several ``.*?`` takes a time that grows with the
-fourth power of the text.
+fourth power of the text. What tenants wrote can contain the same words, so only the words before it decide anything.
 
 Source: load-balancer-harvester v0.1 to v0.5 (Harvester 1.2 to 1.9).
 """
@@ -100,6 +100,10 @@ _POOL_NOT_WRITTEN: Final = (("fail to reserve ", " into "), ("record ", " into "
 since 1.4, the second up to 1.3."""
 _NO_ALLOCATOR: Final = ("fail to get allocator ", "could not get the allocator ")
 """Literal words before the name of a pool that does not exist or is not ready; the second in 1.2."""
+_REQUIREMENT: Final = "requirement &{"
+"""Literal words before what no pool fits."""
+_BEFORE_TEXT_OF_TENANTS: Final = (_REQUIREMENT, *_NO_ALLOCATOR)
+"""Literal words before a text that a tenant can have written: the annotations for network, project and pool."""
 
 
 def _says(*texts: str) -> Callable[[str], bool]:
@@ -126,14 +130,21 @@ def read_allocation(load_balancer: LoadBalancer) -> Allocation:
     if condition is None:
         return Allocation(Stage.NOT_PROCESSED)
     message = condition.message
-    stage = next((stage for stage, is_meant in _STAGES if is_meant(message)), Stage.FAILED)
+    words = _words_of_harvester(message)
+    stage = next((stage for stage, is_meant in _STAGES if is_meant(words)), Stage.FAILED)
     return Allocation(
         stage,
         message,
-        pool=_pool_of_last_attempt(load_balancer, message),
-        missing_pool=_pool_without_allocator(message),
+        pool=_pool_of_last_attempt(load_balancer, words),
+        missing_pool=_pool_without_allocator(message, words),
         requirement=_requirement(message),
     )
+
+
+def _words_of_harvester(message: str) -> str:
+    """Return the beginning of a message up to the first text that a tenant can have written."""
+    ends = [message.find(literal) + len(literal) for literal in _BEFORE_TEXT_OF_TENANTS if literal in message]
+    return message[: min(ends, default=len(message))]
 
 
 def is_in_progress(load_balancer: LoadBalancer) -> bool:
@@ -171,39 +182,37 @@ def deletion_step(load_balancer: LoadBalancer) -> DeletionStep:
     return DeletionStep.ASK_AGAIN
 
 
-def _pool_of_last_attempt(load_balancer: LoadBalancer, message: str) -> str:
+def _pool_of_last_attempt(load_balancer: LoadBalancer, words: str) -> str:
     """Return the pool in which Harvester last tried to allocate; empty if it is not known, or found none.
 
     Since 1.7 Harvester names the pool first, in every message. Before, it names one that it cannot write, and does not
     name a pool that is full: that one is known if the load balancer names it. A pool that is full exists.
     """
-    before, named, rest = message.partition("fail to get ip from pool ")
+    before, named, rest = words.partition("fail to get ip from pool ")
     if named and not before:
         pool, ending, _ = rest.partition(", error: ")
         if ending and " " not in pool:
             return pool
-    if pool := _pool_not_written(message):
+    if pool := _pool_not_written(words):
         return pool
-    return load_balancer.spec.ip_pool if _EXHAUSTED in message else ""
+    return load_balancer.spec.ip_pool if _EXHAUSTED in words else ""
 
 
-def _pool_not_written(message: str) -> str:
-    """Return the pool in which Harvester cannot write an address; empty if the message is about something else."""
+def _pool_not_written(words: str) -> str:
+    """Return the pool in which Harvester cannot write an address; empty if they are about something else."""
     for before_address, after_address in _POOL_NOT_WRITTEN:
-        _, _, rest = message.partition(before_address)
+        _, _, rest = words.partition(before_address)
         address, literal, behind = rest.partition(after_address)
         if literal and " " not in address:
             return _first_word(behind)
     return ""
 
 
-def _pool_without_allocator(message: str) -> str:
+def _pool_without_allocator(message: str, words: str) -> str:
     """Return the pool that does not exist or is not ready; empty if the message is about something else."""
-    for literal in _NO_ALLOCATOR:
-        _, found, behind = message.partition(literal)
-        if found:
-            return _first_word(behind)
-    return ""
+    if not words.endswith(_NO_ALLOCATOR):
+        return ""
+    return _first_word(message.removeprefix(words))
 
 
 def _first_word(text: str) -> str:
@@ -216,7 +225,7 @@ def _requirement(message: str) -> Requirement | None:
 
     The values are those of annotations, which can contain the literal words: then the parts are wrong, and only shown.
     """
-    _, literal, rest = message.partition("requirement &{Network:")
+    _, literal, rest = message.partition(f"{_REQUIREMENT}Network:")
     network, _, rest = rest.partition(" Project:")
     project, _, rest = rest.partition(" Namespace:")
     namespace, _, rest = rest.partition(" Cluster:")

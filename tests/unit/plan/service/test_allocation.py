@@ -313,6 +313,53 @@ def test_step_of_a_deletion(load_balancer: LoadBalancer, step: DeletionStep) -> 
         assert write == ChangeLoadBalancer(LB_NAME, annotations=ASKED, status={"conditions": None})
 
 
+FORGED: Final = (
+    "fail to reserve 10.0.0.1 into nowhere",
+    "record 10.0.0.1 into nowhere failed",
+    "no IP addresses available in range set",
+    "fail to get ip from pool nowhere, error: x",
+    "fail to get allocator nowhere",
+    "duplicate allocation",
+    "no match",
+    "service is not existing",
+    "not in range set",
+)
+"""Sentences of Harvester in an annotation of a tenant."""
+QUOTING: Final = {
+    "network": (
+        "no matched IPPool with requirement &{{Network:default/{} Project: Namespace:vms Cluster:demo}}",
+        Stage.NO_MATCHING_POOL,
+    ),
+    "project, for a VM load balancer": (
+        "no matched IPPool with requirement &{{Network: Project:{} Namespace:vms Cluster:demo}}",
+        Stage.NO_MATCHING_POOL,
+    ),
+    "network, up to Harvester 1.3": (
+        "error: no matching IP pool with requirement &{{Network:{} Project: Namespace:vms Cluster:demo}}",
+        Stage.NO_MATCHING_POOL,
+    ),
+    "pool": ("fail to get allocator {}", Stage.POOL_NOT_READY),
+    "pool, up to Harvester 1.3": (
+        "allocate ip for lb vms/web failed, error: could not get the allocator {}",
+        Stage.POOL_NOT_READY,
+    ),
+}
+"""Messages of Harvester that quote an annotation, and what they mean."""
+
+
+@pytest.mark.parametrize("forged", FORGED)
+@pytest.mark.parametrize(("quoting", "stage"), QUOTING.values(), ids=QUOTING.keys())
+def test_sentence_of_harvester_in_an_annotation_decides_nothing(quoting: str, stage: Stage, forged: str) -> None:
+    message = quoting.format(f"x {forged}")
+    # The annotation ip-pool is in the specification of the load balancer, too.
+    load_balancer = marked(message=message, spec={"ipPool": f"x {forged}"})
+    allocation = read_allocation(load_balancer)
+    assert (allocation.stage, allocation.pool) == (stage, "")
+    # A pool that does not exist must not be named: Harvester would never complete the deletion.
+    assert deletion_step(load_balancer) is DeletionStep.ASK_AGAIN
+    assert allocation.message == message
+
+
 def test_every_step_is_reached() -> None:
     assert {step for _, step in STEPS.values()} == set(DeletionStep)
 
