@@ -147,9 +147,13 @@ async def test_secondary_keeps_the_requested_address_of_its_primary() -> None:
     label = {PRIMARY_SERVICE_LABEL: "shop.web"}
     program.put(service("api", ours=True, address=REQUESTED, ports=[{"port": 443}], annotations=shared, labels=label))
     async with program.live():
+        before = program.annotations("api")
         await asyncio.sleep(HOUR)
         assert (program.address(), program.address("api")) == (REQUESTED, REQUESTED)
-        assert program.guest.writes("services/api") == []
+        assert program.annotations("api") == before
+        # As on its primary, the condition says that Harvester has not allocated the address.
+        assert len(program.guest.writes("services/api")) == 1
+        assert program.condition("api")["reason"] == "SharedAddressPending"
 
 
 @jumping_time

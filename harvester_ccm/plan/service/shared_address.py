@@ -30,6 +30,7 @@ from harvester_ccm.plan.service.kube_vip import (
     Withdraw,
     read_state,
 )
+from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.reannouncement import with_reannouncement
 from harvester_ccm.plan.service.request import requested_network
@@ -152,11 +153,6 @@ def plan_sharing_pending(snapshot: ServiceSnapshot) -> Desired:
 def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> Waiting:
     if sharing.refusal is not None:
         return Waiting(not_ready(sharing.refusal, snapshot))
-    if snapshot.service.addresses:
-        waits = waits_for(Reason.SHARED_ADDRESS_PENDING)
-        # kube-vip goes on announcing an address that it reads; an address that Harvester announced for the primary is
-        # announced by nobody.
-        return Waiting(replace(waits, changes_condition=not snapshot.kube_vip.may_announce))
     warning = EventMessage(
         "Warning",
         Reason.SHARED_ADDRESS_PENDING,
@@ -164,7 +160,13 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> Waiting:
         "yet: see its Events",
         f"To have an address of its own, remove annotation {names.PRIMARY_SERVICE}",
     )
-    return waits_at_most(PRIMARY_GRACE_SECONDS, warning, snapshot, Phase.SHARING_PENDING)
+    waiting = waits_at_most(PRIMARY_GRACE_SECONDS, warning, snapshot, Phase.SHARING_PENDING)
+    if waiting.verdict.emits_event or not snapshot.service.addresses:
+        return waiting
+    # kube-vip goes on announcing an address that it reads; an address that Harvester announced for the primary is
+    # announced by nobody.
+    verdict = replace(waiting.verdict, changes_condition=not snapshot.kube_vip.may_announce)
+    return Waiting(verdict, waiting.look_again_after)
 
 
 def _intent_without_address(snapshot: ServiceSnapshot) -> Intent:
@@ -186,8 +188,19 @@ def _keeps_address(snapshot: ServiceSnapshot) -> bool:
         return True
     if primary.addresses and primary.addresses[:1] != service.addresses[:1]:
         return False
-    is_taken = any(snapshot.allocated_to_others(address) for address in service.addresses)
-    return not is_taken and is_served_by_us(primary, snapshot.cluster)
+    return not _is_taken(snapshot, primary) and is_served_by_us(primary, snapshot.cluster)
+
+
+def _is_taken(snapshot: ServiceSnapshot, primary: Service) -> bool:
+    """Return whether Harvester has given an address of the Service to a load balancer of others.
+
+    One with the labels of the primary is not taken for that, whoever owns it: the primary keeps the address as well.
+    """
+    for address in snapshot.service.addresses:
+        for holder in snapshot.allocated_to_others(address):
+            if service_key(holder) != primary.metadata.key:
+                return True
+    return False
 
 
 def plan_former_secondary(snapshot: ServiceSnapshot) -> Desired:

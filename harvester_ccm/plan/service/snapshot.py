@@ -206,7 +206,7 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     primary: Service | None = None
     """The Service whose address this one shares, if it names one that exists."""
     primary_allocated: frozenset[str] = frozenset()
-    """Addresses of the primary's load balancers."""
+    """Addresses of the primary's own load balancers; those of others with its name say nothing about its address."""
     primary_served: frozenset[str] = frozenset()
     """Those in their status: Harvester announces the address of a VM load balancer when it has written it there."""
     ranking_of_primary: Ranking = Ranking()
@@ -329,7 +329,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     request = read_request(service, kube_vip, had_condition=_had_condition(service, match.load_balancer))
     key = service.metadata.key
     primary = store.services.get(request.primary) if request.primary else None
-    of_primary = _candidates(store, primary, cluster) if primary else ()
+    of_primary = _owned_by(store, primary, cluster)
     return ServiceSnapshot(
         service=service,
         cluster=cluster,
@@ -362,6 +362,13 @@ def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity)
     labelled = (*by_index(BY_SERVICE, meta.key), *by_index(BY_SERVICE, meta.uid))
     named = store.load_balancers.get(f"{cluster.namespace}/{name_for(service, cluster)}")
     return labelled if named is None or named in labelled else (*labelled, named)
+
+
+def _owned_by(store: ServiceStore, primary: Service | None, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:
+    """Return the load balancers that a primary owns."""
+    if primary is None:
+        return ()
+    return match_load_balancer(_candidates(store, primary, cluster), primary, cluster).own
 
 
 def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:

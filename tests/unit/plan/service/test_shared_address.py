@@ -16,6 +16,7 @@ from harvester_ccm.names import (
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
+    LB_CLUSTER,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
@@ -83,6 +84,8 @@ NEWER: Final = served("b", uid="b", created="2026-02-01T00:00:00Z", annotations=
 USER: Final = served("b", uid="b", labels={PRIMARY_SERVICE_LABEL: "shop.web"})
 """A Service that shares the address of this one."""
 HOLDER: Final = load_balancer("other", uid="other", ip=ADDRESS, pool="lan")
+CLONED: Final = allocated(PRIMARY, labels={LB_CLUSTER: "clone"})
+"""The load balancer of the primary, under the name of a clone of this cluster."""
 
 SHARING_PLANS: dict[str, tuple[World, Plan]] = {
     "new": (
@@ -432,6 +435,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
             write={"annotations": WITHDRAWAL, "touch": True},
+            delay=60.0,
             writes_needed=3,
         ),
     ),
@@ -445,6 +449,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
             write="condition",
+            delay=60.0,
         ),
     ),
     "the primary lost its address, which another load balancer has": (
@@ -454,6 +459,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
             write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            delay=60.0,
             writes_needed=3,
         ),
     ),
@@ -464,6 +470,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
             write={"annotations": WITHDRAWAL, "touch": True},
+            delay=60.0,
             writes_needed=3,
         ),
     ),
@@ -474,7 +481,22 @@ PENDING: dict[str, tuple[World, Plan]] = {
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
             write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            delay=60.0,
             writes_needed=3,
+        ),
+    ),
+    "the load balancer of the primary belongs to others: the secondary keeps the address as its primary does": (
+        World(SHARING, facts={"primary": PRIMARY, "holders": (CLONED,)}),
+        Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=60.0),
+    ),
+    "the load balancer of the primary belongs to others for 60 s": (
+        World(SHARING, facts={"primary": PRIMARY, "holders": (CLONED,), "waited": 60.0}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write="condition",
+            events=("Warning SharedAddressPending",),
         ),
     ),
     "the primary is not served any more": (

@@ -27,8 +27,10 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
 )
+from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.request import network_devices
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, check_harvester, observe
+from harvester_ccm.plan.service.verdict import NotReady
 from tests.support.builders import (
     ADDRESS,
     CLUSTER,
@@ -230,6 +232,24 @@ def test_family_of_a_service() -> None:
     assert of_secondary.ranking_of_primary.clashes == of_primary.own_ranking.clashes == {"shop/b": ""}
     assert of_primary.own_secondaries == (secondary,)
     assert of_primary.primary is None
+
+
+FOREIGN: dict[str, LoadBalancer] = {
+    "of another cluster": allocated(PRIMARY, labels={LB_CLUSTER: "other"}, annotations={LB_OWNER: "other-uid"}),
+    "of another cluster of this name": allocated(PRIMARY, annotations={LB_OWNER: "other-uid"}),
+    "of a clone": allocated(PRIMARY, labels={LB_CLUSTER: "clone"}),
+    "of an unknown owner": load_balancer(
+        "x", labels={LB_CLUSTER: "other", LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "main"}, ip=ADDRESS
+    ),
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN.keys())
+def test_load_balancer_of_others_does_not_allocate_the_address_of_a_primary(foreign: LoadBalancer) -> None:
+    secondary = service("b", uid="b", annotations={PRIMARY_SERVICE: "shop/main"}, ports=[{"port": 443}])
+    snapshot = observe(listed_store([PRIMARY, secondary], [foreign], None), secondary, CLUSTER)
+    assert snapshot.primary_allocated == frozenset()
+    assert isinstance(plan_service(snapshot).verdict, NotReady)
 
 
 DESCRIBED: Final = allocated(spec={"description": "shop/web of cluster demo"})
