@@ -72,12 +72,14 @@ class SharingFields(Struct, frozen=True):
     def has_address_of(self, primary: "SharingFields", label: str) -> bool:
         """Return whether the Service has the address of a primary, whose secondaries have this label.
 
-        Tenants can write the label of their Services, but not the status: without the address, the label counts only
-        while the primary has none.
+        Tenants can write the label of their Services, but not the status: the label counts only with an address there,
+        which may be any one while the primary has none.
         """
         if self.label != label:
             return False
-        return not primary.addresses or not set(primary.addresses).isdisjoint(self.addresses)
+        if not primary.addresses:
+            return bool(self.addresses)
+        return not set(primary.addresses).isdisjoint(self.addresses)
 
     def can_be_served_with(self, primary: "SharingFields") -> bool:
         """Return whether a load balancer of the type of the primary's can serve the Service."""

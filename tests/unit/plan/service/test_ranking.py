@@ -222,6 +222,20 @@ def test_ranking(secondaries: tuple[Service, ...], clashes: dict[str, str], port
     assert [port.port for port in ranking.shared_ports] == ports
 
 
+FORGED: dict[str, tuple[dict[str, Any], str]] = {
+    "the label alone, which a tenant can write": (LABEL, "shop/a"),
+    "the label and the address that the primary had": (HAS_ADDRESS, "shop/b"),
+}
+
+
+@pytest.mark.parametrize(("fields", "first"), FORGED.values(), ids=FORGED.keys())
+def test_label_counts_with_an_address_while_the_primary_has_none(fields: dict[str, Any], first: str) -> None:
+    primary = service("main", uid="main-uid", ours=True, annotations={names.NETWORK: "infra/vlan9"})
+    older, newer = secondary("a", "2026-01-01T00:00:00Z"), secondary("b", **fields)
+    ranking = rank(sharing_fields(primary, CLUSTER), [sharing_fields(member, CLUSTER) for member in (older, newer)])
+    assert [key for key, clash in ranking.clashes.items() if not clash] == [first]
+
+
 def test_service_of_another_namespace_has_no_rank_if_the_scope_is_a_namespace() -> None:
     cluster = replace(CLUSTER, shared_address_scope=SharedAddressScope.NAMESPACE)
     other, same = secondary("a", namespace="infra"), secondary("b")
