@@ -3,6 +3,7 @@
 Field names follow the Kubernetes API (https://kubernetes.io/docs/reference/kubernetes-api/).
 """
 
+import re
 from ipaddress import IPv4Address
 from typing import Final
 
@@ -11,6 +12,8 @@ import msgspec
 from harvester_ccm.errors import UNREADABLE
 from harvester_ccm.model.meta import Condition, Model, Object, Resource, decoder
 from harvester_ccm.names import LOAD_BALANCER_READY, NAD_MAPPING_KEY, PROVIDER_NAME
+
+_DEVICE: Final = re.compile(r"[^\s/:\x00-\x1f\x7f]{1,15}")
 
 
 class ServicePort(Model, frozen=True, kw_only=True):
@@ -151,6 +154,15 @@ def published_devices(config_map: ConfigMap | None) -> dict[str, str] | None:
         return msgspec.json.decode(text, type=dict[str, str]) if text else {}
     except UNREADABLE:
         return None
+
+
+def is_device(name: str) -> bool:
+    """Return whether a network device of a Linux host can have a name, which a guest agent reports.
+
+    >>> is_device("enp1s0"), is_device("eth0:1"), is_device("a" * 16), is_device("")
+    (True, False, False, False)
+    """
+    return _DEVICE.fullmatch(name) is not None and name not in {".", ".."}
 
 
 class EndpointConditions(Model, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.model.core import ConfigMap, Node, parse_provider_id, published_devices
+from harvester_ccm.model.core import ConfigMap, Node, is_device, parse_provider_id, published_devices
 from harvester_ccm.model.harvester import ClusterIdentity, InstanceSpec, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.meta import DNS_SUBDOMAIN, Store
 from harvester_ccm.names import GO_VM_ANNOTATION, NODE_DRIVER, VM_ANNOTATION, VM_CLUSTER, VM_CREATOR
@@ -245,12 +245,17 @@ def plan_device_mapping(vmis: Iterable[VirtualMachineInstance], config_map: Conf
 def _devices(vmi: VirtualMachineInstance) -> dict[str, str]:
     """Return the networks of a VM with their devices, which are empty if the VM does not report them.
 
-    Devices during a live migration are not reliable.
+    Devices during a live migration are not reliable. The guest agent belongs to whoever is root in the VM.
     """
     networks = vmi.spec.multus_networks
     devices = dict.fromkeys(filter(None, networks.values()), "")
-    reported = () if vmi.is_migrating else vmi.interfaces
-    return devices | {networks[i.name]: i.interface_name for i in reported if i.interface_name and networks.get(i.name)}
+    if vmi.is_migrating:
+        return devices
+    for interface in vmi.interfaces:
+        network = networks.get(interface.name)
+        if network and is_device(interface.interface_name):
+            devices[network] = interface.interface_name
+    return devices
 
 
 def queryable_guests(store: NodeStore) -> list[VirtualMachineInstance]:

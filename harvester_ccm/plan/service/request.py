@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from harvester_ccm import names
-from harvester_ccm.model.core import ConfigMap, Service, ServicePort, ipv4_text, published_devices
+from harvester_ccm.model.core import ConfigMap, Service, ServicePort, ipv4_text, is_device, published_devices
 from harvester_ccm.model.outcome import NAMED, EventMessage, abbreviate, quoted
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.kube_vip import ADDRESS_ANNOTATION, KubeVip
@@ -163,7 +163,7 @@ def is_in_network(requested: str | None, offered: str | None) -> bool:
 def network_devices(config_map: ConfigMap | None) -> Mapping[str, str]:
     """Return the mapping in the ConfigMap, networks in normal form; empty while it is absent or unreadable."""
     mapping = published_devices(config_map) or {}
-    return {normal_network(network): device for network, device in mapping.items() if device}
+    return {normal_network(network): device for network, device in mapping.items() if is_device(device)}
 
 
 def invalid_value(setting: str, value: str, expected: str) -> EventMessage:

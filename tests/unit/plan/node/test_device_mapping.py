@@ -1,5 +1,6 @@
 """The network to device ConfigMap."""
 
+import json
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -113,6 +114,33 @@ def test_network_attached_twice_shows_its_later_device() -> None:
         ],
     )
     assert planned([twice]) == '{"A":"enp2s0"}'
+
+
+IMPOSSIBLE = {
+    "too long": "e" * 16,
+    "hundreds of kilobytes": "e" * 300_000,
+    "a path": "eth/0",
+    "a parent": "..",
+    "blanks": "eth 0",
+    "a line": "eth0\n",
+    "an alias": "eth0:1",
+    "a control character": "eth0\x1b",
+}
+"""Texts that no device of a node can have as its name, which a guest agent reports all the same."""
+
+
+@pytest.mark.parametrize("device", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
+def test_impossible_device_is_not_reported(device: str) -> None:
+    liar = machine("vm2", {**ONE, "A": device})
+    assert planned([machine("vm1", ONE), liar]) == '{"A":"enp1s0","B":"enp2s0"}'
+    assert planned([liar]) == '{"B":"enp2s0"}'
+    assert planned([machine("vm1", ONE), liar], published('{"A":"enp1s0","B":"enp2s0"}')) is None
+
+
+def test_longest_name_of_a_device_is_published() -> None:
+    assert planned([machine("vm1", {"A": "e" * 15}, attached="A")]) == json.dumps(
+        {"A": "e" * 15}, separators=(",", ":")
+    )
 
 
 MACHINES = st.lists(

@@ -296,6 +296,7 @@ def test_what_is_missing_is_an_error() -> None:
 
 
 MAPPINGS: dict[str, tuple[str | None, dict[str, str]]] = {
+    "no name of a device": ('{"infra/a": "eth0", "infra/b": "eth0; reboot", "infra/c": ".."}', {"infra/a": "eth0"}),
     "networks": ('{"infra/vlan9":"eth1","vlan8":"eth2"}', {"infra/vlan9": "eth1", "default/vlan8": "eth2"}),
     "empty": ("", {}),
     "no networks": ("{}", {}),
