@@ -8,11 +8,12 @@ from typing import Any, Final, Self
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from harvester_ccm.config import Announcer, Settings, SharedAddressScope
 from harvester_ccm.model.meta import Condition, Model, Object, ObjectMeta, Resource, decoder
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
+from harvester_ccm.netip import plain_address
 
 
 class HealthCheck(Model, frozen=True, kw_only=True):
@@ -42,11 +43,26 @@ class LoadBalancerSpec(Model, frozen=True, kw_only=True):
         return self.named_workload_type or "vm"
 
 
+def _address(text: str) -> str:
+    """Return a text that is an IP address; empty for any other, which nobody can announce."""
+    try:
+        plain_address(text)
+    except ValueError:
+        return ""
+    return text
+
+
 class AllocatedAddress(Model, frozen=True, kw_only=True):
     """The address that Harvester allocated; ``0.0.0.0`` for DHCP."""
 
     ip_pool: str = ""
     ip: str = ""
+
+    def __post_init__(self) -> None:
+        """Read an address only: it is published. With any other text, there is no allocation in the pool either."""
+        if self.ip and not _address(self.ip):
+            force_setattr(self, "ip", "")
+            force_setattr(self, "ip_pool", "")
 
 
 class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
@@ -56,6 +72,10 @@ class HarvesterLoadBalancerStatus(Model, frozen=True, kw_only=True):
     allocated_address: AllocatedAddress | None = None
     backend_servers: tuple[str, ...] | None = None
     conditions: tuple[Condition, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Read an address only, as for the allocated one."""
+        force_setattr(self, "address", _address(self.address))
 
 
 class LoadBalancer(Object, frozen=True, kw_only=True):

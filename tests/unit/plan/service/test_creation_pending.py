@@ -354,6 +354,17 @@ PENDING: dict[str, tuple[World, Plan]] = {
         Plan(Phase.PENDING, "NotReady NotProcessed", write={"finalizers": [SERVICE_FINALIZER]}, delay=30.0),
     ),
     "allocating": (World(WAITING, (marked(message=""),)), Plan(Phase.PENDING, "NotReady Allocating", delay=30.0)),
+    "Harvester allocates what is no address": (
+        World(WAITING, (marked(ip="lan-pool", pool="lan"),)),
+        Plan(Phase.PENDING, "NotReady Allocating", delay=30.0),
+    ),
+    "Harvester announces what is no address": (
+        World(
+            service(ours=True, annotations={**SUPPRESSED, **VM}),
+            (marked(spec=VM_SPEC, ip=ADDRESS, pool="lan", address="host.example.com"),),
+        ),
+        Plan(Phase.PENDING, "NotReady Allocating", delay=30.0),
+    ),
     "no free address": (
         World(WAITING, (EXHAUSTED_LOAD_BALANCER,)),
         Plan(
