@@ -287,7 +287,7 @@ class Reason(StrEnum):
     SHARED_ADDRESS_PENDING = "SharedAddressPending", "another Service, with which it shares an address"
     """Warning: the primary Service has no address yet."""
     ADDRESS_NOT_ALLOCATED = "AddressNotAllocated", "another address"
-    """Warning: Harvester did not allocate the address that the Service has."""
+    """Warning: Harvester did not allocate the address that the Service has, or allocated it twice."""
     BACKENDS_UNHEALTHY = "BackendsUnhealthy", "a node that takes traffic"
     """Warning: no node receives traffic from Harvester's load balancer."""
     DELETION_PENDING = "DeletionPending", "its load balancer to be deleted"

@@ -47,7 +47,7 @@ from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_o
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import plan_service
-from harvester_ccm.plan.service.snapshot import BY_ADDRESS, ServiceSnapshot, ServiceState
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState
 from harvester_ccm.plan.service.snapshot import observe as observe_service
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady
 
@@ -378,21 +378,14 @@ def _announcement_notes(planned: Iterable[Planned]) -> Iterator[str]:
 
 
 def _load_balancers(store: ClusterStore, settings: Settings) -> Iterator[Line]:
-    """Yield load balancers that have the same address of one IP pool, and those of this cluster without a Service."""
+    """Yield load balancers of this cluster without a Service."""
+    if SERVICE_CONTROLLER not in settings.controllers:
+        return
     for one in store.load_balancers.all():
-        found = store.load_balancers.by_index(BY_ADDRESS, one.allocated_ip)
-        names = sorted(other.metadata.name for other in found if other.allocated_pool == one.allocated_pool)
-        title, is_managed = f"LoadBalancer {one.metadata.name}", SERVICE_CONTROLLER in settings.controllers
-        if names[1:] and names[0] == one.metadata.name:
-            text = (
-                f"Address {one.allocated_ip} of IP pool {one.allocated_pool!r} is also that of {abbreviate(names[1:])}"
-            )
-            reason = StatusReason("AddressNotUnique", f"{text}. Delete one of their Services and create it again")
-            yield title, ObjectStatus(State.DEGRADED, reasons=(reason,))
-        if is_managed and is_orphan(one, service_of(one, store.services), store.cluster):
+        if is_orphan(one, service_of(one, store.services), store.cluster):
             why = deletion_obstacle(one, store.services, store.load_balancers) or ORPHANED
             reason = StatusReason("Orphaned", f"Service {service_key(one)} does not exist. {why[0].upper()}{why[1:]}")
-            yield title, ObjectStatus(State.ORPHANED, reasons=(reason,))
+            yield f"LoadBalancer {one.metadata.name}", ObjectStatus(State.ORPHANED, reasons=(reason,))
 
 
 def _node_addresses(store: ClusterStore, settings: Settings) -> Iterator[Line]:

@@ -307,7 +307,20 @@ async def test_address_that_harvester_allocates_twice_stays_and_nothing_is_delet
         harvester.change(LOAD_BALANCERS, f"vms/{api}", {"status": status})
         await asyncio.sleep(HOUR)
         assert by_name(harvester, LOAD_BALANCERS).keys() == before
-        assert program.address() == address
+        assert program.address() == program.address("api") == address
+        # Both are told, and exactly one of them stays ready. The third one has nothing to do with it.
+        conditions = {name: program.condition(name)["status"] for name in ("web", "api", "db")}
+        told = [name for name, status in conditions.items() if status == "False"]
+        assert told in (["web"], ["api"])
+        reported = [one for one in program.reasons() if one.endswith("AddressNotAllocated")]
+        assert sorted(reported) == ["api: AddressNotAllocated", "web: AddressNotAllocated"]
+        for message in not_allocated(program):
+            assert f"Harvester has allocated address {address} twice" in message
+            assert "status.allocated of IP pool 'lan' in Harvester names one of them" in message
+        other = {"web": "api", "api": "web"}[told[0]]
+        program.guest.delete(SERVICES, f"shop/{other}")
+        await asyncio.sleep(60)
+        assert program.condition(told[0])["status"] == "True"
 
 
 PAIRS = {

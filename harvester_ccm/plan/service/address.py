@@ -2,7 +2,7 @@
 
 from harvester_ccm import names
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.outcome import EventMessage, abbreviate, quoted
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -62,3 +62,42 @@ def not_allocated(snapshot: ServiceSnapshot) -> EventMessage | None:
         f"To have it allocated, create an IP pool with that single address and name it in annotation {names.IP_POOL}"
     )
     return EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause, remedy)
+
+
+def allocated_twice(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> EventMessage | None:
+    """Return the Warning about an address that Harvester allocated to another load balancer as well, or None.
+
+    Harvester can lose the record of an address that is in use and allocate it again. Nothing is withdrawn for that: the
+    Services may well work.
+    """
+    twins = _twins(snapshot, load_balancer)
+    if not twins:
+        return None
+    names = abbreviate([twin.metadata.name for twin in twins])
+    cause = (
+        f"Harvester has allocated address {load_balancer.allocated_ip} twice: to {load_balancer.metadata.name} and to "
+        f"{names}. Traffic for one of them can reach the other"
+    )
+    pool = f"IP pool {quoted(load_balancer.allocated_pool)}"
+    remedy = (
+        f"status.allocated of {pool} in Harvester names one of them: delete the Service of the other one, and create "
+        "it again to get another address"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause, remedy)
+
+
+def has_older_twin(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
+    """Return whether an older load balancer has the address as well: clients of its Service were there first."""
+    return any(_age(twin) < _age(load_balancer) for twin in _twins(snapshot, load_balancer))
+
+
+def _twins(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> list[LoadBalancer]:
+    """Return the load balancers of others with the same address of the same pool; other pools may be other networks."""
+    holders = snapshot.allocated_to_others(load_balancer.allocated_ip)
+    return [holder for holder in holders if holder.allocated_pool == load_balancer.allocated_pool]
+
+
+def _age(load_balancer: LoadBalancer) -> tuple[str, str]:
+    """Return a sort key: the oldest load balancer is first, and of one second any one."""
+    meta = load_balancer.metadata
+    return meta.creation_timestamp or "", meta.uid

@@ -8,7 +8,7 @@ from harvester_ccm import names
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import LOAD_BALANCER_CLASS, Reason
-from harvester_ccm.plan.service.address import address_event, not_as_requested
+from harvester_ccm.plan.service.address import address_event, allocated_twice, has_older_twin, not_as_requested
 from harvester_ccm.plan.service.announcement import with_announcement
 from harvester_ccm.plan.service.desired import (
     Desired,
@@ -33,7 +33,7 @@ from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.reannouncement import with_reannouncement
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-from harvester_ccm.plan.service.verdict import NotReady, Ready
+from harvester_ccm.plan.service.verdict import NotReady, Ready, Verdict
 
 LEASE_GRACE_SECONDS: Final = 30.0
 """Time that kube-vip can take to get a lease before an Event reports that none exists."""
@@ -67,13 +67,17 @@ def plan_announced_by_kube_vip(snapshot: ServiceSnapshot) -> Desired:
 def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
     """Return the desired state with an address from an IP pool."""
     address = load_balancer.allocated_ip
+    conflict = allocated_twice(snapshot, load_balancer)
+    verdict: Verdict = Ready((address,), f"The load balancer has address {address}")
+    if conflict is not None and has_older_twin(snapshot, load_balancer):
+        verdict = not_ready(conflict, snapshot)
     return Desired(
-        Ready((address,), f"The load balancer has address {address}"),
+        verdict,
         _announcement(snapshot, load_balancer),
         finalizer=Finalizer.ADD,
         ingress=virtual_ip_ingress(address, snapshot.service),
         write=load_balancer_change(load_balancer, snapshot, address=address),
-        events=_events(snapshot, load_balancer, address),
+        events=(*_events(snapshot, load_balancer, address), conflict),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, Reason
-from harvester_ccm.plan.service.address import address_event, not_as_requested
+from harvester_ccm.plan.service.address import address_event, allocated_twice, has_older_twin, not_as_requested
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress
 from harvester_ccm.plan.service.kube_vip import Annotations, Delegate
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
@@ -41,8 +41,17 @@ def plan_announced_by_harvester(snapshot: ServiceSnapshot) -> Desired:
         finalizer=Finalizer.ADD,
         ingress=virtual_ip_ingress(address, service),
         write=load_balancer_change(load_balancer, snapshot, vm_spec=vm_spec_of(snapshot), annotations=removed),
-        events=(not_as_requested(snapshot, address), address_event(snapshot, load_balancer, address)),
+        events=_events(snapshot, load_balancer),
         look_again_after=min(timers, default=None),
+    )
+
+
+def _events(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> tuple[EventMessage | None, ...]:
+    """Return the Events about the address."""
+    return (
+        not_as_requested(snapshot, load_balancer.address),
+        address_event(snapshot, load_balancer, load_balancer.address),
+        allocated_twice(snapshot, load_balancer),
     )
 
 
@@ -61,6 +70,9 @@ def _verdict(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Verdict:
     # While the VMs of the nodes are not known, some may get traffic.
     if snapshot.backends == ():
         return not_ready(_NO_BACKEND, snapshot)
+    conflict = allocated_twice(snapshot, load_balancer)
+    if conflict is not None and has_older_twin(snapshot, load_balancer):
+        return not_ready(conflict, snapshot)
     warning = backends_warning(load_balancer)
     if warning is not None and _seconds_of_first_checks(snapshot, load_balancer) is None:
         return not_ready(warning, snapshot)

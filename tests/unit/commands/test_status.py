@@ -112,10 +112,6 @@ CASES: dict[str, tuple[list[Json], str]] = {
         [balancer(of="shop/gone", uid="9")],
         "LoadBalancer demo-shop-gone-2401289f Orphaned Orphaned Service shop/gone does not exist.",
     ),
-    "two with one address": (
-        [served(), balancer(), balancer("shop/new", "2"), objects.service("new", uid="2")],
-        "LoadBalancer demo-shop-new-7e139bfe Degraded AddressNotUnique Address 10.0.0.7 of IP pool 'lan' is also",
-    ),
     "of another cluster": ([objects.balancer(of="shop/gone", uid="9", annotations={LB_OWNER: "another"})], ""),
     "node": ([ready_node(), objects.machine(), INSTANCE], ""),
     "node without its VM": ([ready_node()], "Node w1 Degraded VMNotFound No VM in namespace vms"),
@@ -138,6 +134,16 @@ def test_state_of_an_object(run: Runner, serve: ClusterServer, documents: list[J
     assert result.code == bool(line)
     assert (len(found), "".join(found)[: len(line)]) == (bool(line), line)
     assert result.out.endswith("1 problem.\n" if line else "All is well.\n")
+
+
+def test_services_with_one_address_are_both_listed(run: Runner, serve: ClusterServer) -> None:
+    new = served("new")
+    new["metadata"]["uid"] = "2"
+    pair = [served(), balancer(), new, balancer("shop/new", "2")]
+    result = run("status", *serve(objects.home(), objects.lease(), *pair))
+    found = problems(result.out)
+    assert sorted(line.split()[1] for line in found) == ["shop/new", "shop/web"]
+    assert all("AddressNotAllocated Harvester has allocated address 10.0.0.7 twice" in line for line in found)
 
 
 def test_pending_and_blocked_are_listed_before_degraded(run: Runner, serve: ClusterServer) -> None:

@@ -4,13 +4,28 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import IP_POOL, IPAM, KUBE_VIP_ADDRESSES, LB_UPDATE_AFTER_CREATE, REQUESTED_ADDRESS, Reason
-from harvester_ccm.plan.service.address import address_event, not_allocated, not_as_requested
-from tests.support.builders import ADDRESS, VM_SPEC, allocated, load_balancer, marked, served, service
-from tests.unit.plan.service.snapshots import VM, WAITING, snapshot_of
+from harvester_ccm.plan.service.address import address_event, allocated_twice, not_allocated, not_as_requested
+from harvester_ccm.plan.service.plan import plan_service
+from harvester_ccm.plan.service.snapshot import observe
+from harvester_ccm.plan.service.verdict import Ready
+from tests.support.builders import (
+    ADDRESS,
+    CLUSTER,
+    SUPPRESSED,
+    VM_SPEC,
+    allocated,
+    listed_store,
+    load_balancer,
+    marked,
+    served,
+    service,
+)
+from tests.unit.plan.service.snapshots import BACKENDS, VM, WAITING, messages, plan, reasons, short_write, snapshot_of
 
 OTHER = "10.0.0.9"
 NEW = f"Ensured load balancer, address {ADDRESS}"
@@ -168,3 +183,49 @@ def test_requested_address_is_kept_until_harvester_decides(
     concerned: Service, own: tuple[LoadBalancer, ...], holders: tuple[LoadBalancer, ...], address: str
 ) -> None:
     assert snapshot_of(concerned, *own, holders=holders).retained_address == address
+
+
+def twin(created: str, **fields: Any) -> LoadBalancer:
+    """Return the load balancer of another Service, with ``ADDRESS``."""
+    other = allocated(service("other", uid="other"), "demo-shop-other-1", **fields)
+    return replace(other, metadata=replace(other.metadata, uid="twin", creation_timestamp=created))
+
+
+TWINS: dict[str, tuple[LoadBalancer, bool, bool]] = {
+    "an older one has it": (twin("2026-01-01T00:00:00Z"), True, False),
+    "a VM load balancer that is older has it": (twin("2026-01-01T00:00:00Z", spec=VM_SPEC), True, False),
+    "a younger one has it": (twin("2026-03-01T00:00:00Z"), True, True),
+    "an older one that is being deleted has it": (twin("2026-01-01T00:00:00Z", deleting=True), False, True),
+    "an older one has another address": (twin("2026-01-01T00:00:00Z", ip="10.0.0.9", address="10.0.0.9"), False, True),
+    "an older one has it from another pool": (twin("2026-01-01T00:00:00Z", pool="vlan200"), False, True),
+}
+
+
+@pytest.mark.parametrize(("other", "is_told", "is_ready"), TWINS.values(), ids=TWINS.keys())
+@pytest.mark.parametrize("spec", [{}, VM_SPEC], ids=["announced by kube-vip", "announced by Harvester"])
+def test_address_that_harvester_allocated_twice(
+    other: LoadBalancer, spec: dict[str, Any], *, is_told: bool, is_ready: bool
+) -> None:
+    own = allocated(spec=spec)
+    own = replace(own, metadata=replace(own.metadata, creation_timestamp="2026-02-01T00:00:00Z"))
+    concerned = served() if not spec else service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM})
+    made = plan(concerned, own, other)
+    assert isinstance(made.verdict, Ready) is is_ready
+    assert reasons(made) == (("Warning AddressNotAllocated",) if is_told else ())
+    # Nothing is withdrawn or deleted.
+    assert short_write(made.write) == (None if is_ready else "condition")
+
+
+def test_one_of_two_services_with_one_address_is_ready() -> None:
+    pair = (served("a", uid="a"), served("b", uid="b"))
+    balancers = [allocated(member, f"demo-shop-{member.metadata.name}", uid=member.metadata.uid) for member in pair]
+    store = listed_store(pair, balancers, BACKENDS)
+    plans = [plan_service(observe(store, member, CLUSTER)) for member in pair]
+    assert [isinstance(made.verdict, Ready) for made in plans] == [True, False]
+    texts = [messages(made, Reason.ADDRESS_NOT_ALLOCATED) for made in plans]
+    assert all("demo-shop-a" in text and "demo-shop-b" in text and "'vlan100'" in text for (text,) in texts)
+
+
+def test_leases_are_not_compared_with_each_other() -> None:
+    balancers = [allocated(ip="0.0.0.0"), allocated(service("b", uid="b"), "demo-shop-b", uid="b", ip="0.0.0.0")]
+    assert allocated_twice(snapshot_of(served(), *balancers), balancers[0]) is None
