@@ -6,6 +6,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, Reason
 from harvester_ccm.plan.service.address import address_event, allocated_twice, has_older_twin, not_as_requested
+from harvester_ccm.plan.service.allocation import Stage
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress
 from harvester_ccm.plan.service.kube_vip import Annotations, Delegate
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
@@ -14,6 +15,7 @@ from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready, Verdict
 from harvester_ccm.plan.service.vm_spec import AUTOSCALER_TAINT, vm_spec_of
+from harvester_ccm.redaction import sanitize
 
 UPDATE_AFTER_SECONDS: Final = 10.0
 """Time after which a new load balancer is written once more, so that Harvester repairs what is missing."""
@@ -81,8 +83,21 @@ def _verdict(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Verdict:
         condition = snapshot.service.ready_condition
         known = EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, condition.message if condition else "")
         return NotReady(Reason.BACKENDS_UNHEALTHY, known, changes_condition=False, emits_event=False)
-    address = load_balancer.address
-    return Ready((address,), f"The load balancer has address {address}")
+    return Ready((load_balancer.address,), _ready_message(snapshot, load_balancer))
+
+
+def _ready_message(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> str:
+    """Return the message of the condition, with a problem that Harvester reports and whose effect is not known.
+
+    Harvester keeps what it made before, so the address may well work. A problem that passes by itself is left out.
+    """
+    message = f"The load balancer has address {load_balancer.address}"
+    reported, allocation = load_balancer.ready, snapshot.allocation
+    if reported is None or reported.status == "True":
+        return message
+    if backends_warning(load_balancer) is not None or allocation.stage is not Stage.FAILED:
+        return message
+    return f"{message}. Harvester reports: {sanitize(allocation.message)}"
 
 
 def _seconds_of_first_checks(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> float | None:

@@ -299,6 +299,24 @@ def test_announced_by_harvester(world: World, expected: Plan) -> None:
     assert outline(world) == expected
 
 
+SELECTOR: Final = "fail to new selector, error: "
+REPORTS: dict[str, tuple[str | None, str]] = {
+    "nothing": (None, ""),
+    "a problem": (f"{SELECTOR}no", f". Harvester reports: {SELECTOR}no"),
+    "control characters": (f"{SELECTOR}\x1b[1m", f". Harvester reports: {SELECTOR}\\u001b[1m"),
+    "a conflict, which passes by itself": ("the object has been modified", ""),
+    "an announcement that is pending": ("service is waiting for external IP", ""),
+    "the first health checks": (NOT_HEALTHY, ""),
+}
+
+
+@pytest.mark.parametrize(("message", "text"), REPORTS.values(), ids=REPORTS.keys())
+def test_condition_has_a_problem_of_harvester_whose_effect_is_not_known(message: str | None, text: str) -> None:
+    condition = plan(HOSTED, allocated(spec=VM_SPEC, message=message)).condition
+    assert condition is not None
+    assert (condition.status, condition.message) == ("True", f"The load balancer has address {ADDRESS}{text}")
+
+
 def test_service_without_a_node_says_what_excludes_nodes() -> None:
     (message,) = messages(plan(HOSTED, VM_LOAD_BALANCER, backends=()))
     assert EXCLUDE_NODE_LABEL in message
