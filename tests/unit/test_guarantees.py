@@ -5,6 +5,8 @@ Each guarantee on the page about ownership and safety has a test with the marker
 The page about security and the section "Scope" of ``SECURITY.md`` consist of promises: each sentence, item of a list
 and row of a table. Tests with the marker ``security`` name a promise or a part of it. Together, the parts contain every
 word of it, so that a sentence with two statements has tests for both.
+
+Each row of the page about trust names its tests itself.
 """
 
 import ast
@@ -18,6 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "concepts" / "ownership-and-safety.md"
 SECURITY_PAGE = ROOT / "docs" / "operations" / "security.md"
+TRUST_PAGE = ROOT / "docs" / "contributing" / "trust.md"
 SECURITY_POLICY = ROOT / "SECURITY.md"
 
 NO_PROMISES: Final = {
@@ -42,7 +45,7 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class MarkedTest:
-    """A test function with the text of one of its markers."""
+    """A test function with the text of one of its markers, or its name if a page has that."""
 
     def __init__(self, path: Path, module: ast.Module, function: Function, text: str) -> None:
         self.name = f"{path.relative_to(ROOT)}::{function.name}"
@@ -80,17 +83,27 @@ def called_names(function: Function) -> set[str]:
     return names | {callee.attr for callee in callees if isinstance(callee, ast.Attribute)}
 
 
+def modules_of_tests() -> Iterator[tuple[Path, str]]:
+    """Yield the modules with tests but this one, with their text."""
+    for path in sorted(ROOT.glob("tests/**/test_*.py")):
+        if path != Path(__file__):
+            yield path, path.read_text()
+
+
+def named_functions(module: ast.Module) -> list[Function]:
+    """Return the test functions of a module."""
+    return [node for node in module.body if isinstance(node, Function) and node.name.startswith("test_")]
+
+
 def marked_tests(marker: str) -> Iterator[MarkedTest]:
     """Yield the tests with a marker, once for each of its texts."""
-    for path in sorted(ROOT.glob("tests/**/test_*.py")):
-        text = path.read_text()
-        if path == Path(__file__) or f"mark.{marker}" not in text:
+    for path, text in modules_of_tests():
+        if f"mark.{marker}" not in text:
             continue
         module = ast.parse(text)
-        tests = [node for node in module.body if isinstance(node, Function) and node.name.startswith("test_")]
         found = [
             MarkedTest(path, module, test, decorator.args[0].value)
-            for test in tests
+            for test in named_functions(module)
             for decorator in test.decorator_list
             if isinstance(decorator, ast.Call)
             and ast.unparse(decorator.func) == f"pytest.mark.{marker}"
@@ -112,6 +125,40 @@ def test_each_marked_test_runs_and_asserts_something(marker: str) -> None:
 def test_each_guarantee_has_a_test_and_a_line_on_the_page() -> None:
     page = re.findall(r"^\d+\. \*\*(.+?)[.,]\*\*", PAGE.read_text(), re.MULTILINE)
     assert sorted(page) == sorted({test.text for test in marked_tests("guarantee")})
+
+
+def rows_of(markdown: str) -> list[list[str]]:
+    """Return the cells of each row of the tables whose last column has tests."""
+    rows: list[list[str]] = []
+    for table in re.split(r"\n\s*\n", markdown):
+        lines = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")]
+        if lines and lines[0][-1] == "Test":
+            rows += lines[2:]
+    return rows
+
+
+def test_rows_of_a_page_are_found() -> None:
+    page = "# T\n\n| A | Test |\n|---|---|\n| a | `test_a`, `test_b` |\n| b | |\n\n| A | B |\n|---|---|\n| c | d |\n"
+    assert rows_of(page) == [["a", "`test_a`, `test_b`"], ["b"]]
+
+
+def test_each_row_about_trust_has_tests_that_run_and_assert_something() -> None:
+    rows = rows_of(TRUST_PAGE.read_text())
+    assert len(rows) > 40
+    named = {row[0]: re.findall(r"`(test_\w+)`", row[-1]) for row in rows}
+    assert [place for place, names in named.items() if not names] == []
+    wanted = {name for names in named.values() for name in names}
+    found: dict[str, list[MarkedTest]] = {name: [] for name in wanted}
+    for path, text in modules_of_tests():
+        if not any(name in text for name in wanted):
+            continue
+        module = ast.parse(text)
+        for test in named_functions(module):
+            if test.name in wanted:
+                found[test.name].append(MarkedTest(path, module, test, test.name))
+    assert [name for name, tests in found.items() if len(tests) != 1] == []
+    tests = [test for several in found.values() for test in several]
+    assert [test.name for test in tests if test.is_left_out() or not test.has_an_assertion()] == []
 
 
 def blocks_of(markdown: str) -> Iterator[str]:
