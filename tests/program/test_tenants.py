@@ -215,3 +215,38 @@ async def test_service_cannot_keep_a_node_from_its_address(fields: dict[str, Any
         world.join(vm.name, system_uuid=vm.system_uuid)
         await initialised(world, [vm.name])
         assert f"InternalIP {TAKEN}" in world.addresses(vm.name)
+
+
+FLIPS: dict[str, dict[str, Any]] = {
+    "annotation": {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: TAKEN}}},
+    "annotation and field": {
+        "metadata": {"annotations": {KUBE_VIP_ADDRESSES: TAKEN}},
+        "spec": {"loadBalancerIP": TAKEN},
+    },
+    "annotation, withdrawn": {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_HOST: "w1"}}},
+}
+"""What a tenant can write again and again to a Service that is served."""
+
+
+@pytest.mark.parametrize("flip", FLIPS.values(), ids=FLIPS.keys())
+@pytest.mark.security("It cannot take the address of another Service or of a Node")
+@jumping_time
+async def test_service_that_is_served_cannot_keep_a_node_from_its_address(flip: dict[str, Any]) -> None:
+    world = NodeWorld()
+    world.guest_server, world.harvester_server = guest, harvester = guest_server(), Harvester()
+    harvester.first = 100
+    program = Program(guest, harvester, CLUSTER.name, "--controllers=*", namespace=NAMESPACE)
+    program.create("web")
+    vm = machine("w1")
+    async with program.live():
+        await until(lambda: program.condition().get("status") == "True", seconds=60)
+        program.change(**flip)
+        await asyncio.sleep(1)
+        world.boot(vm, TAKEN)
+        world.join(vm.name, system_uuid=vm.system_uuid)
+        for _ in range(20):
+            program.change(**flip)
+            await asyncio.sleep(25)
+        assert world.taints(vm.name) == []
+        assert f"InternalIP {TAKEN}" in world.addresses(vm.name)
+        assert "NoAddress" not in world.told(vm.name)

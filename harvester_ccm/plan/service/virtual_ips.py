@@ -55,9 +55,10 @@ def virtual_ips_of_service(service: Service | None) -> set[str]:
 
     A tenant can write any address to the annotations and to the specification of a Service, and kube-vip copies that to
     the status. So an address that the user requests does not count before Harvester has allocated it; then it is also
-    in the load balancer. An address in the status that kube-vip does not announce does not count: a load balancer that
-    uses the nodes' own addresses (K3s ServiceLB) writes exactly those, also to a Service that kube-vip announces with
-    another address. Neither does an annotation with several addresses, which can be those of all nodes.
+    in the load balancer. For the same reason the annotation alone does not count, nor one with several addresses, which
+    can be those of all nodes. An address in the status that kube-vip does not announce does not count: a load balancer
+    that uses the nodes' own addresses (K3s ServiceLB) writes exactly those, also to a Service that kube-vip announces
+    with another address.
     """
     if service is None or service.spec.type != "LoadBalancer" or not service.metadata.has_finalizer(SERVICE_FINALIZER):
         return set()
@@ -65,8 +66,6 @@ def virtual_ips_of_service(service: Service | None) -> set[str]:
     if not (kube_vip.annotated or kube_vip.node):
         return set()
     texts = {*kube_vip.status_of_kube_vip}
-    if condition is not None:
-        texts.add(kube_vip.annotated or "")
     if condition is None or condition.status != "True":
         texts -= {kube_vip.specified, kube_vip.requested}
     return set(map(ipv4_text, texts)) - {"", DHCP_ADDRESS}

@@ -29,13 +29,16 @@ def test_virtual_ips_of_a_service(annotations: dict[str, str], addresses: tuple[
     assert virtual_ips_of_service(service(ours=True, annotations=annotations, status=status)) == expected
 
 
-def test_annotation_counts_if_this_controller_has_written_the_condition() -> None:
+def test_address_that_annotation_and_status_have_counts() -> None:
     announced = service(ours=True, annotations={KUBE_VIP_ADDRESSES: "10.0.0.9"}, address="10.0.0.9")
     assert virtual_ips_of_service(announced) == {"10.0.0.9"}
 
 
 OF_ANOTHER_PROGRAM: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "kube-vip announces another address": ({"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9"}}, {"10.0.0.9"}),
+    "kube-vip announces another address, which its load balancer has": (
+        {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9"}},
+        set(),
+    ),
     "kube-vip announces another address of the specification": (
         {"annotations": {KUBE_VIP_HOST: "w1"}, "spec": {"loadBalancerIP": "10.0.0.9"}},
         set(),
