@@ -17,8 +17,8 @@ import msgspec
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.kube_vip import (
+    GIVE_UP,
     PAUSE,
-    RESUME,
     Announce,
     Delegate,
     Intent,
@@ -56,7 +56,7 @@ _INTENTS: Final[tuple[Intent, ...]] = (
     Announce(_ADDRESS),
     Withdraw(),
     Delegate(),
-    RESUME,
+    GIVE_UP,
     Release(was_announced=True),
 )
 

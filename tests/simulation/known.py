@@ -15,7 +15,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
-from tests.simulation.actions import LATE, Action, Scenario
+from tests.simulation.actions import LAN, LATE, Action, Scenario
 from tests.simulation.machines import MACHINES
 
 ONE_PORT: Final[list[dict[str, Any]]] = [{"name": "main", "port": 80, "protocol": "TCP", "nodePort": 30000}]
@@ -529,6 +529,33 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(37.071, "annotate", {"name": "a", "annotations": {IPAM: "mark"}}),
             Action(0.0, "request_address", {"name": "a", "of": "a"}),
             Action(0.137, "delete_balancer", {"name": "a"}),
+        ),
+    ),
+    # Nothing showed any more that kube-vip had withdrawn an address, before Harvester refused the next one.
+    "pool is deleted during a switch to a vm load balancer that is taken back": Scenario(
+        "g0",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(0.3, "delete_pool_in_use", {"name": LAN, "seconds": 5.0}),
+            Action(0.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
+            Action(60.0, "stop", {}),
+            Action(0.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
+            Action(30.0, "make_pool", {"name": LAN}),
+        ),
+    ),
+    "pool is deleted during the second of two switches": Scenario(
+        "g0",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(0.3, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "vm"}}),
+            Action(20.0, "delete_pool_in_use", {"name": LAN, "seconds": 5.0}),
+            Action(0.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
+            Action(60.0, "stop", {}),
+            Action(30.0, "make_pool", {"name": LAN}),
         ),
     ),
 }

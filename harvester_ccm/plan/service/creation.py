@@ -13,7 +13,7 @@ from harvester_ccm.plan.service.desired import (
     waits_at_most,
     waits_for,
 )
-from harvester_ccm.plan.service.kube_vip import LEAVE, PAUSE, RESUME, Delegate, Mode
+from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Delegate, Mode
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
 from harvester_ccm.plan.service.obstacles import keep_request_or_pause, without_load_balancer
@@ -51,7 +51,7 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
     has_address_of_other_type = _has_address_of_other_type(snapshot, is_vm=is_vm)
     if has_address_of_other_type and snapshot.request.ipam is Ipam.DHCP:
         # Another machine requests the next lease, so the address is another one.
-        return Desired(waits_for(Reason.REPLACEMENT_PENDING), RESUME, ingress=())
+        return Desired(waits_for(Reason.REPLACEMENT_PENDING), GIVE_UP, ingress=())
     create = CreateLoadBalancer(snapshot.match.expected_name, body)
     return _created(snapshot, create, is_vm=is_vm, has_address_of_other_type=has_address_of_other_type)
 

@@ -263,7 +263,8 @@ class WithdrawForGood(Struct, frozen=True):
 class Delegate(Struct, frozen=True):
     """Leave the announcement to Harvester: kube-vip ignores the Service.
 
-    An address that kube-vip may announce is withdrawn first, by a patch of its own.
+    An address that kube-vip may announce is withdrawn first, by a patch of its own. After that, kube-vip ignores the
+    Service as soon as the status has an address (see ``GiveUp``).
     """
 
     device: str | None = None
@@ -279,19 +280,22 @@ class Release(Struct, frozen=True):
     """Device of the nodes to annotate; empty removes the annotation, None leaves it."""
 
 
-class Resume(Struct, frozen=True):
-    """Let kube-vip read a Service again that it ignored, while there is nothing to announce.
+class GiveUp(Struct, frozen=True):
+    """Withdraw the address that the Service loses with this patch, and let kube-vip read the Service again.
 
-    This is for a Service whose VM load balancer was deleted. Without an address and with ``ignore`` it would count as
-    new, and its endpoints would not be touched (``needs_resync``).
+    Without an address and with ``ignore`` it would count as new, and its endpoints would not be touched after the next
+    announcement (``needs_resync``).
     """
 
+    device: str | None = None
+    """Device of the nodes to annotate; empty removes the annotation, None leaves it."""
 
-Intent = Leave | Pause | Announce | Withdraw | WithdrawForGood | Delegate | Resume | Release
+
+Intent = Leave | Pause | Announce | Withdraw | WithdrawForGood | Delegate | GiveUp | Release
 """What kube-vip must do with a Service."""
 LEAVE: Final = Leave()
 PAUSE: Final = Pause()
-RESUME: Final = Resume()
+GIVE_UP: Final = GiveUp()
 
 
 def annotations_for(state: KubeVip, intent: Intent) -> Annotations:
@@ -309,8 +313,8 @@ def annotations_for(state: KubeVip, intent: Intent) -> Annotations:
             return _withdraw_for_good(state)
         case Delegate(device=device):
             return {**_delegate(state), **_on_device(device)}
-        case Resume():
-            return {names.KUBE_VIP_IGNORE: None}
+        case GiveUp(device=device):
+            return {**_withdraw(state), names.KUBE_VIP_IGNORE: None, **_on_device(device)}
         case Release(was_announced=was_announced, device=device):
             return {**_release(was_announced=was_announced), **_on_device(device)}
 
@@ -354,6 +358,8 @@ def _withdraw_for_good(state: KubeVip) -> Annotations:
 def _delegate(state: KubeVip) -> Annotations:
     if state.may_announce:
         return _withdraw(state)
+    if state.mode is Mode.WITHDRAWN and not state.status:
+        return {}
     return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: "true"}
 
 

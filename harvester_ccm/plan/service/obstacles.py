@@ -5,7 +5,7 @@ from typing import Final
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.desired import Desired, not_ready, waits_at_most, waits_for
-from harvester_ccm.plan.service.kube_vip import LEAVE, PAUSE, Intent, KubeVip, Withdraw
+from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Intent, KubeVip
 from harvester_ccm.plan.service.messages import (
     UNAVAILABLE_GRACE_SECONDS,
     harvester_mismatch,
@@ -68,7 +68,7 @@ def plan_address_taken(snapshot: ServiceSnapshot) -> Desired:
         "another one"
     )
     warning = EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause)
-    return Desired(not_ready(warning, snapshot), Withdraw(), ingress=(), look_again_after=1.0)
+    return Desired(not_ready(warning, snapshot), GIVE_UP, ingress=(), look_again_after=1.0)
 
 
 def plan_unsupported(snapshot: ServiceSnapshot) -> Desired:
@@ -86,7 +86,7 @@ def without_load_balancer(snapshot: ServiceSnapshot, verdict: NotReady) -> Desir
         return Desired(verdict, keep_request_or_pause(snapshot.kube_vip))
     if is_served(snapshot.service):
         # The address is that of an earlier load balancer.
-        return Desired(verdict, Withdraw(), ingress=())
+        return Desired(verdict, GIVE_UP, ingress=())
     return Desired(verdict, PAUSE)
 
 

@@ -19,7 +19,7 @@ from harvester_ccm.plan.service.desired import (
     not_ready,
     waits_at_most,
 )
-from harvester_ccm.plan.service.kube_vip import PAUSE, Delegate, Intent, Withdraw
+from harvester_ccm.plan.service.kube_vip import GIVE_UP, PAUSE, Delegate, Intent
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, searches_elsewhere
 from harvester_ccm.plan.service.messages import (
     CONTROLLER_GRACE_SECONDS,
@@ -76,10 +76,10 @@ def _waiting(snapshot: ServiceSnapshot, allocation: Allocation) -> Waiting:
 
 def _intent(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Intent:
     """Return what kube-vip does meanwhile: a requested address stays announced until Harvester refuses or is late."""
+    if _gives_up(snapshot) and snapshot.service.addresses:
+        return GIVE_UP
     if load_balancer.spec.workload_type == "vm":
         return Delegate()
-    if _gives_up(snapshot) and snapshot.service.addresses:
-        return Withdraw()
     is_late = snapshot.waited(Phase.PENDING) >= _grace(snapshot.allocation)
     return PAUSE if is_late else keep_request_or_pause(snapshot.kube_vip)
 

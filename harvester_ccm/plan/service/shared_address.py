@@ -25,6 +25,7 @@ from harvester_ccm.plan.service.kube_vip import (
     PAUSE,
     Announce,
     Delegate,
+    GiveUp,
     Intent,
     KubeVip,
     Withdraw,
@@ -212,7 +213,7 @@ def _given_up(snapshot: ServiceSnapshot, waiting: Waiting) -> Desired:
     device = "" if was_secondary(snapshot.service) else None
     return Desired(
         waiting.verdict,
-        Withdraw(device),
+        GiveUp(device),
         labels={names.PRIMARY_SERVICE_LABEL: None},
         ingress=(),
         look_again_after=waiting.look_again_after,

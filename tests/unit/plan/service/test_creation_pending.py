@@ -39,6 +39,7 @@ from tests.support.builders import (
     service,
 )
 from tests.unit.plan.service.snapshots import (
+    EXHAUSTED,
     EXHAUSTED_LOAD_BALANCER,
     HOSTED,
     NO_POOL,
@@ -386,6 +387,16 @@ PENDING: dict[str, tuple[World, Plan]] = {
             writes_needed=3,
         ),
     ),
+    "no free address after a switch back from a VM load balancer": (
+        World(service(ours=True, address=ADDRESS, annotations=SUPPRESSED), (EXHAUSTED_LOAD_BALANCER,)),
+        Plan(
+            Phase.PENDING,
+            "NotReady PoolExhausted",
+            condition="False PoolExhausted",
+            write={"annotations": {KUBE_VIP_IGNORE: None}, "ingress": []},
+            events=("Warning PoolExhausted",),
+        ),
+    ),
     "no free address, the requested one is announced": (
         World(ANNOUNCED_REQUEST, (EXHAUSTED_LOAD_BALANCER,)),
         Plan(
@@ -532,6 +543,23 @@ PENDING: dict[str, tuple[World, Plan]] = {
             write="condition",
             events=("Warning AnnouncementPending",),
         ),
+    ),
+    "VM load balancer, no free address after a switch": (
+        World(
+            service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM}),
+            (marked(message=EXHAUSTED, spec=VM_SPEC),),
+        ),
+        Plan(
+            Phase.PENDING,
+            "NotReady PoolExhausted",
+            condition="False PoolExhausted",
+            write={"annotations": {KUBE_VIP_IGNORE: None}, "ingress": []},
+            events=("Warning PoolExhausted",),
+        ),
+    ),
+    "VM load balancer, after the last address was withdrawn": (
+        World(service(ours=True, annotations={**WITHDRAWN, **VM}), (marked(spec=VM_SPEC),)),
+        Plan(Phase.PENDING, "NotReady NotProcessed", delay=30.0),
     ),
     "VM load balancer, another port": (
         World(

@@ -26,12 +26,13 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service import kube_vip
 from harvester_ccm.plan.service.kube_vip import (
+    GIVE_UP,
     LEAVE,
     PAUSE,
-    RESUME,
     Annotations,
     Announce,
     Delegate,
+    GiveUp,
     Intent,
     KubeVip,
     Mode,
@@ -139,7 +140,7 @@ STATES: dict[str, Row] = {
         WITHDRAWS,
     ),
     "withdrawn": Row(
-        service(ours=True, annotations=WITHDRAWN), Mode.WITHDRAWN, NOTHING, ANNOUNCES_AGAIN, NOTHING, PAUSES
+        service(ours=True, annotations=WITHDRAWN), Mode.WITHDRAWN, NOTHING, ANNOUNCES_AGAIN, NOTHING, NOTHING
     ),
     "withdrawn, address in the status": Row(
         service(ours=True, address=ADDRESS, annotations=WITHDRAWN),
@@ -155,7 +156,7 @@ STATES: dict[str, Row] = {
         NOTHING,
         ANNOUNCES_AGAIN,
         NOTHING,
-        PAUSES,
+        NOTHING,
     ),
     "paused": Row(service(ours=True, annotations=SUPPRESSED), Mode.PAUSED, NOTHING, ANNOUNCES, NOTHING, PAUSES),
     "paused, address in the status": Row(
@@ -255,12 +256,18 @@ def test_intents_that_do_not_depend_on_the_state(row: Row) -> None:
     state = read_state(row.service)
     effects: dict[str, tuple[Intent, Effect]] = {
         "leave": (LEAVE, NOTHING),
-        "resume": (RESUME, UNIGNORES),
         "release": (Release(was_announced=True), Effect({KUBE_VIP_ADDRESSES: None, KUBE_VIP_IGNORE: None})),
         "release of another controller": (Release(was_announced=False), NOTHING),
     }
     for intent, effect in effects.values():
         assert Effect(annotations_for(state, intent), intent_needs_resync(state, intent)) == effect
+
+
+@pytest.mark.parametrize("row", STATES.values(), ids=STATES.keys())
+def test_service_that_loses_its_address_is_not_ignored(row: Row) -> None:
+    state = read_state(row.service)
+    expected = Effect({**row.withdraw.annotations, KUBE_VIP_IGNORE: None}, row.withdraw.touches)
+    assert Effect(annotations_for(state, GIVE_UP), intent_needs_resync(state, GIVE_UP)) == expected
 
 
 def patched(service_before: Service, annotations: Annotations) -> Service:
@@ -285,7 +292,8 @@ def test_intent_is_carried_out_after_at_most_two_patches(row: Row, intent: Inten
         assert patches <= 2
     reached = read_state(current).mode
     expected = {
-        Delegate: {Mode.PAUSED},
+        # Without an address in the status, kube-vip ignores the Service after the next one.
+        Delegate: {Mode.PAUSED} if current.addresses else {Mode.PAUSED, Mode.WITHDRAWN},
         Withdraw: {Mode.WITHDRAWN, Mode.PAUSED, Mode.NOTHING_TO_READ},
         # An address in the status stays announced.
         type(PAUSE): {Mode.WITHDRAWN, Mode.PAUSED, Mode.READS_ADDRESS},
@@ -309,6 +317,7 @@ def test_device(device: str | None, expected: Annotations) -> None:
     intents: tuple[Intent, ...] = (
         Announce(ADDRESS, device),
         Withdraw(device),
+        GiveUp(device),
         Delegate(device),
         Release(was_announced=False, device=device),
     )
@@ -568,7 +577,7 @@ def test_kube_vip_never_ignores_a_service_that_it_may_announce(
             annotations={key: value for key, value in annotations.items() if value is not None},
         )
     )
-    intents: tuple[Intent, ...] = (LEAVE, PAUSE, RESUME, Announce(ADDRESS), Withdraw(), Delegate(), Release(True))
+    intents: tuple[Intent, ...] = (LEAVE, PAUSE, GIVE_UP, Announce(ADDRESS), Withdraw(), Delegate(), Release(True))
     for intent in intents:
         if state.may_announce:
             assert not makes_ignored(annotations_for(state, intent))

@@ -217,6 +217,17 @@ OTHERS: dict[str, tuple[World, Plan]] = {
             writes_needed=3,
         ),
     ),
+    "its address was given to another one, after Harvester announced it": (
+        World(service(ours=True, address=ADDRESS, annotations=SUPPRESSED), facts={"holders": (HOLDER,)}),
+        Plan(
+            Phase.ADDRESS_TAKEN,
+            "NotReady AddressNotAllocated",
+            condition="False AddressNotAllocated",
+            write={"annotations": {KUBE_VIP_IGNORE: None}, "ingress": []},
+            events=("Warning AddressNotAllocated",),
+            delay=1.0,
+        ),
+    ),
     "the requested address was given to another one": (
         World(
             served(condition=False, annotations={REQUESTED_ADDRESS: ADDRESS}),

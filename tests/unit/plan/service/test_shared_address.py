@@ -615,7 +615,7 @@ FORMER: dict[str, tuple[World, Plan]] = {
             Phase.FORMER_SECONDARY,
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
-            write={"labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": []},
+            write={"labels": {PRIMARY_SERVICE_LABEL: None}, "annotations": {KUBE_VIP_IGNORE: None}, "ingress": []},
         ),
     ),
 }

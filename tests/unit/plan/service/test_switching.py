@@ -287,8 +287,7 @@ TO_VM: dict[str, tuple[World, Plan]] = {
         Plan(
             Phase.NEW,
             "NotReady Queued",
-            write={"annotations": {KUBE_VIP_IGNORE: "true"}},
-            then={"create": LB_NAME, "ipam": "dhcp", **VM_SPEC},
+            write={"create": LB_NAME, "ipam": "dhcp", **VM_SPEC},
             events=("Normal EnsuringLoadBalancer",),
             delay=30.0,
         ),
