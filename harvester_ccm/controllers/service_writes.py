@@ -267,7 +267,7 @@ class ServiceWrites:
             self._services.not_found(service, error)
             raise errors.Conflict(error.answer) from error
         if live.metadata.resource_version != meta.resource_version:
-            self._services.observe(live)
+            self._services.observe_read(service, live)
             raise errors.StaleCache(meta.key)
 
     async def _patch(self, service: Service, patch: Mapping[str, object]) -> None:

@@ -5,7 +5,8 @@
   been restored from a backup, and would then accept a future version and send nothing.
 * The collection is also listed every 30 to 60 minutes, because a proxy can lose watch events without an error.
 * A 404 that names an object removes it. If the watch does not report the deletion soon, the collection is listed.
-* After a Conflict the object is read, because the watch may have lost its last change.
+* After a Conflict the object is read, because the watch may have lost its last change. If it is older than in the
+  store, the API server was restored from a backup, and the collection is listed.
 * If watching is forbidden, the collection is listed every minute.
 
 Errors never end an informer. ``problem`` is the current error, and the store keeps its objects meanwhile.
@@ -117,6 +118,17 @@ class Informer(Store[ObjectT]):
         elif _version(item) > self._version:
             self._put(item)
 
+    def observe_read(self, known: ObjectT, live: ObjectT) -> None:
+        """Store an object that was read because the known one, from the store, may not be current.
+
+        A read returns the last version. If that is older than the known one, the API server was restored from a backup
+        without an error on the watch, which waits for a future version now: the collection is listed at once.
+        """
+        if _version(live) < _version(known):
+            log.warning("API server has older data than before", collection=self.name, name=known.metadata.key)
+            self._list_at(loop_time())
+        self.observe(live)
+
     def remove(self, key: str, uid: str) -> None:
         """Remove the object with this UID, which a response says is gone."""
         current = self._objects.get(key)
@@ -153,7 +165,7 @@ class Informer(Store[ObjectT]):
         except CCMError as error:
             log.debug("object not read", collection=self.name, name=meta.key, error=str(error))
         else:
-            self.observe(live)
+            self.observe_read(item, live)
 
     async def run(self) -> None:
         """Follow the collection until cancelled."""

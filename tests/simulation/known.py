@@ -27,6 +27,7 @@ IPV6_ONLY: Final[dict[str, Any]] = {
     "ipFamilyPolicy": "SingleStack",
 }
 DUAL_STACK: Final[dict[str, Any]] = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}
+DUAL_STACK_ONLY: Final[dict[str, Any]] = {"ports": ONE_PORT, "type": "LoadBalancer", **DUAL_STACK}
 OTHER: Final = "example.com/other"
 """Class of another controller."""
 TWO_PORTS: Final = [*ONE_PORT, {"name": "more", "port": 443, "protocol": "TCP", "nodePort": 30001}]
@@ -556,6 +557,24 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
             Action(60.0, "stop", {}),
             Action(30.0, "make_pool", {"name": LAN}),
+        ),
+    ),
+    # The cache of the guest cluster was of a version that the restored API server did not have yet.
+    "guest cluster is restored while the controller is suspended, and a service is deleted": Scenario(
+        "96000836",
+        pool=3,
+        nodes=0,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT, {WORKLOAD_TYPE: "vm"})),
+            Action(
+                0.0,
+                "network_fault",
+                {"side": "guest", "kind": "404 pages", "seconds": 90.0, "share": 0.5, "of": "reads"},
+            ),
+            Action(8.03, "recreate", {"name": "a", "spec": DUAL_STACK_ONLY, "annotations": {}}),
+            Action(0.309, "halt", {"seconds": 20}),
+            Action(0.001, "restore", {"side": "guest", "back": 300.0, "away": 1.0}),
+            Action(1.463, "create", {**_create(OTHER_PORT), "name": "b"}),
         ),
     ),
 }

@@ -5,6 +5,7 @@ import traceback
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.errors import Answer, CCMError, NotFound, UnexpectedAnswer, Unreachable
 from harvester_ccm.kube import informer as informer_module
@@ -420,3 +421,26 @@ async def test_refresh_does_not_replace_what_the_watch_delivers_meanwhile(event:
         stored = server.of(SERVICES).get(KEY)
         expected = None if stored is None else decoded(stored)
         assert informer.get(KEY) == expected
+
+
+@jumping_time
+async def test_read_of_older_data_causes_a_list() -> None:
+    """The server was restored while this process was suspended, so the watch ended without an error."""
+    server = MemoryServer()
+    server.put(SERVICES, service())
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(1)
+        item = informer.get(KEY)
+        assert item is not None
+        newer = replace(item, metadata=replace(item.metadata, resource_version=f"{item.metadata.resource_version}0"))
+        informer.observe(newer)
+        assert informer.get(KEY) == newer
+        await asyncio.sleep(60)
+        assert informer.get(KEY) == newer
+        await informer.refresh(newer)
+        await asyncio.sleep(1)
+        assert informer.get(KEY) == item
+        lists = [call for call in server.calls if call.verb == "GET" and call.path == SERVICES.path()]
+        assert len(lists) == 2
