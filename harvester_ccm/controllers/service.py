@@ -296,6 +296,7 @@ class ServiceController:
         caches.vm_cache.on_wake(self._schedule_backends)
         for informer in (caches.vms, caches.vm_cache.vmis):
             informer.on_state(self._refresh_backends)
+        caches.vms.on_state(self._enqueue_all)
         caches.config_maps.on_change(self._enqueue_all)
         caches.config_maps.on_state(self._enqueue_all)
 

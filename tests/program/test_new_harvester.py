@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
@@ -268,6 +268,47 @@ async def test_switch_starts_only_if_the_next_load_balancer_would_be_created(oth
         (balancer,) = harvester.items(LOAD_BALANCERS)
         assert balancer["spec"]["workloadType"] == "vm"
         assert accepted.address()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("sign", ["virtualmachines", "loadbalancers"])
+@jumping_time
+@pytest.mark.guarantee("A load balancer in use is never deleted")
+async def test_switch_waits_while_the_signs_of_the_cluster_cannot_be_read(sign: str, *, lost: bool) -> None:
+    """The VMs, or the other load balancer, may be gone since they were read."""
+    others = ("api",) if sign == "loadbalancers" else ()
+    guest, harvester = await home("web", *others)
+    if others:
+        recreate_machines(harvester)
+    program = Program(guest, harvester, "demo")
+    async with program.live():
+        await asyncio.sleep(60)
+        until, busy = asyncio.get_running_loop().time() + 100, refused(503, "ServiceUnavailable", "busy")
+        harvester.fault = lambda call: busy if not call.is_write and sign in call.path and call.at < until else None
+        harvester.break_watches(Unreachable("connection broken"))
+        if lost:
+            lose(sign, harvester)
+        await asyncio.sleep(10)
+        program.change(metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(60)
+        assert harvester.writes() == []
+        assert program.condition()["status"] == "True"
+        await asyncio.sleep(120)
+        if lost:
+            assert "web: HarvesterMismatch" in program.reasons()
+            return
+        kinds = {one["metadata"]["name"]: one["spec"]["workloadType"] for one in harvester.items(LOAD_BALANCERS)}
+        assert kinds[load_balancer_name("demo", "shop", "web", "uid-of-web")] == "vm"
+
+
+def lose(sign: str, harvester: Harvester) -> None:
+    """Let that vanish which shows that this is the Harvester of the cluster: its VMs, or the load balancer of api."""
+    if sign == "virtualmachines":
+        recreate_machines(harvester)
+        return
+    for key, load_balancer in list(harvester.of(LOAD_BALANCERS).items()):
+        if load_balancer["metadata"]["labels"][LB_SERVICE_NAME] == "api":
+            harvester.remove(LOAD_BALANCERS, key)
 
 
 GOING: dict[str, Document] = {

@@ -577,4 +577,16 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(1.463, "create", {**_create(OTHER_PORT), "name": "b"}),
         ),
     ),
+    # The load balancer was deleted because of VMs that were known from before an outage.
+    "all machines are recreated unseen before the only load balancer is replaced": Scenario(
+        "96009300",
+        pool=2,
+        nodes=3,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT, {HEALTH_CHECK_PORT: "nonsense"})),
+            Action(0.0, "cut_watches", {"side": "harvester", "how": "silent"}),
+            Action(0.151, "recreate_machines", {"names": MACHINES}),
+            Action(10.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
+        ),
+    ),
 }

@@ -426,7 +426,8 @@ def check_harvester(
     In another Harvester or namespace, every Service would get another address. Two independent signs are necessary to
     conclude that: it has no load balancer of this cluster, although Services have addresses, and no VM of a Node.
     Either alone is normal: all load balancers were deleted, or all VMs were replaced. ``without`` are the load
-    balancers that a replacement deletes first.
+    balancers that a replacement deletes first: it has to wait while the sign may be one that is gone by now, because it
+    cannot be taken back.
 
     An object that cannot be decoded counts as present by what is known of it: a load balancer by the name that the one
     of a Service has, a VM by its UID. Objects of other clusters do not count, so that
@@ -434,11 +435,15 @@ def check_harvester(
     """
     if cluster.new_harvester or not store.load_balancers.synced:
         return HarvesterCheck.OURS
+    if without and store.load_balancers.problem is not None:
+        return HarvesterCheck.UNKNOWN
     excluded = {load_balancer.metadata.uid for load_balancer in without}
     if _has_our_load_balancer(store, cluster, excluded):
         return HarvesterCheck.OURS
     if _has_undecoded_load_balancer(store, cluster, excluded):
         return HarvesterCheck.OURS
+    if without and _are_vms_outdated(store):
+        return HarvesterCheck.UNKNOWN
     if _has_our_vm(store) or not _has_address_to_lose(store, cluster):
         return HarvesterCheck.OURS
     return HarvesterCheck.MISMATCH if store.vms.synced else HarvesterCheck.UNKNOWN
@@ -498,6 +503,11 @@ def _has_undecoded_load_balancer(store: ServiceStore, cluster: ClusterIdentity, 
             if f"{cluster.namespace}/{name}" in keys:
                 return True
     return False
+
+
+def _are_vms_outdated(store: ServiceStore) -> bool:
+    """Return whether the VMs cannot be read now; without the permission to read them, they count as unknown anyway."""
+    return store.vms.problem is not None and not isinstance(store.vms.problem, Forbidden)
 
 
 def _has_our_vm(store: ServiceStore) -> bool:

@@ -53,6 +53,12 @@ API: Final = served("api", uid="api-uid")
 OF_API: Final = allocated(API, name="demo-shop-api-1", uid="api-lb")
 
 
+def outdated(store: ClusterStore, *, vms: CCMError) -> ClusterStore:
+    """Return a store whose VMs were listed once and cannot be read now."""
+    store.vms.problem = vms
+    return store
+
+
 def store_of(
     services: Iterable[Service],
     load_balancers: Iterable[LoadBalancer] = (),
@@ -87,6 +93,10 @@ CHECKS: dict[str, tuple[ClusterStore, HarvesterCheck]] = {
     "a VM of a Node": (store_of([served()], vm_uids=["vm-uid"]), HarvesterCheck.OURS),
     "a VM of a Node that cannot be decoded": (
         store_of([served()], unread_vms=[Unread("vms/w1", "vm-uid", "x")]),
+        HarvesterCheck.OURS,
+    ),
+    "a VM of a Node, as the VMs were listed once": (
+        outdated(store_of([served()], vm_uids=["vm-uid"]), vms=NOT_LISTED),
         HarvesterCheck.OURS,
     ),
     "a VM of others": (store_of([served()], vm_uids=[OTHER_UID]), HarvesterCheck.MISMATCH),
@@ -161,6 +171,18 @@ REPLACEMENTS: dict[str, tuple[ClusterStore, HarvesterCheck]] = {
         HarvesterCheck.MISMATCH,
     ),
     "a VM of a Node": (store_of([served()], [OWN], vm_uids=["vm-uid"]), HarvesterCheck.OURS),
+    "a VM of a Node, as the VMs were listed once": (
+        outdated(store_of([served()], [OWN], vm_uids=["vm-uid"]), vms=NOT_LISTED),
+        HarvesterCheck.UNKNOWN,
+    ),
+    "a VM of a Node, and the permission to read it was taken away": (
+        outdated(store_of([served()], [OWN], vm_uids=["vm-uid"]), vms=Forbidden(Answer(403, "", "no"))),
+        HarvesterCheck.OURS,
+    ),
+    "another one stays, and the VMs cannot be read": (
+        outdated(store_of([served(), API], [OWN, OF_API]), vms=NOT_LISTED),
+        HarvesterCheck.OURS,
+    ),
     "it cannot be decoded itself": (store_of([served()], [OWN], unread=[UNDECODED]), HarvesterCheck.MISMATCH),
 }
 
