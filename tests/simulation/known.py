@@ -589,4 +589,18 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(10.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
         ),
     ),
+    # The load balancer was expected to wait for a Service that the controller never served.
+    "internal service shows the address of its primary, which another client wrote": Scenario(
+        "96001202",
+        pool=5,
+        nodes=3,
+        actions=(
+            Action(0.0, "create", _create(TWO_PORTS)),
+            Action(4.116, "kill", {"after_steps": 0}),
+            Action(1.0, "create", {**_create(OTHER_PORT, {PRIMARY_SERVICE: "shop/a"}), "name": "b"}),
+            Action(1.051, "write_status", {"name": "b", "of": "a"}),
+            Action(0.189, "retype", {"name": "a", "type": "ClusterIP"}),
+            Action(0.021, "retype", {"name": "b", "type": "NodePort"}),
+        ),
+    ),
 }

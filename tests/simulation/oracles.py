@@ -161,21 +161,23 @@ class Oracles:
         # Two load balancers with one address cannot be distinguished by it.
         announced = balancer["spec"].get("workloadType") == "cluster" and not self._world.controllers.let_go
         announced = announced and not is_ignored(service) and self._has_part(service, made_for(balancer))
-        announced = announced and not self._is_only_specified(service)
+        announced = announced and not self._is_address_of_others(service, guest)
         if announced and address and address in wanted_addresses(service):
             self._say(f"{by} deletes {name} before {address} is withdrawn from {name_of(service)}")
         if self._serves(balancer, service, guest):
             self._say(f"{by} deletes {name}, which {name_of(service)} asks for")
 
     @staticmethod
-    def _is_only_specified(service: Document) -> bool:
-        """Return whether only the specification of a Service that the controller has released can have an address.
+    def _is_address_of_others(service: Document, guest: Guest) -> bool:
+        """Return whether the controller has released a Service, or never served it, and others gave it its address.
 
-        The user of a Service with another type or class specifies it, and the controller has nothing to withdraw. Its
-        load balancer can come back with a backup of Harvester, and is an orphan then.
+        A Service with another type or class can have one in its specification, from its user, or in the status, if
+        another client wrote it there. The controller has nothing to withdraw, and the Service keeps no load balancer:
+        not one that comes back with a backup of Harvester, nor that of the primary that it names.
         """
         is_released = not wants_one(service) and SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ())
-        return is_released and not annotation(service, ADDRESS_ANNOTATION) and not shown(service)
+        has_own_status = bool(shown(service)) and name_of(service) not in guest.status_written
+        return is_released and not annotation(service, ADDRESS_ANNOTATION) and not has_own_status
 
     @staticmethod
     def _has_part(service: Document, name: str) -> bool:
