@@ -29,7 +29,8 @@ from tests.simulation.facts import (
 from tests.simulation.kubevip import KubeVip
 from tests.simulation.process import Process
 from tests.support.builders import CLUSTER
-from tests.support.memory_server import Document, MemoryServer
+from tests.support.memory_server import Document, MemoryServer, Watch
+from tests.support.memory_server import name_of as collection_of
 
 NAMESPACE: Final = "shop"
 LEASES: Final = "coordination.k8s.io/v1/leases"
@@ -68,6 +69,8 @@ class Guest:
         """UIDs of load balancers of Services that ask for one, which the controller deleted without a VM of a Node."""
         self._lost_machines_at: float | None = None
         """Since when no VM is that of a Node; None if one is."""
+        self._dead_watches: list[Watch] = []
+        """Connections that did not deliver that."""
         self.gave_up_last = False
         """Whether such a load balancer was the last one that vanished."""
 
@@ -203,20 +206,29 @@ class Guest:
 
     def note_machines(self, now: float) -> None:
         """Record since when no VM is that of a Node, after a change of VMs or Nodes."""
-        is_lost = self._has_no_machine_of_a_node()
-        if not is_lost:
+        if not self._has_no_machine_of_a_node():
             self._lost_machines_at = None
         elif self._lost_machines_at is None:
             self._lost_machines_at = now
+            self._dead_watches = [watch for watch in self._watches_of_machines() if watch.silent]
+
+    def _watches_of_machines(self) -> list[Watch]:
+        """Return the open connections that deliver VMs and Nodes."""
+        concerned = {collection_of(VIRTUAL_MACHINES), collection_of(NODES)}
+        watches = (*self.server.watches, *self._harvester.watches)
+        return [watch for watch in watches if watch.place.collection in concerned]
 
     def note_deletion(self, balancer: Document, sent_at: float) -> None:
         """Record that the controller deletes a load balancer although nothing else shows that it can create the next.
 
-        It could not know that if the VMs were lost after it sent the deletion, or just before. Then nothing that is
-        left shows the right Harvester, and the controller rightly waits for an administrator
-        (--allow-harvester-change).
+        It could not know that if the VMs were lost after it sent the deletion, or just before, or if that is not
+        delivered and the connection has not been silent for long enough. Then nothing that is left shows the right
+        Harvester, and the controller rightly waits for an administrator (--allow-harvester-change).
         """
         if self._lost_machines_at is None or sent_at - self._lost_machines_at < SIGHT:
+            return
+        open_watches = self._watches_of_machines()
+        if any(watch in open_watches for watch in self._dead_watches):
             return
         service = self.service(made_for(balancer))
         if service is None or not wants_one(service) or service["metadata"].get("deletionTimestamp"):

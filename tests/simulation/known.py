@@ -603,4 +603,16 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.021, "retype", {"name": "b", "type": "NodePort"}),
         ),
     ),
+    # The controller could not know before the watches counted as silent.
+    "load balancer is replaced while a dead watch hides that all machines are recreated": Scenario(
+        "96009300",
+        pool=2,
+        nodes=3,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT, {HEALTH_CHECK_PORT: "nonsense"})),
+            Action(3.216, "cut_watches", {"side": "harvester", "how": "silent"}),
+            Action(0.151, "recreate_machines", {"names": MACHINES}),
+            Action(10.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
+        ),
+    ),
 }
