@@ -29,6 +29,7 @@ from tests.simulation.amount_oracle import EVENTS_OF_RUN, WRITES, WRITES_AFTER_D
 from tests.simulation.fragments import FAMILIES
 from tests.simulation.loop import SeededLoop
 from tests.simulation.runner import ActionRunner
+from tests.simulation.schedule import is_about_announcement
 from tests.simulation.world import RECOVERY_SECONDS, World
 from tests.support.builders import CLUSTER
 from tests.support.memory_server import Call, Document, refused
@@ -231,3 +232,22 @@ def test_finalizer_of_this_controller_stays_if_the_class_changes() -> None:
 def _has_finalizer(world: World, name: str) -> bool:
     service = world.original.service(name)
     return service is not None and SERVICE_FINALIZER in service["metadata"]["finalizers"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "permitted"),
+    [
+        pytest.param("PATCH", {"status": {"conditions": [NOT_READY]}}, True, id="condition"),
+        pytest.param("PATCH", {"metadata": {"uid": "1"}, "status": {"conditions": [NOT_READY]}}, True, id="of a uid"),
+        pytest.param("PATCH", {"metadata": {"annotations": {}}, "status": {"conditions": []}}, False, id="annotation"),
+        pytest.param("PATCH", {"status": {"loadBalancer": {}}}, False, id="address"),
+        pytest.param("PUT", {"status": {"conditions": [NOT_READY]}}, False, id="load balancer"),
+        pytest.param("POST", {"reason": "NoEndpoints"}, True, id="Event"),
+        pytest.param("POST", {"reason": "AddressChanged"}, False, id="other Event"),
+    ],
+)
+def test_writes_about_an_announcement_at_rest(verb: str, body: Document, *, permitted: bool) -> None:
+    call = Call(verb, PATH, 0.0, body)
+    assert is_about_announcement(call, {"b"}) is permitted
+    if verb == "PATCH":
+        assert not is_about_announcement(call, {"a"}), "kube-vip had noted its node before"
