@@ -24,7 +24,7 @@ from typing import Final
 from msgspec import Struct
 
 from harvester_ccm import names
-from harvester_ccm.model.core import Service, ipv4_text
+from harvester_ccm.model.core import Service, ServiceCondition, ipv4_text
 from harvester_ccm.names import Reason
 
 Annotations = Mapping[str, str | None]
@@ -183,6 +183,15 @@ def _read_address(annotated: str | None, specified: str, status: tuple[str, ...]
     if specified:
         return specified
     return status[0] if status else ""
+
+
+def is_about_announced_address(condition: ServiceCondition | None) -> bool:
+    """Return whether a condition says that an address is published, and that no touch of the endpoints is due."""
+    if condition is None:
+        return False
+    if condition.status == "True":
+        return condition.reason == Reason.ENSURED
+    return condition.reason == Reason.NOT_ANNOUNCED
 
 
 def read_state(service: Service) -> KubeVip:

@@ -31,7 +31,7 @@ from harvester_ccm.plan.service.desired import (
     Write,
     waits_for,
 )
-from harvester_ccm.plan.service.kube_vip import annotations_for, intent_needs_resync
+from harvester_ccm.plan.service.kube_vip import annotations_for, intent_needs_resync, is_about_announced_address
 from harvester_ccm.plan.service.obstacles import (
     plan_address_taken,
     plan_harvester_unknown,
@@ -60,7 +60,7 @@ from harvester_ccm.plan.service.shared_address import (
     plan_sharing_pending,
 )
 from harvester_ccm.plan.service.sharing import sharing_of
-from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot, is_about_announced_address
+from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 from harvester_ccm.plan.service.switching import (
     awaits_resync,

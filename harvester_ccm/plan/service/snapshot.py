@@ -13,13 +13,13 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 
 from harvester_ccm.errors import CCMError, Forbidden
-from harvester_ccm.model.core import ConfigMap, Node, Service, ServiceCondition, parse_provider_id
+from harvester_ccm.model.core import ConfigMap, Node, Service, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine
 from harvester_ccm.model.meta import Store
-from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.allocation import Allocation, read_allocation
 from harvester_ccm.plan.service.endpoints import Endpoints
-from harvester_ccm.plan.service.kube_vip import KubeVip, read_state
+from harvester_ccm.plan.service.kube_vip import KubeVip, is_about_announced_address, read_state
 from harvester_ccm.plan.service.ownership import (
     Claim,
     LoadBalancerMatch,
@@ -175,15 +175,6 @@ class ServiceState(Struct, gc=False):
         """Record the phase of a plan at the monotonic time ``now``."""
         if self.phase != phase:
             self.phase, self.since = phase, now
-
-
-def is_about_announced_address(condition: ServiceCondition | None) -> bool:
-    """Return whether a condition says that an address is published, and that no touch of the endpoints is due."""
-    if condition is None:
-        return False
-    if condition.status == "True":
-        return condition.reason == Reason.ENSURED
-    return condition.reason == Reason.NOT_ANNOUNCED
 
 
 class ServiceSnapshot(Struct, frozen=True, dict=True):

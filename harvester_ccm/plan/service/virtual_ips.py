@@ -11,7 +11,7 @@ from harvester_ccm.model.core import Service, ipv4_text
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.meta import Store
 from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
-from harvester_ccm.plan.service.kube_vip import read_state
+from harvester_ccm.plan.service.kube_vip import is_about_announced_address, read_state
 from harvester_ccm.plan.service.scope import is_served_by_us
 
 VIRTUAL_IP: Final = "virtual IP"
@@ -62,11 +62,11 @@ def virtual_ips_of_service(service: Service | None) -> set[str]:
     """
     if service is None or service.spec.type != "LoadBalancer" or not service.metadata.has_finalizer(SERVICE_FINALIZER):
         return set()
-    kube_vip, condition = read_state(service), service.ready_condition
+    kube_vip = read_state(service)
     if not (kube_vip.annotated or kube_vip.node):
         return set()
     texts = {*kube_vip.status_of_kube_vip}
-    if condition is None or condition.status != "True":
+    if not is_about_announced_address(service.ready_condition):
         texts -= {kube_vip.specified, kube_vip.requested}
     return set(map(ipv4_text, texts)) - {"", DHCP_ADDRESS}
 

@@ -252,6 +252,15 @@ def test_condition_about_the_announcement_needs_no_touch_after_a_restart() -> No
     assert state.resync_at is None
 
 
+def test_withdrawal_ends_the_condition_about_the_announcement() -> None:
+    """The next process would not touch the endpoints with this condition."""
+    shown = served(deleting=True)
+    condition = replace(shown.status.conditions[0], status="False", reason="AddressNotAnnounced")
+    plan = plan_of(Case("", service=replace(shown, status=replace(shown.status, conditions=(condition,)))))
+    assert plan.phase == Phase.LEAVING
+    assert short_condition(plan.condition) == "False DeletionPending"
+
+
 def test_secondary_is_judged_by_its_own_note() -> None:
     secondary = served(annotations=SHARES, labels=SHARED, ports=[{"port": 443, "protocol": "TCP"}])
     noted = served("main", uid="main-uid", annotations={KUBE_VIP_HOST: "node-1"})

@@ -422,6 +422,10 @@ SILENT: dict[str, tuple[Service, bool]] = {
         conditioned(Reason.REPLACEMENT_PENDING, annotations=SUPPRESSED),
         True,
     ),
+    "no node was noted for one, which another client removed": (
+        conditioned(Reason.NOT_ANNOUNCED, annotations=SUPPRESSED),
+        True,
+    ),
     "a paused Service waits for its first address": (
         conditioned(Reason.POOL_EXHAUSTED, annotations=SUPPRESSED),
         False,

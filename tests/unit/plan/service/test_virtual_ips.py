@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.errors import CCMError, Unreachable
@@ -77,6 +78,19 @@ REQUESTS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "requested in the specification, and ready": ({"spec": {"loadBalancerIP": ADDRESS}}, {ADDRESS}),
     "requested in the annotation": ({"annotations": {REQUESTED_ADDRESS: ADDRESS}, "condition": False}, set()),
 }
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("AddressNotAnnounced", {ADDRESS}), ("KubeVipResyncPending", set()), ("NoMatchingPool", set())],
+)
+def test_requested_address_that_harvester_has_allocated_counts_although_no_node_is_noted(
+    reason: str, expected: set[str]
+) -> None:
+    shown = served(spec={"loadBalancerIP": ADDRESS})
+    condition = replace(shown.status.conditions[0], status="False", reason=reason)
+    status = replace(shown.status, conditions=(condition,))
+    assert virtual_ips_of_service(replace(shown, status=status)) == expected
 
 
 @pytest.mark.parametrize(("fields", "expected"), REQUESTS.values(), ids=REQUESTS.keys())
