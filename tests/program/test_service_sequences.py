@@ -42,10 +42,9 @@ from harvester_ccm.plan.service.ownership import name_for
 from tests.support.builders import ADDRESS, CLUSTER, allocated, endpoint_slice, load_balancer, marked, served, service
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, Document, MemoryServer, document_of, refused
-from tests.support.program_world import Harvester, Program, by_name, guest_server, with_machines, with_nodes
+from tests.support.program_world import AWAY, Harvester, Program, by_name, guest_server, with_machines, with_nodes
 
 KEY = "shop/web"
-AWAY = Unreachable("connection refused")
 GO: dict[str, Any] = {
     "ours": True,
     "address": "10.9.0.1",
@@ -88,28 +87,6 @@ class World(Program):
         """Make Harvester unreachable."""
         self.harvester.fault = lambda _call: AWAY
         self.harvester.break_watches(AWAY)
-
-    async def until_crash(self, writes: int) -> None:
-        """Run it until it has sent this many writes; the response to the last one is lost."""
-        task = asyncio.create_task(self.run())
-        left = writes
-
-        def lost(call: Call) -> CCMError | None:
-            nonlocal left
-            left -= call.is_write and "/events" not in call.path
-            if left > 0:
-                return None
-            for server in (self.guest, self.harvester):
-                server.fault = lambda _call: AWAY
-            task.cancel()
-            return AWAY
-
-        self.guest.lost = self.harvester.lost = lost
-        await asyncio.wait([task], timeout=60)
-        for server in (self.guest, self.harvester):
-            server.fault, server.lost = None, lambda _call: None
-        task.cancel()
-        await asyncio.wait([task])
 
 
 @pytest.mark.parametrize("running", [True, False], ids=["running", "at start"])

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from harvester_ccm.app import Application
+from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import WriteFence
 from harvester_ccm.kube.identity import CredentialReloader
@@ -22,6 +23,7 @@ from tests.support.builders import CLUSTER, service
 from tests.support.memory_server import Call, Document, MemoryClient, MemoryServer, Where, document_of, name_of
 
 Server = TypeVar("Server", bound=MemoryServer)
+AWAY: Final = Unreachable("connection refused")
 FLAGS: Final = (
     "--cloud-config=/none",
     "--leader-elect=false",
@@ -121,6 +123,28 @@ class Program:
             done, _ = await asyncio.wait([task])
             if ended:
                 done.pop().result()
+
+    async def until_crash(self, writes: int) -> None:
+        """Run it until it has sent this many writes; the response to the last one is lost."""
+        task = asyncio.create_task(self.run())
+        left = writes
+
+        def lost(call: Call) -> CCMError | None:
+            nonlocal left
+            left -= call.is_write and "/events" not in call.path
+            if left > 0:
+                return None
+            for server in (self.guest, self.harvester):
+                server.fault = lambda _call: AWAY
+            task.cancel()
+            return AWAY
+
+        self.guest.lost = self.harvester.lost = lost
+        await asyncio.wait([task], timeout=60)
+        for server in (self.guest, self.harvester):
+            server.fault, server.lost = None, lambda _call: None
+        task.cancel()
+        await asyncio.wait([task])
 
     def create(self, *names: str) -> None:
         """Create Services of type LoadBalancer."""
