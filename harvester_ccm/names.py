@@ -43,6 +43,9 @@ REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
 specific address, so it is only compared with the allocated one. Copied from `spec.loadBalancerIP` or
 `kube-vip.io/loadbalancerIPs` if that was set before the first reconcile, or before this controller replaced another
 provider."""
+LEASE_NOTE_OUTDATED: Final = PREFIX + "lease-note-outdated"
+"""Service annotation, set and read by this controller: `true`. The annotations `requestedIP` and `hwaddr` of kube-vip
+are older than the load balancer: only the status shows the address from DHCP then. Removed when it does."""
 HEALTH_CHECK_PORT: Final = PREFIX + "healthcheck-port"
 """Service annotation, set by users: Service port number, port name or node port. Check every node by a TCP connect to
 the node port behind this port; requests a VM load balancer."""
@@ -76,6 +79,7 @@ SERVICE_ANNOTATIONS: Final = (
     HEALTH_CHECK_PERIOD,
     HEALTH_CHECK_TIMEOUT,
     DESCRIPTION,
+    LEASE_NOTE_OUTDATED,
 )
 """The annotations of this controller on a Service."""
 
@@ -102,7 +106,11 @@ address, or whose address Harvester announces."""
 KUBE_VIP_HOST: Final = "kube-vip.io/vipHost"
 """Service annotation, set by kube-vip: node name. The node that announces the address."""
 KUBE_VIP_LEASE: Final = "kube-vip.io/requestedIP"
-"""Service annotation, set by kube-vip: address. The address that kube-vip has leased from DHCP."""
+"""Service annotation, set by kube-vip or users: address, or two with a comma. What kube-vip has last leased from DHCP,
+or is to request there. An address in the status that is one of these is a lease."""
+KUBE_VIP_HARDWARE: Final = "kube-vip.io/hwaddr"
+"""Service annotation, set by kube-vip or users: MAC address. The interface with which kube-vip leases an address from
+DHCP."""
 
 RESYNC_TRIGGER: Final = PREFIX + "resync-trigger"
 """EndpointSlice annotation, set by this controller: version of the Service. A change of it makes kube-vip reconcile the

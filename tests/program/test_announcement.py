@@ -7,7 +7,14 @@ import pytest
 
 from harvester_ccm.model.core import ENDPOINT_SLICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_LEASE, LOAD_BALANCER_CLASS
+from harvester_ccm.names import (
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HARDWARE,
+    KUBE_VIP_HOST,
+    KUBE_VIP_LEASE,
+    LOAD_BALANCER_CLASS,
+)
 from harvester_ccm.plan.service.announcement import NOTE_SECONDS
 from harvester_ccm.plan.service.endpoints import CONFIRM_SECONDS
 from tests.support.builders import CLUSTER, allocated, endpoint_slice, served, service
@@ -177,7 +184,7 @@ async def test_lease_without_endpoints() -> None:
         assert normal(program, "web", "DHCPLeasePending") == [message]
         assert (program.reasons(), reads(program)) == ([], 1)
         start_pod(program)
-        lease = {KUBE_VIP_HOST: "node-1", KUBE_VIP_LEASE: "10.10.0.7"}
+        lease = {KUBE_VIP_HOST: "node-1", KUBE_VIP_HARDWARE: "02:00:00:00:00:01", KUBE_VIP_LEASE: "10.10.0.7"}
         program.change(metadata={"annotations": lease})
         await until(lambda: program.condition()["status"] == "True", 5.0)
         assert program.reasons() == []

@@ -5,6 +5,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from harvester_ccm import names
+from harvester_ccm.model.core import Ingress
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import LOAD_BALANCER_CLASS, Reason
@@ -23,10 +24,13 @@ from harvester_ccm.plan.service.device import device_for
 from harvester_ccm.plan.service.endpoints import Endpoints, Reading, Use
 from harvester_ccm.plan.service.kube_vip import (
     ADDRESS_ANNOTATION,
+    NOTES_ARE_VALID,
     PAUSE,
+    Annotations,
     Announce,
     Withdraw,
-    lease_of,
+    leases_of,
+    mark_of_notes,
     overwritten_address,
 )
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
@@ -37,6 +41,10 @@ from harvester_ccm.plan.service.verdict import NotReady, Ready, Verdict
 
 LEASE_GRACE_SECONDS: Final = 30.0
 """Time that kube-vip can take to get a lease before an Event reports that none exists."""
+_LEASE_NOT_NOTED: Final = (
+    "kube-vip announced this Service before, and version 1.2 does not note another address from DHCP then: if it has "
+    "one, restart kube-vip, or create the Service again"
+)
 
 
 def plan_device_unknown(snapshot: ServiceSnapshot) -> Desired:
@@ -50,6 +58,7 @@ def plan_device_unknown(snapshot: ServiceSnapshot) -> Desired:
         verdict,
         Withdraw() if snapshot.service.addresses else PAUSE,
         finalizer=Finalizer.ADD,
+        ingress=_without_address(snapshot) if _awaits_first_lease(snapshot, load_balancer) else None,
         write=load_balancer_change(load_balancer, snapshot),
     )
 
@@ -74,6 +83,7 @@ def _plan_pool(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
     return Desired(
         verdict,
         _announcement(snapshot, load_balancer),
+        annotations=NOTES_ARE_VALID,
         finalizer=Finalizer.ADD,
         ingress=virtual_ip_ingress(address, snapshot.service),
         write=load_balancer_change(load_balancer, snapshot, address=address),
@@ -87,31 +97,45 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
     kube-vip requests a lease and writes it to the status; the load balancer gets a copy of the address.
     """
     service = snapshot.service
-    resync_is_due = snapshot.remembered.resync_at is not None
-    address = lease_of(snapshot.kube_vip, recorded=load_balancer.address, resync_is_due=resync_is_due)
-    if not address:
+    leases = leases_of(snapshot.kube_vip, recorded=load_balancer.address)
+    if not leases:
         return _without_lease(snapshot, load_balancer)
-    # kube-vip writes a lease with the ports of that moment and does not follow them. Several addresses are its own.
-    has_one = len(service.addresses) <= 1
-    addresses = (address,) if has_one else service.addresses
+    address = leases[0]
+    # kube-vip writes a lease with the ports of that moment and does not follow them. Beside a lease, other addresses
+    # are its own as well: one of another family, or that of a gateway.
+    has_others = len(service.addresses) > 1 and address in service.addresses
+    # Before the touch of the endpoints, kube-vip can show the lease that it had before.
+    resync_is_due = snapshot.remembered.resync_at is not None
     return Desired(
-        Ready(addresses, f"The load balancer has address {', '.join(addresses)}"),
+        Ready(leases, f"The load balancer has address {', '.join(leases)}"),
         _announcement(snapshot, load_balancer),
+        annotations={} if resync_is_due else NOTES_ARE_VALID,
         finalizer=Finalizer.ADD,
-        ingress=virtual_ip_ingress(address, service) if has_one else None,
+        ingress=None if has_others else virtual_ip_ingress(address, service),
         write=load_balancer_change(load_balancer, snapshot, address=address),
         events=_events(snapshot, load_balancer, address),
     )
 
 
 def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:
-    """Return the state of a Service for which kube-vip has no lease; after a time, the endpoints show why."""
+    """Return the state of a Service for which kube-vip has no lease; after a time, the endpoints show why.
+
+    kube-vip requests one, and the status shows no other address.
+    """
+    kube_vip = snapshot.kube_vip
     waiting = _waiting_for_lease(snapshot)
     use = snapshot.remembered.endpoints.use(snapshot.service, snapshot.now)
+    mark: Annotations = {}
+    if not kube_vip.requests_lease:
+        mark = mark_of_notes(kube_vip)
     return Desired(
         waiting.verdict,
         _announcement(snapshot, load_balancer),
+        annotations=mark,
         finalizer=Finalizer.ADD,
+        ingress=_without_address(snapshot),
+        # kube-vip writes the lease once, perhaps at this moment.
+        requires_version=kube_vip.requests_lease,
         write=load_balancer_change(load_balancer, snapshot),
         reads_endpoints=waiting.look_again_after is None and use is Use.READ_FIRST,
         events=_events(snapshot, load_balancer, ""),
@@ -157,7 +181,19 @@ def _no_lease(snapshot: ServiceSnapshot, endpoints: Endpoints) -> EventMessage:
     if endpoints.reading is Reading.UNREADABLE:
         checks.insert(0, "that a Pod of the Service is ready (kube-vip gets an address only then)")
     remedy = f"Check {', '.join(checks)}"
+    if snapshot.kube_vip.node is not None:
+        remedy = f"{remedy}. {_LEASE_NOT_NOTED}"
     return EventMessage("Warning", Reason.DHCP_LEASE_PENDING, "kube-vip has not got an address from DHCP yet", remedy)
+
+
+def _awaits_first_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
+    is_from_dhcp = load_balancer.allocated_ip == names.DHCP_ADDRESS
+    return is_from_dhcp and not leases_of(snapshot.kube_vip, recorded=load_balancer.address)
+
+
+def _without_address(snapshot: ServiceSnapshot) -> tuple[Ingress, ...] | None:
+    """Return the status without any address; None if it has none: a host name there is a user's."""
+    return () if snapshot.service.addresses else None
 
 
 def _announcement(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Announce:

@@ -13,10 +13,14 @@ from harvester_ccm.plan.service.desired import (
     waits_at_most,
     waits_for,
 )
-from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Delegate, Mode
+from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Delegate, Intent, Mode, Withdraw, leases_of
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
-from harvester_ccm.plan.service.obstacles import keep_request_or_pause, without_load_balancer
+from harvester_ccm.plan.service.obstacles import (
+    keep_lease_or_withdraw,
+    keep_request_or_pause,
+    without_load_balancer,
+)
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.scope import is_served
@@ -49,11 +53,36 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
     if body is None:
         return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), PAUSE)
     has_address_of_other_type = _has_address_of_other_type(snapshot, is_vm=is_vm)
-    if has_address_of_other_type and snapshot.request.ipam is Ipam.DHCP:
-        # Another machine requests the next lease, so the address is another one.
-        return Desired(waits_for(Reason.REPLACEMENT_PENDING), GIVE_UP, ingress=())
     create = CreateLoadBalancer(snapshot.match.expected_name, body)
+    if _has_other_address_than_lease(snapshot, is_vm=is_vm):
+        if has_address_of_other_type:
+            # Another machine requests the next lease, so the address is another one.
+            return Desired(waits_for(Reason.REPLACEMENT_PENDING), GIVE_UP, ingress=())
+        return _cleared(snapshot, create, is_vm=is_vm)
     return _created(snapshot, create, is_vm=is_vm, has_address_of_other_type=has_address_of_other_type)
+
+
+def _has_other_address_than_lease(snapshot: ServiceSnapshot, *, is_vm: bool) -> bool:
+    """Return whether a Service that gets an address from DHCP shows one that is not a lease of kube-vip.
+
+    It is from an IP pool, from another controller, from a backup, or Harvester had leased it. A load balancer with DHCP
+    is created only after the status is cleared: the next address there is the lease.
+    """
+    if snapshot.request.ipam is not Ipam.DHCP or not snapshot.service.addresses:
+        return False
+    return is_vm or not leases_of(snapshot.kube_vip, recorded="")
+
+
+def _cleared(snapshot: ServiceSnapshot, create: CreateLoadBalancer, *, is_vm: bool) -> Desired:
+    """Return the state in which the address is withdrawn, before the load balancer is created."""
+    reason = Reason.QUEUED if is_vm else Reason.DHCP_LEASE_PENDING
+    return Desired(
+        waits_for(reason),
+        Withdraw(),
+        finalizer=Finalizer.ADD,
+        ingress=(),
+        events=(_lost(snapshot, create.name),),
+    )
 
 
 def _created(
@@ -62,7 +91,7 @@ def _created(
     ignored_settings = ignored_on_vm_load_balancer if is_vm else ignored_on_cluster_load_balancer
     ignored = ignored_settings(snapshot.service, snapshot.request, snapshot.request.ipam)
     lost = None if has_address_of_other_type else _lost(snapshot, create.name)
-    intent = Delegate() if is_vm else keep_request_or_pause(snapshot.kube_vip)
+    intent = _intent(snapshot, is_vm=is_vm)
     finalizer = Finalizer.ADD
     if is_vm and has_address_of_other_type:
         # ``ignore`` is set only after kube-vip has seen the withdrawal.
@@ -75,6 +104,14 @@ def _created(
         events=(ignored, lost or _ENSURING),
         look_again_after=CONTROLLER_GRACE_SECONDS,
     )
+
+
+def _intent(snapshot: ServiceSnapshot, *, is_vm: bool) -> Intent:
+    if is_vm:
+        return Delegate()
+    if snapshot.request.ipam is Ipam.DHCP:
+        return keep_lease_or_withdraw(snapshot.kube_vip)
+    return keep_request_or_pause(snapshot.kube_vip)
 
 
 def _has_address_of_other_type(snapshot: ServiceSnapshot, *, is_vm: bool) -> bool:
@@ -98,10 +135,18 @@ def _lost(snapshot: ServiceSnapshot, name: str) -> EventMessage | None:
         # the request back.
         return None
     cause = (
-        f"No load balancer in Harvester has address {address} of this Service; one is created as {name}. If that was "
-        "its name, Harvester gives it the same address unless another load balancer has it now"
+        f"No load balancer in Harvester has address {address} of this Service; one is created as {name}. "
+        f"{_next_address(snapshot)}"
     )
     return EventMessage("Warning", Reason.LOAD_BALANCER_LOST, cause)
+
+
+def _next_address(snapshot: ServiceSnapshot) -> str:
+    if snapshot.request.ipam is not Ipam.DHCP:
+        return "If that was its name, Harvester gives it the same address unless another load balancer has it now"
+    if leases_of(snapshot.kube_vip, recorded=""):
+        return "The address is from DHCP, and kube-vip keeps it"
+    return "The address is withdrawn, because the next one comes from DHCP"
 
 
 def plan_queued(snapshot: ServiceSnapshot) -> Desired:

@@ -8,7 +8,7 @@ from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, Reas
 from harvester_ccm.plan.service.address import address_event, allocated_twice, has_older_twin, not_as_requested
 from harvester_ccm.plan.service.allocation import Stage
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress
-from harvester_ccm.plan.service.kube_vip import Annotations, Delegate
+from harvester_ccm.plan.service.kube_vip import NOTES_ARE_VALID, Annotations, Delegate
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.messages import backends_warning
 from harvester_ccm.plan.service.phase import Phase
@@ -40,6 +40,7 @@ def plan_announced_by_harvester(snapshot: ServiceSnapshot) -> Desired:
     return Desired(
         _verdict(snapshot, load_balancer),
         Delegate(),
+        annotations=NOTES_ARE_VALID,
         finalizer=Finalizer.ADD,
         ingress=virtual_ip_ingress(address, service),
         write=load_balancer_change(load_balancer, snapshot, vm_spec=vm_spec_of(snapshot), annotations=removed),

@@ -13,12 +13,16 @@ An empty annotation makes it withdraw the address and continue. It skips all eve
 After kube-vip has announced any address of a Service and withdrawn it, it announces the next one only after a change of
 the EndpointSlices (``needs_resync``). It reads the device of a Service once, with the address.
 
+With DHCP, kube-vip asks for the address in its annotation ``requestedIP``, notes there what it got, and then writes the
+status. The annotation may also be that of an earlier lease or of a user, and the status that of another controller
+(``leases_of``).
+
 Source: observed on kube-vip v0.9 to v1.2 in ARP mode.
 """
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from msgspec import Struct
@@ -47,6 +51,8 @@ _REASONS_OF_ADDRESSES: Final = frozenset(
     }
 )
 """Reasons in the condition of a Service that has an address, or had one that was withdrawn."""
+_LEASES_LENGTH: Final = 100
+"""Characters of kube-vip's annotation that are read: it has at most one IPv4 and one IPv6 address."""
 
 
 class Mode(StrEnum):
@@ -96,8 +102,12 @@ class KubeVip(Struct, frozen=True):
     """Device of the nodes on which the address is announced; None for kube-vip's default device."""
     node: str | None
     """The node that announces the address, as kube-vip noted; None if it never announced one."""
-    leased: str
-    """The last address that kube-vip has leased by DHCP; empty if there is none."""
+    noted_leases: tuple[str, ...]
+    """Addresses that kube-vip has last leased by DHCP, or that a user wants it to request there."""
+    has_dhcp_interface: bool
+    """Whether kube-vip has noted the interface with which it has leased an address, or a user has set one."""
+    is_note_outdated: bool
+    """Whether these notes are older than the load balancer, and kube-vip has not shown a lease since."""
     is_noted: bool
     """Whether this controller has put its condition on the Service, and with it noted the requested address."""
     had_address: bool
@@ -138,8 +148,18 @@ class KubeVip(Struct, frozen=True):
     @property
     def shows_announced_address(self) -> bool:
         """Whether the status has exactly the address of the annotation, or the lease that kube-vip got for it."""
-        announced = self.leased if self.annotated == names.DHCP_ADDRESS else self.annotated
-        return self.status == (announced,)
+        if self.annotated == names.DHCP_ADDRESS:
+            return bool(self.status) and all(map(self.is_noted_lease, self.status))
+        return self.status == (self.annotated,)
+
+    def is_noted_lease(self, address: str) -> bool:
+        """Return whether an address in the status is one that kube-vip has noted as a lease, or a user requests."""
+        return _normal(address) in self.noted_leases
+
+    @property
+    def requests_lease(self) -> bool:
+        """Whether kube-vip gets the address from DHCP, or is to."""
+        return self.annotated == names.DHCP_ADDRESS or self.takes_from_specification(names.DHCP_ADDRESS)
 
     @property
     def is_withdrawn(self) -> bool:
@@ -194,6 +214,20 @@ def is_about_announced_address(condition: ServiceCondition | None) -> bool:
     return condition.reason == Reason.NOT_ANNOUNCED
 
 
+def _normal(address: str) -> str:
+    """Return an address in the usual form; empty for another text."""
+    try:
+        return str(ip_address(address.strip()))
+    except ValueError:
+        return ""
+
+
+def _noted_leases(text: str) -> tuple[str, ...]:
+    """Return the addresses in kube-vip's annotation for DHCP; texts that are none are left out."""
+    addresses = map(_normal, text[:_LEASES_LENGTH].split(","))
+    return tuple(address for address in addresses if address)
+
+
 def read_state(service: Service) -> KubeVip:
     """Return what kube-vip reads on a Service."""
     annotation = service.metadata.annotation
@@ -212,7 +246,9 @@ def read_state(service: Service) -> KubeVip:
         ignored=ignored,
         device=annotation(names.KUBE_VIP_INTERFACE),
         node=annotation(names.KUBE_VIP_HOST),
-        leased=ipv4_text(annotation(names.KUBE_VIP_LEASE) or ""),
+        noted_leases=_noted_leases(annotation(names.KUBE_VIP_LEASE) or ""),
+        has_dhcp_interface=bool(annotation(names.KUBE_VIP_HARDWARE)),
+        is_note_outdated=annotation(names.LEASE_NOTE_OUTDATED) == "true",
         is_noted=condition is not None,
         had_address=condition is not None and condition.reason in _REASONS_OF_ADDRESSES,
     )
@@ -444,24 +480,37 @@ def needs_resync(state: KubeVip, address: str) -> bool:
     return state.is_withdrawn or state.read_address not in {"", address}
 
 
-def lease_of(state: KubeVip, *, recorded: str, resync_is_due: bool) -> str:
-    """Return the address that kube-vip has leased by DHCP for a Service; empty if none exists.
+def leases_of(state: KubeVip, *, recorded: str) -> tuple[str, ...]:
+    """Return the addresses that kube-vip has leased by DHCP for a Service, as far as the Service shows it.
 
-    kube-vip notes a lease once, first in its own annotation, then in the status, both of which other clients can write.
-    ``recorded`` is the lease that this controller has recorded on the load balancer before.
-    Until kube-vip announces a withdrawn Service again, for which a resync is triggered, the annotation has the
-    previous lease.
+    An address in the status is a lease if kube-vip has noted it. The status was cleared before the load balancer was
+    created, so the address is not that of an earlier load balancer or of another controller.
+
+    kube-vip writes a lease once, and other clients can remove it from the status, or its note. Then these show it:
+    ``recorded``, the lease that this controller has recorded on the load balancer, and the note itself. Neither counts
+    if it is older than the load balancer (``is_note_outdated``). A recorded lease also counts while kube-vip has to
+    request it again: it asks for the same address, and may not write it a second time.
     """
-    if state.status and _is_lease(state, state.status[0], recorded):
-        return state.status[0]
-    is_announcing = state.annotated == names.DHCP_ADDRESS and state.node is not None
-    return state.leased if is_announcing and not resync_is_due else ""
+    shown = tuple(filter(state.is_noted_lease, state.status))
+    if state.is_note_outdated:
+        return shown if state.requests_lease else ()
+    if shown and (state.requests_lease or recorded):
+        return shown
+    if recorded:
+        return (recorded,)
+    # kube-vip writes all three at once. A user who requests an address has not written all of them.
+    has_noted = state.node is not None and state.has_dhcp_interface
+    return state.noted_leases[:1] if has_noted and state.requests_lease else ()
 
 
-def _is_lease(state: KubeVip, shown: str, recorded: str) -> bool:
-    """Return whether an address in the status is a lease, as far as kube-vip has noted which one it has."""
-    has_noted = bool(state.leased) and state.node is not None
-    return not has_noted or shown in {state.leased, recorded}
+def mark_of_notes(state: KubeVip) -> Annotations:
+    """Return the annotation of the patch that makes kube-vip request the first lease for a load balancer."""
+    is_noted = bool(state.noted_leases) or state.has_dhcp_interface
+    return {names.LEASE_NOTE_OUTDATED: "true" if is_noted else None}
+
+
+NOTES_ARE_VALID: Final[Annotations] = {names.LEASE_NOTE_OUTDATED: None}
+"""The same annotation of a Service that shows the lease, or needs none."""
 
 
 def overwritten_address(state: KubeVip, address: str) -> str:

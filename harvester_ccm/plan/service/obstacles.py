@@ -5,7 +5,7 @@ from typing import Final
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.desired import Desired, not_ready, waits_at_most, waits_for
-from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Intent, KubeVip
+from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Intent, KubeVip, Withdraw
 from harvester_ccm.plan.service.messages import (
     UNAVAILABLE_GRACE_SECONDS,
     harvester_mismatch,
@@ -88,6 +88,16 @@ def without_load_balancer(snapshot: ServiceSnapshot, verdict: NotReady) -> Desir
         # The address is that of an earlier load balancer.
         return Desired(verdict, GIVE_UP, ingress=())
     return Desired(verdict, PAUSE)
+
+
+def keep_lease_or_withdraw(kube_vip: KubeVip) -> Intent:
+    """Return the intent for a Service with DHCP that has no load balancer, or one that Harvester has not processed.
+
+    kube-vip keeps its lease. It announces nothing else: Harvester never allocates an address that the user requests.
+    """
+    if kube_vip.requests_lease and not kube_vip.ignored:
+        return LEAVE
+    return Withdraw() if kube_vip.read_address else PAUSE
 
 
 def keep_request_or_pause(kube_vip: KubeVip) -> Intent:

@@ -35,7 +35,7 @@ class ServiceFields(Struct, frozen=True):
     condition: ConditionChange | None = None
     """None: unchanged."""
     requires_version: bool = False
-    """Whether the patch holds only for the version of the Service that was read."""
+    """Whether a patch of annotations or addresses holds only for the version of the Service that was read."""
 
 
 def service_patch(service: Service, fields: ServiceFields) -> Document:
@@ -51,6 +51,8 @@ def service_patch(service: Service, fields: ServiceFields) -> Document:
     status = _status_patch(service, fields)
     if status:
         patch["status"] = status
+    if fields.requires_version and ("annotations" in metadata or "loadBalancer" in status):
+        patch["metadata"] = {**metadata, "resourceVersion": service.metadata.resource_version}
     return patch
 
 
@@ -62,7 +64,7 @@ def _metadata_patch(service: Service, fields: ServiceFields) -> Document:
     """
     meta, metadata = service.metadata, cast("Document", {})
     annotations = complete(_differing(meta.annotations, fields.annotations), fields.annotations)
-    if makes_ignored(annotations) or (annotations and fields.requires_version):
+    if makes_ignored(annotations):
         metadata["resourceVersion"] = meta.resource_version
     if annotations:
         metadata["annotations"] = annotations

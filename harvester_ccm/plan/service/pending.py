@@ -19,14 +19,14 @@ from harvester_ccm.plan.service.desired import (
     not_ready,
     waits_at_most,
 )
-from harvester_ccm.plan.service.kube_vip import GIVE_UP, PAUSE, Delegate, Intent
+from harvester_ccm.plan.service.kube_vip import GIVE_UP, PAUSE, Delegate, Intent, leases_of
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, searches_elsewhere
 from harvester_ccm.plan.service.messages import (
     CONTROLLER_GRACE_SECONDS,
     UNAVAILABLE_GRACE_SECONDS,
     harvester_unavailable,
 )
-from harvester_ccm.plan.service.obstacles import keep_request_or_pause
+from harvester_ccm.plan.service.obstacles import keep_lease_or_withdraw, keep_request_or_pause
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.vm_spec import vm_spec_of
@@ -42,13 +42,17 @@ def plan_pending(snapshot: ServiceSnapshot) -> Desired:
     waiting = _waiting(snapshot, allocation)
     # An address in the status belongs to another Service, or may at any moment. A host name there is a user's.
     gives_up = _gives_up(snapshot)
-    is_cleared = gives_up and bool(snapshot.service.addresses)
-    warning = not_allocated(snapshot) if waiting.verdict.emits_event and not gives_up else None
+    is_cleared = bool(snapshot.service.addresses) and (gives_up or _awaits_lease(snapshot))
+    is_from_pool = load_balancer.spec.ipam != "dhcp"
+    is_reported = waiting.verdict.emits_event and not gives_up and is_from_pool
+    warning = not_allocated(snapshot) if is_reported else None
     return Desired(
         waiting.verdict,
         _intent(snapshot, load_balancer),
         finalizer=Finalizer.ADD,
         ingress=() if is_cleared else None,
+        # kube-vip writes a lease once, perhaps at this moment.
+        requires_version=is_cleared and snapshot.kube_vip.requests_lease,
         write=_write(snapshot, load_balancer),
         events=(warning,),
         look_again_after=waiting.look_again_after,
@@ -58,6 +62,16 @@ def plan_pending(snapshot: ServiceSnapshot) -> Desired:
 def _gives_up(snapshot: ServiceSnapshot) -> bool:
     """Return whether the Service has no right to any address: Harvester refuses one, and it keeps no request."""
     return snapshot.allocation.is_refused and not snapshot.retained_address
+
+
+def _awaits_lease(snapshot: ServiceSnapshot) -> bool:
+    """Return whether kube-vip has to lease an address. It keeps its lease if the load balancer was created again."""
+    load_balancer = snapshot.load_balancer
+    return _is_for_lease(load_balancer) and not leases_of(snapshot.kube_vip, recorded=load_balancer.address)
+
+
+def _is_for_lease(load_balancer: LoadBalancer) -> bool:
+    return load_balancer.spec.ipam == "dhcp" and load_balancer.spec.workload_type != "vm"
 
 
 def _grace(allocation: Allocation) -> float:
@@ -80,6 +94,8 @@ def _intent(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Intent:
         return GIVE_UP
     if load_balancer.spec.workload_type == "vm":
         return Delegate()
+    if _is_for_lease(load_balancer):
+        return keep_lease_or_withdraw(snapshot.kube_vip)
     is_late = snapshot.waited(Phase.PENDING) >= _grace(snapshot.allocation)
     return PAUSE if is_late else keep_request_or_pause(snapshot.kube_vip)
 

@@ -87,7 +87,9 @@ def with_reannouncement(desired: Desired, snapshot: ServiceSnapshot, address: st
         case Stage.NOT_NEEDED:
             return desired
         case Stage.WITHDRAW_FIRST:
-            return Desired(waits, kube_vip=Withdraw(), events=_warnings_in(desired))
+            # Before the first lease, an address in the status is removed with its withdrawal.
+            ingress = () if desired.ingress == () else None
+            return Desired(waits, kube_vip=Withdraw(), ingress=ingress, events=_warnings_in(desired))
         case Stage.PUBLISH:
             seconds = reannouncement.seconds
             return replace(desired, verdict=waits, triggers_resync=True, look_again_after=seconds)

@@ -10,7 +10,15 @@ from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.deletion import next_deletion
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_for
 from harvester_ccm.plan.service.device import RESTART
-from harvester_ccm.plan.service.kube_vip import LEAVE, Intent, Release, Withdraw, WithdrawForGood, annotations_for
+from harvester_ccm.plan.service.kube_vip import (
+    LEAVE,
+    NOTES_ARE_VALID,
+    Intent,
+    Release,
+    Withdraw,
+    WithdrawForGood,
+    annotations_for,
+)
 from harvester_ccm.plan.service.load_balancer import network_of
 from harvester_ccm.plan.service.ownership import allocated_addresses
 from harvester_ccm.plan.service.phase import Phase
@@ -109,6 +117,7 @@ def _released(snapshot: ServiceSnapshot) -> Desired:
     return Desired(
         NotManaged(),
         LEAVE if service.metadata.deleting else _release(snapshot),
+        annotations={} if service.metadata.deleting else NOTES_ARE_VALID,
         labels={} if service.metadata.deleting else {names.PRIMARY_SERVICE_LABEL: None},
         finalizer=Finalizer.REMOVE,
         ingress=() if is_ours and was_served else None,
@@ -119,8 +128,9 @@ def _released(snapshot: ServiceSnapshot) -> Desired:
 def _announced_addresses(snapshot: ServiceSnapshot) -> frozenset[str]:
     """Return the addresses that kube-vip announced for this controller, including its lease from DHCP."""
     allocated = allocated_addresses(snapshot.match.own)
-    leased = snapshot.kube_vip.leased
-    return allocated | {leased} if leased and names.DHCP_ADDRESS in allocated else allocated
+    if names.DHCP_ADDRESS not in allocated:
+        return allocated
+    return allocated.union(filter(snapshot.kube_vip.is_noted_lease, snapshot.kube_vip.status))
 
 
 def _release(snapshot: ServiceSnapshot) -> Intent:

@@ -22,6 +22,7 @@ from harvester_ccm.plan.service.desired import (
 from harvester_ccm.plan.service.device import changed_device
 from harvester_ccm.plan.service.kube_vip import (
     LEAVE,
+    NOTES_ARE_VALID,
     PAUSE,
     Announce,
     Delegate,
@@ -86,14 +87,14 @@ def _like_primary(of_primary: KubeVip, address: str) -> Intent:
 
 
 def _copied_annotations(service: Service, primary: Service) -> dict[str, str | None]:
-    """Return the network of the primary, if the Service names none.
+    """Return the network of the primary, if the Service names none, and no mark about a lease of its own.
 
     What a user wrote stays. The Go provider removes ``ipam``, and a GitOps tool writes it again and again.
     """
     network = primary.metadata.annotation(names.NETWORK)
     if network and not requested_network(service):
-        return {names.NETWORK: network}
-    return {}
+        return {names.NETWORK: network, **NOTES_ARE_VALID}
+    return dict(NOTES_ARE_VALID)
 
 
 def _warnings(
@@ -187,6 +188,9 @@ def _keeps_address(snapshot: ServiceSnapshot) -> bool:
         return False
     if not snapshot.primary_allocated.isdisjoint(service.addresses):
         return True
+    if names.DHCP_ADDRESS in snapshot.primary_allocated:
+        # The next lease of the primary may be another address.
+        return False
     if primary.addresses and primary.addresses[:1] != service.addresses[:1]:
         return False
     return not _is_taken(snapshot, primary) and is_served_by_us(primary, snapshot.cluster)

@@ -68,8 +68,7 @@ def sharing_of(snapshot: ServiceSnapshot) -> Sharing:
     if not primary.addresses:
         return _NO_ADDRESS
     address = primary.addresses[0]
-    is_allocated = not snapshot.primary_allocated.isdisjoint({address, names.DHCP_ADDRESS})
-    return Sharing(address) if is_allocated else _NO_ADDRESS
+    return Sharing(address) if address in snapshot.primary_allocated else _NO_ADDRESS
 
 
 def _is_announced_by_harvester(primary: Service | None) -> bool:

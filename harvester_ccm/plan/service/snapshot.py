@@ -19,7 +19,7 @@ from harvester_ccm.model.meta import Store
 from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.service.allocation import Allocation, read_allocation
 from harvester_ccm.plan.service.endpoints import Endpoints
-from harvester_ccm.plan.service.kube_vip import KubeVip, is_about_announced_address, read_state
+from harvester_ccm.plan.service.kube_vip import KubeVip, is_about_announced_address, leases_of, read_state
 from harvester_ccm.plan.service.ownership import (
     Claim,
     LoadBalancerMatch,
@@ -197,9 +197,11 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     primary: Service | None = None
     """The Service whose address this one shares, if it names one that exists."""
     primary_allocated: frozenset[str] = frozenset()
-    """Addresses of the primary's own load balancers; those of others with its name say nothing about its address."""
+    """Addresses of the primary: those that Harvester has allocated to its own load balancers, and the lease of kube-vip
+    beside ``0.0.0.0``. Load balancers of others with its name say nothing about its address."""
     primary_served: frozenset[str] = frozenset()
-    """Those in their status: Harvester announces the address of a VM load balancer when it has written it there."""
+    """Those in the status of its load balancers: Harvester announces the address of a VM load balancer when it has
+    written it there."""
     ranking_of_primary: Ranking = Ranking()
     """Which Services may use the address of the primary that this one names."""
     own_ranking: Ranking = Ranking()
@@ -280,7 +282,10 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
 
     @cached_property
     def unallocated_address(self) -> str:
-        """The address in the status that no load balancer of the Service has; empty if none exists."""
+        """The address in the status that no load balancer of the Service has; empty if none exists.
+
+        It is empty with DHCP as well: the plan itself clears an address that is not the lease.
+        """
         allocated = allocated_addresses(self.match.own)
         is_allocated = DHCP_ADDRESS in allocated or self.shown_address in allocated
         return "" if is_allocated else self.shown_address
@@ -330,7 +335,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         request=request,
         holders=_holders(store, service, load_balancers),
         primary=primary,
-        primary_allocated=allocated_addresses(of_primary),
+        primary_allocated=_addresses_of_primary(primary, of_primary) if primary else frozenset(),
         primary_served=frozenset({load_balancer.address for load_balancer in of_primary} - {""}),
         ranking_of_primary=store.rankings.of(request.primary) if request.primary else Ranking(),
         own_ranking=store.rankings.of(key),
@@ -360,6 +365,25 @@ def _owned_by(store: ServiceStore, primary: Service | None, cluster: ClusterIden
     if primary is None:
         return ()
     return match_load_balancer(_candidates(store, primary, cluster), primary, cluster).own
+
+
+def _addresses_of_primary(primary: Service, load_balancers: Collection[LoadBalancer]) -> frozenset[str]:
+    """Return the addresses of a primary, and ``0.0.0.0`` if one is from DHCP.
+
+    The address on a load balancer with DHCP is a copy of the lease, and may be that of an earlier one.
+    """
+    leasing = [load_balancer for load_balancer in load_balancers if _is_leased_by_kube_vip(load_balancer)]
+    others = [load_balancer for load_balancer in load_balancers if load_balancer not in leasing]
+    addresses = set(allocated_addresses(others))
+    for load_balancer in leasing:
+        leases = leases_of(read_state(primary), recorded=load_balancer.address)
+        addresses.update((load_balancer.allocated_ip, *leases))
+    return frozenset(addresses)
+
+
+def _is_leased_by_kube_vip(load_balancer: LoadBalancer) -> bool:
+    """Return whether kube-vip gets the address from DHCP; that of a VM load balancer is from Harvester."""
+    return load_balancer.allocated_ip == DHCP_ADDRESS and load_balancer.spec.workload_type != "vm"
 
 
 def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:

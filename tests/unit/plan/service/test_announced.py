@@ -5,10 +5,12 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HARDWARE,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
@@ -16,6 +18,7 @@ from harvester_ccm.names import (
     LB_OWNER,
     LB_RECONCILE,
     LB_REQUESTED_NETWORK,
+    LEASE_NOTE_OUTDATED,
     NETWORK,
     PREFIX,
     PRIMARY_SERVICE,
@@ -24,6 +27,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
+from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
 from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, SUPPRESSED, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
@@ -49,9 +53,18 @@ WITHDRAWN_SERVICE: Final = service(ours=True, address=ADDRESS, annotations={**WI
 DHCP: Final = {IPAM: "dhcp"}
 LEASING: Final = service(ours=True, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS})
 BY_DHCP: Final = marked(ip=DHCP_ADDRESS, spec={"ipam": "dhcp"})
-LEASED: Final = service(
-    ours=True, address=ADDRESS, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_HOST: "n1"}
-)
+NOTED: Final = {
+    **DHCP,
+    KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
+    KUBE_VIP_HOST: "n1",
+    KUBE_VIP_HARDWARE: "02:00:00:00:00:01",
+    KUBE_VIP_LEASE: ADDRESS,
+}
+LEASED: Final = service(ours=True, address=ADDRESS, annotations=NOTED)
+RECORDED: Final = marked(ip=DHCP_ADDRESS, address=ADDRESS, spec={"ipam": "dhcp"})
+OUTDATED: Final = {**NOTED, LEASE_NOTE_OUTDATED: "true"}
+FROM_POOL: Final = served(annotations={**DHCP, KUBE_VIP_HOST: "n1"})
+"""A Service with the address of an IP pool that is to get its address from DHCP."""
 TWO: Final[dict[str, Any]] = {"ingress": [{"ip": ADDRESS, "ipMode": "VIP"}, {"ip": "fd00::1", "ipMode": "VIP"}]}
 
 POOL: dict[str, tuple[World, Plan]] = {
@@ -381,22 +394,11 @@ LEASES: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "ready": (
-        World(LEASED, (marked(ip=DHCP_ADDRESS, address=ADDRESS, spec={"ipam": "dhcp"}),)),
+        World(LEASED, (RECORDED,)),
         Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
     ),
-    "in kube-vip's annotation, the status was emptied": (
-        World(
-            service(
-                ours=True,
-                annotations={
-                    **DHCP,
-                    KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
-                    KUBE_VIP_HOST: "n1",
-                    KUBE_VIP_LEASE: ADDRESS,
-                },
-            ),
-            (marked(ip=DHCP_ADDRESS, address=ADDRESS, spec={"ipam": "dhcp"}),),
-        ),
+    "it was noted, the status was emptied": (
+        World(service(ours=True, annotations=NOTED), (RECORDED,)),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
@@ -415,12 +417,160 @@ LEASES: dict[str, tuple[World, Plan]] = {
             events=("Warning AddressChanged",),
         ),
     ),
+    "another client removed the note of kube-vip": (
+        World(service(ours=True, address=ADDRESS, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS}), (RECORDED,)),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
     "two addresses, which are kube-vip's": (
-        World(
-            service(ours=True, status=TWO, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_HOST: "n1"}),
-            (marked(ip=DHCP_ADDRESS, address=ADDRESS, spec={"ipam": "dhcp"}),),
-        ),
+        World(service(ours=True, status=TWO, annotations={**NOTED, KUBE_VIP_LEASE: f"{ADDRESS},fd00::1"}), (RECORDED,)),
         Plan(Phase.ANNOUNCED_BY_KUBE_VIP, "Ready 192.168.100.20 fd00::1", condition="True EnsuredLoadBalancer"),
+    ),
+    "of the Go provider: nothing is written": (
+        World(service(ours=True, address=ADDRESS, condition=False, annotations=NOTED), (RECORDED,)),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+}
+OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
+    "of an IP pool is withdrawn": (
+        World(FROM_POOL, (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "that only the status has is withdrawn": (
+        World(service(ours=True, address=ADDRESS, condition=False, annotations=DHCP), (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "is withdrawn, then the lease is requested": (
+        World(service(ours=True, annotations={**DHCP, **WITHDRAWN, KUBE_VIP_HOST: "n1"}), (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0"}, "touch": True},
+            delay=1.0,
+        ),
+    ),
+    "the lease of an earlier load balancer is withdrawn": (
+        World(service(ours=True, address=ADDRESS, annotations={**NOTED, KUBE_VIP_ADDRESSES: "10.0.0.9"}), (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            events=("Warning AnnotationRestored",),
+            writes_needed=3,
+        ),
+    ),
+    "and is marked": (
+        World(service(ours=True, annotations={**NOTED, **WITHDRAWN}), (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", LEASE_NOTE_OUTDATED: "true"}, "touch": True},
+            delay=1.0,
+        ),
+    ),
+    "kube-vip wrote it after the withdrawal": (
+        World(service(ours=True, address=ADDRESS, annotations={**NOTED, **WITHDRAWN}), (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", LEASE_NOTE_OUTDATED: "true"},
+                "ingress": [],
+                "touch": True,
+            },
+            delay=1.0,
+        ),
+    ),
+    "the note is older than the load balancer": (
+        World(service(ours=True, annotations=OUTDATED), (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write="condition",
+            delay=30.0,
+        ),
+    ),
+    "the note was older than the load balancer, until the status showed the address": (
+        World(service(ours=True, address=ADDRESS, annotations=OUTDATED), (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {LEASE_NOTE_OUTDATED: None}},
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+            events=("Normal EnsuredLoadBalancer",),
+        ),
+    ),
+    "the status shows the address before the touch": (
+        World(service(ours=True, address=ADDRESS, annotations=OUTDATED), (RECORDED,), {"touch_in": 0.5}),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write="condition",
+            delay=0.5,
+        ),
+    ),
+    "another client changed the annotation: the recorded lease stays in the status": (
+        World(service(ours=True, address=ADDRESS, annotations={**NOTED, KUBE_VIP_ADDRESSES: "10.0.0.9"}), (RECORDED,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            events=("Warning AnnotationRestored",),
+            writes_needed=3,
+        ),
+    ),
+    "the recorded lease is requested again": (
+        World(service(ours=True, address=ADDRESS, annotations={**NOTED, **WITHDRAWN}), (RECORDED,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0"}, "touch": True},
+            delay=1.0,
+        ),
+    ),
+    "the recorded lease is requested again, touched": (
+        World(service(ours=True, address=ADDRESS, annotations=NOTED), (RECORDED,), {"touch_in": 0.0}),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write="touch"),
+    ),
+    "of another controller is removed while kube-vip waits for the lease": (
+        World(service(ours=True, address="10.0.0.9", annotations=LEASING.metadata.annotations), (BY_DHCP,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write={"ingress": []},
+            delay=30.0,
+        ),
+    ),
+    "of another controller is replaced by the lease": (
+        World(service(ours=True, address="10.0.0.9", annotations=NOTED), (RECORDED,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"ingress": [SHOWN]},
+            events=("Warning AddressChanged",),
+        ),
     ),
 }
 NETWORKS: dict[str, tuple[World, Plan]] = {
@@ -596,6 +746,18 @@ def test_address_from_a_pool(world: World, expected: Plan) -> None:
 @pytest.mark.parametrize(("world", "expected"), LEASES.values(), ids=LEASES.keys())
 def test_address_from_dhcp(world: World, expected: Plan) -> None:
     assert outline(world) == expected
+
+
+@pytest.mark.parametrize(("world", "expected"), OTHER_ADDRESSES.values(), ids=OTHER_ADDRESSES.keys())
+def test_other_address_than_the_lease(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+@pytest.mark.parametrize("balancer", [BY_DHCP, marked(spec={"ipam": "dhcp"})], ids=["allocated", "not processed"])
+def test_status_is_cleared_only_if_kube_vip_has_not_written_a_lease_since(balancer: LoadBalancer) -> None:
+    made = plan(service(ours=True, address="10.0.0.9", annotations=LEASING.metadata.annotations), balancer)
+    assert isinstance(made.write, PatchService)
+    assert made.write.patch["metadata"] == {"resourceVersion": "7"}
 
 
 @pytest.mark.parametrize(("world", "expected"), NETWORKS.values(), ids=NETWORKS.keys())

@@ -351,6 +351,17 @@ def test_text_about_a_late_lease_names_the_endpoint_first_and_the_class_second(*
     assert f"only then), {first}{dhcp}" in unreadable.remedy
 
 
+@pytest.mark.parametrize("node", [None, "n1"], ids=["never announced", "announced before"])
+def test_text_about_a_late_lease_of_a_service_that_was_announced_asks_for_a_restart_of_kube_vip(
+    node: str | None,
+) -> None:
+    noted = {} if node is None else {KUBE_VIP_HOST: node}
+    leasing = service(ours=True, annotations={IPAM: "dhcp", KUBE_VIP_ADDRESSES: "0.0.0.0", **noted})
+    late = plan_late_lease(leasing, replace(NONE_FOUND, exist=True, exist_since=0.0)).events[-1]
+    assert late.type == "Warning"
+    assert ("restart kube-vip" in late.message) is (node is not None)
+
+
 def test_text_about_a_late_lease_stays_while_the_endpoints_are_read_again() -> None:
     condition = replace(served().status.conditions[0], status="False", reason="DHCPLeasePending", message="old")
     leasing = replace(LEASING, status=replace(LEASING.status, conditions=(condition,)))

@@ -8,11 +8,14 @@ from msgspec.structs import replace
 from harvester_ccm.errors import Unreachable
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.names import (
+    DHCP_ADDRESS,
     HEALTH_CHECK_PORT,
     IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
+    KUBE_VIP_LEASE,
     LB_RECONCILE,
     LOAD_BALANCER_READY,
     NETWORK,
@@ -63,6 +66,7 @@ REQUESTED: Final = service(spec={"loadBalancerIP": "10.0.0.7"})
 OTHER_POOL: Final = service(ours=True, annotations={**SUPPRESSED, IP_POOL: "other"})
 VM_WAITING: Final = service(ours=True, annotations={**SUPPRESSED, **VM})
 DHCP: Final = {IPAM: "dhcp"}
+FOR_LEASE: Final = marked(spec={"ipam": "dhcp"})
 ANNOUNCED_REQUEST: Final = service(
     ours=True, address="10.0.0.7", annotations={KUBE_VIP_ADDRESSES: "10.0.0.7", REQUESTED_ADDRESS: "10.0.0.7"}
 )
@@ -165,6 +169,23 @@ CREATION: dict[str, tuple[World, Plan]] = {
             write={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
             events=("Warning SettingsIgnored", "Normal EnsuringLoadBalancer"),
             delay=30.0,
+        ),
+    ),
+    "DHCP, and a requested address, which Harvester never allocates": (
+        World(service(annotations=DHCP, spec={"loadBalancerIP": "10.0.0.7"})),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            condition="False Queued",
+            write={
+                "annotations": {REQUESTED_ADDRESS: "10.0.0.7", **WITHDRAWAL},
+                "finalizers": [SERVICE_FINALIZER],
+                "touch": True,
+            },
+            then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+            writes_needed=3,
         ),
     ),
     "VM load balancer": (
@@ -301,6 +322,144 @@ CREATION: dict[str, tuple[World, Plan]] = {
             "NotReady Queued",
             write={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
             events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+        ),
+    ),
+}
+LEASED: Final = {**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_HOST: "n1", KUBE_VIP_LEASE: ADDRESS}
+BY_DHCP: dict[str, tuple[World, Plan]] = {
+    "the address is from an IP pool": (
+        World(served(annotations={**DHCP, KUBE_VIP_HOST: "n1"})),
+        Plan(
+            Phase.NEW,
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            events=("Warning LoadBalancerLost",),
+            writes_needed=3,
+        ),
+    ),
+    "another controller has left the address": (
+        World(service(address=ADDRESS, annotations=DHCP)),
+        Plan(
+            Phase.NEW,
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write={"annotations": WITHDRAWAL, "finalizers": [SERVICE_FINALIZER], "ingress": [], "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "a user requests that address from DHCP": (
+        World(service(address=ADDRESS, annotations={**DHCP, KUBE_VIP_LEASE: ADDRESS})),
+        Plan(
+            Phase.NEW,
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write={"annotations": WITHDRAWAL, "finalizers": [SERVICE_FINALIZER], "ingress": [], "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "the address is written while kube-vip is kept from the Service": (
+        World(service(ours=True, address=ADDRESS, condition=False, annotations={**DHCP, **WITHDRAWN})),
+        Plan(
+            Phase.NEW,
+            "NotReady DHCPLeasePending",
+            condition="False DHCPLeasePending",
+            write={"ingress": []},
+        ),
+    ),
+    "then the load balancer is created": (
+        World(service(ours=True, annotations={**DHCP, **WITHDRAWN, KUBE_VIP_HOST: "n1"})),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+        ),
+    ),
+    "kube-vip announces an address that the status does not show": (
+        World(service(ours=True, annotations={**DHCP, KUBE_VIP_ADDRESSES: ADDRESS})),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            write={"annotations": {REQUESTED_ADDRESS: ADDRESS, **WITHDRAWAL}, "touch": True},
+            then={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+            writes_needed=3,
+        ),
+    ),
+    "kube-vip keeps its lease": (
+        World(service(ours=True, address=ADDRESS, annotations=LEASED)),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            condition="True EnsuredLoadBalancer",
+            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            events=("Warning LoadBalancerLost",),
+            delay=30.0,
+        ),
+    ),
+    "kube-vip is about to get its lease": (
+        World(service(ours=True, annotations=LEASED)),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "dhcp"},
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+        ),
+    ),
+    "Harvester had leased the address": (
+        World(service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, **VM, **DHCP})),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            condition="False Queued",
+            write={"ingress": []},
+            events=("Warning LoadBalancerLost",),
+        ),
+    ),
+    "not processed, an address from an IP pool": (
+        World(served(annotations=DHCP), (FOR_LEASE,)),
+        Plan(
+            Phase.PENDING,
+            "NotReady NotProcessed",
+            condition="False NotProcessed",
+            write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
+            delay=30.0,
+            writes_needed=3,
+        ),
+    ),
+    "not processed, kube-vip keeps its lease": (
+        World(service(ours=True, address=ADDRESS, annotations=LEASED), (FOR_LEASE,)),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=30.0),
+    ),
+    "another client removed the allocation and the note, the lease is recorded": (
+        World(
+            service(ours=True, address=ADDRESS, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS}),
+            (marked(address=ADDRESS, spec={"ipam": "dhcp"}),),
+        ),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=30.0),
+    ),
+    "not processed for 30 s, kube-vip keeps its lease": (
+        World(service(ours=True, address=ADDRESS, annotations=LEASED), (FOR_LEASE,), {"waited": 30.0}),
+        Plan(
+            Phase.PENDING,
+            "NotReady NotProcessed",
+            condition="False NotProcessed",
+            write="condition",
+            events=("Warning NotProcessed",),
+        ),
+    ),
+    "not processed, kube-vip has a lease, the status is that of another controller": (
+        World(service(ours=True, address="10.0.0.9", annotations=LEASED), (FOR_LEASE,)),
+        Plan(
+            Phase.PENDING,
+            "NotReady NotProcessed",
+            condition="False NotProcessed",
+            write={"ingress": []},
             delay=30.0,
         ),
     ),
@@ -577,6 +736,11 @@ PENDING: dict[str, tuple[World, Plan]] = {
         ),
     ),
 }
+
+
+@pytest.mark.parametrize(("world", "expected"), BY_DHCP.values(), ids=BY_DHCP.keys())
+def test_load_balancer_with_dhcp(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
 
 
 @pytest.mark.parametrize(("world", "expected"), CREATION.values(), ids=CREATION.keys())

@@ -16,10 +16,12 @@ from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HARDWARE,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     KUBE_VIP_INTERFACE,
     KUBE_VIP_LEASE,
+    LEASE_NOTE_OUTDATED,
     LOAD_BALANCER_READY,
     REQUESTED_ADDRESS,
     Reason,
@@ -41,8 +43,9 @@ from harvester_ccm.plan.service.kube_vip import (
     annotations_for,
     complete,
     intent_needs_resync,
-    lease_of,
+    leases_of,
     makes_ignored,
+    mark_of_notes,
     needs_resync,
     overwritten_address,
     read_state,
@@ -356,6 +359,8 @@ def test_facts_are_read_once() -> None:
                 REQUESTED_ADDRESS: " 10.0.0.8 ",
                 KUBE_VIP_HOST: "n1",
                 KUBE_VIP_LEASE: "10.0.0.5",
+                KUBE_VIP_HARDWARE: "02:00:00:00:00:01",
+                LEASE_NOTE_OUTDATED: "true",
                 KUBE_VIP_INTERFACE: "eth1",
             },
         )
@@ -369,7 +374,9 @@ def test_facts_are_read_once() -> None:
         ignored=False,
         device="eth1",
         node="n1",
-        leased="10.0.0.5",
+        noted_leases=("10.0.0.5",),
+        has_dhcp_interface=True,
+        is_note_outdated=True,
         is_noted=True,
         had_address=True,
     )
@@ -463,32 +470,98 @@ def test_patch_that_withdraws_an_address_removes_ignore(
 
 
 BY_DHCP: Final = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS}
-NOTED: Final = {**BY_DHCP, KUBE_VIP_HOST: "n1", KUBE_VIP_LEASE: OTHER}
-LEASES: dict[str, tuple[Service, str, bool, str]] = {
-    "none": (service(annotations=BY_DHCP), "", False, ""),
-    "in the status": (service(annotations=NOTED, address=OTHER), "", False, OTHER),
-    "in the status, before a touch": (service(annotations=NOTED, address=OTHER), "", True, OTHER),
-    "in the status, not noted": (service(annotations=BY_DHCP, address=ADDRESS), "", False, ADDRESS),
-    "in the status, recorded, the note was changed": (
-        service(annotations=NOTED, address=ADDRESS),
-        ADDRESS,
-        False,
-        ADDRESS,
+NOTED: Final = {**BY_DHCP, KUBE_VIP_HOST: "n1", KUBE_VIP_HARDWARE: "02:00:00:00:00:01", KUBE_VIP_LEASE: OTHER}
+OUTDATED: Final = {**NOTED, LEASE_NOTE_OUTDATED: "true"}
+TWO_FAMILIES: Final = {"ingress": [{"ip": OTHER}, {"ip": "fd00::1"}]}
+LEASES: dict[str, tuple[Service, str, tuple[str, ...]]] = {
+    "none": (service(annotations=BY_DHCP), "", ()),
+    "in the status": (service(annotations=NOTED, address=OTHER), "", (OTHER,)),
+    "in the status, not announced by a node": (
+        service(annotations={**BY_DHCP, KUBE_VIP_LEASE: OTHER}, address=OTHER),
+        "",
+        (OTHER,),
     ),
-    "noted, the status was changed": (service(annotations=NOTED, address=ADDRESS), "", False, OTHER),
-    "noted and recorded, the status was changed": (service(annotations=NOTED, address=ADDRESS), OTHER, False, OTHER),
-    "noted, the status was changed, before a touch": (service(annotations=NOTED, address=ADDRESS), "", True, ""),
-    "noted, the status was emptied": (service(annotations=NOTED), "", False, OTHER),
-    "noted, before a touch": (service(annotations=NOTED), "", True, ""),
-    "noted, not announced by a node": (service(annotations={**BY_DHCP, KUBE_VIP_LEASE: OTHER}), "", False, ""),
-    "noted, withdrawn": (service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ""}), "", False, ""),
-    "noted, no address": (service(annotations={**NOTED, KUBE_VIP_LEASE: "soon"}), "", False, ""),
+    "in the status, not noted": (service(annotations=BY_DHCP, address=ADDRESS), "", ()),
+    "in the status, the note was outdated": (service(annotations=OUTDATED, address=OTHER), "", (OTHER,)),
+    "in the status, kube-vip takes 0.0.0.0 from the specification": (
+        service(spec={"loadBalancerIP": DHCP_ADDRESS}, annotations={KUBE_VIP_LEASE: OTHER}, address=OTHER),
+        "",
+        (OTHER,),
+    ),
+    "in the status, withdrawn": (service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ""}, address=OTHER), "", ()),
+    "in the status and recorded, withdrawn": (
+        service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ""}, address=OTHER),
+        OTHER,
+        (OTHER,),
+    ),
+    "in the status, another address is announced": (
+        service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ADDRESS}, address=OTHER),
+        "",
+        (),
+    ),
+    "in the status, no annotation of kube-vip": (service(annotations={KUBE_VIP_LEASE: OTHER}, address=OTHER), "", ()),
+    "in the status, recorded, the note was changed": (service(annotations=NOTED, address=ADDRESS), ADDRESS, (ADDRESS,)),
+    "in the status, recorded, the note was removed": (
+        service(annotations={**BY_DHCP, KUBE_VIP_HOST: "n1"}, address=ADDRESS),
+        ADDRESS,
+        (ADDRESS,),
+    ),
+    "one of each family": (
+        service(annotations={**NOTED, KUBE_VIP_LEASE: f"{OTHER}, FD00:0::1"}, status=TWO_FAMILIES),
+        "",
+        (OTHER, "fd00::1"),
+    ),
+    "one family, the other one is noted": (
+        service(annotations={**NOTED, KUBE_VIP_LEASE: f"{OTHER},fd00::1"}, address=OTHER),
+        "",
+        (OTHER,),
+    ),
+    "one beside the address of a gateway": (service(annotations=NOTED, status=TWO_FAMILIES), "", (OTHER,)),
+    "renewed, the status has the earlier one": (service(annotations=NOTED, address=ADDRESS), ADDRESS, (ADDRESS,)),
+    "renewed, the status has the next one": (service(annotations=NOTED, address=OTHER), ADDRESS, (OTHER,)),
+    "noted, the status was changed": (service(annotations=NOTED, address=ADDRESS), "", (OTHER,)),
+    "noted and recorded, the status was changed": (service(annotations=NOTED, address=ADDRESS), OTHER, (OTHER,)),
+    "noted, the status was emptied": (service(annotations=NOTED), "", (OTHER,)),
+    "recorded, the status was emptied": (service(annotations=BY_DHCP), OTHER, (OTHER,)),
+    "noted before the load balancer": (service(annotations=OUTDATED), "", ()),
+    "noted and recorded before the load balancer": (service(annotations=OUTDATED), OTHER, ()),
+    "noted before the load balancer, the status was changed": (service(annotations=OUTDATED, address=ADDRESS), "", ()),
+    "noted before the load balancer, withdrawn": (
+        service(annotations={**OUTDATED, KUBE_VIP_ADDRESSES: ""}, address=OTHER),
+        "",
+        (),
+    ),
+    "requested by a user": (service(annotations={**BY_DHCP, KUBE_VIP_LEASE: OTHER}), "", ()),
+    "requested by a user, announced before": (
+        service(annotations={**BY_DHCP, KUBE_VIP_LEASE: OTHER, KUBE_VIP_HOST: "n1"}),
+        "",
+        (),
+    ),
+    "noted, withdrawn": (service(annotations={**NOTED, KUBE_VIP_ADDRESSES: ""}), "", ()),
+    "noted, no address": (service(annotations={**NOTED, KUBE_VIP_LEASE: "soon"}), "", ()),
+    "noted, a long text": (
+        service(annotations={**NOTED, KUBE_VIP_LEASE: "x," * 100_000 + OTHER}, address=OTHER),
+        "",
+        (),
+    ),
 }
 
 
-@pytest.mark.parametrize(("leasing", "recorded", "resync_is_due", "lease"), LEASES.values(), ids=LEASES.keys())
-def test_lease(leasing: Service, recorded: str, lease: str, *, resync_is_due: bool) -> None:
-    assert lease_of(read_state(leasing), recorded=recorded, resync_is_due=resync_is_due) == lease
+@pytest.mark.parametrize(("leasing", "recorded", "leases"), LEASES.values(), ids=LEASES.keys())
+def test_leases(leasing: Service, recorded: str, leases: tuple[str, ...]) -> None:
+    assert leases_of(read_state(leasing), recorded=recorded) == leases
+
+
+REQUESTS: dict[str, tuple[Service, str | None]] = {
+    "nothing is noted": (service(annotations=SUPPRESSED), None),
+    "an address is noted": (service(annotations={KUBE_VIP_LEASE: OTHER}), "true"),
+    "only the interface is noted": (service(annotations={KUBE_VIP_HARDWARE: "02:00:00:00:00:01"}), "true"),
+}
+
+
+@pytest.mark.parametrize(("leasing", "mark"), REQUESTS.values(), ids=REQUESTS.keys())
+def test_earlier_notes_are_marked_with_the_request_of_a_lease(leasing: Service, mark: str | None) -> None:
+    assert mark_of_notes(read_state(leasing)) == {LEASE_NOTE_OUTDATED: mark}
 
 
 OVERWRITTEN: dict[str, tuple[Service, str]] = {
@@ -548,7 +621,12 @@ SHOWN: dict[str, tuple[Service, bool]] = {
     "none, withdrawn": (service(annotations=WITHDRAWN), False),
     "no annotation": (service(address=ADDRESS), False),
     "the lease": (service(address=OTHER, annotations=NOTED), True),
+    "two leases": (
+        service(status=TWO_FAMILIES, annotations={**NOTED, KUBE_VIP_LEASE: f"{OTHER},fd00::1"}),
+        True,
+    ),
     "another one than the lease": (service(address=ADDRESS, annotations=NOTED), False),
+    "no lease yet": (service(annotations=NOTED), False),
 }
 
 

@@ -71,6 +71,16 @@ PATCHES: dict[str, tuple[Service, ServiceFields, dict[str, Any]]] = {
         ServiceFields(annotations={"a": "1"}, requires_version=True),
         {"metadata": {"annotations": {"a": "1"}, "resourceVersion": "7"}},
     ),
+    "removed status, unless the Service changed": (
+        served(),
+        ServiceFields(ingress=(), requires_version=True),
+        {"metadata": {"resourceVersion": "7"}, "status": {"loadBalancer": {"ingress": None}}},
+    ),
+    "condition alone, whether the Service changed or not": (
+        service(),
+        ServiceFields(condition=ConditionChange(READY), requires_version=True),
+        {"status": {"conditions": [READY_DOCUMENT]}},
+    ),
     "no difference, unless the Service changed": (
         service(annotations={"a": "1"}),
         ServiceFields(annotations={"a": "1"}, requires_version=True),

@@ -288,7 +288,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "the address of the primary is from DHCP": (
-        World(PAUSED, facts={"primary": PRIMARY, "primary_allocated": frozenset({"0.0.0.0"})}),
+        World(PAUSED, facts={"primary": PRIMARY, "primary_allocated": frozenset({"0.0.0.0", ADDRESS})}),
         Plan(
             Phase.SHARING,
             READY,
@@ -497,6 +497,32 @@ PENDING: dict[str, tuple[World, Plan]] = {
             condition="False SharedAddressPending",
             write="condition",
             events=("Warning SharedAddressPending",),
+        ),
+    ),
+    "the primary waits for a lease": (
+        World(SHARING, facts={"primary": WITHOUT_ADDRESS, "primary_allocated": frozenset({"0.0.0.0"})}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={"annotations": WITHDRAWAL, "labels": {PRIMARY_SERVICE_LABEL: None}, "ingress": [], "touch": True},
+            delay=60.0,
+            writes_needed=3,
+        ),
+    ),
+    "the primary waits for a lease and shows the address of another controller": (
+        World(PAUSED, facts={"primary": PRIMARY, "primary_allocated": frozenset({"0.0.0.0"})}),
+        Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", delay=60.0),
+    ),
+    "another client emptied the status of the primary, which has a lease": (
+        World(SHARING, facts={"primary": WITHOUT_ADDRESS, "primary_allocated": frozenset({"0.0.0.0", ADDRESS})}),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            delay=60.0,
+            writes_needed=3,
         ),
     ),
     "the primary is not served any more": (

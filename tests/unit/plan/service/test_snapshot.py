@@ -18,12 +18,16 @@ from harvester_ccm.model.harvester import (
 )
 from harvester_ccm.model.meta import ObjectMeta, Page, Unread
 from harvester_ccm.names import (
+    DHCP_ADDRESS,
     IP_POOL,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_LEASE,
     LB_CLUSTER,
     LB_OWNER,
     LB_SERVICE_NAME,
     LB_SERVICE_NAMESPACE,
     LB_SERVICE_UUID,
+    LEASE_NOTE_OUTDATED,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
 )
@@ -35,6 +39,7 @@ from tests.support.builders import (
     ADDRESS,
     CLUSTER,
     LB_NAME,
+    SUPPRESSED,
     UID,
     VM_SPEC,
     allocated,
@@ -272,6 +277,53 @@ def test_load_balancer_of_others_does_not_allocate_the_address_of_a_primary(fore
     snapshot = observe(listed_store([PRIMARY, secondary], [foreign], None), secondary, CLUSTER)
     assert snapshot.primary_allocated == frozenset()
     assert isinstance(plan_service(snapshot).verdict, NotReady)
+
+
+NOTED: Final = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_LEASE: ADDRESS}
+OUTDATED: Final = {**NOTED, LEASE_NOTE_OUTDATED: "true"}
+DHCP: Final = {"ip": DHCP_ADDRESS, "name": "demo-shop-main-1"}
+ADDRESSES_OF_PRIMARY: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
+    "leased": ({"address": ADDRESS, "annotations": NOTED}, DHCP, {DHCP_ADDRESS, ADDRESS}),
+    "leased and recorded, the status was emptied": (
+        {"annotations": NOTED},
+        {**DHCP, "address": ADDRESS},
+        {DHCP_ADDRESS, ADDRESS},
+    ),
+    "to be leased, the status is that of another controller": (
+        {"address": ADDRESS, "annotations": {KUBE_VIP_ADDRESSES: DHCP_ADDRESS}},
+        DHCP,
+        {DHCP_ADDRESS},
+    ),
+    "to be leased, from a pool before": (
+        {"address": ADDRESS, "annotations": {KUBE_VIP_ADDRESSES: ADDRESS}},
+        DHCP,
+        {DHCP_ADDRESS},
+    ),
+    "to be leased, noted before": ({"annotations": OUTDATED}, DHCP, {DHCP_ADDRESS}),
+    "leased again": (
+        {"address": ADDRESS, "annotations": {**NOTED, KUBE_VIP_ADDRESSES: ""}},
+        {**DHCP, "address": ADDRESS},
+        {DHCP_ADDRESS, ADDRESS},
+    ),
+    "Harvester has leased it": (
+        {"address": ADDRESS, "annotations": SUPPRESSED},
+        {**DHCP, "address": ADDRESS, "spec": VM_SPEC},
+        {DHCP_ADDRESS, ADDRESS},
+    ),
+    "from a pool": ({"address": ADDRESS}, {"ip": ADDRESS, "name": "demo-shop-main-1"}, {ADDRESS}),
+}
+
+
+@pytest.mark.parametrize(
+    ("of_service", "of_load_balancer", "addresses"), ADDRESSES_OF_PRIMARY.values(), ids=ADDRESSES_OF_PRIMARY.keys()
+)
+def test_addresses_that_a_primary_has(
+    of_service: dict[str, Any], of_load_balancer: dict[str, Any], addresses: set[str]
+) -> None:
+    primary = service("main", uid="main-uid", ours=True, **of_service)
+    secondary = service("b", uid="b", annotations=SHARES)
+    store = listed_store([primary, secondary], [marked(primary, **of_load_balancer)], None)
+    assert observe(store, secondary, CLUSTER).primary_allocated == addresses
 
 
 DESCRIBED: Final = allocated(spec={"description": "shop/web of cluster demo"})

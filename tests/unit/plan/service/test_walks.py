@@ -198,6 +198,7 @@ ALLOCATED: Final = {
         "conditions": [{"type": "Ready", "status": "True"}],
     }
 }
+LEASE: Final = "10.0.0.9"
 ANNOUNCED: Final = {"metadata": {"annotations": {names.KUBE_VIP_HOST: "node-1"}}}
 
 
@@ -237,7 +238,25 @@ def switch() -> Walk:
     return walk
 
 
-@pytest.mark.parametrize("walk", [life, switch], ids=lambda walk: str(walk.__name__))
+def to_dhcp() -> Walk:
+    """A Service whose load balancer is lost, and whose next address is from DHCP."""
+    walk = announced()
+    walk.rows.clear()
+    walk.change_service({"metadata": {"annotations": {names.IPAM: "dhcp"}}})
+    walk.reconcile("A user sets `ipam` to `dhcp`")
+    walk.load_balancer = None
+    walk.reconcile("An administrator deletes the load balancer")
+    walk.change_load_balancer(merged(ALLOCATED, {"status": {"allocatedAddress": {"ip": names.DHCP_ADDRESS}}}))
+    walk.reconcile("Harvester writes `0.0.0.0`")
+    note = {names.KUBE_VIP_LEASE: LEASE, names.KUBE_VIP_HARDWARE: "02:00:00:00:00:01"}
+    walk.change_service({"metadata": {"annotations": note}})
+    ports = [{"port": 80, "protocol": "TCP"}]
+    walk.change_service({"status": {"loadBalancer": {"ingress": [{"ip": LEASE, "ipMode": "VIP", "ports": ports}]}}})
+    walk.reconcile("kube-vip notes its lease and writes the status")
+    return walk
+
+
+@pytest.mark.parametrize("walk", [life, switch, to_dhcp], ids=lambda walk: str(walk.__name__))
 def test_walk_on_the_page_is_that_of_the_plans(walk: Callable[[], Walk]) -> None:
     head = ("What happens", "Phase", "Plan in", "kube-vip", "Write")
     page = PAGE.read_text(encoding="utf-8")

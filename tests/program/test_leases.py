@@ -1,0 +1,363 @@
+"""Addresses from DHCP: what is a lease of kube-vip, and what is an address that somebody else left in the status."""
+
+import asyncio
+from typing import Any, Final, cast
+
+import pytest
+
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HARDWARE,
+    KUBE_VIP_HOST,
+    KUBE_VIP_LEASE,
+    LB_CLUSTER,
+    LB_REQUESTED_NETWORK,
+    LB_SELECT_CLUSTER,
+    LB_SERVICE_NAME,
+    LB_SERVICE_NAMESPACE,
+    LEASE_NOTE_OUTDATED,
+    PRIMARY_SERVICE,
+)
+from harvester_ccm.plan.service.ownership import name_for
+from tests.simulation.kubevip import LEASES, KubeVip
+from tests.simulation.loop import SeededLoop
+from tests.support.builders import CLUSTER, load_balancer, service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Document, document_of
+from tests.support.program_world import Harvester, Program, guest_server, with_machines, with_nodes
+
+POOL_ADDRESS: Final = "10.0.0.1"
+DHCP: Final = {IPAM: "dhcp"}
+LEASED: Final = {
+    **DHCP,
+    KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
+    KUBE_VIP_HOST: "node-1",
+    KUBE_VIP_HARDWARE: "02:00:00:00:00:01",
+    KUBE_VIP_LEASE: LEASES[0],
+}
+SILENT_SECONDS: Final = 100_000.0
+
+
+class OneAddress(Harvester):
+    """Its pool has one address, which the first load balancer gets that asks for it while no other one has it."""
+
+    def _allocate(self, key: str) -> None:
+        balancers = self.of(LOAD_BALANCERS)
+        is_from_pool = key in balancers and balancers[key]["spec"]["ipam"] == "pool"
+        if is_from_pool and self.holders:
+            asyncio.get_running_loop().call_later(1.0, self._allocate, key)
+            return
+        self._addresses[key] = POOL_ADDRESS
+        super()._allocate(key)
+
+    @property
+    def holders(self) -> list[str]:
+        """The names of the load balancers that have the address."""
+        return [
+            balancer["metadata"]["name"]
+            for balancer in self.items(LOAD_BALANCERS)
+            if balancer.get("status", {}).get("allocatedAddress", {}).get("ip") == POOL_ADDRESS
+        ]
+
+
+class World(Program):
+    """A guest cluster with kube-vip, and a Harvester with one address."""
+
+    harvester: OneAddress
+
+    def __init__(self) -> None:
+        super().__init__(with_nodes(guest_server()), with_machines(OneAddress()), CLUSTER.name)
+        self.kube_vip = KubeVip(self.guest, cast("SeededLoop", asyncio.get_running_loop()), "leases")
+        self.believed: set[str] = set()
+        """Names of Services that were Ready with the address of the pool while their load balancer did not have it."""
+
+    def add(self, name: str, port: int, annotations: dict[str, str], **more: Any) -> None:
+        """Create a Service with an endpoint."""
+        metadata = {"name": f"{name}-1", "namespace": "shop", "labels": {SERVICE_LABEL: name}}
+        endpoint = {"addresses": ["10.1.0.1"], "conditions": {"ready": True, "serving": True}}
+        self.guest.put(ENDPOINT_SLICES, {"metadata": metadata, "endpoints": [endpoint]})
+        ports = [{"port": port, "protocol": "TCP", "nodePort": 30000 + port}]
+        self.put(service(name, uid=f"uid-of-{name}", ports=ports, annotations=annotations, **more))
+
+    def delete_load_balancer(self, name: str) -> None:
+        """Delete the load balancer of a Service in Harvester."""
+        self.harvester.delete(LOAD_BALANCERS, f"vms/{self.load_balancer_of(name)['metadata']['name']}")
+
+    def load_balancer_of(self, name: str) -> Document:
+        """Return the only load balancer of a Service."""
+        (found,) = (
+            balancer
+            for balancer in self.harvester.items(LOAD_BALANCERS)
+            if balancer["metadata"]["labels"][LB_SERVICE_NAME] == name
+        )
+        return dict(found)
+
+    def is_ready(self, name: str) -> bool:
+        """Whether the condition of a Service is True."""
+        return self.condition(name).get("status") == "True"
+
+    def watch_belief(self, *names: str) -> None:
+        """From now on, note in ``believed`` which of these Services are Ready with the address of the pool."""
+
+        def observe(*_change: object) -> None:
+            ready = (name for name in names if self.is_ready(name) and self.address(name) == POOL_ADDRESS)
+            self.believed.update(ready)
+
+        self.guest.on_change.append(observe)
+
+    def answer_dhcp(self) -> None:
+        """Let the DHCP server answer, and kube-vip ask it again."""
+        self.kube_vip.stop_dhcp(0.0)
+        self.kube_vip.restart()
+
+    def withdrawals(self) -> list[str]:
+        """Return what kube-vip has withdrawn."""
+        return [change for change in self.kube_vip.changes if "withdraws" in change]
+
+
+async def _moved_to_dhcp(world: World) -> None:
+    """Create a Service with an address of the pool, one that shares it, and delete the load balancer for DHCP."""
+    world.kube_vip.stop_dhcp(SILENT_SECONDS)
+    world.add("first", 80, {})
+    world.add("admin", 81, {PRIMARY_SERVICE: "shop/first"})
+    async with world.live():
+        await asyncio.sleep(20)
+        assert world.address("first") == world.address("admin") == POOL_ADDRESS
+        world.change("first", metadata={"annotations": DHCP})
+        await asyncio.sleep(20)
+        assert world.is_ready("first"), "the load balancer keeps its address"
+
+
+@jumping_time
+@pytest.mark.guarantee("A Service cannot take the address of another Service")
+async def test_address_of_a_pool_never_passes_for_a_lease() -> None:
+    world = World()
+    await _moved_to_dhcp(world)
+    async with world.live():
+        await asyncio.sleep(5)
+        world.delete_load_balancer("first")
+        await asyncio.sleep(60)
+        assert world.load_balancer_of("first")["spec"]["ipam"] == "dhcp"
+        assert (world.address("first"), world.address("admin")) == ("", "")
+        assert world.condition("first")["reason"] == "DHCPLeasePending"
+        assert not world.is_ready("admin")
+        assert "first: DHCPLeasePending" in world.reasons()
+        assert POOL_ADDRESS not in world.kube_vip.announced()
+        world.watch_belief("first", "admin")
+        world.add("next", 80, {})
+        await asyncio.sleep(60)
+        assert world.is_ready("next")
+        assert world.address("next") == POOL_ADDRESS
+        world.answer_dhcp()
+        await asyncio.sleep(60)
+        lease = world.address("first")
+        assert lease in LEASES
+        assert world.address("admin") == world.load_balancer_of("first")["status"]["address"] == lease
+        assert world.is_ready("first")
+        assert world.is_ready("admin")
+        assert set(world.kube_vip.announced()[lease]) == {"shop/first", "shop/admin"}
+    assert world.believed == set()
+
+
+@pytest.mark.parametrize("writes", range(1, 9))
+@jumping_time
+async def test_change_to_dhcp_survives_a_crash_after_each_write(writes: int) -> None:
+    world = World()
+    await _moved_to_dhcp(world)
+    world.delete_load_balancer("first")
+    world.add("next", 80, {})
+    await world.until_crash(writes)
+    async with world.live():
+        await asyncio.sleep(60)
+        assert world.address("next") == POOL_ADDRESS
+        world.watch_belief("first", "admin")
+        await asyncio.sleep(60)
+        assert (world.address("first"), world.address("admin")) == ("", "")
+    world.answer_dhcp()
+    await world.until_crash(writes)
+    async with world.live():
+        await asyncio.sleep(120)
+        lease = world.address("first")
+        assert lease in LEASES
+        assert world.address("admin") == world.load_balancer_of("first")["status"]["address"] == lease
+        assert world.is_ready("first")
+        assert world.is_ready("admin")
+    assert world.believed == set()
+
+
+FOREIGN: Final[dict[str, Document]] = {
+    "it had no controller of Harvester": {"annotations": DHCP},
+    "it has the finalizer": {"annotations": DHCP, "ours": True, "condition": False},
+    "it was Ready": {"annotations": DHCP, "ours": True},
+    "a user requests the address": {"annotations": {**DHCP, KUBE_VIP_LEASE: POOL_ADDRESS}},
+    "an earlier lease": {"annotations": {**LEASED, KUBE_VIP_LEASE: POOL_ADDRESS, KUBE_VIP_ADDRESSES: ""}, "ours": True},
+    "in the annotation of kube-vip, too": {"annotations": {**DHCP, KUBE_VIP_ADDRESSES: POOL_ADDRESS}, "ours": True},
+    "in the specification, too": {"annotations": DHCP, "spec": {"loadBalancerIP": POOL_ADDRESS}},
+}
+
+
+@pytest.mark.parametrize("fields", FOREIGN.values(), ids=FOREIGN.keys())
+@jumping_time
+async def test_address_that_another_controller_left_is_no_lease(fields: Document) -> None:
+    """It is from K3s ServiceLB, MetalLB, an earlier load balancer or a backup."""
+    world = World()
+    world.kube_vip.stop_dhcp(SILENT_SECONDS)
+    annotations, more = fields["annotations"], {key: value for key, value in fields.items() if key != "annotations"}
+    world.add("web", 80, annotations, address=POOL_ADDRESS, **more)
+    async with world.live():
+        await asyncio.sleep(5)
+        assert not world.is_ready("web")
+        world.watch_belief("web")
+        await asyncio.sleep(60)
+        assert world.address("web") == ""
+        assert world.condition("web")["reason"] == "DHCPLeasePending"
+        assert "web: DHCPLeasePending" in world.reasons()
+        world.answer_dhcp()
+        await asyncio.sleep(60)
+        assert world.is_ready("web")
+        assert world.address("web") == world.load_balancer_of("web")["status"]["address"] in LEASES
+        assert LEASE_NOTE_OUTDATED not in world.annotations("web")
+    assert world.believed == set()
+
+
+@jumping_time
+@pytest.mark.guarantee("Writes are rate-limited")
+async def test_controller_that_writes_the_status_again_and_again_prevents_no_lease() -> None:
+    world = World()
+    world.kube_vip.stop_dhcp(SILENT_SECONDS)
+    fights = True
+
+    def write() -> None:
+        ingress = [{"ip": POOL_ADDRESS, "ipMode": "VIP"}]
+        if fights and not world.address("web"):
+            world.change("web", status={"loadBalancer": {"ingress": ingress}})
+
+    def observe(*_change: object) -> None:
+        asyncio.get_running_loop().call_later(0.01, write)
+
+    world.add("web", 80, DHCP, address=POOL_ADDRESS)
+    world.guest.on_change.append(observe)
+    async with world.live():
+        await asyncio.sleep(5)
+        world.watch_belief("web")
+        await asyncio.sleep(600)
+        assert world.load_balancer_of("web")["spec"]["ipam"] == "dhcp"
+        assert world.annotations("web")[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
+        assert not world.is_ready("web")
+        assert "web: FieldConflict" in world.reasons()
+        assert len(world.guest.writes("services/")) < 50
+        fights = False
+        world.answer_dhcp()
+        await asyncio.sleep(120)
+        assert world.is_ready("web")
+        assert world.address("web") in LEASES
+    assert world.believed == set()
+
+
+@jumping_time
+async def test_recorded_lease_is_requested_again_after_another_client_changed_the_annotation() -> None:
+    """kube-vip asks for the same address, and notes it only if it gets another one."""
+    world = World()
+    world.add("web", 80, DHCP)
+    world.add("admin", 81, {PRIMARY_SERVICE: "shop/web"})
+    async with world.live():
+        await asyncio.sleep(20)
+        lease = world.address("web")
+        assert lease in LEASES
+        world.change("web", metadata={"annotations": {KUBE_VIP_ADDRESSES: "192.168.1.50"}})
+        await asyncio.sleep(60)
+        assert world.annotations("web")[KUBE_VIP_ADDRESSES] == DHCP_ADDRESS
+        assert LEASE_NOTE_OUTDATED not in world.annotations("web")
+        assert world.is_ready("web")
+        assert world.address("web") == world.address("admin") == world.load_balancer_of("web")["status"]["address"]
+        assert world.withdrawals() != []
+
+
+def _load_balancer_of_go(address: str) -> Document:
+    go = service("web", uid="uid-of-web")
+    return {
+        "name": name_for(go, CLUSTER),
+        "uid": "go-lb",
+        "labels": {LB_CLUSTER: CLUSTER.name, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: "web"},
+        "annotations": {LB_SELECT_CLUSTER: CLUSTER.name, LB_REQUESTED_NETWORK: ""},
+        "spec": {"ipam": "dhcp"},
+        "ip": DHCP_ADDRESS,
+        "address": address,
+    }
+
+
+WITHOUT_NOTE: Final = {key: value for key, value in LEASED.items() if key not in {KUBE_VIP_LEASE, KUBE_VIP_HARDWARE}}
+OF_GO: Final[dict[str, tuple[dict[str, str], str]]] = {
+    "noted and recorded": (LEASED, LEASES[0]),
+    "noted": (LEASED, ""),
+    "noted with an address of the other family": ({**LEASED, KUBE_VIP_LEASE: f"{LEASES[0]},fd00::1"}, ""),
+    "recorded, another client removed the note": (WITHOUT_NOTE, LEASES[0]),
+}
+
+
+@pytest.mark.parametrize(("annotations", "recorded"), OF_GO.values(), ids=OF_GO.keys())
+@jumping_time
+async def test_lease_under_the_go_provider_stays(annotations: dict[str, str], recorded: str) -> None:
+    world = World()
+    # The first event of kube-vip does not count: it has announced the lease before.
+    world.kube_vip.stop_dhcp(SILENT_SECONDS)
+    world.add("web", 80, annotations, ours=True, address=LEASES[0], condition=False)
+    before = world.service("web")
+    world.harvester.put(LOAD_BALANCERS, document_of(load_balancer(**_load_balancer_of_go(recorded))))
+    async with world.live():
+        await asyncio.sleep(3600)
+        assert world.service("web") == before
+        assert world.guest.writes("services/") == []
+        assert world.load_balancer_of("web")["status"]["address"] == LEASES[0]
+        assert {line.partition(" ")[0] for line in world.harvester.writes()} == {"PUT"}
+        assert world.reasons() == []
+
+
+CHANGES: Final[dict[str, Document]] = {
+    "the note": {"metadata": {"annotations": {KUBE_VIP_LEASE: None, KUBE_VIP_HARDWARE: None}}},
+    "the request of a user": {"metadata": {"annotations": {KUBE_VIP_LEASE: "10.10.0.99"}}},
+    "the status": {"status": {"loadBalancer": {"ingress": None}}},
+    "status and note": {
+        "metadata": {"annotations": {KUBE_VIP_LEASE: None}},
+        "status": {"loadBalancer": {"ingress": None}},
+    },
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@jumping_time
+async def test_lease_survives_what_other_clients_change(change: Document) -> None:
+    world = World()
+    world.add("web", 80, DHCP)
+    async with world.live():
+        await asyncio.sleep(20)
+        lease = world.address("web")
+        assert lease in LEASES
+        world.change("web", **change)
+        await asyncio.sleep(60)
+        assert world.address("web") == world.load_balancer_of("web")["status"]["address"] == lease
+        assert world.is_ready("web")
+        assert world.withdrawals() == []
+
+
+@jumping_time
+async def test_lease_survives_the_loss_of_its_load_balancer() -> None:
+    world = World()
+    world.add("web", 80, DHCP)
+    async with world.live():
+        await asyncio.sleep(20)
+        lease = world.address("web")
+        world.delete_load_balancer("web")
+        await asyncio.sleep(60)
+        assert world.address("web") == world.load_balancer_of("web")["status"]["address"] == lease
+        assert world.is_ready("web")
+        assert world.withdrawals() == []
+        (warning,) = world.warnings("web")
+        assert "kube-vip keeps it" in warning
+        world.guest.delete(SERVICES, "shop/web")
+        await asyncio.sleep(20)
+        assert world.harvester.items(LOAD_BALANCERS) == []
