@@ -39,6 +39,13 @@ def _retyped(type: str, load_balancer_class: str | None = None, *, after: float 
 
 SECONDARY: Final = _created("b", {PRIMARY_SERVICE: "shop/a"}, number=81)
 TO_VM: Final = _annotated("a", WORKLOAD_TYPE, "vm")
+# kube-vip does not write the lease of a Service that it announced before with another address.
+KUBE_VIP_RESTARTS: Final = Action(100.0, "restart_kube_vip", {})
+TO_DHCP: Final = (
+    _annotated("a", IPAM, "dhcp"),
+    Action(0.0, "delete_balancer", {"name": "a"}),
+    KUBE_VIP_RESTARTS,
+)
 TRANSITIONS: Final[Mapping[str, tuple[Sequence[Action], Sequence[Action]]]] = {
     "created": ((), (_created(),)),
     "created for vm": ((), (_created("a", {WORKLOAD_TYPE: "vm"}),)),
@@ -69,6 +76,23 @@ TRANSITIONS: Final[Mapping[str, tuple[Sequence[Action], Sequence[Action]]]] = {
         (_retyped("ClusterIP", name="b"), _retyped("LoadBalancer", FOREIGN_CLASS, name="b")),
     ),
     "load balancer deleted": ((_created(),), (Action(0.0, "delete_balancer", {"name": "a"}),)),
+    "to dhcp by a lost load balancer": ((_created(), SECONDARY), TO_DHCP),
+    "to dhcp while the DHCP server does not answer": (
+        (_created(), SECONDARY),
+        (Action(0.0, "stop_dhcp", {"seconds": 40.0}), *TO_DHCP),
+    ),
+    "with dhcp, another client wrote the status": (
+        (_created("b", number=81),),
+        (_created("a", {IPAM: "dhcp"}), Action(0.0, "write_status", {"name": "a", "of": "b"}), KUBE_VIP_RESTARTS),
+    ),
+    "with dhcp, annotation changed": (
+        (_created("a", {IPAM: "dhcp"}), SECONDARY),
+        (
+            Action(0.0, "stop_dhcp", {"seconds": 20.0}),
+            _annotated("a", KUBE_VIP_ADDRESSES, "192.168.1.50"),
+            KUBE_VIP_RESTARTS,
+        ),
+    ),
     "annotation removed": ((_created(),), (_annotated("a", KUBE_VIP_ADDRESSES, None),)),
 }
 

@@ -8,6 +8,8 @@ from harvester_ccm.names import (
     LOAD_BALANCER_READY,
     WORKLOAD_TYPE,
 )
+from tests.simulation.harvester import LEASED
+from tests.simulation.kubevip import LEASES
 from tests.support.memory_server import Document
 
 
@@ -38,9 +40,15 @@ def given(balancer: Document) -> str:
 
 
 def served(balancer: Document) -> str:
-    """Return the address of a load balancer, from a pool or from DHCP."""
+    """Return the address of a load balancer, from a pool or from DHCP; empty for none.
+
+    The controller itself writes the one from DHCP. One that no DHCP server has is not the load balancer's.
+    """
     address = given(balancer)
-    return str((balancer.get("status") or {}).get("address") or "") if address == DHCP_ADDRESS else address
+    if address != DHCP_ADDRESS:
+        return address
+    lease = str((balancer.get("status") or {}).get("address") or "")
+    return lease if lease in LEASES or lease.startswith(LEASED) else ""
 
 
 def name_of(document: Document) -> str:

@@ -615,4 +615,19 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(10.0, "annotate", {"name": "a", "annotations": {WORKLOAD_TYPE: "cluster"}}),
         ),
     ),
+    # The address of the pool passed for a lease of kube-vip, also after another Service had got it.
+    "load balancer of a service that is to use dhcp is deleted while no lease is given": Scenario(
+        "leases",
+        pool=1,
+        nodes=0,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(1.0, "create", {**_create(OTHER_PORT, {PRIMARY_SERVICE: "shop/a"}), "name": "b"}),
+            Action(20.0, "stop_dhcp", {"seconds": 300.0}),
+            Action(0.0, "annotate", {"name": "a", "annotations": {IPAM: "dhcp"}}),
+            Action(10.0, "delete_balancer", {"name": "a"}),
+            Action(20.0, "create", {**_create(ONE_PORT), "name": "c"}),
+            Action(500.0, "wait", {}),
+        ),
+    ),
 }
