@@ -630,4 +630,19 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(500.0, "wait", {}),
         ),
     ),
+    # kube-vip announced the address from the specification when the load balancer was deleted.
+    "service with its address in the specification gets another class": Scenario(
+        "97008465",
+        pool=3,
+        nodes=1,
+        actions=(
+            Action(0.454, "create", _create(ONE_PORT)),
+            Action(1.329, "restore", {"side": "guest", "back": 60.0, "away": 5.0}),
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(3.003, "request_address", {"name": "a", "of": "a"}),
+            Action(17.258, "change_type_and_class", {"name": "a", "type": "NodePort", "load_balancer_class": None}),
+            Action(0.0, "change_type_and_class", {"name": "a", "type": "LoadBalancer", "load_balancer_class": OTHER}),
+            Action(0.0, "cut_watches", {"side": "guest", "how": "broken"}),
+        ),
+    ),
 }

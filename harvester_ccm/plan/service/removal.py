@@ -103,7 +103,7 @@ def _is_announced_by_us(snapshot: ServiceSnapshot) -> bool:
         return True
     if not own or not kube_vip.read_address:
         return service.ready_condition is not None
-    return not allocated_addresses(own).isdisjoint({*kube_vip.status, kube_vip.annotated})
+    return not allocated_addresses(own).isdisjoint({*kube_vip.status, kube_vip.read_address})
 
 
 def _released(snapshot: ServiceSnapshot) -> Desired:

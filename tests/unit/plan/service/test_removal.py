@@ -512,6 +512,19 @@ STAYS: dict[str, tuple[World, Plan]] = {
             events=("Normal DeletedLoadBalancer",),
         ),
     ),
+    "another class, its address is only in the specification": (
+        World(
+            service(ours=True, spec={"loadBalancerIP": ADDRESS, "loadBalancerClass": "example.com/other"}),
+            (allocated(),),
+        ),
+        Plan(
+            Phase.LEAVING,
+            "NotReady DeletionPending",
+            write={"annotations": WITHDRAWAL, "touch": True},
+            then={"delete": LB_NAME},
+            events=("Normal DeletingLoadBalancer",),
+        ),
+    ),
     "another class, whose controller has announced its own address": (
         World(
             service(ours=True, address="10.0.0.9", annotations={KUBE_VIP_ADDRESSES: "10.0.0.9"}, **OTHER_CLASS),
