@@ -645,4 +645,16 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.0, "cut_watches", {"side": "guest", "how": "broken"}),
         ),
     ),
+    # The clone was expected to share an address that the original has.
+    "cluster is cloned before a service shares the address of a primary": Scenario(
+        "98000191",
+        pool=2,
+        nodes=0,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(27.268, "stop", {}),
+            Action(0.1, "create", {**_create(OTHER_PORT, {PRIMARY_SERVICE: "shop/a"}), "name": "b"}),
+            Action(0.291, "clone", {}),
+        ),
+    ),
 }

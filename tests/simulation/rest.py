@@ -149,6 +149,9 @@ class AtRest:
         ports = {port["port"] for port in service["spec"]["ports"]}
         if not sound or primary is None or not theirs or shown(service):
             return []
+        if self._is_of_another_name(primary):
+            # Only an address that Harvester has allocated to this copy of the cluster is shared.
+            return []
         needs_ipv6 = lacks_ipv4(service) or requires_two_families(service)
         if needs_ipv6 and "Unsupported" in condition_reasons(service):
             # The address of the primary is one IPv4 address, and the condition says that the Service cannot have it.
