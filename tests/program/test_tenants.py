@@ -8,8 +8,12 @@ import pytest
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    IPAM,
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HARDWARE,
     KUBE_VIP_HOST,
+    KUBE_VIP_LEASE,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
@@ -250,3 +254,28 @@ async def test_service_that_is_served_cannot_keep_a_node_from_its_address(flip: 
         assert world.taints(vm.name) == []
         assert f"InternalIP {TAKEN}" in world.addresses(vm.name)
         assert "NoAddress" not in world.told(vm.name)
+
+
+NOTES_OF_KUBE_VIP = {KUBE_VIP_LEASE: TAKEN, KUBE_VIP_HOST: "w0", KUBE_VIP_HARDWARE: "00:00:6c:00:00:01"}
+"""What kube-vip writes with a lease, as a tenant can write it before there is one."""
+
+
+@pytest.mark.security("It cannot take the address of another Service or of a Node")
+@jumping_time
+async def test_lease_that_a_tenant_notes_keeps_no_node_from_its_address() -> None:
+    world = NodeWorld()
+    world.guest_server, world.harvester_server = guest, harvester = guest_server(), Harvester()
+    program = Program(guest, harvester, CLUSTER.name, "--controllers=*", namespace=NAMESPACE)
+    program.put(service(annotations={IPAM: "dhcp"}))
+    vm = machine("w1")
+    async with program.live():
+        await until(lambda: program.annotations().get(KUBE_VIP_ADDRESSES) == DHCP_ADDRESS, seconds=60)
+        program.change(metadata={"annotations": NOTES_OF_KUBE_VIP})
+        await asyncio.sleep(10)
+        # Without the annotation, kube-vip would read the status.
+        program.change(metadata={"annotations": {KUBE_VIP_ADDRESSES: None}})
+        await asyncio.sleep(1)
+        world.boot(vm, TAKEN)
+        world.join(vm.name, system_uuid=vm.system_uuid)
+        await initialised(world, [vm.name])
+        assert f"InternalIP {TAKEN}" in world.addresses(vm.name)

@@ -133,15 +133,12 @@ class KubeVip(Struct, frozen=True):
 
     @property
     def status_of_kube_vip(self) -> tuple[str, ...]:
-        """The addresses in the status that kube-vip can announce, whoever wrote them.
+        """The addresses in the status that kube-vip can announce on the device of a node, whoever wrote them.
 
-        With an address in the annotation or the specification, kube-vip announces nothing else.
+        With an address in the annotation or the specification, kube-vip announces nothing else, and a lease from DHCP
+        has a device of its own. Without both, another client has just removed the annotation.
         """
-        read = self.annotated
-        if read is None:
-            read = self.specified or None
-        if read is None or read == names.DHCP_ADDRESS:
-            return self.status
+        read = self.specified if self.annotated is None else self.annotated
         announced = {address.strip() for address in read.split(",")}
         return tuple(address for address in self.status if address in announced)
 

@@ -1,6 +1,7 @@
 """Addresses of Services and load balancers, which are never published as addresses of a Node.
 
-kube-vip binds them to the devices of the nodes, so Harvester's guest agents report them.
+kube-vip binds them to the devices of the nodes, so Harvester's guest agents report them. An address from DHCP does not
+count: kube-vip binds it to a device that it makes for the lease, which is in no network of the VM.
 """
 
 from typing import Final
@@ -63,8 +64,6 @@ def virtual_ips_of_service(service: Service | None) -> set[str]:
     if service is None or service.spec.type != "LoadBalancer" or not service.metadata.has_finalizer(SERVICE_FINALIZER):
         return set()
     kube_vip = read_state(service)
-    if not (kube_vip.annotated or kube_vip.node):
-        return set()
     texts = {*kube_vip.status_of_kube_vip}
     if not is_about_announced_address(service.ready_condition):
         texts -= {kube_vip.specified, kube_vip.requested}
@@ -72,7 +71,7 @@ def virtual_ips_of_service(service: Service | None) -> set[str]:
 
 
 def virtual_ips_of_load_balancer(load_balancer: LoadBalancer | None) -> set[str]:
-    """Return the addresses of a load balancer."""
-    if load_balancer is None:
+    """Return the addresses of a load balancer that are from an IP pool."""
+    if load_balancer is None or load_balancer.allocated_ip == DHCP_ADDRESS:
         return set()
     return {ipv4_text(load_balancer.address), ipv4_text(load_balancer.allocated_ip)} - {"", DHCP_ADDRESS}

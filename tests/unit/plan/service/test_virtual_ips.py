@@ -16,8 +16,8 @@ SERVICES: dict[str, tuple[dict[str, Any], tuple[str, ...], set[str]]] = {
     "annotation that a tenant can have written": ({KUBE_VIP_ADDRESSES: "10.0.0.9"}, (), set()),
     "two addresses": ({KUBE_VIP_ADDRESSES: "10.0.0.9, fd00::9"}, ("10.0.0.9",), {"10.0.0.9"}),
     "more than one Service can have": ({KUBE_VIP_ADDRESSES: MANY}, (), set()),
-    "DHCP": ({KUBE_VIP_ADDRESSES: DHCP_ADDRESS}, ("10.0.0.8",), {"10.0.0.8"}),
-    "announced without a request": ({KUBE_VIP_HOST: "w1"}, ("10.0.0.8",), {"10.0.0.8"}),
+    "DHCP, on a device of its own": ({KUBE_VIP_ADDRESSES: DHCP_ADDRESS}, ("10.0.0.8",), set()),
+    "the annotation was removed": ({KUBE_VIP_HOST: "w1"}, ("10.0.0.8",), set()),
     "addresses of nodes": ({}, ("10.0.0.1", "10.0.0.2"), set()),
     "suppressed": ({KUBE_VIP_ADDRESSES: ""}, (), set()),
     "invalid": ({KUBE_VIP_ADDRESSES: "soon"}, (), set()),
@@ -67,7 +67,7 @@ def test_tenant_cannot_declare_a_virtual_ip(kind: str, *, ours: bool) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
-    [({}, set()), ({"ip": "10.0.0.9"}, {"10.0.0.9"}), ({"ip": DHCP_ADDRESS, "address": "10.0.0.7"}, {"10.0.0.7"})],
+    [({}, set()), ({"ip": "10.0.0.9"}, {"10.0.0.9"}), ({"ip": DHCP_ADDRESS, "address": "10.0.0.7"}, set())],
 )
 def test_virtual_ips_of_a_load_balancer(fields: dict[str, Any], expected: set[str]) -> None:
     assert virtual_ips_of_load_balancer(load_balancer(**fields)) == expected
