@@ -370,20 +370,17 @@ def _owned_by(store: ServiceStore, primary: Service | None, cluster: ClusterIden
 def _addresses_of_primary(primary: Service, load_balancers: Collection[LoadBalancer]) -> frozenset[str]:
     """Return the addresses of a primary, and ``0.0.0.0`` if one is from DHCP.
 
-    The address on a load balancer with DHCP is a copy of the lease, and may be that of an earlier one.
+    Harvester announces the address that it writes to a VM load balancer. On any other one, that is a copy of the
+    allocated address or of the lease, and may be that of an earlier one.
     """
-    leasing = [load_balancer for load_balancer in load_balancers if _is_leased_by_kube_vip(load_balancer)]
-    others = [load_balancer for load_balancer in load_balancers if load_balancer not in leasing]
-    addresses = set(allocated_addresses(others))
-    for load_balancer in leasing:
-        leases = leases_of(read_state(primary), recorded=load_balancer.address)
-        addresses.update((load_balancer.allocated_ip, *leases))
-    return frozenset(addresses)
-
-
-def _is_leased_by_kube_vip(load_balancer: LoadBalancer) -> bool:
-    """Return whether kube-vip gets the address from DHCP; that of a VM load balancer is from Harvester."""
-    return load_balancer.allocated_ip == DHCP_ADDRESS and load_balancer.spec.workload_type != "vm"
+    addresses: set[str] = set()
+    for load_balancer in load_balancers:
+        addresses.add(load_balancer.allocated_ip)
+        if load_balancer.spec.workload_type == "vm":
+            addresses.add(load_balancer.address)
+        elif load_balancer.allocated_ip == DHCP_ADDRESS:
+            addresses.update(leases_of(read_state(primary), recorded=load_balancer.address))
+    return frozenset(addresses - {""})
 
 
 def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:

@@ -326,6 +326,14 @@ def test_addresses_that_a_primary_has(
     assert observe(store, secondary, CLUSTER).primary_allocated == addresses
 
 
+def test_copy_of_an_address_on_the_load_balancer_of_a_primary_allocates_nothing() -> None:
+    secondary = service("b", uid="b", annotations={PRIMARY_SERVICE: "shop/main"}, ports=[{"port": 443}])
+    moved = allocated(PRIMARY, name="demo-shop-main-1", ip="10.0.0.9", address=ADDRESS)
+    snapshot = observe(listed_store([PRIMARY, secondary], [moved], None), secondary, CLUSTER)
+    assert snapshot.primary_allocated == {"10.0.0.9"}
+    assert isinstance(plan_service(snapshot).verdict, NotReady)
+
+
 DESCRIBED: Final = allocated(spec={"description": "shop/web of cluster demo"})
 HAD_CONDITION: dict[str, tuple[Service, tuple[LoadBalancer, ...], bool]] = {
     "it has one": (served(), (), True),
