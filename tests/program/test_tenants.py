@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from harvester_ccm.kube.workqueue import WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -19,6 +20,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
+from tests.support.background import running
 from tests.support.builders import ADDRESS, CLUSTER, allocated, served, service
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Document, document_of
@@ -102,6 +104,30 @@ async def test_service_that_this_controller_does_not_manage_keeps_no_primary_fro
         (balancer,) = program.harvester.items(LOAD_BALANCERS)
         assert balancer["spec"]["workloadType"] == "vm"
         assert [listener["port"] for listener in balancer["spec"]["listeners"]] == [80]
+
+
+@pytest.mark.parametrize("annotations", [{}, {PRIMARY_SERVICE: "shop/web"}], ids=["label", "label and annotation"])
+@jumping_time
+async def test_service_that_may_not_share_keeps_no_primary_from_its_deletion_by_claiming_it_again_and_again(
+    annotations: dict[str, str],
+) -> None:
+    """The address may really be announced for it, so the deletion waits until it is withdrawn once more."""
+    program = with_primary("--shared-address-scope=namespace")
+    claim = {"metadata": {"labels": CLAIMED["labels"], "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **annotations}}}
+
+    async def claim_again_and_again() -> None:
+        while True:
+            program.guest.change(SERVICES, "mallory/api", claim)
+            await asyncio.sleep(1)
+
+    async with program.live():
+        program.put(service("api", **CLAIMED, annotations=claim["metadata"]["annotations"]))
+        async with running(claim_again_and_again()):
+            await asyncio.sleep(125)
+            program.guest.delete(SERVICES, "shop/web")
+            await until(lambda: "shop/web" not in program.guest.of(SERVICES), seconds=2 * WRITE_INTERVAL_SECONDS)
+            addresses = {found["status"].get("address") for found in program.harvester.items(LOAD_BALANCERS)}
+            assert ADDRESS not in addresses
 
 
 @pytest.mark.security("A Service can share the address of a Service in another namespace, as with the Go provider")
