@@ -10,6 +10,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     IPAM,
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HARDWARE,
     KUBE_VIP_HOST,
     KUBE_VIP_LEASE,
     LB_CONTROLLER_FINALIZER,
@@ -291,6 +292,32 @@ async def test_service_that_claims_the_address_of_another_one_does_not_get_it(cl
         assert thief["metadata"]["annotations"].get(KUBE_VIP_ADDRESSES) != "10.0.0.1"
         assert program.service() == before
         assert by_name(harvester, LOAD_BALANCERS)[owned["metadata"]["name"]] == owned
+
+
+@pytest.mark.guarantee("A Service cannot take the address of another Service")
+@pytest.mark.security("It cannot take the address of another Service or of a Node")
+@jumping_time
+async def test_lease_that_a_tenant_notes_is_never_the_address_of_another_service() -> None:
+    program = Program(guest_server(), Harvester(), "demo")
+    program.create("web")
+    program.put(service("thief", uid="thief", annotations={IPAM: "dhcp"}))
+    program.put(service("friend", uid="friend", annotations={PRIMARY_SERVICE: "shop/thief"}, ports=[{"port": 443}]))
+    async with program.live():
+        await asyncio.sleep(10)
+        # As kube-vip notes a lease, which it has not got yet.
+        notes = {KUBE_VIP_LEASE: program.address(), KUBE_VIP_HOST: "node-1", KUBE_VIP_HARDWARE: "00:00:6c:00:00:01"}
+        program.change("thief", metadata={"annotations": notes})
+        await asyncio.sleep(HOUR)
+        assert (program.address("thief"), program.address("friend")) == ("", "")
+        assert program.condition("thief")["reason"] == "AddressNotAllocated"
+        (message,) = not_allocated(program)
+        assert f"kube-vip has noted {program.address()} as its lease from DHCP" in message
+        # The lease that kube-vip gets is not affected.
+        program.change("thief", metadata={"annotations": {KUBE_VIP_LEASE: "10.9.0.9"}})
+        program.change("thief", status={"loadBalancer": {"ingress": [{"ip": "10.9.0.9"}]}})
+        await asyncio.sleep(60)
+        assert program.condition("thief")["status"] == "True"
+        assert program.address("thief") == program.address("friend") == "10.9.0.9"
 
 
 @jumping_time

@@ -24,6 +24,7 @@ from harvester_ccm.plan.service.device import device_for
 from harvester_ccm.plan.service.endpoints import Endpoints, Reading, Use
 from harvester_ccm.plan.service.kube_vip import (
     ADDRESS_ANNOTATION,
+    LEASE_ANNOTATION,
     NOTES_ARE_VALID,
     PAUSE,
     Annotations,
@@ -100,6 +101,14 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
     leases = leases_of(snapshot.kube_vip, recorded=load_balancer.address)
     if not leases:
         return _without_lease(snapshot, load_balancer)
+    conflict = _lease_of_another(snapshot, leases)
+    if conflict is not None:
+        return Desired(
+            not_ready(conflict, snapshot),
+            _announcement(snapshot, load_balancer),
+            finalizer=Finalizer.ADD,
+            write=load_balancer_change(load_balancer, snapshot),
+        )
     address = leases[0]
     # kube-vip writes a lease with the ports of that moment and does not follow them. Beside a lease, other addresses
     # are its own as well: one of another family, or that of a gateway.
@@ -115,6 +124,25 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
         write=load_balancer_change(load_balancer, snapshot, address=address),
         events=_events(snapshot, load_balancer, address),
     )
+
+
+def _lease_of_another(snapshot: ServiceSnapshot, leases: tuple[str, ...]) -> EventMessage | None:
+    """Return the Warning about a lease that Harvester has allocated to another load balancer, or None.
+
+    A tenant can write what kube-vip notes. The status is left as it is: kube-vip writes a lease once.
+    """
+    for lease in leases:
+        for holder in snapshot.allocated_to_others(lease):
+            cause = (
+                f"kube-vip has noted {lease} as its lease from DHCP, but Harvester has allocated this address to load "
+                f"balancer {holder.metadata.name}"
+            )
+            remedy = (
+                "Take the range of the IP pool out of that of the DHCP server, and create this Service again without "
+                f"annotation {LEASE_ANNOTATION}"
+            )
+            return EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause, remedy)
+    return None
 
 
 def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desired:

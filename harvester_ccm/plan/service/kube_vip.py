@@ -37,6 +37,7 @@ Annotations = Mapping[str, str | None]
 ADDRESS_ANNOTATION: Final = names.KUBE_VIP_ADDRESSES
 DEVICE_ANNOTATION: Final = names.KUBE_VIP_INTERFACE
 IGNORE_ANNOTATION: Final = names.KUBE_VIP_IGNORE
+LEASE_ANNOTATION: Final = names.KUBE_VIP_LEASE
 NOTE_ANNOTATION: Final = names.KUBE_VIP_HOST
 """Keys of kube-vip's annotations, for messages."""
 _WITHDRAWN: Final = ""

@@ -333,9 +333,9 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         match=match,
         scope=scope_of(service, cluster, kube_vip, has_load_balancer=match.load_balancer is not None),
         request=request,
-        holders=_holders(store, service, load_balancers),
+        holders=_holders(store, kube_vip, load_balancers),
         primary=primary,
-        primary_allocated=_addresses_of_primary(primary, of_primary) if primary else frozenset(),
+        primary_allocated=_addresses_of_primary(store, primary, of_primary) if primary else frozenset(),
         primary_served=frozenset({load_balancer.address for load_balancer in of_primary} - {""}),
         ranking_of_primary=store.rankings.of(request.primary) if request.primary else Ranking(),
         own_ranking=store.rankings.of(key),
@@ -367,7 +367,9 @@ def _owned_by(store: ServiceStore, primary: Service | None, cluster: ClusterIden
     return match_load_balancer(_candidates(store, primary, cluster), primary, cluster).own
 
 
-def _addresses_of_primary(primary: Service, load_balancers: Collection[LoadBalancer]) -> frozenset[str]:
+def _addresses_of_primary(
+    store: ServiceStore, primary: Service, load_balancers: Collection[LoadBalancer]
+) -> frozenset[str]:
     """Return the addresses of a primary, and ``0.0.0.0`` if one is from DHCP.
 
     Harvester announces the address that it writes to a VM load balancer. On any other one, that is a copy of the
@@ -379,13 +381,16 @@ def _addresses_of_primary(primary: Service, load_balancers: Collection[LoadBalan
         if load_balancer.spec.workload_type == "vm":
             addresses.add(load_balancer.address)
         elif load_balancer.allocated_ip == DHCP_ADDRESS:
-            addresses.update(leases_of(read_state(primary), recorded=load_balancer.address))
+            leases = leases_of(read_state(primary), recorded=load_balancer.address)
+            # Tenants can write what kube-vip notes.
+            addresses.update(lease for lease in leases if not store.load_balancers.by_index(BY_ADDRESS, lease))
     return frozenset(addresses - {""})
 
 
-def _holders(store: ServiceStore, service: Service, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:
+def _holders(store: ServiceStore, kube_vip: KubeVip, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:
     """Return the load balancers of other Services with an address of this one, in the order of the addresses."""
-    addresses = {*service.addresses, *(load_balancer.allocated_ip for load_balancer in own)}
+    allocated = {load_balancer.allocated_ip for load_balancer in own}
+    addresses = {*kube_vip.status, *kube_vip.noted_leases, *allocated}
     holders: list[LoadBalancer] = []
     for address in sorted(addresses):
         holders.extend(store.load_balancers.by_index(BY_ADDRESS, address))
