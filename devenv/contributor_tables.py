@@ -1,13 +1,14 @@
-"""Generate the tables of a page for contributors from the code: ``python -m devenv.contributor_tables``.
+"""Generate tables of the documentation from the code: ``python -m devenv.contributor_tables``.
 
-Phases, modes of kube-vip, intents and stages are described by their docstrings. The annotations of an intent are those
-that ``annotations_for`` returns.
+The page for contributors has the phases, modes of kube-vip, intents and stages, described by their docstrings; the
+annotations of an intent are those that ``annotations_for`` returns. The page about Nodes has the rules for Nodes in
+the order in which the code tests them.
 """
 
 import ast
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, get_args
@@ -16,6 +17,10 @@ import msgspec
 
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.node.interface import InterfaceRule
+from harvester_ccm.plan.node.internal_ip import InternalIPRule
+from harvester_ccm.plan.node.lifecycle import Obstacle, VMState
+from harvester_ccm.plan.node.match import MatchedBy
 from harvester_ccm.plan.service.kube_vip import (
     GIVE_UP,
     PAUSE,
@@ -35,6 +40,7 @@ from harvester_ccm.plan.service.plan import PLANS
 from harvester_ccm.plan.service.reannouncement import Stage
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "contributing" / "architecture.md"
+NODES_PAGE: Final = Path(__file__).parents[1] / "docs" / "concepts" / "nodes.md"
 _PACKAGE: Final = "harvester_ccm.plan.service."
 _PLAN: Final = Path(__file__).parents[1] / "harvester_ccm" / "plan" / "service"
 _ADDRESS: Final = "192.0.2.10"
@@ -81,6 +87,35 @@ def sections() -> dict[str, str]:
         "stages": stages_table(),
         "modules": modules_table(),
     }
+
+
+def node_sections() -> dict[str, str]:
+    """Return the tables of the page about Nodes by the name of their section."""
+    return {
+        "identities": rules_table("Identity", MatchedBy, ("VM",)),
+        "interfaces": rules_table("Rule", InterfaceRule, ("Interface",)),
+        "internal-ips": rules_table("Rule", InternalIPRule, ("If", "Then")),
+        "states": rules_table("VM", VMState, ("State", "Taint")),
+        "obstacles": rules_table("Obstacle", Obstacle, ("If",), named=False),
+    }
+
+
+def rules_table(title: str, rules: type[StrEnum], parts: Sequence[str], *, named: bool = True) -> str:
+    """Return the table of the members of an enum, numbered in their order.
+
+    Each docstring has as many ``parts`` as the table has further columns. Without ``named``, the table omits the values
+    of the members, which are no names for readers.
+    """
+    rows = []
+    for number, (name, text) in enumerate(member_docs(rules).items(), start=1):
+        cells = [text]
+        for part in parts[1:]:
+            *before, last = cells
+            cells = [*before, *last.split(f" {part}: ")]
+        names = [str(rules[name].value)] if named else []
+        rows.append((str(number), *names, *map(_sentence, cells)))
+    heads = [title, *parts] if named else list(parts)
+    return table(("", *heads), rows)
 
 
 def phases_table() -> str:
@@ -224,13 +259,17 @@ def _with_reasons(text: str) -> str:
     return re.sub(r"\w+", lambda word: f"`{word[0]}`" if word[0] in _REASONS else word[0], text)
 
 
-def current_page() -> str:
-    """Return the page with its tables as the code is now."""
-    page = PAGE.read_text(encoding="utf-8")
-    for name, content in sections().items():
+PAGES: Final[Mapping[Path, Callable[[], dict[str, str]]]] = {PAGE: sections, NODES_PAGE: node_sections}
+
+
+def current_page(path: Path) -> str:
+    """Return a page with its tables as the code is now."""
+    page = path.read_text(encoding="utf-8")
+    for name, content in PAGES[path]().items():
         page = with_section(page, name, content)
     return page
 
 
 if __name__ == "__main__":
-    PAGE.write_text(current_page(), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(current_page(path), encoding="utf-8")

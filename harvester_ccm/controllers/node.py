@@ -84,22 +84,25 @@ class NodeController:
             self._states.forget(name)
             return Done()
         state = self._states.of(node)
+        view = await self._observe_with_hostname(node, state)
+        plan = plan_node(view)
+        self._remember_missing(state, view, plan)
+        delays = [plan.requeue_after, self._emit_due(node, plan, state)]
+        if name in self._unmatched:
+            delays.append(HOSTNAME_SECONDS)
+        delays.append(await self._write(node, plan))
+        return _outcome(plan, [seconds for seconds in delays if seconds is not None])
+
+    async def _observe_with_hostname(self, node: Node, state: _State) -> NodeView:
+        """Return the snapshot; guests are queried for their host names if nothing else identifies the VM."""
         view = self._observe(node, state)
-        delays: list[float | None] = []
-        if self._settings.asks_guests and needs_hostname(node, view.match):
-            await self._hostnames.query()
-            view = self._observe(node, state)
-            if view.match.vm is None:
-                self._unmatched.add(name)
-                delays.append(HOSTNAME_SECONDS)
-        plan, now = plan_node(view), loop_time()
-        # Time counts only while the VM's report is current.
-        missing = () if view.unreadable else plan.addresses.missing
-        state.missing_since = {one: state.missing_since.get(one, now) for one in missing}
-        delays += [plan.requeue_after, self._emit_due(node, plan, state), await self._write(node, plan)]
-        reason = str(plan.waiting.reason) if plan.waiting else "caches" if plan.skip_reason else ""
-        delay = min((seconds for seconds in delays if seconds is not None), default=None)
-        return Wait(reason, delay) if reason or delay is not None else Done()
+        if not self._settings.asks_guests or not needs_hostname(node, view.match):
+            return view
+        await self._hostnames.query()
+        view = self._observe(node, state)
+        if view.match.vm is None:
+            self._unmatched.add(node.metadata.name)
+        return view
 
     def _observe(self, node: Node, state: _State) -> NodeView:
         now = loop_time()
@@ -111,11 +114,19 @@ class NodeController:
             missing_for={address: now - since for address, since in state.missing_since.items()},
         )
 
+    def _remember_missing(self, state: _State, view: NodeView, plan: NodePlan) -> None:
+        """Start or stop the time of addresses that the VM does not report; it counts while the report is current."""
+        now = loop_time()
+        missing = frozenset() if view.unreadable else plan.addresses.missing
+        state.missing_since = {address: state.missing_since.get(address, now) for address in missing}
+
     def _emit_due(self, node: Node, plan: NodePlan, state: _State) -> float | None:
         """Emit the Events that hold if they are the same for long enough; return the seconds until then."""
-        keys, now = {(event.reason, event.subject) for event in plan.events}, loop_time()
+        now = loop_time()
+        keys = {(event.reason, event.subject) for event in plan.events}
         if keys != state.events:
-            state.events, state.events_since = keys, now
+            state.events = keys
+            state.events_since = now
         delay = state.events_since + self._settings.monitor_period - now
         if keys and delay > 0:
             return delay
@@ -133,13 +144,26 @@ class NodeController:
             raise
         if not isinstance(written, Node):
             return written
-        addresses = [f"{one.type} {one.address}" for one in written.status.addresses]
+        addresses = [f"{entry.type} {entry.address}" for entry in written.status.addresses]
         log.info("node updated", node=node.metadata.name, provider_id=written.spec.provider_id, addresses=addresses)
         log.debug("node addresses selected", node=node.metadata.name, reasons=plan.addresses.reasons)
         self._writes.emit(node, *plan.emitted, component=NODE_CONTROLLER)
         return 0.0
 
     def _vmi_changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
-        if new is not None and new.has_agent and not (old is not None and old.has_agent):
-            for name in self._unmatched:
-                self.queue.enqueue(name)
+        had_agent = old is not None and old.has_agent
+        if new is None or not new.has_agent or had_agent:
+            return
+        for name in self._unmatched:
+            self.queue.enqueue(name)
+
+
+def _outcome(plan: NodePlan, delays: list[float]) -> Outcome:
+    """Return the outcome of a reconcile that is repeated after the shortest of the delays in seconds."""
+    reason = "caches" if plan.skip_reason else ""
+    if plan.waiting is not None:
+        reason = str(plan.waiting.reason)
+    delay = min(delays, default=None)
+    if not reason and delay is None:
+        return Done()
+    return Wait(reason, delay)

@@ -186,10 +186,10 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == {str(page.relative_to(DOCS)) for page in PAGES}
 
 
-def test_tables_for_contributors_are_current() -> None:
-    """The walks of a Service on this page are compared in ``tests/unit/plan/service/test_walks.py``."""
-    page = contributor_tables.PAGE.read_text(encoding="utf-8")
-    assert page == contributor_tables.current_page(), "run make generate"
+@pytest.mark.parametrize("page", contributor_tables.PAGES, ids=name_of)
+def test_tables_from_the_code_are_current(page: Path) -> None:
+    """The walks of a Service are compared in ``tests/unit/plan/service/test_walks.py``."""
+    assert page.read_text(encoding="utf-8") == contributor_tables.current_page(page), "run make generate"
 
 
 def test_reference_of_annotations_and_events_is_current() -> None:

@@ -23,7 +23,8 @@ from harvester_ccm.model.core import PROVIDER_SCHEME, Node, NodeAddress, parse_p
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import VM_ANNOTATION, NodeReason
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.node.addresses import AddressPlan, VirtualIPs, plan_addresses
+from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
+from harvester_ccm.plan.node.facts import VirtualIPs
 from harvester_ccm.plan.node.match import Match, find_vm, unreadable
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import (
@@ -93,31 +94,43 @@ def observe(
 
 def plan_node(view: NodeView) -> NodePlan:
     """Return the plan for a Node. A new plan after its write has the next write, or none."""
-    node, vm, is_new = view.node, view.match.vm, bool(uninitialized_taints(view.node))
-    if node.metadata.deleting:
+    if view.node.metadata.deleting:
         return NodePlan(skip_reason="the Node is being deleted")
     if not view.virtual_ips.listed:
         return NodePlan(skip_reason="the addresses of load balancers have not been listed yet")
+    vm = view.match.vm
     if vm is None:
         return _waiting(view, AddressPlan(problem=view.match.problem), ())
     if vm.vmi is None:
-        # While VMIs cannot be read, it is unknown whether the VM runs.
-        status = vm.object.status.printable_status or "unknown"
-        not_running = warning(NodeReason.VM_NOT_RUNNING, vm=vm.object.metadata.key, status=status)
-        addresses = AddressPlan(problem=view.unreadable or not_running)
-    else:
-        addresses = plan_addresses(
-            node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips, missing_for=view.missing_for
-        )
-    labels, invalid = topology_labels(node, vm.vmi, follow=view.settings.vmi_controller)
-    if not (is_new or node.spec.provider_id):
-        invalid = (warning(NodeReason.NO_PROVIDER_ID, vm=vm.object.metadata.key), *invalid)
+        return _plan_without_instance(view, vm)
+    addresses = plan_addresses(
+        view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips, missing_for=view.missing_for
+    )
+    return _plan_with_vm(view, vm, addresses)
+
+
+def _plan_without_instance(view: NodeView, vm: VM) -> NodePlan:
+    """Return the plan for a Node whose VM has no VMI in the cache: it does not run, or VMIs cannot be read."""
+    if view.unreadable is not None:
+        _, invalid = _topology(view, vm)
+        return _waiting(view, AddressPlan(problem=view.unreadable), invalid)
+    status = vm.object.status.printable_status or "unknown"
+    not_running = warning(NodeReason.VM_NOT_RUNNING, vm=vm.object.metadata.key, status=status)
+    return _plan_with_vm(view, vm, AddressPlan(problem=not_running))
+
+
+def _plan_with_vm(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
+    """Return the plan for a Node with a VM: first its addresses are written, then everything else."""
+    node = view.node
+    labels, invalid = _topology(view, vm)
     plan = _waiting(view, addresses, invalid)
-    if (vm.vmi is None and view.unreadable) or not (addresses.addresses or was_initialized(node)):
+    if addresses.addresses:
+        request = addresses_request(node, addresses.addresses)
+        if request is not None:
+            return replace(plan, request=request, emitted=_internal_ip_change(node, addresses), waiting=None)
+    elif not was_initialized(node):
         return plan
-    request = addresses_request(node, addresses.addresses) if addresses.addresses else None
-    if request is not None:
-        return replace(plan, request=request, emitted=_internal_ip_change(node, addresses), waiting=None)
+    is_new = bool(uninitialized_taints(node))
     request = metadata_request(
         node,
         labels=labels,
@@ -125,6 +138,14 @@ def plan_node(view: NodeView) -> NodePlan:
         provider_id=f"{PROVIDER_SCHEME}{vm.uid}" if is_new and not node.spec.provider_id else "",
     )
     return replace(plan, request=request, emitted=_initialized(addresses) if is_new else (), waiting=None)
+
+
+def _topology(view: NodeView, vm: VM) -> tuple[dict[str, str], tuple[EventMessage, ...]]:
+    """Return the labels that must change, and the Events about the metadata of the Node and its VM."""
+    labels, invalid = topology_labels(view.node, vm.vmi, follow=view.settings.vmi_controller)
+    if uninitialized_taints(view.node) or view.node.spec.provider_id:
+        return labels, invalid
+    return labels, (warning(NodeReason.NO_PROVIDER_ID, vm=vm.object.metadata.key), *invalid)
 
 
 def _initialized(addresses: AddressPlan) -> tuple[EventMessage, ...]:
@@ -135,27 +156,42 @@ def _initialized(addresses: AddressPlan) -> tuple[EventMessage, ...]:
 
 def _waiting(view: NodeView, addresses: AddressPlan, more: Iterable[EventMessage]) -> NodePlan:
     """Return a plan without a write."""
-    node, is_new = view.node, bool(uninitialized_taints(view.node))
-    found = (addresses.problem, view.match.event, *addresses.events, *more)
-    works = not is_new and (view.match.unmanaged or bool(_internal_ips(node.status.addresses)))
-    hidden = {NodeReason.NETWORK_DEFAULTED} | (_TRANSIENT if works else set())
-    grace = view.settings.address_grace_seconds
-    left = [grace - view.missing_for.get(address, 0.0) for address in addresses.missing]
+    events = [addresses.problem, view.match.event, *addresses.events, *more]
+    hidden = _hidden_reasons(view)
+    is_new = bool(uninitialized_taints(view.node))
     return NodePlan(
         waiting=addresses.problem if is_new else None,
-        events=tuple(event for event in found if event is not None and event.reason not in hidden),
+        events=tuple(event for event in events if event is not None and event.reason not in hidden),
         addresses=addresses,
-        requeue_after=min((seconds for seconds in left if seconds > 0), default=None),
+        requeue_after=_next_deadline(view, addresses),
     )
 
 
+def _hidden_reasons(view: NodeView) -> frozenset[NodeReason]:
+    """Return the reasons whose Events are not emitted now."""
+    hidden = frozenset({NodeReason.NETWORK_DEFAULTED})
+    if uninitialized_taints(view.node):
+        return hidden
+    if view.match.unmanaged or _internal_ips(view.node.status.addresses):
+        return hidden | _TRANSIENT
+    return hidden
+
+
+def _next_deadline(view: NodeView, addresses: AddressPlan) -> float | None:
+    """Return the seconds until a missing address is replaced or used; None if none is missing."""
+    grace = view.settings.address_grace_seconds
+    left = [grace - view.missing_for.get(address, 0.0) for address in addresses.missing]
+    return min((seconds for seconds in left if seconds > 0), default=None)
+
+
 def _internal_ips(addresses: Iterable[NodeAddress]) -> tuple[str, ...]:
-    return tuple(one.address for one in addresses if one.type == "InternalIP")
+    return tuple(entry.address for entry in addresses if entry.type == "InternalIP")
 
 
 def _internal_ip_change(node: Node, plan: AddressPlan) -> tuple[EventMessage, ...]:
     """Return the Event for a change of the InternalIP, which interrupts connections to an initialized Node."""
-    before, after = _internal_ips(node.status.addresses), _internal_ips(plan.addresses)
+    before = _internal_ips(node.status.addresses)
+    after = _internal_ips(plan.addresses)
     if not was_initialized(node) or set(before) == set(after):
         return ()
     changed = sorted(set(before) ^ set(after))
@@ -168,4 +204,6 @@ def _record(node: Node, vm: VM) -> dict[str, str]:
     """Return the annotation with the name of the VM if the Node lacks it."""
     is_same = not node.spec.provider_id or parse_provider_id(node.spec.provider_id) == vm.uid
     record = vm.object.metadata.key
-    return {VM_ANNOTATION: record} if is_same and node.metadata.annotation(VM_ANNOTATION) != record else {}
+    if not is_same or node.metadata.annotation(VM_ANNOTATION) == record:
+        return {}
+    return {VM_ANNOTATION: record}

@@ -4,14 +4,8 @@ Only Nodes with a provider ID of this provider are changed. A Node that is Ready
 taint follows the power state of the VM with the UID in the provider ID. It stays as it is while that VM is starting,
 stopping or lost with its host. The Go provider taints a Node whenever the VM is not ready.
 
-A Node is deleted if all of the following hold. Otherwise the Node stays, and an Event names the reason.
-
-* The synced caches contain no VM of the Node by any identity (``match``).
-* Several live GETs in a row, ``NodeSettings.confirmation_spacing`` apart, returned a 404 whose Status names the VM.
-  The name is the one under which this process saw the VM, or the one that is recorded on the Node.
-* All managed Nodes without a VM are not Ready: a kubelet that works proves that its VM exists.
-* At least as many Nodes are Ready with the VM of their provider ID as have no VM. In another namespace or another
-  Harvester no VM has the UID of a provider ID, even if it is a clone.
+A Node whose VM is in the caches by no identity (``match``) is deleted if no ``Obstacle`` is left. Otherwise it stays,
+and an Event names the obstacle.
 
 The controller deletes at most one Node per minute. The Go framework deletes a Node at the first 404, also if its VM was
 never seen or if the Node never had a Ready condition.
@@ -36,8 +30,7 @@ from harvester_ccm.plan.node.vms import VM, NodeStore, recorded_name
 _SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect="NoSchedule")
 BLOCKED_RETRY_SECONDS: Final = 60.0
 """Interval between two live GETs while the deletion of a Node is blocked."""
-_RUNNING: Final = frozenset({"Paused", "Migrating"})
-_CRASHED: Final = frozenset(
+_CANNOT_RUN: Final = frozenset(
     {
         "CrashLoopBackOff",
         "ErrorUnschedulable",
@@ -48,7 +41,7 @@ _CRASHED: Final = frozenset(
     }
 )
 """``status.printableStatus`` of a VM that should run and cannot."""
-_STOPPING: Final = frozenset({"Stopped", "Stopping", "Terminating"})
+_STOPPED: Final = frozenset({"Stopped", "Stopping", "Terminating"})
 _FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -59,6 +52,51 @@ class Power(StrEnum):
     OFF = "off"
     UNKNOWN = "unknown"
     """Changing or not reported."""
+
+
+class VMState(StrEnum):
+    """States of a VM, as far as they concern its Node.
+
+    The docstring of each has two parts, from which a page is generated: what holds. Taint: the shutdown taint of the
+    Node while it is not Ready.
+    """
+
+    RUNNING = "running"
+    """The VM runs, or migrates. Taint: removed."""
+    PAUSED = "paused"
+    """The VM is paused. Taint: removed."""
+    CANNOT_RUN = "cannot run"
+    """The VM should run, and KubeVirt cannot start it, for example because of its image, its disk or a crash loop.
+    Taint: added."""
+    STOPPED = "stopped"
+    """The VM was stopped, and its instance has ended. Taint: added."""
+    CHANGING = "changing"
+    """The VM is starting or stopping, or its host failed. Taint: unchanged."""
+
+    @property
+    def power(self) -> Power:
+        """The power state."""
+        if self in {VMState.RUNNING, VMState.PAUSED}:
+            return Power.ON
+        if self in {VMState.STOPPED, VMState.CANNOT_RUN}:
+            return Power.OFF
+        return Power.UNKNOWN
+
+
+class Obstacle(StrEnum):
+    """What prevents the deletion of a Node that is not Ready and whose VM is not in the caches, in this order."""
+
+    NO_NAME = "name"
+    """No VM of the namespace in the cloud-config is recorded on the Node, and this process has seen none, so there is
+    no name to ask for."""
+    NOT_CONFIRMED = "confirmation"
+    """Fewer live GETs in a row than ``--node-deletion-confirmations`` (at least two, 10 s apart) returned a 404 that
+    names the VM. Errors, timeouts and 404 pages of a proxy do not count."""
+    READY_WITHOUT_VM = "ready"
+    """Another Node without a VM is Ready: a kubelet that works proves that its VM exists."""
+    TOO_FEW = "count"
+    """More Nodes have no VM than are Ready with the VM of their provider ID. In another namespace or another Harvester
+    no VM has the UID of a provider ID, even if it is a clone."""
 
 
 class LifecycleView(Struct, frozen=True):
@@ -84,6 +122,11 @@ class LifecycleView(Struct, frozen=True):
         # The kubelet of a Node without a Ready condition has never reported.
         has_reported = any(condition.type == "Ready" for condition in self.node.status.conditions)
         return _is_managed(self.node) and is_not_found and has_reported and self.node.ready != "True"
+
+    @property
+    def ready_without_vm(self) -> list[str]:
+        """The names of the Nodes that are Ready without a VM."""
+        return sorted(node.metadata.name for node in self.without_vm if node.ready == "True")
 
     @property
     def is_confirmed(self) -> bool:
@@ -112,12 +155,17 @@ def observe_lifecycle(
     view = LifecycleView(node, find_vm(store, node), settings, vm_name, absences)
     if not (view.has_lost_vm and view.is_confirmed):
         return view
-    matches = [(one, find_vm(store, one)) for one in store.nodes.all() if _is_managed(one)]
-    return replace(
-        view,
-        without_vm=tuple(one for one, match in matches if match.vm is None),
-        ready_with_vm=sum(one.ready == "True" and match.by is MatchedBy.PROVIDER_ID for one, match in matches),
-    )
+    without_vm: list[Node] = []
+    ready_with_vm = 0
+    for other in store.nodes.all():
+        if not _is_managed(other):
+            continue
+        match = find_vm(store, other)
+        if match.vm is None:
+            without_vm.append(other)
+        elif other.ready == "True" and match.by is MatchedBy.PROVIDER_ID:
+            ready_with_vm += 1
+    return replace(view, without_vm=tuple(without_vm), ready_with_vm=ready_with_vm)
 
 
 def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
@@ -133,28 +181,39 @@ def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
 
 
 def _plan_deletion(view: LifecycleView) -> LifecyclePlan:
-    if view.vm_name and not view.is_confirmed:
+    obstacle = _obstacle(view)
+    if obstacle is Obstacle.NOT_CONFIRMED:
         return LifecyclePlan(requeue_after=view.settings.confirmation_spacing)
-    if blocked := _blocked(view):
-        return LifecyclePlan(event=blocked, requeue_after=BLOCKED_RETRY_SECONDS)
+    if obstacle is not None:
+        return LifecyclePlan(event=_blocked(view, obstacle), requeue_after=BLOCKED_RETRY_SECONDS)
     text = f"Deleting node {view.node.metadata.name} because it does not exist in the cloud provider"
     return LifecyclePlan(deletes=True, event=EventMessage("Normal", NodeReason.DELETING, text))
 
 
-def _blocked(view: LifecycleView) -> EventMessage | None:
-    """Return the Event with the reason why the Node must not be deleted; None if it can be."""
-    check = "Check the namespace and the server in the cloud-config"
-    ready = sorted(one.metadata.name for one in view.without_vm if one.ready == "True")
+def _obstacle(view: LifecycleView) -> Obstacle | None:
+    """Return the first obstacle to the deletion of a Node whose VM is not in the caches; None if there is none."""
     if not view.vm_name:
-        subject, why = "name", f"no VM of the namespace in the cloud-config is recorded on it. {check}"
-    elif ready:
-        subject, why = "ready", f"Nodes without a VM are Ready: {abbreviate(ready)}. {check}"
-    elif view.ready_with_vm < len(view.without_vm):
-        found = f"{len(view.without_vm)} Nodes have no VM, and {view.ready_with_vm} are Ready with theirs"
-        subject, why = "count", f"{found}. {check}"
-    else:
-        return None
-    return warning(NodeReason.DELETION_BLOCKED, subject, why=why, node=view.node.metadata.name)
+        return Obstacle.NO_NAME
+    if not view.is_confirmed:
+        return Obstacle.NOT_CONFIRMED
+    if view.ready_without_vm:
+        return Obstacle.READY_WITHOUT_VM
+    if view.ready_with_vm < len(view.without_vm):
+        return Obstacle.TOO_FEW
+    return None
+
+
+def _blocked(view: LifecycleView, obstacle: Obstacle) -> EventMessage:
+    """Return the Event with the reason why the Node must not be deleted."""
+    match obstacle:
+        case Obstacle.READY_WITHOUT_VM:
+            why = f"Nodes without a VM are Ready: {abbreviate(view.ready_without_vm)}"
+        case Obstacle.TOO_FEW:
+            why = f"{len(view.without_vm)} Nodes have no VM, and {view.ready_with_vm} are Ready with theirs"
+        case _:
+            why = "no VM of the namespace in the cloud-config is recorded on it"
+    why += ". Check the namespace and the server in the cloud-config"
+    return warning(NodeReason.DELETION_BLOCKED, obstacle.value, why=why, node=view.node.metadata.name)
 
 
 def is_absent(error: CCMError | None, vm_name: str) -> bool:
@@ -167,20 +226,29 @@ def is_absent(error: CCMError | None, vm_name: str) -> bool:
 
 
 def power(vm: VM) -> Power:
-    """Return the power state of a VM.
+    """Return the power state of a VM."""
+    return state_of(vm).power
 
-    ``Running`` counts only together with ``status.ready``: KubeVirt reports a VM whose host failed as running for a
-    while.
-    """
-    status, vmi_phase = vm.object.status, vm.vmi.status.phase if vm.vmi else ""
+
+def state_of(vm: VM) -> VMState:
+    """Return the state of a VM."""
+    status = vm.object.status
     printable = status.printable_status
+    vmi_phase = vm.vmi.status.phase if vm.vmi else ""
     has_ended = vm.vmi is None or vmi_phase in _FINAL_PHASES
-    if printable in _RUNNING or (printable in {"Running", ""} and status.ready):
-        return Power.ON
-    if printable in _CRASHED:
-        return Power.OFF if vmi_phase != "Running" else Power.UNKNOWN
-    is_stopped = printable in _STOPPING or (not printable and not status.created)
-    return Power.OFF if is_stopped and has_ended else Power.UNKNOWN
+    if printable == "Paused":
+        return VMState.PAUSED
+    if printable == "Migrating":
+        return VMState.RUNNING
+    # KubeVirt reports a VM whose host failed as running for a while, but not as ready.
+    if printable in {"Running", ""} and status.ready:
+        return VMState.RUNNING
+    if printable in _CANNOT_RUN and vmi_phase != "Running":
+        return VMState.CANNOT_RUN
+    is_stopped = printable in _STOPPED or (not printable and not status.created)
+    if is_stopped and has_ended:
+        return VMState.STOPPED
+    return VMState.CHANGING
 
 
 def _is_managed(node: Node) -> bool:

@@ -1,11 +1,11 @@
-"""Which VM a Node is: by provider ID, system UUID, guest host name or name, in this order.
+"""Which VM a Node is: the first of its identities that a VM has decides. Then signs of another machine are tested.
 
 Differences from the Go provider, which uses host name and name only and keeps host names in memory:
 
 * A VM is not matched by host name or name if it is labeled for another cluster, if another Node has its provider ID, or
-  if its firmware UUID differs from the Node's system UUID. A Node that is not initialized yet does not match a VM of
-  another cluster, or a running one with another UUID, by system UUID and provider ID either. A VM of another cluster
-  is never matched by a firmware UUID that KubeVirt derived from the name of the VM.
+  if its firmware UUID differs from the Node's system UUID.
+* A Node that is not initialized yet does not match a VM of another cluster, or a running one with another UUID, by
+  system UUID and provider ID either. An initialized Node keeps such a VM: its label may have been changed by mistake.
 * A Node with a provider ID of another provider has no VM.
 * If the VM in the provider ID no longer exists, another VM replaces it only if it has the Node's system UUID and is the
   one that is recorded on the Node, for example after a restore from a backup. Otherwise the Node must join again.
@@ -13,7 +13,7 @@ Differences from the Go provider, which uses host name and name only and keeps h
 * Several VMs that match a Node equally are an error that names them; the Go provider uses the one seen last.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -43,12 +43,19 @@ from harvester_ccm.plan.node.vms import (
 
 
 class MatchedBy(StrEnum):
-    """Identity by which a VM was found, the strongest first."""
+    """Identities by which a VM is found, in their order. Each docstring says which VM has the identity."""
 
     PROVIDER_ID = "provider ID"
+    """The VM with the UID in the provider ID of the Node."""
     SYSTEM_UUID = "system UUID"
+    """The VM whose firmware UUID is the system UUID of the Node. Of several, one that no other Node has, labeled for
+    this cluster, with the name of the Node. A firmware UUID that KubeVirt derived from the name of the VM does not
+    identify a VM of another cluster."""
     HOSTNAME = "host name"
+    """The VM whose guest agent reports the name of the Node as host name, with or without a domain. It is not labeled
+    for another cluster, no other Node has its provider ID, and the UUIDs do not contradict."""
     NAME = "name"
+    """The VM with the name of the Node, with the same conditions."""
 
 
 class Match(Struct, frozen=True):
@@ -68,37 +75,60 @@ def find_vm(store: NodeStore, node: Node) -> Match:
     """Return the VM of a Node. While Harvester cannot be read, that is the reason why it has none.
 
     A VM of another cluster, or with another UUID, is not that of a new Node, which a kubelet registers with any
-    provider ID. An initialized Node keeps such a VM: its label may have been changed by mistake.
+    provider ID. An initialized Node keeps such a VM.
     """
     match = _identified_vm(store, node)
-    contradiction = contradiction_of(node, match.vm) if match.vm else None
-    if match.vm is None or contradiction is None:
+    if match.vm is None:
         return match
+    contradiction = contradiction_of(node, match.vm)
+    if contradiction is None:
+        return match
+    doubt = _contradicted(store, node, match.vm, match.by, contradiction)
     if was_initialized(node):
-        return replace(match, event=match.event or _contradicted(store, node, match.vm, match.by, contradiction))
-    return Match(problem=_contradicted(store, node, match.vm, match.by, contradiction))
+        return replace(match, event=match.event or doubt)
+    return Match(problem=doubt)
 
 
 def _identified_vm(store: NodeStore, node: Node) -> Match:
     """Return the VM that the Node identifies."""
-    uid = parse_provider_id(node.spec.provider_id)
-    if uid is not None and (found := vms_of(store, identity("uid", uid))):
-        return Match(found[0], MatchedBy.PROVIDER_ID)
+    by_provider_id = _by_provider_id(store, node)
+    if by_provider_id is not None:
+        return by_provider_id
     if is_of_other_provider(node.spec.provider_id):
         return Match(problem=warning(NodeReason.PROVIDER_MISMATCH, provider_id=node.spec.provider_id), unmanaged=True)
-    match = _by_system_uuid(store, node) or _by_hostname(store, node) or _by_name(store, node)
-    if match is None or (match.vm is None and not match.unmanaged):
-        problem = unreadable(store) or (match.problem if match else _not_found(node, store.cluster))
-        return Match(problem=problem)
-    if match.vm is None or uid is None:
+    match = _by_other_identity(store, node)
+    if match is not None and match.vm is not None:
+        return _checked_replacement(node, match.vm, match)
+    if match is not None and match.unmanaged:
         return match
-    # A clone has the UUID of the original, and its name as well if it is in another namespace or another Harvester.
-    is_recorded = node.metadata.annotation(VM_ANNOTATION) == match.vm.object.metadata.key
-    if not (is_recorded and is_uuid_of(node, match.vm.firmware_uuid)):
-        return Match(problem=_other_machine(node, match.vm), unmanaged=True)
-    provider_id, vm = node.spec.provider_id, match.vm
-    event = warning(NodeReason.VM_REPLACED, provider_id=provider_id, vm=vm.name, uid=vm.uid)
-    return Match(vm, match.by, event=event)
+    # A VM that is not in the cache can exist.
+    outage = unreadable(store)
+    if outage is not None:
+        return Match(problem=outage)
+    return match or Match(problem=_not_found(node, store.cluster))
+
+
+def _by_other_identity(store: NodeStore, node: Node) -> Match | None:
+    """Return the VM, or the problem, by the first identity behind the provider ID that any VM has."""
+    for identify in OTHER_IDENTITIES.values():
+        match = identify(store, node)
+        if match is not None:
+            return match
+    return None
+
+
+def _checked_replacement(node: Node, vm: VM, match: Match) -> Match:
+    """Return the match of a Node whose provider ID, if it has one, names a VM that does not exist.
+
+    A clone has the UUID of the original, and its name as well if it is in another namespace or another Harvester.
+    """
+    if parse_provider_id(node.spec.provider_id) is None:
+        return match
+    is_recorded = node.metadata.annotation(VM_ANNOTATION) == vm.object.metadata.key
+    if not is_recorded or not is_uuid_of(node, vm.firmware_uuid):
+        return Match(problem=_other_machine(node, vm), unmanaged=True)
+    event = warning(NodeReason.VM_REPLACED, provider_id=node.spec.provider_id, vm=vm.name, uid=vm.uid)
+    return replace(match, event=event)
 
 
 def needs_hostname(node: Node, match: Match) -> bool:
@@ -110,9 +140,10 @@ def needs_hostname(node: Node, match: Match) -> bool:
 
 def unreadable(store: NodeStore) -> EventMessage | None:
     """Return why VMs or VMIs cannot be read now; None if they can."""
-    listers = (store.vms, store.vmis)
-    failed = [one for one in listers if one.problem is not None or not one.synced]
-    return harvester_unavailable(failed[0].problem) if failed else None
+    for collection in (store.vms, store.vmis):
+        if collection.problem is not None or not collection.synced:
+            return harvester_unavailable(collection.problem)
+    return None
 
 
 def _not_found(node: Node, cluster: ClusterIdentity) -> EventMessage:
@@ -162,24 +193,45 @@ def _other_machine(node: Node, vm: VM, effect: str = _UNCHANGED) -> EventMessage
     )
 
 
+def _by_provider_id(store: NodeStore, node: Node) -> Match | None:
+    uid = parse_provider_id(node.spec.provider_id)
+    if uid is None:
+        return None
+    vms = vms_of(store, identity("uid", uid))
+    return Match(vms[0], MatchedBy.PROVIDER_ID) if vms else None
+
+
 def _by_system_uuid(store: NodeStore, node: Node) -> Match | None:
     uuid = node.status.node_info.system_uuid.strip().lower()
-    found = (vm for vm in vms_of(store, identity("uuid", uuid)) if vm.firmware_uuid == uuid) if uuid else ()
-    vms = [vm for vm in found if vm.membership is not Membership.FOREIGN or not vm.uuid_is_made_from_name]
+    if not uuid:
+        return None
+    vms = [vm for vm in vms_of(store, identity("uuid", uuid)) if _has_uuid(vm, uuid)]
     return _best(store, node, vms, MatchedBy.SYSTEM_UUID, f"system UUID {uuid}")
 
 
+def _has_uuid(vm: VM, uuid: str) -> bool:
+    """Return whether the firmware UUID of a VM is this one, and was not derived from the name in another cluster."""
+    if vm.firmware_uuid != uuid:
+        return False
+    return vm.membership is not Membership.FOREIGN or not vm.uuid_is_made_from_name
+
+
 def _by_hostname(store: NodeStore, node: Node) -> Match | None:
-    name = node.metadata.name
-    vms = [
-        vm
-        for vm in filter(None, (vm_named(store, vm_name) for vm_name in store.hostnames))
-        if _is_same_host(name, vm.hostname)
-        and vm.membership is not Membership.FOREIGN
-        and not _is_taken(store, node, vm)
-        and is_uuid_of(node, vm.firmware_uuid) is not False
-    ]
-    return _best(store, node, vms, MatchedBy.HOSTNAME, f"guest host name {name}")
+    vms = []
+    for vm_name in store.hostnames:
+        vm = vm_named(store, vm_name)
+        if vm is not None and _has_hostname(store, node, vm):
+            vms.append(vm)
+    return _best(store, node, vms, MatchedBy.HOSTNAME, f"guest host name {node.metadata.name}")
+
+
+def _has_hostname(store: NodeStore, node: Node, vm: VM) -> bool:
+    """Return whether the host name of a VM is the name of the Node, and nothing contradicts."""
+    if not _is_same_host(node.metadata.name, vm.hostname):
+        return False
+    if vm.membership is Membership.FOREIGN or _is_taken(store, node, vm):
+        return False
+    return is_uuid_of(node, vm.firmware_uuid) is not False
 
 
 def _by_name(store: NodeStore, node: Node) -> Match | None:
@@ -196,16 +248,39 @@ def _by_name(store: NodeStore, node: Node) -> Match | None:
     return Match(vm, MatchedBy.NAME)
 
 
-def _best(store: NodeStore, node: Node, vms: Iterable[VM], by: MatchedBy, shared: str) -> Match | None:
-    """Return the VM that matches best: of no other Node, labeled for this cluster, with the name of the Node."""
-    name = node.metadata.name
-    ranked = [((_is_taken(store, node, vm), vm.membership, name not in {vm.name, vm.hostname}), vm) for vm in vms]
-    best = min((rank for rank, _ in ranked), default=None)
-    group = [vm for rank, vm in ranked if rank == best]
-    if len(group) > 1:
-        names = sorted(vm.name for vm in group)
-        return Match(problem=warning(NodeReason.VM_AMBIGUOUS, identity=shared, names=names))
-    return Match(group[0], by) if group else None
+OTHER_IDENTITIES: Final[Mapping[MatchedBy, Callable[[NodeStore, Node], Match | None]]] = {
+    MatchedBy.SYSTEM_UUID: _by_system_uuid,
+    MatchedBy.HOSTNAME: _by_hostname,
+    MatchedBy.NAME: _by_name,
+}
+"""The identities behind the provider ID, in their order."""
+
+
+class _Rank(Struct, frozen=True, order=True):
+    """How well a VM matches; the lowest value matches best."""
+
+    is_taken: bool
+    """Whether another Node has its provider ID."""
+    membership: Membership
+    has_other_name: bool
+
+
+def _best(store: NodeStore, node: Node, vms: Sequence[VM], by: MatchedBy, shared: str) -> Match | None:
+    """Return the VM that matches best; a problem if several match equally."""
+    if not vms:
+        return None
+    ranks = {vm.name: _rank(store, node, vm) for vm in vms}
+    lowest = min(ranks.values())
+    best = [vm for vm in vms if ranks[vm.name] == lowest]
+    if len(best) == 1:
+        return Match(best[0], by)
+    names = sorted(vm.name for vm in best)
+    return Match(problem=warning(NodeReason.VM_AMBIGUOUS, identity=shared, names=names))
+
+
+def _rank(store: NodeStore, node: Node, vm: VM) -> _Rank:
+    has_other_name = node.metadata.name not in {vm.name, vm.hostname}
+    return _Rank(_is_taken(store, node, vm), vm.membership, has_other_name)
 
 
 def _is_taken(store: NodeStore, node: Node, vm: VM) -> bool:
@@ -224,13 +299,15 @@ def vm_names(store: NodeStore) -> dict[str, str] | None:
 
     If VMs must not be listed, the VM that is recorded on a Node with our provider ID counts.
     """
-    if not all(one.synced or isinstance(one.problem, Forbidden) for one in (store.vms, store.vmis)):
+    collections = (store.vms, store.vmis)
+    if not all(collection.synced or isinstance(collection.problem, Forbidden) for collection in collections):
         return None
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for node in store.nodes.all():
-        name, match = node.metadata.name, find_vm(store, node)
+        match = find_vm(store, node)
+        is_managed = was_initialized(node) and parse_provider_id(node.spec.provider_id) is not None
         if match.vm is not None:
-            found[name] = match.vm.name
-        elif was_initialized(node) and parse_provider_id(node.spec.provider_id) is not None and not store.vms.synced:
-            found[name] = recorded_name(node, store.cluster.namespace) or name
-    return found
+            names[node.metadata.name] = match.vm.name
+        elif is_managed and not store.vms.synced:
+            names[node.metadata.name] = recorded_name(node, store.cluster.namespace) or node.metadata.name
+    return names

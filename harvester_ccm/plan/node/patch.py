@@ -76,23 +76,31 @@ def topology_labels(
     * On an initialized Node a beta label that no VMI decides is copied to the label, as in the Go framework. Harvester
       has no instance types, so that label is only copied.
     """
-    is_new = bool(uninitialized_taints(node))
     labels: dict[str, str] = {}
     events: list[EventMessage] = []
     for key, beta in _BETA.items():
-        is_followed = vmi is not None and key != names.INSTANCE_TYPE and (is_new or (follow and not vmi.is_migrating))
-        value = (vmi.metadata.annotation(key) if vmi is not None and is_followed else None) or ""
-        copied = None if is_new else node.metadata.label(beta)
+        value = _followed_value(node, vmi, key, follow=follow)
         if LABEL_VALUE.fullmatch(value):
             labels |= {key: value, beta: value}
             continue
         if value:
-            events.append(
-                invalid_annotation(f"{key} of the VM", value, "a label value: at most 63 letters, digits, -, _ and .")
-            )
-        if copied is not None:
+            expected = "a label value: at most 63 letters, digits, -, _ and ."
+            events.append(invalid_annotation(f"{key} of the VM", value, expected))
+        copied = node.metadata.label(beta)
+        if copied is not None and not uninitialized_taints(node):
             labels[key] = copied
-    return {key: value for key, value in labels.items() if node.metadata.label(key) != value}, tuple(events)
+    changed = {key: value for key, value in labels.items() if node.metadata.label(key) != value}
+    return changed, tuple(events)
+
+
+def _followed_value(node: Node, vmi: VirtualMachineInstance | None, key: str, *, follow: bool) -> str:
+    """Return the value of a label in the annotations of the VMI; empty if the label does not follow it now."""
+    if vmi is None or key == names.INSTANCE_TYPE:
+        return ""
+    is_new = bool(uninitialized_taints(node))
+    if not is_new and (vmi.is_migrating or not follow):
+        return ""
+    return vmi.metadata.annotation(key) or ""
 
 
 def taints_body(node: Node, taints: Iterable[Taint]) -> dict[str, dict[str, object]]:

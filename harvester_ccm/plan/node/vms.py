@@ -10,7 +10,7 @@ migration), which empties the mapping of the Go provider:
 * If nothing is published yet, the devices that the other VMs report count. If no VM reports any, nothing is written.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum, auto
 from typing import Final, Literal, Protocol
 from uuid import UUID, uuid5
@@ -157,8 +157,9 @@ def vm_named(store: NodeStore, name: str) -> VM | None:
 
 def vms_of(store: NodeStore, value: str) -> list[VM]:
     """Return the VMs with an index value."""
-    found = (*store.vms.by_index(IDENTITY, value), *store.vmis.by_index(IDENTITY, value))
-    joined = (vm_named(store, name) for name in dict.fromkeys(one.metadata.name for one in found))
+    names = [vm.metadata.name for vm in store.vms.by_index(IDENTITY, value)]
+    names += [vmi.metadata.name for vmi in store.vmis.by_index(IDENTITY, value)]
+    joined = (vm_named(store, name) for name in dict.fromkeys(names))
     return [vm for vm in joined if vm is not None]
 
 
@@ -227,19 +228,36 @@ def plan_device_mapping(vmis: Iterable[VirtualMachineInstance], config_map: Conf
         return None
     # A value that is not valid JSON counts as not published: the next known mapping replaces it.
     published = published_devices(config_map)
+    of_networks = _devices_of_networks(reports)
     mapping: dict[str, str] = {}
-    is_incomplete = False
-    for network in set[str].intersection(*map(set, reports)):
-        devices = {report[network] for report in reports}
-        is_silent = "" in devices
-        is_incomplete |= is_silent
-        if len(devices - {""}) == 1 and (not is_silent or published is None):
-            mapping[network] = max(devices)
-        elif len(devices - {""}) <= 1 and published and network in published:
-            mapping[network] = published[network]
+    for network, devices in of_networks.items():
+        device = _device(devices, (published or {}).get(network), is_published=published is not None)
+        if device is not None:
+            mapping[network] = device
+    is_incomplete = any("" in devices for devices in of_networks.values())
     if mapping == published or (is_incomplete and not mapping and not published):
         return None
     return msgspec.json.encode(mapping, order="sorted").decode() if mapping else ""
+
+
+def _devices_of_networks(reports: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
+    """Return the networks that all VMs have, with the devices that they report; an empty one if a VM is silent."""
+    common = set[str].intersection(*map(set, reports))
+    return {network: {report[network] for report in reports} for network in common}
+
+
+def _device(devices: set[str], published: str | None, *, is_published: bool) -> str | None:
+    """Return the device of a network for the mapping; None if the network is left out.
+
+    ``published`` is the device in the present mapping, and ``is_published`` whether there is a mapping.
+    """
+    named = devices - {""}
+    if len(named) > 1:
+        return None
+    is_silent = "" in devices
+    if named and (not is_silent or not is_published):
+        return max(named)
+    return published
 
 
 def _devices(vmi: VirtualMachineInstance) -> dict[str, str]:
@@ -287,7 +305,10 @@ def recorded_name(node: Node, namespace: str) -> str:
 
 def reported_addresses(vmi: VirtualMachineInstance, nic: str) -> tuple[str, ...]:
     """Return Harvester's report about an interface. As in the Go provider, the first entry of a name counts."""
-    return next((one.addresses for one in vmi.interfaces if one.name == nic), ())
+    for interface in vmi.interfaces:
+        if interface.name == nic:
+            return interface.addresses
+    return ()
 
 
 def usable_hostname(hostname: str) -> str:

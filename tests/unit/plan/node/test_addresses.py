@@ -11,6 +11,9 @@ from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
 from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
+from harvester_ccm.plan.node.interface import INTERFACE_RULES, InterfaceRule
+from harvester_ccm.plan.node.internal_ip import INTERNAL_IP_RULES, InternalIPRule
+from harvester_ccm.plan.node.match import OTHER_IDENTITIES, MatchedBy
 from tests.support.node_objects import DEFAULTS, UNINITIALIZED, Owners, instance, node, node_settings, pairs, shown
 
 GRACE_SECONDS = DEFAULTS.address_grace_seconds
@@ -235,6 +238,12 @@ def test_vm_in_the_pod_network_has_the_address_of_its_kubelet() -> None:
     trusted = planned(new("10.0.0.3"), pod, overdue=["10.0.0.3"])
     assert outline(trusted) == "I 10.0.0.3 | NodeIPNotReported, missing 10.0.0.3"
     assert shown(planned(old("I 10.0.0.3", "10.0.0.3"), pod).addresses) == "I 10.0.0.3, H w1"
+
+
+def test_rules_are_tested_in_the_order_of_the_documentation() -> None:
+    assert list(INTERFACE_RULES) == list(InterfaceRule)
+    assert list(INTERNAL_IP_RULES) == list(InternalIPRule)
+    assert [MatchedBy.PROVIDER_ID, *OTHER_IDENTITIES] == list(MatchedBy)
 
 
 def test_every_address_has_a_reason() -> None:

@@ -1,0 +1,202 @@
+"""Facts about the addresses of a Node: its annotations and the report about its VM, each parsed once."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, Protocol
+
+from msgspec import Struct
+from msgspec.json import decode
+
+from harvester_ccm.config import NodeSettings
+from harvester_ccm.errors import UNREADABLE
+from harvester_ccm.model.core import Node
+from harvester_ccm.model.harvester import VirtualMachineInstance
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
+from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address
+from harvester_ccm.plan.node.messages import invalid_annotation
+from harvester_ccm.plan.node.patch import was_initialized
+from harvester_ccm.plan.node.vms import full_network, reported_addresses
+
+_BROADCAST: Final = plain_address("255.255.255.255")
+
+
+class VirtualIPs(Protocol):
+    """The addresses of load balancers, which guest agents report and which are not addresses of Nodes."""
+
+    @property
+    def listed(self) -> bool:
+        """Whether Services and load balancers were listed, or cannot be listed: a Node must not wait forever."""
+
+    def owner(self, address: str) -> str:
+        """Return the object that has the address; empty if it is no virtual IP."""
+
+
+class AddressFacts(Struct, frozen=True):
+    """Everything that the rules for addresses depend on."""
+
+    node: Node
+    vmi: VirtualMachineInstance
+    settings: NodeSettings
+    missing_for: Mapping[IPAddress, float]
+    """Seconds for which each address has been in ``AddressPlan.missing``."""
+    provided: tuple[IPAddress, ...]
+    """Addresses of the kubelet, at most one of each family."""
+    present: tuple[IPAddress, ...]
+    """InternalIPs of an initialized Node."""
+    reported: Mapping[str, tuple[IPAddress, ...]]
+    """Usable addresses by interface of the VM, in the order of its networks."""
+    unusable: Mapping[str, str]
+    """Reported addresses that are not usable, with the reason."""
+    candidates: Mapping[str, str]
+    """Interfaces whose addresses can be published, with their networks: those in VM networks, or with
+    ``--management-network`` only those in that one."""
+    additional: Collection[IPNetwork]
+    """Addresses and ranges in the annotation for additional internal IPs."""
+    invalid: tuple[EventMessage, ...]
+    """Events about annotations that are ignored."""
+
+    def is_overdue(self, address: IPAddress) -> bool:
+        """Return whether an address has been missing for so long that it is replaced or used."""
+        return self.missing_for.get(address, 0.0) >= self.settings.address_grace_seconds
+
+    def is_allowed(self, address: IPAddress) -> bool:
+        """Return whether the flags allow the address as InternalIP."""
+        if self.settings.node_ip_cidrs:
+            return is_inside(address, self.settings.node_ip_cidrs)
+        return not is_inside(address, self.settings.exclude_ranges)
+
+
+def read_facts(
+    node: Node,
+    vmi: VirtualMachineInstance,
+    *,
+    settings: NodeSettings,
+    virtual_ips: VirtualIPs,
+    missing_for: Mapping[IPAddress, float],
+) -> AddressFacts:
+    """Return the facts about a Node and its VM."""
+    provided, invalid_provided = _read_provided(node, settings)
+    additional, invalid_additional = _read_additional(node, settings)
+    present = _present_internal_ips(node)
+    unusable: dict[str, str] = {}
+    reported: dict[str, tuple[IPAddress, ...]] = {}
+    for network in vmi.spec.networks or ():
+        addresses = usable_addresses(reported_addresses(vmi, network.name), unusable)
+        virtual = _virtual_ips_among(addresses, virtual_ips, exceptions={*provided, *present})
+        unusable.update({str(address): f"virtual IP of {owner}" for address, owner in virtual.items()})
+        reported[network.name] = tuple(address for address in addresses if address not in virtual)
+    return AddressFacts(
+        node=node,
+        vmi=vmi,
+        settings=settings,
+        missing_for=missing_for,
+        provided=provided,
+        present=present,
+        reported=reported,
+        unusable=unusable,
+        candidates=_candidates(vmi, settings),
+        additional=additional,
+        invalid=(*invalid_provided, *invalid_additional),
+    )
+
+
+def _virtual_ips_among(
+    addresses: Iterable[IPAddress], virtual_ips: VirtualIPs, *, exceptions: Collection[IPAddress]
+) -> dict[IPAddress, str]:
+    """Return the virtual IPs among reported addresses, with their owners.
+
+    ``exceptions`` are the addresses of the kubelet and of the Node: a load balancer cannot take an address from a Node.
+    """
+    owners: dict[IPAddress, str] = {}
+    for address in addresses:
+        owner = virtual_ips.owner(str(address)) if address not in exceptions else ""
+        if owner:
+            owners[address] = owner
+    return owners
+
+
+def _candidates(vmi: VirtualMachineInstance, settings: NodeSettings) -> dict[str, str]:
+    """Return the interfaces whose addresses can be published, with their networks."""
+    attached = vmi.spec.multus_networks
+    if not settings.management_network:
+        return attached
+    wanted = full_network(settings.management_network, vmi)
+    return {interface: network for interface, network in attached.items() if full_network(network, vmi) == wanted}
+
+
+def _read_provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...], tuple[EventMessage, ...]]:
+    """Return the addresses of the kubelet, and an Event if the annotation is invalid.
+
+    Blanks around an address are accepted; the Go framework rejects them.
+    """
+    value = node.metadata.annotation(PROVIDED_NODE_IP)
+    if value is None or not settings.use_provided_node_ip:
+        return (), ()
+    try:
+        addresses = tuple(plain_address(part.strip()) for part in value.split(","))
+    except ValueError:
+        addresses = ()
+    families = {address.version for address in addresses}
+    is_one_per_family = len(families) == len(addresses) > 0
+    if is_one_per_family and not any(address.is_unspecified for address in addresses):
+        return addresses, ()
+    expected = "an IP address, or an IPv4 and an IPv6 address (correct the kubelet's --node-ip)"
+    return (), (invalid_annotation(PROVIDED_NODE_IP, value, expected),)
+
+
+def _read_additional(node: Node, settings: NodeSettings) -> tuple[tuple[IPNetwork, ...], tuple[EventMessage, ...]]:
+    """Return the addresses and ranges in the annotation, and an Event if it is invalid."""
+    # A document of any length, which is only decoded; the Event cuts it.
+    value = node.metadata.whole_annotation(ADDITIONAL_INTERNAL_IPS)
+    if value in {None, "", "null"} or not settings.use_provided_node_ip:
+        return (), ()
+    try:
+        texts = decode(value or "", type=list[str])
+        return tuple(parse_range(text.strip()) for text in texts), ()
+    except UNREADABLE as error:
+        expected = f'a JSON list of IP addresses such as ["10.0.0.5"] ({error})'
+        return (), (invalid_annotation(ADDITIONAL_INTERNAL_IPS, value or "", expected),)
+
+
+def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:
+    """Return the InternalIPs of an initialized Node. Before, they are the first guess of the kubelet."""
+    if not was_initialized(node):
+        return ()
+    return usable_addresses((entry.address for entry in node.status.addresses if entry.type == "InternalIP"), {})
+
+
+def usable_addresses(texts: Iterable[str], unusable: dict[str, str]) -> tuple[IPAddress, ...]:
+    """Return the usable addresses without repetitions; add the others to ``unusable`` with the reason."""
+    usable: dict[IPAddress, None] = {}
+    for text in texts:
+        try:
+            address = plain_address(text)
+        except ValueError:
+            unusable[text] = "not an IP address"
+            continue
+        reason = _unusable_reason(address)
+        if reason:
+            unusable[text] = reason
+        else:
+            usable[address] = None
+    return tuple(usable)
+
+
+def _unusable_reason(address: IPAddress) -> str:
+    """Return why no Node can have the address; empty if one can."""
+    if address.is_unspecified:
+        return "unspecified"
+    if address.is_loopback:
+        return "loopback"
+    if address.is_link_local:
+        return "link-local"
+    if address.is_multicast:
+        return "multicast"
+    if address == _BROADCAST:
+        return "broadcast"
+    return ""
+
+
+def is_inside(address: IPAddress, ranges: Iterable[IPNetwork]) -> bool:
+    """Return whether one of the ranges contains the address."""
+    return any(address in network for network in ranges)

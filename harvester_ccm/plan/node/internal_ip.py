@@ -1,0 +1,205 @@
+"""The InternalIP of a Node in one IP family: an ordered list of rules, the first match wins."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from harvester_ccm.names import PROVIDED_NODE_IP
+from harvester_ccm.netip import IPAddress
+from harvester_ccm.plan.node.facts import AddressFacts
+from harvester_ccm.plan.node.interface import Interface
+
+_NAMED: Final = f"named by annotation {PROVIDED_NODE_IP}"
+_KEPT: Final = "present InternalIP, which the VM does not report now"
+
+
+class InternalIPRule(StrEnum):
+    """The rules that choose the InternalIP of one family, in their order.
+
+    The docstring of each has two parts, from which a page is generated: the condition. Then: the InternalIP.
+    """
+
+    KUBELET_REPORTED = "kubelet's address, reported"
+    """The kubelet names an address, and the interface has it. Then: that address."""
+    PRESENT_REPORTED = "current InternalIP, reported"
+    """The VM reports the current InternalIP, with ``--management-network`` on this interface, and the flags allow it.
+    Then: it stays."""
+    KUBELET_OVERDUE = "kubelet's address, at last"
+    """The VM has not reported the kubelet's address for 60 s. Then: that address, because a kubelet only names an
+    address of its host."""
+    KUBELET_AWAITED = "kubelet's address, awaited"
+    """The VM does not report the kubelet's address yet. Then: the current InternalIP; a new Node waits."""
+    PRESENT_AWAITED = "current InternalIP, awaited"
+    """The VM does not report the current InternalIP, which the flags allow, and has not reported another address for
+    60 s. Then: it stays."""
+    PRESENT_EXCLUDED = "current InternalIP, excluded"
+    """The interface has only addresses in ``--node-exclude-ip-ranges``, and one of them is the current InternalIP.
+    Then: it stays."""
+    FIRST = "first address"
+    """The interface has an address that the flags allow: inside ``--node-ip-cidr``, or else outside
+    ``--node-exclude-ip-ranges``. Then: the first one."""
+    FIRST_EXCLUDED = "first address, excluded"
+    """The interface has only addresses in ``--node-exclude-ip-ranges``, and ``--node-ip-cidr`` is not set. Then: the
+    first one."""
+
+
+class Choice(Struct, frozen=True):
+    """The InternalIP of one family, and why."""
+
+    address: IPAddress | None = None
+    reason: str = ""
+    missing: IPAddress | None = None
+    """An address that the VM should report and does not, and that is replaced or used after some time."""
+
+
+class Family(Struct, frozen=True):
+    """The addresses of one IP family."""
+
+    facts: AddressFacts
+    version: int
+    own: tuple[IPAddress, ...]
+    """The addresses of the interface, in order."""
+    provided: IPAddress | None
+    """The kubelet's address."""
+    present: IPAddress | None
+    """The InternalIP of an initialized Node."""
+    is_present_on_interface: bool
+    is_present_elsewhere: bool
+    """Whether the VM reports the InternalIP on another interface."""
+
+    @property
+    def allowed(self) -> list[IPAddress]:
+        """The addresses of the interface that the flags allow."""
+        return [address for address in self.own if self.facts.is_allowed(address)]
+
+    @property
+    def excluded(self) -> tuple[IPAddress, ...]:
+        """The addresses of the interface that count only if the flags allow none of them."""
+        if self.facts.settings.node_ip_cidrs or self.allowed:
+            return ()
+        return self.own
+
+    @property
+    def missing(self) -> IPAddress | None:
+        """The InternalIP that the flags allow, if the VM does not report it."""
+        if self.present is None or self.is_present_on_interface or self.is_present_elsewhere:
+            return None
+        return self.present if self.facts.is_allowed(self.present) else None
+
+    @property
+    def has_replacement(self) -> bool:
+        """Whether the VM reports an address that can replace the InternalIP."""
+        return bool(self.allowed or self.excluded)
+
+
+def choose_internal_ip(facts: AddressFacts, interface: Interface, version: int) -> Choice:
+    """Return the InternalIP of one IP family by the first rule that matches."""
+    family = _family(facts, interface, version)
+    for choose in INTERNAL_IP_RULES.values():
+        choice = choose(family)
+        if choice is not None:
+            return choice
+    return Choice()
+
+
+def _family(facts: AddressFacts, interface: Interface, version: int) -> Family:
+    present = _of_version(facts.present, version)
+    return Family(
+        facts=facts,
+        version=version,
+        own=tuple(address for address in interface.own if address.version == version),
+        provided=_of_version(facts.provided, version),
+        present=present,
+        is_present_on_interface=present in interface.own,
+        is_present_elsewhere=present in interface.elsewhere,
+    )
+
+
+def _of_version(addresses: Sequence[IPAddress], version: int) -> IPAddress | None:
+    for address in addresses:
+        if address.version == version:
+            return address
+    return None
+
+
+def _kubelet_reported(family: Family) -> Choice | None:
+    if family.provided is None or family.provided not in family.own:
+        return None
+    return Choice(family.provided, _NAMED)
+
+
+def _present_reported(family: Family) -> Choice | None:
+    if family.present is None or not family.facts.is_allowed(family.present):
+        return None
+    # Without a flag that names one network, the InternalIP can be on another interface than that of the other family.
+    counts_elsewhere = not family.facts.settings.management_network
+    if family.is_present_on_interface or (family.is_present_elsewhere and counts_elsewhere):
+        reason = "present InternalIP, which the VM reports"
+        return Choice(family.present, reason)
+    return None
+
+
+def _kubelet_overdue(family: Family) -> Choice | None:
+    provided = family.provided
+    if provided is None or not family.facts.is_overdue(provided):
+        return None
+    reason = f"{_NAMED}, although the VM does not report it"
+    return Choice(provided, reason, missing=provided)
+
+
+def _kubelet_awaited(family: Family) -> Choice | None:
+    if family.provided is None:
+        return None
+    return Choice(family.present, _KEPT, missing=family.provided)
+
+
+def _present_awaited(family: Family) -> Choice | None:
+    missing = family.missing
+    if missing is None:
+        return None
+    if not family.has_replacement:
+        # A guest agent that reports no address at all says nothing about this one: no time counts.
+        return Choice(missing, _KEPT)
+    if family.facts.is_overdue(missing):
+        return None
+    return Choice(missing, _KEPT, missing=missing)
+
+
+def _present_excluded(family: Family) -> Choice | None:
+    if family.present is None or family.present not in family.excluded:
+        return None
+    reason = "present InternalIP, excluded by --node-exclude-ip-ranges like all others"
+    return Choice(family.present, reason)
+
+
+def _first(family: Family) -> Choice | None:
+    if not family.allowed:
+        return None
+    address = family.allowed[0]
+    where = "of the interface"
+    for cidr in family.facts.settings.node_ip_cidrs:
+        if address in cidr:
+            where = f"inside --node-ip-cidr {cidr}"
+    reason = f"first IPv{family.version} address {where}"
+    return Choice(address, reason, missing=family.missing)
+
+
+def _first_excluded(family: Family) -> Choice | None:
+    if not family.excluded:
+        return None
+    reason = f"first IPv{family.version} address of the interface, excluded by --node-exclude-ip-ranges like all others"
+    return Choice(family.excluded[0], reason, missing=family.missing)
+
+
+INTERNAL_IP_RULES: Final[Mapping[InternalIPRule, Callable[[Family], Choice | None]]] = {
+    InternalIPRule.KUBELET_REPORTED: _kubelet_reported,
+    InternalIPRule.PRESENT_REPORTED: _present_reported,
+    InternalIPRule.KUBELET_OVERDUE: _kubelet_overdue,
+    InternalIPRule.KUBELET_AWAITED: _kubelet_awaited,
+    InternalIPRule.PRESENT_AWAITED: _present_awaited,
+    InternalIPRule.PRESENT_EXCLUDED: _present_excluded,
+    InternalIPRule.FIRST: _first,
+    InternalIPRule.FIRST_EXCLUDED: _first_excluded,
+}
