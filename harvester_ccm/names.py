@@ -402,6 +402,8 @@ class NodeReason(StrEnum):
     """Warning: an annotation of the Node or its VM has an invalid value and is ignored."""
     NODE_IP_NOT_REPORTED = "NodeIPNotReported"
     """Warning: the VM does not have the address the kubelet was started with."""
+    NODE_IP_IN_POD_NETWORK = "NodeIPInPodNetwork"
+    """Warning: the VM has the kubelet's address, or the InternalIP, behind Harvester's management (pod) network."""
     UPDATE_REJECTED = "NodeUpdateRejected"
     """Warning: the API server of the guest cluster rejects a write to the Node."""
     FIELD_CONFLICT = "FieldConflict"

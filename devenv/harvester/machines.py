@@ -171,7 +171,8 @@ def _instance_spec(machine: Machine) -> Document:
     for index, network in enumerate(machine.networks):
         source = {"multus": {"networkName": network}} if network else {"pod": {}}
         networks.append({"name": _nic(index), **source})
-    nics = [{"name": network["name"], "bridge": {}} for network in networks]
+    # Harvester attaches to its management network, the pod network, with masquerade.
+    nics = [{"name": network["name"], "masquerade" if "pod" in network else "bridge": {}} for network in networks]
     return {
         "domain": {"devices": {"interfaces": nics}, "firmware": {"uuid": machine.system_uuid}},
         "networks": networks,

@@ -142,11 +142,21 @@ class MultusNetwork(Model, frozen=True, kw_only=True):
     network_name: str = ""
 
 
+class PodNetwork(Model, frozen=True, kw_only=True):
+    """A NIC's attachment to the pod network: with masquerade, the VM has an address of one of these ranges."""
+
+    vm_network_cidr: str = msgspec.field(default="", name="vmNetworkCIDR")
+    """Empty: KubeVirt's default."""
+    vm_ipv6_network_cidr: str = msgspec.field(default="", name="vmIPv6NetworkCIDR")
+    """Empty: KubeVirt's default."""
+
+
 class Network(Model, frozen=True, kw_only=True):
     """Entry of ``spec.networks``, in NIC order. ``multus`` is absent on the pod network."""
 
     name: str = ""
     multus: MultusNetwork | None = None
+    pod: PodNetwork | None = None
 
 
 class Interface(Model, frozen=True, kw_only=True):

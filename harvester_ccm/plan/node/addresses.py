@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node, NodeAddress
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.facts import AddressFacts, VirtualIPs, is_inside, read_facts
@@ -62,7 +62,7 @@ def plan_addresses(
     """
     facts = read_facts(node, vmi, settings=settings, virtual_ips=virtual_ips, missing_for=missing_for)
     plan = _plan(facts)
-    return replace(plan, events=(*facts.invalid, *plan.events))
+    return replace(plan, events=(*facts.invalid, *plan.events, *_kept_in_pod_network(facts, plan)))
 
 
 def _plan(facts: AddressFacts) -> AddressPlan:
@@ -88,12 +88,12 @@ def _plan_interface(facts: AddressFacts, interface: Interface) -> AddressPlan:
     reasons = {**facts.unusable, **_reasons_elsewhere(interface)}
     if _is_kubelet_contradicted(facts, interface):
         return AddressPlan(problem=_provided_not_found(facts, interface), reasons=reasons)
-    problem = _problem(facts, interface, chosen, missing)
+    problem = _problem(facts, interface, chosen)
     if problem is not None:
         return AddressPlan(problem=problem, reasons=reasons, missing=missing)
     published, published_reasons = _publish(facts, interface, _in_families_of_kubelet(facts, chosen))
-    is_known = all(address in interface.own or address in facts.present for address in facts.provided)
-    events = () if is_known else (_provided_not_found(facts, interface),)
+    unknown = [address for address in facts.provided if address not in interface.own and address not in facts.present]
+    events = (_provided_unusable(facts, interface, unknown),) if unknown else ()
     return AddressPlan(published, {**reasons, **published_reasons}, events=events, missing=missing)
 
 
@@ -105,13 +105,11 @@ def _is_kubelet_contradicted(facts: AddressFacts, interface: Interface) -> bool:
     return any(interface.elsewhere.get(address) in attached for address in facts.provided)
 
 
-def _problem(
-    facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice], missing: frozenset[IPAddress]
-) -> EventMessage | None:
+def _problem(facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice]) -> EventMessage | None:
     """Return why no address can be published."""
-    awaited = [address for address in facts.provided if address in missing and address not in chosen]
-    if awaited and not facts.present:
-        return _provided_not_found(facts, interface)
+    awaited = [address for address in facts.provided if address not in chosen]
+    if awaited and not (facts.present and chosen):
+        return _provided_unusable(facts, interface, awaited)
     is_silent = interface.is_in_vm_network and not interface.own
     if is_silent and (facts.present or not chosen):
         return _no_address(facts, [interface.network])
@@ -234,6 +232,38 @@ def _none_in_cidr(facts: AddressFacts, interface: Interface) -> EventMessage:
     ranges = ", ".join(map(str, facts.settings.node_ip_cidrs))
     state = f"None of the VM's addresses on interface {interface.name} ({seen}) is inside --node-ip-cidr {ranges}"
     return warning(NodeReason.NO_INTERNAL_IP, ranges, state=state)
+
+
+def _provided_unusable(facts: AddressFacts, interface: Interface, unusable: Iterable[IPAddress]) -> EventMessage:
+    """Return the Event about addresses of the kubelet that are not published, or not yet."""
+    for address in unusable:
+        if facts.is_behind_pod_network(address):
+            effect = "The Node keeps its InternalIP" if facts.present else "It is not used, and the Node waits"
+            return _in_pod_network(facts, address, effect)
+    return _provided_not_found(facts, interface)
+
+
+def _kept_in_pod_network(facts: AddressFacts, plan: AddressPlan) -> list[EventMessage]:
+    """Return the Events about InternalIPs behind the pod network that an initialized Node keeps."""
+    replaced = plan.addresses and not plan.problem
+    published = {entry.address for entry in plan.addresses}
+    kept = [address for address in facts.present if not replaced or str(address) in published]
+    effect = "It is the InternalIP of this Node, which keeps it"
+    return [_in_pod_network(facts, address, effect) for address in kept if facts.is_behind_pod_network(address)]
+
+
+def _in_pod_network(facts: AddressFacts, address: IPAddress, effect: str) -> EventMessage:
+    reported = [other for name in facts.candidates for other in facts.reported[name]]
+    reachable = [str(other) for other in reported if other.version == address.version]
+    choices = abbreviate(reachable) if reachable else "one in a VM network, to which the VM must be attached"
+    return warning(
+        NodeReason.NODE_IP_IN_POD_NETWORK,
+        str(address),
+        vm=facts.vmi.metadata.key,
+        address=address,
+        effect=effect,
+        choices=choices,
+    )
 
 
 def _provided_not_found(facts: AddressFacts, interface: Interface) -> EventMessage:

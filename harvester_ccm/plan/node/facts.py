@@ -1,6 +1,7 @@
 """Facts about the addresses of a Node: its annotations and the report about its VM, each parsed once."""
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -18,6 +19,9 @@ from harvester_ccm.plan.node.patch import was_initialized
 from harvester_ccm.plan.node.vms import full_network, reported_addresses
 
 _BROADCAST: Final = plain_address("255.255.255.255")
+_MASQUERADE: Final = "10.0.2.0/24"
+_MASQUERADE_IPV6: Final = "fd10:0:2::/120"
+"""The ranges in which KubeVirt's masquerade gives every VM the same address, unless the VM names other ones."""
 
 
 class VirtualIPs(Protocol):
@@ -50,6 +54,8 @@ class AddressFacts(Struct, frozen=True):
     candidates: Mapping[str, str]
     """Interfaces whose addresses can be published, with their networks: those in VM networks, or with
     ``--management-network`` only those in that one."""
+    pod_ranges: tuple[IPNetwork, ...]
+    """The ranges of the VM's addresses behind the pod network, if it has an interface there."""
     additional: Collection[IPNetwork]
     """Addresses and ranges in the annotation for additional internal IPs."""
     invalid: tuple[EventMessage, ...]
@@ -64,6 +70,15 @@ class AddressFacts(Struct, frozen=True):
         if self.settings.node_ip_cidrs:
             return is_inside(address, self.settings.node_ip_cidrs)
         return not is_inside(address, self.settings.exclude_ranges)
+
+    def is_behind_pod_network(self, address: IPAddress) -> bool:
+        """Return whether the VM has the address behind the pod network: no other node reaches it there."""
+        attached = self.vmi.spec.multus_networks
+        interfaces = [name for name, addresses in self.reported.items() if address in addresses]
+        if any(name in attached for name in interfaces):
+            return False
+        # Without a guest agent, KubeVirt does not report the address in the range.
+        return bool(interfaces) or is_inside(address, self.pod_ranges)
 
 
 def read_facts(
@@ -95,6 +110,7 @@ def read_facts(
         reported=reported,
         unusable=unusable,
         candidates=_candidates(vmi, settings),
+        pod_ranges=_pod_ranges(vmi),
         additional=additional,
         invalid=(*invalid_provided, *invalid_additional),
     )
@@ -122,6 +138,19 @@ def _candidates(vmi: VirtualMachineInstance, settings: NodeSettings) -> dict[str
         return attached
     wanted = full_network(settings.management_network, vmi)
     return {interface: network for interface, network in attached.items() if full_network(network, vmi) == wanted}
+
+
+def _pod_ranges(vmi: VirtualMachineInstance) -> tuple[IPNetwork, ...]:
+    """Return the ranges of the VM's addresses behind the pod network."""
+    ranges: list[IPNetwork] = []
+    for network in vmi.spec.networks or ():
+        if network.pod is None:
+            continue
+        for text in (network.pod.vm_network_cidr or _MASQUERADE, network.pod.vm_ipv6_network_cidr or _MASQUERADE_IPV6):
+            # KubeVirt refuses a VM with an invalid range.
+            with suppress(ValueError):
+                ranges.append(parse_range(text))
+    return tuple(ranges)
 
 
 def _read_provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress, ...], tuple[EventMessage, ...]]:

@@ -27,10 +27,11 @@ class InternalIPRule(StrEnum):
     """The VM reports the current InternalIP, with ``--management-network`` on this interface, and the flags allow it.
     Then: it stays."""
     KUBELET_OVERDUE = "kubelet's address, at last"
-    """The VM has not reported the kubelet's address for 60 s. Then: that address, because a kubelet only names an
-    address of its host."""
+    """The VM has not reported the kubelet's address for 60 s, and it is usable. Then: that address, because a kubelet
+    only names an address of its host."""
     KUBELET_AWAITED = "kubelet's address, awaited"
-    """The VM does not report the kubelet's address yet. Then: the current InternalIP; a new Node waits."""
+    """The VM does not report the kubelet's address yet, and it is usable. Then: the current InternalIP stays; a new
+    Node waits."""
     PRESENT_AWAITED = "current InternalIP, awaited"
     """The VM does not report the current InternalIP, which the flags allow, and has not reported another address for
     60 s. Then: it stays."""
@@ -80,6 +81,13 @@ class Family(Struct, frozen=True):
         if self.facts.settings.node_ip_cidrs or self.allowed:
             return ()
         return self.own
+
+    @property
+    def awaited(self) -> IPAddress | None:
+        """The kubelet's address, unless it can never be used."""
+        if self.provided is None or self.facts.is_behind_pod_network(self.provided):
+            return None
+        return self.provided
 
     @property
     def missing(self) -> IPAddress | None:
@@ -142,17 +150,17 @@ def _present_reported(family: Family) -> Choice | None:
 
 
 def _kubelet_overdue(family: Family) -> Choice | None:
-    provided = family.provided
-    if provided is None or not family.facts.is_overdue(provided):
+    awaited = family.awaited
+    if awaited is None or not family.facts.is_overdue(awaited):
         return None
     reason = f"{_NAMED}, although the VM does not report it"
-    return Choice(provided, reason, missing=provided)
+    return Choice(awaited, reason, missing=awaited)
 
 
 def _kubelet_awaited(family: Family) -> Choice | None:
-    if family.provided is None:
+    if family.awaited is None:
         return None
-    return Choice(family.present, _KEPT, missing=family.provided)
+    return Choice(family.present, _KEPT, missing=family.awaited)
 
 
 def _present_awaited(family: Family) -> Choice | None:

@@ -86,6 +86,11 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         "its InternalIP",
         "{advice}, or correct the kubelet's --node-ip, the address of the VM or --management-network",
     ),
+    NodeReason.NODE_IP_IN_POD_NETWORK: Template(
+        "VM {vm} has {address} behind Harvester's management (pod) network: other nodes cannot reach it there, and it "
+        "is the same on every VM or changes with each start. {effect}",
+        "Set the kubelet's --node-ip (RKE2, K3s: node-ip) to {choices}, and restart the kubelet",
+    ),
     NodeReason.INTERNAL_IP_CHANGED: Template("InternalIP changed from {before} to {after} ({reasons})"),
     NodeReason.DELETION_BLOCKED: Template(
         "The VM of this Node was not found in Harvester, but the Node is not deleted: {why}",
