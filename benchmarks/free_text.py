@@ -20,6 +20,7 @@ from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.node.addresses import plan_addresses
+from harvester_ccm.plan.node.facts import addresses_of
 from harvester_ccm.plan.service.allocation import deletion_step, is_in_progress, read_allocation
 from harvester_ccm.plan.service.kube_vip import read_state
 from harvester_ccm.plan.service.messages import backends_warning, failure_event, harvester_unavailable
@@ -113,7 +114,8 @@ def _addresses_of(text: str) -> object:
         "status": {"interfaces": [interface]},
     }
     vmi = INSTANCES.decode(msgspec.json.encode(instance))
-    return plan_addresses(node, vmi, settings=_NODE_SETTINGS, virtual_ips=_NoVirtualIPs(), missing_for={})
+    list(addresses_of(node, vmi))
+    return plan_addresses(node, vmi, settings=_NODE_SETTINGS, virtual_ips=_NoVirtualIPs(), missing_for={}, claims={})
 
 
 def _error_of(text: str) -> Any:

@@ -58,6 +58,8 @@ class NodeController:
         self._hostnames = hostnames
         self._unmatched: set[str] = set()
         """Names of the Nodes that only the host name of a guest can identify."""
+        self._blocked: dict[str, set[str]] = {}
+        """Name of a Node to those that wait for it, because they claim the same InternalIP or VM."""
         self._states = ObjectStates(_State)
         self.queue = WorkQueue(
             "node",
@@ -66,7 +68,7 @@ class NodeController:
             resync=lambda: [node.metadata.name for node in self._nodes.all()],
             resync_seconds=settings.status_period,
         )
-        vms.on_wake(self.queue.enqueue)
+        vms.on_wake(self._enqueue)
         vms.vmis.on_change(self._vmi_changed)
         virtual_addresses.on_state(vms.enqueue_all)
 
@@ -75,6 +77,12 @@ class NodeController:
         await self._nodes.wait_synced()
         self._vms.enqueue_all()
         await self.queue.run()
+
+    def _enqueue(self, name: str) -> None:
+        """Enqueue a Node, and those that wait for it."""
+        self.queue.enqueue(name)
+        for blocked in self._blocked.pop(name, ()):
+            self.queue.enqueue(blocked)
 
     async def reconcile(self, name: str) -> Outcome:
         """Reconcile one Node."""
@@ -87,6 +95,8 @@ class NodeController:
         view = await self._observe_with_hostname(node, state)
         plan = plan_node(view)
         self._remember_missing(state, view, plan)
+        for conflict in plan.conflicts:
+            self._blocked.setdefault(conflict.other, set()).add(name)
         delays = [plan.requeue_after, self._emit_due(node, plan, state)]
         if name in self._unmatched:
             delays.append(HOSTNAME_SECONDS)
@@ -131,6 +141,10 @@ class NodeController:
         if keys and delay > 0:
             return delay
         self._writes.emit(node, *plan.events, component=NODE_CONTROLLER)
+        for conflict in plan.conflicts:
+            other = self._nodes.get(conflict.other)
+            if other is not None:
+                self._writes.emit(other, conflict.event, component=NODE_CONTROLLER)
         return None
 
     async def _write(self, node: Node, plan: NodePlan) -> float | None:

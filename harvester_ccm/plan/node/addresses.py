@@ -28,10 +28,21 @@ from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NodeReason
 from harvester_ccm.netip import IPAddress
+from harvester_ccm.plan.node.claims import Claim
 from harvester_ccm.plan.node.facts import AddressFacts, VirtualIPs, is_inside, read_facts
 from harvester_ccm.plan.node.interface import Interface, pod_network_only, select_interface
 from harvester_ccm.plan.node.internal_ip import Choice, choose_internal_ip
 from harvester_ccm.plan.node.messages import warning
+from harvester_ccm.plan.node.patch import was_initialized
+
+
+class Conflict(Struct, frozen=True):
+    """Another Node that claims the InternalIP or the VM of a Node."""
+
+    other: str
+    """Name of the other Node."""
+    event: EventMessage
+    """The Event for both Nodes."""
 
 
 class AddressPlan(Struct, frozen=True):
@@ -46,6 +57,8 @@ class AddressPlan(Struct, frozen=True):
     events: tuple[EventMessage, ...] = ()
     missing: frozenset[IPAddress] = frozenset()
     """Addresses that the VM should report and does not, and that are replaced or used after some time."""
+    conflicts: tuple[Conflict, ...] = ()
+    """Other Nodes with an address of this one. A new Node is not initialized while there is a conflict."""
 
 
 def plan_addresses(
@@ -55,25 +68,30 @@ def plan_addresses(
     settings: NodeSettings,
     virtual_ips: VirtualIPs,
     missing_for: Mapping[IPAddress, float],
+    claims: Mapping[str, Claim],
 ) -> AddressPlan:
     """Return the addresses to publish.
 
-    ``missing_for`` are the seconds for which earlier plans have returned an address as missing.
+    ``missing_for`` are the seconds for which earlier plans have returned an address as missing, and ``claims`` those of
+    other Nodes to the addresses of this one.
     """
-    facts = read_facts(node, vmi, settings=settings, virtual_ips=virtual_ips, missing_for=missing_for)
+    facts = read_facts(node, vmi, settings=settings, virtual_ips=virtual_ips, missing_for=missing_for, claims=claims)
     plan = _plan(facts)
-    return replace(plan, events=(*facts.invalid, *plan.events, *_kept_in_pod_network(facts, plan)))
+    events = [*facts.invalid, *plan.events, *_kept_in_pod_network(facts, plan)]
+    events += [conflict.event for conflict in plan.conflicts if conflict.event != plan.problem]
+    return replace(plan, events=tuple(events))
 
 
 def _plan(facts: AddressFacts) -> AddressPlan:
     if not facts.candidates:
         # The kubelet of a VM in the pod network only can name an address of a device that Harvester does not know.
         if facts.settings.management_network or not facts.provided:
-            return AddressPlan(problem=_no_vm_network(facts))
+            return AddressPlan(problem=_no_vm_network(facts), conflicts=_conflicts(facts, _shared(facts)))
         return _plan_interface(facts, pod_network_only(facts))
     interface = select_interface(facts)
     if interface is None:
-        return AddressPlan(problem=_not_reported(facts), reasons=facts.unusable)
+        conflicts = _conflicts(facts, _shared(facts))
+        return AddressPlan(problem=_not_reported(facts), reasons=facts.unusable, conflicts=conflicts)
     plan = _plan_interface(facts, interface)
     if _is_guess(facts):
         return replace(plan, events=(_guess(facts, interface), *plan.events))
@@ -88,13 +106,17 @@ def _plan_interface(facts: AddressFacts, interface: Interface) -> AddressPlan:
     reasons = {**facts.unusable, **_reasons_elsewhere(interface)}
     if _is_kubelet_contradicted(facts, interface):
         return AddressPlan(problem=_provided_not_found(facts, interface), reasons=reasons)
-    problem = _problem(facts, interface, chosen)
+    chosen_in_families = _in_families_of_kubelet(facts, chosen)
+    taken = _taken(facts, interface, chosen_in_families)
+    conflicts = _conflicts(facts, [*_shared(facts), *taken, *_contested(facts, chosen_in_families)])
+    problem = _problem(facts, interface, chosen, taken)
     if problem is not None:
-        return AddressPlan(problem=problem, reasons=reasons, missing=missing)
-    published, published_reasons = _publish(facts, interface, _in_families_of_kubelet(facts, chosen))
-    unknown = [address for address in facts.provided if address not in interface.own and address not in facts.present]
+        return AddressPlan(problem=problem, reasons=reasons, missing=missing, conflicts=conflicts)
+    published, published_reasons = _publish(facts, interface, chosen_in_families)
+    known = {*interface.own, *facts.present}
+    unknown = [address for address in facts.provided if address not in known and not facts.is_taken(address)]
     events = (_provided_unusable(facts, interface, unknown),) if unknown else ()
-    return AddressPlan(published, {**reasons, **published_reasons}, events=events, missing=missing)
+    return AddressPlan(published, {**reasons, **published_reasons}, events=events, missing=missing, conflicts=conflicts)
 
 
 def _is_kubelet_contradicted(facts: AddressFacts, interface: Interface) -> bool:
@@ -105,8 +127,63 @@ def _is_kubelet_contradicted(facts: AddressFacts, interface: Interface) -> bool:
     return any(interface.elsewhere.get(address) in attached for address in facts.provided)
 
 
-def _problem(facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice]) -> EventMessage | None:
+def _taken(facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice]) -> list[IPAddress]:
+    """Return the addresses that the Node would get if no other Node had them."""
+    if facts.provided:
+        return [address for address in facts.provided if facts.is_taken(address)]
+    # A family with an InternalIP that the VM reports needs no other address.
+    served = {address.version for address in chosen if address in interface.own or address in interface.elsewhere}
+    return [address for address in interface.own if facts.is_taken(address) and address.version not in served]
+
+
+def _contested(facts: AddressFacts, chosen: Mapping[IPAddress, Choice]) -> list[IPAddress]:
+    """Return the addresses of a new Node that a younger one claims and is about to give up."""
+    if facts.present:
+        return []
+    return [address for address in chosen if facts.claim_to(address) is not None]
+
+
+def _shared(facts: AddressFacts) -> list[IPAddress]:
+    """Return the InternalIPs that another initialized Node has, too. Both keep them."""
+    shared = []
+    for address in facts.present:
+        claim = facts.claim_to(address)
+        if claim is not None and was_initialized(claim.node):
+            shared.append(address)
+    return shared
+
+
+def _conflicts(facts: AddressFacts, addresses: Iterable[IPAddress]) -> tuple[Conflict, ...]:
+    """Return the conflicts about addresses that other Nodes claim."""
+    conflicts = []
+    for address in dict.fromkeys(addresses):
+        claim = facts.claim_to(address)
+        if claim is not None:
+            conflicts.append(_conflict(facts, address, claim))
+    return tuple(conflicts)
+
+
+def _conflict(facts: AddressFacts, address: IPAddress, claim: Claim) -> Conflict:
+    name = facts.node.metadata.name
+    other = claim.node.metadata.name
+    if address in facts.present:
+        effect = "Both keep it as their InternalIP"
+    elif was_initialized(facts.node):
+        effect = f"Node {name} keeps its addresses"
+    else:
+        effect = f"Node {name} is not initialized"
+    nodes = sorted([f"{name} (VM {facts.vmi.metadata.key})", f"{other} (VM {claim.vm.object.metadata.key})"])
+    subject = f"{address} of {' and '.join(sorted([name, other]))}"
+    event = warning(NodeReason.INTERNAL_IP_IN_USE, subject, address=address, nodes=" and ".join(nodes), effect=effect)
+    return Conflict(other, event)
+
+
+def _problem(
+    facts: AddressFacts, interface: Interface, chosen: Mapping[IPAddress, Choice], taken: Sequence[IPAddress]
+) -> EventMessage | None:
     """Return why no address can be published."""
+    if taken and not facts.present:
+        return _conflicts(facts, taken)[0].event
     awaited = [address for address in facts.provided if address not in chosen]
     if awaited and not (facts.present and chosen):
         return _provided_unusable(facts, interface, awaited)
@@ -155,7 +232,17 @@ def _hidden_reason(facts: AddressFacts, address: IPAddress) -> str:
         return "excluded by --node-exclude-ip-ranges"
     if is_inside(address, facts.additional):
         return f"named by annotation {ADDITIONAL_INTERNAL_IPS}"
+    claim = facts.claim_to(address)
+    if claim is not None and not _shows(facts, address):
+        return f"InternalIP of Node {claim.node.metadata.name}"
     return ""
+
+
+def _shows(facts: AddressFacts, address: IPAddress) -> bool:
+    """Return whether an initialized Node has the address already."""
+    if not was_initialized(facts.node):
+        return False
+    return any(entry.address == str(address) for entry in facts.node.status.addresses)
 
 
 def _in_order(facts: AddressFacts, published: Sequence[NodeAddress]) -> list[NodeAddress]:
@@ -245,9 +332,12 @@ def _provided_unusable(facts: AddressFacts, interface: Interface, unusable: Iter
 
 def _kept_in_pod_network(facts: AddressFacts, plan: AddressPlan) -> list[EventMessage]:
     """Return the Events about InternalIPs behind the pod network that an initialized Node keeps."""
-    replaced = plan.addresses and not plan.problem
-    published = {entry.address for entry in plan.addresses}
-    kept = [address for address in facts.present if not replaced or str(address) in published]
+    if plan.problem is not None and plan.problem.reason is NodeReason.NODE_IP_IN_POD_NETWORK:
+        return []
+    kept = facts.present
+    if plan.addresses:
+        published = {entry.address for entry in plan.addresses}
+        kept = tuple(address for address in facts.present if str(address) in published)
     effect = "It is the InternalIP of this Node, which keeps it"
     return [_in_pod_network(facts, address, effect) for address in kept if facts.is_behind_pod_network(address)]
 

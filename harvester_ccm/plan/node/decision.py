@@ -23,8 +23,9 @@ from harvester_ccm.model.core import PROVIDER_SCHEME, Node, NodeAddress, parse_p
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import VM_ANNOTATION, NodeReason
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.node.addresses import AddressPlan, plan_addresses
-from harvester_ccm.plan.node.facts import VirtualIPs
+from harvester_ccm.plan.node.addresses import AddressPlan, Conflict, plan_addresses
+from harvester_ccm.plan.node.claims import Claim, claims_to
+from harvester_ccm.plan.node.facts import VirtualIPs, addresses_of
 from harvester_ccm.plan.node.match import Match, find_vm, unreadable
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import (
@@ -61,6 +62,8 @@ class NodeView(Struct, frozen=True):
     """Why VMs or VMIs cannot be read now; the caches can contain older ones."""
     missing_for: Mapping[IPAddress, float] = field(default_factory=dict)
     """Seconds for which each address has been missing (``AddressPlan``)."""
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    """Claims of other Nodes to addresses of this one."""
 
 
 class NodePlan(Struct, frozen=True):
@@ -73,6 +76,8 @@ class NodePlan(Struct, frozen=True):
     """Why the Node cannot be initialized yet; also one of the events."""
     events: tuple[EventMessage, ...] = ()
     """Events for what holds now."""
+    conflicts: tuple[Conflict, ...] = ()
+    """Other Nodes with the VM or an address of this one; their Events are also for the other Node."""
     addresses: AddressPlan = AddressPlan()
     skip_reason: str = ""
     """Why nothing is decided; empty if something is."""
@@ -89,7 +94,11 @@ def observe(
     missing_for: Mapping[IPAddress, float] | None = None,
 ) -> NodeView:
     """Return the snapshot of a Node."""
-    return NodeView(node, find_vm(store, node), settings, virtual_ips, unreadable(store), missing_for or {})
+    match = find_vm(store, node)
+    claims: dict[str, Claim] = {}
+    if match.vm is not None and match.vm.vmi is not None:
+        claims = claims_to(store, node, addresses_of(node, match.vm.vmi))
+    return NodeView(node, match, settings, virtual_ips, unreadable(store), missing_for or {}, claims)
 
 
 def plan_node(view: NodeView) -> NodePlan:
@@ -104,7 +113,12 @@ def plan_node(view: NodeView) -> NodePlan:
     if vm.vmi is None:
         return _plan_without_instance(view, vm)
     addresses = plan_addresses(
-        view.node, vm.vmi, settings=view.settings, virtual_ips=view.virtual_ips, missing_for=view.missing_for
+        view.node,
+        vm.vmi,
+        settings=view.settings,
+        virtual_ips=view.virtual_ips,
+        missing_for=view.missing_for,
+        claims=view.claims,
     )
     return _plan_with_vm(view, vm, addresses)
 
@@ -129,7 +143,10 @@ def _plan_with_vm(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
         if request is not None:
             return replace(plan, request=request, emitted=_internal_ip_change(node, addresses), waiting=None)
     elif not was_initialized(node):
-        return plan
+        return replace(plan, request=_without_claim(node, addresses))
+    if addresses.conflicts and not was_initialized(node):
+        # A younger Node has the same claim, and gives it up first.
+        return replace(plan, waiting=addresses.conflicts[0].event)
     is_new = bool(uninitialized_taints(node))
     request = metadata_request(
         node,
@@ -138,6 +155,19 @@ def _plan_with_vm(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
         provider_id=f"{PROVIDER_SCHEME}{vm.uid}" if is_new and not node.spec.provider_id else "",
     )
     return replace(plan, request=request, emitted=_initialized(addresses) if is_new else (), waiting=None)
+
+
+def _without_claim(node: Node, addresses: AddressPlan) -> NodeRequest | None:
+    """Return the request that gives up an InternalIP of a new Node; None if no other Node claims it.
+
+    The controller wrote it before it saw the other Node, or the kubelet did.
+    """
+    if not addresses.conflicts:
+        return None
+    others = [entry for entry in node.status.addresses if entry.type != "InternalIP"]
+    if len(others) == len(node.status.addresses):
+        return None
+    return addresses_request(node, others or [NodeAddress(type="Hostname", address=node.metadata.name)])
 
 
 def _topology(view: NodeView, vm: VM) -> tuple[dict[str, str], tuple[EventMessage, ...]]:
@@ -159,7 +189,12 @@ def _waiting(view: NodeView, addresses: AddressPlan, more: Iterable[EventMessage
     events = [addresses.problem, view.match.event, *addresses.events, *more]
     hidden = _hidden_reasons(view)
     is_new = bool(uninitialized_taints(view.node))
+    conflicts = list(addresses.conflicts)
+    about_vm = view.match.problem or view.match.event
+    if view.match.rival and about_vm is not None:
+        conflicts.append(Conflict(view.match.rival, about_vm))
     return NodePlan(
+        conflicts=tuple(conflicts),
         waiting=addresses.problem if is_new else None,
         events=tuple(event for event in events if event is not None and event.reason not in hidden),
         addresses=addresses,

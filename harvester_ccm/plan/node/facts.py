@@ -1,6 +1,6 @@
 """Facts about the addresses of a Node: its annotations and the report about its VM, each parsed once."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -14,9 +14,10 @@ from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address
+from harvester_ccm.plan.node.claims import Claim, Precedence
 from harvester_ccm.plan.node.messages import invalid_annotation
 from harvester_ccm.plan.node.patch import was_initialized
-from harvester_ccm.plan.node.vms import full_network, reported_addresses
+from harvester_ccm.plan.node.vms import full_network, internal_ips_of, reported_addresses
 
 _BROADCAST: Final = plain_address("255.255.255.255")
 _MASQUERADE: Final = "10.0.2.0/24"
@@ -56,6 +57,8 @@ class AddressFacts(Struct, frozen=True):
     ``--management-network`` only those in that one."""
     pod_ranges: tuple[IPNetwork, ...]
     """The ranges of the VM's addresses behind the pod network, if it has an interface there."""
+    claims: Mapping[str, Claim]
+    """Claims of other Nodes to addresses of the VM, of the kubelet and of the Node."""
     additional: Collection[IPNetwork]
     """Addresses and ranges in the annotation for additional internal IPs."""
     invalid: tuple[EventMessage, ...]
@@ -70,6 +73,23 @@ class AddressFacts(Struct, frozen=True):
         if self.settings.node_ip_cidrs:
             return is_inside(address, self.settings.node_ip_cidrs)
         return not is_inside(address, self.settings.exclude_ranges)
+
+    def claim_to(self, address: IPAddress) -> Claim | None:
+        """Return the claim of another Node to an address. Many VMs have one address behind the pod network."""
+        if self.is_behind_pod_network(address):
+            return None
+        return self.claims.get(str(address))
+
+    def is_taken(self, address: IPAddress) -> bool:
+        """Return whether another Node has the address, so that this one must not get it."""
+        if address in self.present:
+            return False
+        claim = self.claim_to(address)
+        return claim is not None and claim.precedence is Precedence.OTHER
+
+    def is_usable(self, address: IPAddress) -> bool:
+        """Return whether the address of the kubelet can become the InternalIP."""
+        return not self.is_behind_pod_network(address) and not self.is_taken(address)
 
     def is_behind_pod_network(self, address: IPAddress) -> bool:
         """Return whether the VM has the address behind the pod network: no other node reaches it there."""
@@ -87,6 +107,7 @@ def read_facts(
     *,
     settings: NodeSettings,
     virtual_ips: VirtualIPs,
+    claims: Mapping[str, Claim],
     missing_for: Mapping[IPAddress, float],
 ) -> AddressFacts:
     """Return the facts about a Node and its VM."""
@@ -111,9 +132,21 @@ def read_facts(
         unusable=unusable,
         candidates=_candidates(vmi, settings),
         pod_ranges=_pod_ranges(vmi),
+        claims=claims,
         additional=additional,
         invalid=(*invalid_provided, *invalid_additional),
     )
+
+
+def addresses_of(node: Node, vmi: VirtualMachineInstance) -> Iterator[str]:
+    """Yield the addresses that a Node has or can get, in their usual form: of its VM, its kubelet and its status."""
+    texts = [address for interface in vmi.interfaces for address in interface.addresses]
+    texts += (node.metadata.annotation(PROVIDED_NODE_IP) or "").split(",")
+    for text in texts:
+        # What is no address cannot be claimed.
+        with suppress(ValueError):
+            yield str(plain_address(text.strip()))
+    yield from internal_ips_of(node)
 
 
 def _virtual_ips_among(

@@ -1,4 +1,7 @@
-"""The InternalIP of a Node in one IP family: an ordered list of rules, the first match wins."""
+"""The InternalIP of a Node in one IP family: an ordered list of rules, the first match wins.
+
+An address that another Node with a running VM has as its InternalIP does not count, but for the present one.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -61,7 +64,7 @@ class Family(Struct, frozen=True):
     facts: AddressFacts
     version: int
     own: tuple[IPAddress, ...]
-    """The addresses of the interface, in order."""
+    """The addresses of the interface that no other Node has, in order."""
     provided: IPAddress | None
     """The kubelet's address."""
     present: IPAddress | None
@@ -84,8 +87,8 @@ class Family(Struct, frozen=True):
 
     @property
     def awaited(self) -> IPAddress | None:
-        """The kubelet's address, unless it can never be used."""
-        if self.provided is None or self.facts.is_behind_pod_network(self.provided):
+        """The kubelet's address, if it is usable."""
+        if self.provided is None or not self.facts.is_usable(self.provided):
             return None
         return self.provided
 
@@ -117,7 +120,7 @@ def _family(facts: AddressFacts, interface: Interface, version: int) -> Family:
     return Family(
         facts=facts,
         version=version,
-        own=tuple(address for address in interface.own if address.version == version),
+        own=tuple(address for address in interface.own if address.version == version and not facts.is_taken(address)),
         provided=_of_version(facts.provided, version),
         present=present,
         is_present_on_interface=present in interface.own,

@@ -11,6 +11,7 @@ Differences from the Go provider, which uses host name and name only and keeps h
   one that is recorded on the Node, for example after a restore from a backup. Otherwise the Node must join again.
 * A host name with a domain matches a Node name without one, and vice versa.
 * Several VMs that match a Node equally are an error that names them; the Go provider uses the one seen last.
+* A VM that is in the provider ID of another Node is not that of a new Node.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,24 +70,40 @@ class Match(Struct, frozen=True):
     """Whether the Node is certainly, or probably, not a VM of this namespace: nothing of it is changed."""
     event: EventMessage | None = None
     """Warning about the VM that was found."""
+    rival: str = ""
+    """Name of another Node with the same VM, which the problem or the event is about."""
 
 
 def find_vm(store: NodeStore, node: Node) -> Match:
     """Return the VM of a Node. While Harvester cannot be read, that is the reason why it has none.
 
-    A VM of another cluster, or with another UUID, is not that of a new Node, which a kubelet registers with any
-    provider ID. An initialized Node keeps such a VM.
+    A VM of another cluster, with another UUID, or of another Node is not that of a new Node, which a kubelet registers
+    with any provider ID. An initialized Node keeps such a VM.
     """
     match = _identified_vm(store, node)
     if match.vm is None:
         return match
     contradiction = contradiction_of(node, match.vm)
-    if contradiction is None:
-        return match
-    doubt = _contradicted(store, node, match.vm, match.by, contradiction)
-    if was_initialized(node):
-        return replace(match, event=match.event or doubt)
-    return Match(problem=doubt)
+    if contradiction is not None:
+        doubt = _contradicted(store, node, match.vm, match.by, contradiction)
+        if was_initialized(node):
+            return replace(match, event=match.event or doubt)
+        return Match(problem=doubt)
+    owner = owner_of(store, match.vm)
+    if owner is not None and owner != node.metadata.name:
+        return _of_two_nodes(node, match.vm, match, owner)
+    return match
+
+
+def _of_two_nodes(node: Node, vm: VM, match: Match, owner: str) -> Match:
+    """Return the match of a Node with a VM that another Node has, too."""
+    name = node.metadata.name
+    if not was_initialized(node):
+        return Match(problem=_in_use(node, vm, match.by, owner, f"Node {name} is not initialized"), rival=owner)
+    if match.event is not None:
+        # The VM replaces that of the provider ID, so the Node never had it.
+        return Match(problem=_in_use(node, vm, match.by, owner, f"Node {name} does not change"), rival=owner)
+    return replace(match, event=_in_use(node, vm, match.by, owner, "Both keep it"), rival=owner)
 
 
 def _identified_vm(store: NodeStore, node: Node) -> Match:
@@ -152,6 +169,13 @@ def _not_found(node: Node, cluster: ClusterIdentity) -> EventMessage:
     if not cluster.asks_guests:
         need = "have its system UUID, because guests are not queried for host names"
     return warning(NodeReason.VM_NOT_FOUND, namespace=cluster.namespace, node=node.metadata.name, need=need)
+
+
+def _in_use(node: Node, vm: VM, by: MatchedBy | None, owner: str | None, effect: str) -> EventMessage:
+    name = node.metadata.name
+    subject = f"{vm.uid} {owner} {name}"
+    key = vm.object.metadata.key
+    return warning(NodeReason.VM_IN_USE, subject, vm=key, owner=owner, node=name, identity=by, effect=effect)
 
 
 _UNCHANGED: Final = "Nothing is changed on the Node"
@@ -241,8 +265,8 @@ def _by_name(store: NodeStore, node: Node) -> Match | None:
     if vm.membership is Membership.FOREIGN:
         return Match(problem=_of_other_cluster(store, vm, MatchedBy.NAME))
     if _is_taken(store, node, vm):
-        key, owner = vm.object.metadata.key, owner_of(store, vm)
-        return Match(problem=warning(NodeReason.VM_IN_USE, vm=key, owner=owner))
+        owner = owner_of(store, vm)
+        return Match(problem=_in_use(node, vm, MatchedBy.NAME, owner, f"Node {node.metadata.name} does not change"))
     if is_uuid_of(node, vm.firmware_uuid) is False:
         return Match(problem=_other_machine(node, vm), unmanaged=True)
     return Match(vm, MatchedBy.NAME)

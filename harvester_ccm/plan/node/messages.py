@@ -47,8 +47,9 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         _DELETE_NODE,
     ),
     NodeReason.VM_IN_USE: Template(
-        "VM {vm} has this Node's name but is in the provider ID of Node {owner}",
-        "Delete Node {owner} if it is not used any more, or install qemu-guest-agent in this Node's VM",
+        "VM {vm} is in the provider ID of Node {owner}, and Node {node} has its {identity}. {effect}",
+        "Delete the Node that is not used any more. If both are used, the VM of Node {node} is another one: give it a "
+        "name, a host name and a firmware UUID of its own, and install qemu-guest-agent in it",
     ),
     NodeReason.PROVIDER_MISMATCH: Template(
         "Provider ID {provider_id} is another provider's, so the Node is ignored",
@@ -90,6 +91,11 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         "VM {vm} has {address} behind Harvester's management (pod) network: other nodes cannot reach it there, and it "
         "is the same on every VM or changes with each start. {effect}",
         "Set the kubelet's --node-ip (RKE2, K3s: node-ip) to {choices}, and restart the kubelet",
+    ),
+    NodeReason.INTERNAL_IP_IN_USE: Template(
+        "Nodes {nodes} have the address {address}, and both VMs run. {effect}",
+        "Give one of the VMs another address: check static addresses, DHCP, and machine IDs that were cloned with an "
+        "image. If a Node is not used any more, stop its VM",
     ),
     NodeReason.INTERNAL_IP_CHANGED: Template("InternalIP changed from {before} to {after} ({reasons})"),
     NodeReason.DELETION_BLOCKED: Template(

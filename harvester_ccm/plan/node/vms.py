@@ -11,6 +11,7 @@ migration), which empties the mapping of the Go provider:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, IntEnum, auto
 from typing import Final, Literal, Protocol
 from uuid import UUID, uuid5
@@ -23,6 +24,7 @@ from harvester_ccm.model.core import ConfigMap, Node, is_device, parse_provider_
 from harvester_ccm.model.harvester import ClusterIdentity, InstanceSpec, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.model.meta import DNS_SUBDOMAIN, Store
 from harvester_ccm.names import GO_VM_ANNOTATION, NODE_DRIVER, VM_ANNOTATION, VM_CLUSTER, VM_CREATOR
+from harvester_ccm.netip import plain_address
 from harvester_ccm.plan.node.patch import was_initialized
 
 _NAME_UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
@@ -59,8 +61,21 @@ def identity(kind: Literal["uid", "uuid", "host"], value: str) -> str:
     return f"{kind} {value}"
 
 
+def internal_ips_of(node: Node) -> Iterator[str]:
+    """Yield the InternalIPs in the status of a Node, each in its usual form."""
+    for entry in node.status.addresses:
+        if entry.type == "InternalIP":
+            # Not all text in the status of a Node is an address.
+            with suppress(ValueError):
+                yield str(plain_address(entry.address))
+
+
 IDENTITY: Final = "identity"
-NODE_INDEXES: Final[Mapping[str, Callable[[Node], Iterable[str]]]] = {IDENTITY: node_identities}
+INTERNAL_IP: Final = "InternalIP"
+NODE_INDEXES: Final[Mapping[str, Callable[[Node], Iterable[str]]]] = {
+    IDENTITY: node_identities,
+    INTERNAL_IP: internal_ips_of,
+}
 VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {IDENTITY: vm_identities}
 VMI_INDEXES: Final[Mapping[str, Callable[[VirtualMachineInstance], Iterable[str]]]] = {IDENTITY: vmi_identities}
 
@@ -164,12 +179,16 @@ def vms_of(store: NodeStore, value: str) -> list[VM]:
 
 
 def owner_of(store: NodeStore, vm: VM) -> str | None:
-    """Return the name of the Node with the provider ID of a VM, of several the first by name; None if none exists.
+    """Return the name of the Node with the provider ID of a VM; None if none exists.
 
-    A kubelet can register with any provider ID, so a Node that cannot be this VM does not count.
+    Of several, an initialized one has the VM, or else the first by name. A kubelet can register with any provider ID,
+    so a Node that cannot be this VM does not count.
     """
-    nodes = store.nodes.by_index(IDENTITY, identity("uid", vm.uid))
-    return min((node.metadata.name for node in nodes if not is_ruled_out(node, vm)), default=None)
+    nodes = [node for node in store.nodes.by_index(IDENTITY, identity("uid", vm.uid)) if not is_ruled_out(node, vm)]
+    if not nodes:
+        return None
+    owner = min(nodes, key=lambda node: (not was_initialized(node), node.metadata.name))
+    return owner.metadata.name
 
 
 def is_ruled_out(node: Node, vm: VM) -> bool:

@@ -39,8 +39,8 @@ async def test_node_with_the_host_name_of_its_guest_is_found() -> None:
 async def test_no_agent_is_queried_if_name_or_uuid_identify_the_vm() -> None:
     scene = NodeWorld()
     vm = machine("pool1-abc")
-    for one in (vm, machine("w2"), machine("w3")):
-        scene.boot(one, "10.0.0.1")
+    for number, one in enumerate((vm, machine("w2"), machine("w3"))):
+        scene.boot(one, f"10.0.0.{number}")
     async with scene.live():
         scene.join("w1", system_uuid=vm.system_uuid)
         scene.join("w2")

@@ -50,7 +50,9 @@ def planned(
     """Return the plan; the ``overdue`` addresses have been missing for long enough."""
     missing_for = {ip_address(one): GRACE_SECONDS for one in overdue}
     settings = node_settings(**(flags or {}))
-    return plan_addresses(target, machine, settings=settings, virtual_ips=Owners(VIP), missing_for=missing_for)
+    return plan_addresses(
+        target, machine, settings=settings, virtual_ips=Owners(VIP), missing_for=missing_for, claims={}
+    )
 
 
 def outline(plan: AddressPlan) -> str:
