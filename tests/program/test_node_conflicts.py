@@ -98,6 +98,14 @@ async def test_new_node_gets_another_address_of_its_interface() -> None:
     assert scene.told("w2") == ["Synced"]
 
 
+def name_vms(scene: NodeWorld) -> None:
+    """Set the provider IDs, as kubelets with ``--provider-id`` do at their registration."""
+    for name in ("w1", "w2"):
+        uid = scene.harvester_server.of(VM)[f"{NAMESPACE}/{name}"]["metadata"]["uid"]
+        if not scene.provider_id(name):
+            scene.guest_server.change(NODE, name, {"spec": {"providerID": f"harvester://{uid}"}})
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_only_one_of_two_nodes_that_join_at_once_gets_the_address(seed: int) -> None:
     dice = Random(seed)
@@ -111,6 +119,8 @@ def test_only_one_of_two_nodes_that_join_at_once_gets_the_address(seed: int) -> 
             joining(scene, FIRST, SHARED, provided=dice.choice(["", SHARED]))
             await asyncio.sleep(dice.choice([0, 0.01, 0.4, 1, 3]))
             joining(scene, SECOND, SHARED, provided=dice.choice(["", SHARED]))
+            if dice.random() < 0.5:
+                name_vms(scene)
             await asyncio.sleep(600)
             released = [name for name in ("w1", "w2") if scene.taints(name) == []]
             assert len(released) == 1, scene.node_writes()

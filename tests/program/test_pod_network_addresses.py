@@ -60,6 +60,22 @@ def test_address_behind_the_pod_network_is_never_the_internal_ip_of_a_new_node(
 
 
 @jumping_time
+async def test_kubelet_that_registers_with_a_provider_id_and_addresses_is_new() -> None:
+    """A kubelet writes its address to the status of its Node, and with ``--provider-id`` the provider ID."""
+    scene = NodeWorld()
+    vm = machine("w1", networks=BOTH)
+    uid = scene.boot(vm, MASQUERADE, "192.0.2.31")
+    scene.join("w1", system_uuid=vm.system_uuid, **{PROVIDED_NODE_IP: MASQUERADE})
+    addresses = [{"type": "InternalIP", "address": MASQUERADE}, {"type": "Hostname", "address": "w1"}]
+    change = {"spec": {"providerID": f"harvester://{uid}"}, "status": {"addresses": addresses}}
+    scene.guest_server.change(NODE, "w1", change)
+    async with scene.live():
+        await asyncio.sleep(1800)
+        assert scene.taints("w1") == ["uninitialized"]
+        assert scene.told("w1") == [REASON]
+
+
+@jumping_time
 async def test_event_names_the_addresses_that_the_kubelet_can_use_and_they_initialize_the_node() -> None:
     scene = NodeWorld()
     vm = machine("w1", networks=BOTH)

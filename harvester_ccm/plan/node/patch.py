@@ -118,9 +118,17 @@ def uninitialized_taints(node: Node) -> tuple[Taint, ...]:
 def was_initialized(node: Node) -> bool:
     """Return whether a cloud provider has set the addresses of a Node, and not only its kubelet.
 
-    A Node that got the taint again has an InternalIP together with a provider ID or a recorded VM.
+    A Node that got the taint again has an InternalIP, and a recorded VM or a provider ID. Without a record, the taint
+    tells: the Go provider sets it with another effect than a kubelet, which can register with a provider ID and an
+    InternalIP (``--provider-id``, ``--node-ip``).
     """
-    if not uninitialized_taints(node):
+    taints = uninitialized_taints(node)
+    if not taints:
         return True
-    managed = parse_provider_id(node.spec.provider_id) or node.metadata.annotation(names.VM_ANNOTATION) is not None
-    return bool(managed) and any(address.type == "InternalIP" for address in node.status.addresses)
+    if not any(entry.type == "InternalIP" for entry in node.status.addresses):
+        return False
+    records = (node.metadata.annotation(names.VM_ANNOTATION), node.metadata.annotation(names.GO_VM_ANNOTATION))
+    if any(record is not None for record in records):
+        return True
+    is_of_kubelet = any(taint.effect == "NoSchedule" for taint in taints)
+    return parse_provider_id(node.spec.provider_id) is not None and not is_of_kubelet
