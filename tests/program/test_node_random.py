@@ -53,6 +53,8 @@ class Member:
     runs: bool = True
     uids: set[str] = field(default_factory=set)
     """UIDs of its VMs."""
+    relabeled: float = -RECONCILE_SECONDS
+    """Loop time of the last change of the VM's cluster label."""
 
     @property
     def all_addresses(self) -> set[str]:
@@ -156,7 +158,10 @@ class Simulation:
         """Return whether the Node gets or has the provider ID of a clone."""
         uid, now = node["metadata"]["uid"], asyncio.get_running_loop().time()
         if not node["spec"].get("providerID"):
-            if not self._is_cached(self.members[name]):
+            member = self.members[name]
+            # A plan that was made just before the label changed can be written after it.
+            was_labeled_otherwise = now - member.relabeled < RECONCILE_SECONDS
+            if was_labeled_otherwise or not self._is_cached(member):
                 self.guessed[uid] = now
             # A reconcile sends several writes, and the VM can be cached between them.
             if now - self.guessed.get(uid, -RECONCILE_SECONDS) >= RECONCILE_SECONDS:
@@ -449,6 +454,7 @@ class Simulation:
             return
         for label in ("other", member.vm.cluster):
             labels = {"guestcluster.harvesterhci.io/name": label}
+            member.relabeled = asyncio.get_running_loop().time()
             self._vm(member, {"metadata": {"labels": labels}})
             if self._has(VMI, member):
                 self._vmi(member, {"metadata": {"labels": labels}})
