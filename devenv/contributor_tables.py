@@ -19,8 +19,9 @@ from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.node.interface import InterfaceRule
 from harvester_ccm.plan.node.internal_ip import InternalIPRule
-from harvester_ccm.plan.node.lifecycle import Obstacle, VMState
+from harvester_ccm.plan.node.lifecycle import Obstacle
 from harvester_ccm.plan.node.match import MatchedBy
+from harvester_ccm.plan.node.power import VMState
 from harvester_ccm.plan.service.kube_vip import (
     GIVE_UP,
     PAUSE,

@@ -23,9 +23,10 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import VM_NAME, Reason
-from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle, power
+from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.match import Match
 from harvester_ccm.plan.node.patch import uninitialized_taints
+from harvester_ccm.plan.node.power import state_of
 from harvester_ccm.plan.service.announcement import NOTE_SECONDS
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
@@ -230,7 +231,7 @@ def _explain_node(store: ClusterStore, name: str, settings: Settings) -> tuple[D
         # As if live GETs had confirmed the list of VMs.
         lifecycle = plan_lifecycle(observe_lifecycle(store, node, settings.nodes, absences=confirmations))
     # An outage of Harvester is no problem of a Node that works, but here it explains why the VM is unknown.
-    more = warnings_in([lifecycle.event, view.match.problem])
+    more = warnings_in([lifecycle.cause, lifecycle.event, view.match.problem])
     status = replace(status, reasons=tuple(dict.fromkeys((*status.reasons, *more))))
     patches = [one for one in (plan.request, lifecycle.request) if one is not None]
     writes = [_write(f"patch Node {name}", diff(_plain(node), one.body)) for one in patches]
@@ -264,7 +265,7 @@ def _vm(match: Match) -> Document | None:
         "foundBy": str(match.by or ""),
         "status": vm.object.status.printable_status,
         "host": vm.vmi.status.node_name if vm.vmi else "",
-        "power": power(vm).value,
+        "power": state_of(vm).power.value,
         "guestAgent": "connected" if vm.vmi and vm.vmi.has_agent else "not connected",
     }
 

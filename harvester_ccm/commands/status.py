@@ -40,6 +40,7 @@ from harvester_ccm.model.core import LEASES, Lease, LeaseSpec, Node, Service, Se
 from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import BLOCKING_REASONS, NodeReason, Reason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
+from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, CreateLoadBalancer, ServicePlan
 from harvester_ccm.plan.service.messages import harvester_unavailable
@@ -50,6 +51,7 @@ from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState
 from harvester_ccm.plan.service.snapshot import observe as observe_service
 from harvester_ccm.plan.service.verdict import NotManaged, NotReady
+from harvester_ccm.redaction import sanitize
 
 WATCH: Final = switch("watch", "List again and show the result in place, until Ctrl-C.", shorthand="w")
 WATCH_SECONDS: Final = 2.0
@@ -220,21 +222,38 @@ def node_status(store: ClusterStore, node: Node, settings: Settings) -> tuple[No
     view = observe(store, node, virtual_ips=store.virtual_ips, settings=without_grace)
     if NODE_CONTROLLER in settings.controllers:
         plan = plan_node(view)
-        return view, plan, _status_of_node(view, plan)
+        return view, plan, _status_of_node(view, plan, _not_ready_reasons(store, node, settings))
     reason = f"{NODE_CONTROLLER} is switched off by --controllers"
     return view, NodePlan(), ObjectStatus(State.UNMANAGED, reasons=(StatusReason("Unmanaged", reason),))
 
 
-def _status_of_node(view: NodeView, plan: NodePlan) -> ObjectStatus:
+def _not_ready_reasons(store: ClusterStore, node: Node, settings: Settings) -> list[StatusReason]:
+    """Return why an initialized Node is not Ready: the state of its VM, or else what its kubelet reports."""
+    condition = node.ready_condition
+    if condition is None or condition.status == "True" or uninitialized_taints(node):
+        return []
+    lifecycle = plan_lifecycle(observe_lifecycle(store, node, settings.nodes))
+    reasons = warnings_in([lifecycle.cause, lifecycle.event])
+    if reasons:
+        return reasons
+    if condition.status == "False":
+        return [StatusReason("NodeNotReady", sanitize(f"The kubelet reports: {condition.message or 'no cause'}"))]
+    return [StatusReason("NodeNotReady", "The kubelet of this Node does not report")]
+
+
+def _status_of_node(view: NodeView, plan: NodePlan, not_ready: Iterable[StatusReason]) -> ObjectStatus:
     meta, lost = view.node.metadata, view.match.problem
+    is_new = bool(uninitialized_taints(view.node))
     if view.match.unmanaged:
-        return ObjectStatus(State.UNMANAGED, reasons=tuple(warnings_in([lost])))
+        # Somebody has to remove the taint of a new Node, and this controller does not.
+        return ObjectStatus(State.PENDING if is_new else State.UNMANAGED, reasons=tuple(warnings_in([lost])))
     if meta.deleting:
         return ObjectStatus(State.DELETING, meta.deletion_timestamp or "")
     # For a Node that works, no Event reports that its VM is missing.
     is_outage = lost is not None and lost.reason is NodeReason.HARVESTER_UNAVAILABLE
-    reasons = warnings_in((plan.waiting, *plan.events, *plan.emitted, None if is_outage else lost))
-    if not uninitialized_taints(view.node):
+    events = (plan.waiting, *plan.events, *plan.emitted, None if is_outage else lost)
+    reasons = list(dict.fromkeys([*not_ready, *warnings_in(events)]))
+    if not is_new:
         return ObjectStatus(State.DEGRADED if reasons else State.READY, reasons=tuple(reasons))
     next_step = StatusReason(
         "Uninitialized", plan.skip_reason or "The Node is initialized next; if not, see its Events"

@@ -37,6 +37,10 @@ class _State(Struct):
     """Number of 404s for the VM in a row."""
     next_get: float = 0.0
     """Loop time of the next live GET."""
+    cause: EventMessage | None = None
+    """The cause of a Node that is not Ready."""
+    cause_since: float = 0.0
+    """Loop time since when this cause holds."""
 
 
 class NodeLifecycleController:
@@ -129,10 +133,26 @@ class NodeLifecycleController:
             log.info("node taints changed", node=node.metadata.name, ready=node.ready, taints=taints)
             return Done()
         self._emit(node, plan.event)
+        cause_delay = self._emit_cause(node, plan, state)
+        if cause_delay is not None:
+            return Wait("cause", cause_delay)
         if plan.requeue_after is None:
             return Done()
         state.next_get = loop_time() + plan.requeue_after
         return Wait("VM", plan.requeue_after)
+
+    def _emit_cause(self, node: Node, plan: LifecyclePlan, state: _State) -> float | None:
+        """Emit the cause of a Node that is not Ready; return the seconds until it has held for long enough."""
+        if plan.cause != state.cause:
+            state.cause = plan.cause
+            state.cause_since = loop_time()
+        if plan.cause is None:
+            return None
+        delay = state.cause_since + self._settings.monitor_period - loop_time()
+        if delay > 0:
+            return delay
+        self._emit(node, plan.cause)
+        return None
 
     async def _delete(self, node: Node, plan: LifecyclePlan) -> Outcome:
         # Before the request is sent: other Nodes are reconciled while it is in flight.

@@ -133,7 +133,16 @@ class Node(Object, frozen=True, kw_only=True):
     @property
     def ready(self) -> str:
         """Status of the Ready condition: ``True``, ``False`` or ``Unknown``; ``Unknown`` when none exists."""
-        return next((c.status for c in self.status.conditions if c.type == "Ready"), "Unknown")
+        condition = self.ready_condition
+        return condition.status if condition is not None else "Unknown"
+
+    @property
+    def ready_condition(self) -> Condition | None:
+        """The Ready condition; None until the kubelet has reported."""
+        for condition in self.status.conditions:
+            if condition.type == "Ready":
+                return condition
+        return None
 
 
 class ConfigMap(Object, frozen=True, kw_only=True):

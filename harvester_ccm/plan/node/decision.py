@@ -36,6 +36,7 @@ from harvester_ccm.plan.node.patch import (
     uninitialized_taints,
     was_initialized,
 )
+from harvester_ccm.plan.node.power import not_running
 from harvester_ccm.plan.node.vms import VM, NodeStore
 
 _TRANSIENT: Final = frozenset(
@@ -128,9 +129,7 @@ def _plan_without_instance(view: NodeView, vm: VM) -> NodePlan:
     if view.unreadable is not None:
         _, invalid = _topology(view, vm)
         return _waiting(view, AddressPlan(problem=view.unreadable), invalid)
-    status = vm.object.status.printable_status or "unknown"
-    not_running = warning(NodeReason.VM_NOT_RUNNING, vm=vm.object.metadata.key, status=status)
-    return _plan_with_vm(view, vm, AddressPlan(problem=not_running))
+    return _plan_with_vm(view, vm, AddressPlan(problem=not_running(vm, "it has no address yet")))
 
 
 def _plan_with_vm(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:

@@ -2,7 +2,8 @@
 
 Only Nodes with a provider ID of this provider are changed. A Node that is Ready loses the shutdown taint. Otherwise the
 taint follows the power state of the VM with the UID in the provider ID. It stays as it is while that VM is starting,
-stopping or lost with its host. The Go provider taints a Node whenever the VM is not ready.
+stopping or lost with its host. The Go provider taints a Node whenever the VM is not ready. An Event names the state of
+the VM as the cause.
 
 A Node whose VM is in the caches by no identity (``match``) is deleted if no ``Obstacle`` is left. Otherwise it stays,
 and an Event names the obstacle.
@@ -22,65 +23,15 @@ from harvester_ccm.errors import CCMError, NotFound
 from harvester_ccm.model.core import Node, Taint, parse_provider_id
 from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
-from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm
+from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm, unreadable
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import NodeRequest, taints_body
+from harvester_ccm.plan.node.power import Power, VMState, not_reporting, not_running, state_of
 from harvester_ccm.plan.node.vms import VM, NodeStore, recorded_name
 
 _SHUTDOWN: Final = Taint(key=SHUTDOWN_TAINT, effect="NoSchedule")
 BLOCKED_RETRY_SECONDS: Final = 60.0
 """Interval between two live GETs while the deletion of a Node is blocked."""
-_CANNOT_RUN: Final = frozenset(
-    {
-        "CrashLoopBackOff",
-        "ErrorUnschedulable",
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "ErrorPvcNotFound",
-        "DataVolumeError",
-    }
-)
-"""``status.printableStatus`` of a VM that should run and cannot."""
-_STOPPED: Final = frozenset({"Stopped", "Stopping", "Terminating"})
-_FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
-
-
-class Power(StrEnum):
-    """Power state of a VM."""
-
-    ON = "on"
-    OFF = "off"
-    UNKNOWN = "unknown"
-    """Changing or not reported."""
-
-
-class VMState(StrEnum):
-    """States of a VM, as far as they concern its Node.
-
-    The docstring of each has two parts, from which a page is generated: what holds. Taint: the shutdown taint of the
-    Node while it is not Ready.
-    """
-
-    RUNNING = "running"
-    """The VM runs, or migrates. Taint: removed."""
-    PAUSED = "paused"
-    """The VM is paused. Taint: removed."""
-    CANNOT_RUN = "cannot run"
-    """The VM should run, and KubeVirt cannot start it, for example because of its image, its disk or a crash loop.
-    Taint: added."""
-    STOPPED = "stopped"
-    """The VM was stopped, and its instance has ended. Taint: added."""
-    CHANGING = "changing"
-    """The VM is starting or stopping, or its host failed. Taint: unchanged."""
-
-    @property
-    def power(self) -> Power:
-        """The power state."""
-        if self in {VMState.RUNNING, VMState.PAUSED}:
-            return Power.ON
-        if self in {VMState.STOPPED, VMState.CANNOT_RUN}:
-            return Power.OFF
-        return Power.UNKNOWN
 
 
 class Obstacle(StrEnum):
@@ -109,6 +60,8 @@ class LifecycleView(Struct, frozen=True):
     """Name of the Node's VM, from this process or from the Node; empty if it is unknown."""
     absences: int = 0
     """Number of 404s for the VM in a row so far."""
+    is_current: bool = True
+    """Whether VMs and VMIs can be read now; the caches can contain older ones."""
     without_vm: tuple[Node, ...] = ()
     """Managed Nodes without a VM."""
     ready_with_vm: int = 0
@@ -143,6 +96,8 @@ class LifecyclePlan(Struct, frozen=True):
     """Whether the Node is deleted."""
     event: EventMessage | None = None
     """Event for after a deletion, or the reason why a deletion is blocked."""
+    cause: EventMessage | None = None
+    """The cause of a Node that is not Ready, emitted if it holds for a while."""
     requeue_after: float | None = None
     """Seconds until the next live GET."""
 
@@ -152,7 +107,8 @@ def observe_lifecycle(
 ) -> LifecycleView:
     """Return the snapshot of a Node. ``seen_name`` is the name under which this process saw its VM."""
     vm_name = seen_name or recorded_name(node, store.cluster.namespace)
-    view = LifecycleView(node, find_vm(store, node), settings, vm_name, absences)
+    is_current = unreadable(store) is None
+    view = LifecycleView(node, find_vm(store, node), settings, vm_name, absences, is_current)
     if not (view.has_lost_vm and view.is_confirmed):
         return view
     without_vm: list[Node] = []
@@ -176,8 +132,26 @@ def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
     if node.ready == "True":
         return LifecyclePlan(_shutdown_request(node, Power.ON))
     if match.vm is not None and match.by is MatchedBy.PROVIDER_ID:
-        return LifecyclePlan(_shutdown_request(node, power(match.vm)))
+        state = state_of(match.vm)
+        cause = _cause(node, match.vm, state) if view.is_current else None
+        return LifecyclePlan(_shutdown_request(node, state.power), cause=cause)
     return _plan_deletion(view) if view.has_lost_vm else LifecyclePlan()
+
+
+def _cause(node: Node, vm: VM, state: VMState) -> EventMessage | None:
+    """Return the Event with the cause of a Node that is not Ready, as far as Harvester shows it.
+
+    A kubelet that reports False reports the cause as well, for example that the network plugin does not run yet.
+    """
+    if node.ready_condition is None:
+        return None
+    if state.power is Power.OFF or state is VMState.PAUSED:
+        return not_running(vm, "this Node is not Ready")
+    if node.ready != "Unknown":
+        return None
+    if state is VMState.RUNNING:
+        return not_reporting(vm)
+    return not_running(vm, "this Node is not Ready")
 
 
 def _plan_deletion(view: LifecycleView) -> LifecyclePlan:
@@ -223,32 +197,6 @@ def is_absent(error: CCMError | None, vm_name: str) -> bool:
     API server that names the VM counts.
     """
     return isinstance(error, NotFound) and f'virtualmachines.kubevirt.io "{vm_name}" not found' in error.answer.message
-
-
-def power(vm: VM) -> Power:
-    """Return the power state of a VM."""
-    return state_of(vm).power
-
-
-def state_of(vm: VM) -> VMState:
-    """Return the state of a VM."""
-    status = vm.object.status
-    printable = status.printable_status
-    vmi_phase = vm.vmi.status.phase if vm.vmi else ""
-    has_ended = vm.vmi is None or vmi_phase in _FINAL_PHASES
-    if printable == "Paused":
-        return VMState.PAUSED
-    if printable == "Migrating":
-        return VMState.RUNNING
-    # KubeVirt reports a VM whose host failed as running for a while, but not as ready.
-    if printable in {"Running", ""} and status.ready:
-        return VMState.RUNNING
-    if printable in _CANNOT_RUN and vmi_phase != "Running":
-        return VMState.CANNOT_RUN
-    is_stopped = printable in _STOPPED or (not printable and not status.created)
-    if is_stopped and has_ended:
-        return VMState.STOPPED
-    return VMState.CHANGING
 
 
 def _is_managed(node: Node) -> bool:

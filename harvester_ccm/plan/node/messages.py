@@ -61,7 +61,14 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         "The VM in the provider ID {provider_id} no longer exists; VM {vm} with UID {uid} is taken for this Node",
         "A provider ID cannot be changed: delete the Node to let it join with the new one",
     ),
-    NodeReason.VM_NOT_RUNNING: Template("VM {vm} is not running (status {status}), so it has no address yet"),
+    NodeReason.VM_NOT_RUNNING: Template(
+        "VM {vm} {state} in Harvester (status {status}), so {effect}", "{remedy}", "{command}"
+    ),
+    NodeReason.KUBELET_NOT_REPORTING: Template(
+        "VM {vm} runs in Harvester (status {status}), but the kubelet of this Node does not report",
+        "Check the kubelet and the network in the VM",
+        "{command}",
+    ),
     NodeReason.NO_PROVIDER_ID: Template(
         "This Node is VM {vm} and has no provider ID, because it joined without the taint {taint}. Its addresses and "
         "labels follow the VM, but it is not deleted with it",

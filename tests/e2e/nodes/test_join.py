@@ -23,7 +23,7 @@ async def test_events_and_writes_of_a_node_that_joins(stage: Stage, cluster: Clu
     await cluster.join(vm)
     assert "No VM in namespace" in await cluster.hears("w1", "VMNotFound")
     uid = await cluster.define(vm)
-    assert "is not running" in await cluster.hears("w1", "VMNotRunning")
+    assert "(status Starting), so it has no address yet" in await cluster.hears("w1", "VMNotRunning")
     await cluster.machines.start(vm)
     assert "Check that qemu-guest-agent runs in the VM" in await cluster.hears("w1", "NoAddress")
     assert writes(stage.guest_proxy, NODE) == []

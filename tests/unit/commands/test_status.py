@@ -41,6 +41,26 @@ def ready_node() -> Json:
     return node
 
 
+def not_ready(status: str, message: str = "") -> Json:
+    """Return an initialized Node that is not Ready."""
+    node = ready_node()
+    node["status"]["conditions"] = [{"type": "Ready", "status": status, "message": message}]
+    return node
+
+
+STOPPED = (
+    "VM vms/w1 is stopped in Harvester (status Stopped), so this Node is not Ready. If that is not intended, start it "
+    "with the kubeconfig of Harvester"
+)
+
+
+def stopped_machine() -> Json:
+    """Return the VM of the Node while it is stopped."""
+    machine = objects.machine()
+    machine["status"] = {"printableStatus": "Stopped"}
+    return machine
+
+
 def refused() -> Json:
     """Return a Service whose creation Harvester rejected, which only the controller knows."""
     one = objects.service(finalizers=[SERVICE_FINALIZER])
@@ -114,6 +134,23 @@ CASES: dict[str, tuple[list[Json], str]] = {
     ),
     "of another cluster": ([objects.balancer(of="shop/gone", uid="9", annotations={LB_OWNER: "another"})], ""),
     "node": ([ready_node(), objects.machine(), INSTANCE], ""),
+    "node that reports its cause": (
+        [not_ready("False", "cni plugin not initialized"), objects.machine(), INSTANCE],
+        "Node w1 Degraded NodeNotReady The kubelet reports: cni plugin not initialized",
+    ),
+    "silent node": (
+        [not_ready("Unknown"), objects.machine(), INSTANCE],
+        "Node w1 Degraded KubeletNotReporting VM vms/w1 runs",
+    ),
+    "node of a stopped VM": (
+        [not_ready("Unknown"), stopped_machine()],
+        f"Node w1 Degraded VMNotRunning {STOPPED} virtctl start w1 -n vms",
+    ),
+    "node of another provider": ([objects.node(taints=[], providerID="k3s://w1")], ""),
+    "new node of another provider": (
+        [objects.node(providerID="k3s://w1")],
+        "Node w1 Pending ProviderMismatch Provider ID k3s://w1 is another provider's",
+    ),
     "node without its VM": ([ready_node()], "Node w1 Degraded VMNotFound No VM in namespace vms"),
     "new node without a VM": ([objects.node()], "Node w1 Pending VMNotFound No VM in namespace vms"),
 }
@@ -122,8 +159,14 @@ CASES: dict[str, tuple[list[Json], str]] = {
 def problems(text: str) -> list[str]:
     """Return the problems of a status, each on one line without the time."""
     rows = text.partition("PROBLEMS")[2].partition("\n\n")[0].splitlines()[2:]
-    heads = [" ".join(one for one in row.split() if not one[:-1].isdigit() and one != "-") for row in rows[::2]]
-    return [f"{head} {message.strip()}" for head, message in zip(heads, rows[1::2], strict=True)]
+    found: list[str] = []
+    for row in rows:
+        if row.startswith("   "):
+            # The message of the problem, or its command.
+            found[-1] += f" {row.strip()}"
+        else:
+            found.append(" ".join(word for word in row.split() if not word[:-1].isdigit() and word != "-"))
+    return found
 
 
 @pytest.mark.parametrize(("documents", "line"), CASES.values(), ids=CASES.keys())

@@ -41,7 +41,10 @@ def planned(
         return "taints " + ",".join(taint["key"].rpartition("/")[2] for taint in spec["taints"] or [])
     if plan.deletes:
         return "delete"
-    return plan.event.subject if plan.event else "query again" if plan.requeue_after else ""
+    event = plan.event or plan.cause
+    if event is not None:
+        return event.subject
+    return "query again" if plan.requeue_after else ""
 
 
 def lost(**fields: object) -> Node:
@@ -61,10 +64,10 @@ def healthy(count: int, ready: str = "True") -> tuple[list[Node], list[VirtualMa
     ("status", "vmi", "taints"),
     [
         pytest.param({"printable": "Stopped", "ready": False}, None, "taints shutdown", id="stopped"),
-        pytest.param({"printable": "Stopping", "ready": False}, instance(), "", id="stopping"),
+        pytest.param({"printable": "Stopping", "ready": False}, instance(), "changing", id="stopping"),
         pytest.param({"printable": "CrashLoopBackOff"}, None, "taints shutdown", id="crash loop"),
-        pytest.param({"printable": "Starting", "ready": False}, None, "", id="starting"),
-        pytest.param({"printable": "Running", "ready": False}, instance(), "", id="host failed"),
+        pytest.param({"printable": "Starting", "ready": False}, None, "changing", id="starting"),
+        pytest.param({"printable": "Running", "ready": False}, instance(), "changing", id="host failed"),
         pytest.param({"printable": "Running"}, instance(), "", id="running"),
         pytest.param({"printable": "Terminating"}, instance(phase="Succeeded"), "taints shutdown", id="ended"),
         pytest.param({"printable": "", "ready": False, "created": False}, None, "taints shutdown", id="never created"),
@@ -83,8 +86,8 @@ def test_shutdown_taint_follows_the_power_state(
         pytest.param(lost(taints=[SHUTDOWN]), "Running", "taints ", id="VM runs, Node not Ready yet"),
         pytest.param(lost(taints=[SHUTDOWN]), "Paused", "taints ", id="paused"),
         pytest.param(lost(taints=[SHUTDOWN]), "Migrating", "taints ", id="migrating"),
-        pytest.param(lost(taints=[SHUTDOWN]), "Stopped", "", id="tainted already"),
-        pytest.param(lost(taints=[SHUTDOWN]), "Starting", "", id="taint stays while the VM starts"),
+        pytest.param(lost(taints=[SHUTDOWN]), "Stopped", "stopped", id="tainted already"),
+        pytest.param(lost(taints=[SHUTDOWN]), "Starting", "changing", id="taint stays while the VM starts"),
         pytest.param(
             lost(taints=[SHUTDOWN, REINITIALIZE], ready="True"), "Stopped", "taints uninitialized", id="Ready"
         ),

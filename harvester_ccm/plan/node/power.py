@@ -1,0 +1,136 @@
+"""The power state of a VM, and what it means for its Node."""
+
+import shlex
+from enum import StrEnum
+from typing import Final
+
+from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.names import NodeReason
+from harvester_ccm.plan.node.messages import warning
+from harvester_ccm.plan.node.vms import VM
+
+_CANNOT_RUN: Final = frozenset(
+    {
+        "CrashLoopBackOff",
+        "ErrorUnschedulable",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrorPvcNotFound",
+        "DataVolumeError",
+    }
+)
+"""``status.printableStatus`` of a VM that should run and cannot."""
+_STOPPED: Final = frozenset({"Stopped", "Stopping", "Terminating"})
+_FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+
+
+class Power(StrEnum):
+    """Power state of a VM."""
+
+    ON = "on"
+    OFF = "off"
+    UNKNOWN = "unknown"
+    """Changing or not reported."""
+
+
+class VMState(StrEnum):
+    """States of a VM, as far as they concern its Node.
+
+    The docstring of each has two parts, from which a page is generated: what holds. Taint: the shutdown taint of the
+    Node while it is not Ready.
+    """
+
+    RUNNING = "running"
+    """The VM runs, or migrates. Taint: removed."""
+    PAUSED = "paused"
+    """The VM is paused. Taint: removed."""
+    CANNOT_RUN = "cannot run"
+    """The VM should run, and KubeVirt cannot start it, for example because of its image, its disk or a crash loop.
+    Taint: added."""
+    STOPPED = "stopped"
+    """The VM was stopped, and its instance has ended. Taint: added."""
+    CHANGING = "changing"
+    """The VM is starting or stopping, or its host failed. Taint: unchanged."""
+
+    @property
+    def power(self) -> Power:
+        """The power state."""
+        if self in {VMState.RUNNING, VMState.PAUSED}:
+            return Power.ON
+        if self in {VMState.STOPPED, VMState.CANNOT_RUN}:
+            return Power.OFF
+        return Power.UNKNOWN
+
+
+def state_of(vm: VM) -> VMState:
+    """Return the state of a VM."""
+    status = vm.object.status
+    printable = status.printable_status
+    vmi_phase = vm.vmi.status.phase if vm.vmi else ""
+    has_ended = vm.vmi is None or vmi_phase in _FINAL_PHASES
+    if printable == "Paused":
+        return VMState.PAUSED
+    if printable == "Migrating":
+        return VMState.RUNNING
+    # KubeVirt reports a VM whose host failed as running for a while, but not as ready.
+    if printable in {"Running", ""} and status.ready:
+        return VMState.RUNNING
+    if printable in _CANNOT_RUN and vmi_phase != "Running":
+        return VMState.CANNOT_RUN
+    is_stopped = printable in _STOPPED or (not printable and not status.created)
+    if is_stopped and has_ended:
+        return VMState.STOPPED
+    return VMState.CHANGING
+
+
+def not_running(vm: VM, effect: str) -> EventMessage:
+    """Return the Warning about a VM that does not run; ``effect`` is the end of the sentence about its Node."""
+    state = state_of(vm)
+    return warning(
+        NodeReason.VM_NOT_RUNNING,
+        subject=state.value,
+        vm=vm.object.metadata.key,
+        state=_STATES[state],
+        status=vm.object.status.printable_status or "unknown",
+        effect=effect,
+        remedy=_REMEDIES.get(state, ""),
+        command=_command(vm, state),
+    )
+
+
+def not_reporting(vm: VM) -> EventMessage:
+    """Return the Warning about a VM that runs while its kubelet does not report."""
+    return warning(
+        NodeReason.KUBELET_NOT_REPORTING,
+        vm=vm.object.metadata.key,
+        status=vm.object.status.printable_status or "unknown",
+        command=f"virtctl console {_arguments(vm)}",
+    )
+
+
+def _command(vm: VM, state: VMState) -> str:
+    """Return the command for Harvester that starts the VM; empty if there is none."""
+    if state is VMState.STOPPED:
+        return f"virtctl start {_arguments(vm)}"
+    if state is VMState.PAUSED:
+        return f"virtctl unpause vm {_arguments(vm)}"
+    return ""
+
+
+def _arguments(vm: VM) -> str:
+    meta = vm.object.metadata
+    return f"{shlex.quote(meta.name)} -n {shlex.quote(meta.namespace)}"
+
+
+_STATES: Final = {
+    VMState.RUNNING: "has no running instance",
+    VMState.PAUSED: "is paused",
+    VMState.CANNOT_RUN: "cannot be started",
+    VMState.STOPPED: "is stopped",
+    VMState.CHANGING: "is starting or stopping, or its host failed",
+}
+_REMEDIES: Final = {
+    VMState.PAUSED: "Continue it with the kubeconfig of Harvester",
+    VMState.CANNOT_RUN: "See the events of the VM in Harvester",
+    VMState.STOPPED: "If that is not intended, start it with the kubeconfig of Harvester",
+}
