@@ -7,6 +7,7 @@ allowed. An IPv4-mapped IPv6 address counts as the IPv4 address that it contains
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -42,3 +43,25 @@ def parse_range(text: str) -> IPNetwork:
     if isinstance(address, ipaddress.IPv4Address):
         return ipaddress.IPv4Network((int(address), bits), strict=False)
     return ipaddress.IPv6Network((int(address), bits), strict=False)
+
+
+class RangeSet:
+    """Ranges in which an address is found in the same time, however many ranges there are."""
+
+    def __init__(self, ranges: Iterable[IPNetwork]) -> None:
+        self._prefixes: dict[tuple[int, int], set[int]] = {}
+        """IP version and number of bits behind the prefix to the prefixes."""
+        for network in ranges:
+            rest = network.max_prefixlen - network.prefixlen
+            self._prefixes.setdefault((network.version, rest), set()).add(int(network.network_address) >> rest)
+
+    def __contains__(self, address: IPAddress) -> bool:
+        """Return whether one of the ranges contains the address.
+
+        >>> plain_address("10.0.0.7") in RangeSet([parse_range("10.0.0.0/24")])
+        True
+        """
+        return any(
+            version == address.version and int(address) >> rest in prefixes
+            for (version, rest), prefixes in self._prefixes.items()
+        )

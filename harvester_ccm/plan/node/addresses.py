@@ -230,7 +230,7 @@ def _hidden_reason(facts: AddressFacts, address: IPAddress) -> str:
     """Return why an address does not become an ExternalIP; empty if it does."""
     if is_inside(address, facts.settings.exclude_ranges):
         return "excluded by --node-exclude-ip-ranges"
-    if is_inside(address, facts.additional):
+    if address in facts.additional:
         return f"named by annotation {ADDITIONAL_INTERNAL_IPS}"
     claim = facts.claim_to(address)
     if claim is not None and not _shows(facts, address):

@@ -13,7 +13,7 @@ from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
-from harvester_ccm.netip import IPAddress, IPNetwork, parse_range, plain_address
+from harvester_ccm.netip import IPAddress, IPNetwork, RangeSet, parse_range, plain_address
 from harvester_ccm.plan.node.claims import Claim, Precedence
 from harvester_ccm.plan.node.messages import invalid_annotation
 from harvester_ccm.plan.node.patch import was_initialized
@@ -48,7 +48,7 @@ class AddressFacts(Struct, frozen=True):
     """Addresses of the kubelet, at most one of each family."""
     present: tuple[IPAddress, ...]
     """InternalIPs of an initialized Node."""
-    reported: Mapping[str, tuple[IPAddress, ...]]
+    reported: Mapping[str, Mapping[IPAddress, None]]
     """Usable addresses by interface of the VM, in the order of its networks."""
     unusable: Mapping[str, str]
     """Reported addresses that are not usable, with the reason."""
@@ -59,7 +59,7 @@ class AddressFacts(Struct, frozen=True):
     """The ranges of the VM's addresses behind the pod network, if it has an interface there."""
     claims: Mapping[str, Claim]
     """Claims of other Nodes to addresses of the VM, of the kubelet and of the Node."""
-    additional: Collection[IPNetwork]
+    additional: RangeSet
     """Addresses and ranges in the annotation for additional internal IPs."""
     invalid: tuple[EventMessage, ...]
     """Events about annotations that are ignored."""
@@ -76,16 +76,17 @@ class AddressFacts(Struct, frozen=True):
 
     def claim_to(self, address: IPAddress) -> Claim | None:
         """Return the claim of another Node to an address. Many VMs have one address behind the pod network."""
-        if self.is_behind_pod_network(address):
+        claim = self.claims.get(str(address))
+        if claim is None or self.is_behind_pod_network(address):
             return None
-        return self.claims.get(str(address))
+        return claim
 
     def is_taken(self, address: IPAddress) -> bool:
         """Return whether another Node has the address, so that this one must not get it."""
-        if address in self.present:
-            return False
         claim = self.claim_to(address)
-        return claim is not None and claim.precedence is Precedence.OTHER
+        if claim is None or address in self.present:
+            return False
+        return claim.precedence is Precedence.OTHER
 
     def is_usable(self, address: IPAddress) -> bool:
         """Return whether the address of the kubelet can become the InternalIP."""
@@ -115,12 +116,12 @@ def read_facts(
     additional, invalid_additional = _read_additional(node, settings)
     present = _present_internal_ips(node)
     unusable: dict[str, str] = {}
-    reported: dict[str, tuple[IPAddress, ...]] = {}
+    reported: dict[str, dict[IPAddress, None]] = {}
     for network in vmi.spec.networks or ():
         addresses = usable_addresses(reported_addresses(vmi, network.name), unusable)
         virtual = _virtual_ips_among(addresses, virtual_ips, exceptions={*provided, *present})
         unusable.update({str(address): f"virtual IP of {owner}" for address, owner in virtual.items()})
-        reported[network.name] = tuple(address for address in addresses if address not in virtual)
+        reported[network.name] = dict.fromkeys(address for address in addresses if address not in virtual)
     return AddressFacts(
         node=node,
         vmi=vmi,
@@ -206,18 +207,18 @@ def _read_provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress,
     return (), (invalid_annotation(PROVIDED_NODE_IP, value, expected),)
 
 
-def _read_additional(node: Node, settings: NodeSettings) -> tuple[tuple[IPNetwork, ...], tuple[EventMessage, ...]]:
+def _read_additional(node: Node, settings: NodeSettings) -> tuple[RangeSet, tuple[EventMessage, ...]]:
     """Return the addresses and ranges in the annotation, and an Event if it is invalid."""
     # A document of any length, which is only decoded; the Event cuts it.
     value = node.metadata.whole_annotation(ADDITIONAL_INTERNAL_IPS)
     if value in {None, "", "null"} or not settings.use_provided_node_ip:
-        return (), ()
+        return RangeSet(()), ()
     try:
         texts = decode(value or "", type=list[str])
-        return tuple(parse_range(text.strip()) for text in texts), ()
+        return RangeSet(parse_range(text.strip()) for text in texts), ()
     except UNREADABLE as error:
         expected = f'a JSON list of IP addresses such as ["10.0.0.5"] ({error})'
-        return (), (invalid_annotation(ADDITIONAL_INTERNAL_IPS, value or "", expected),)
+        return RangeSet(()), (invalid_annotation(ADDITIONAL_INTERNAL_IPS, value or "", expected),)
 
 
 def _present_internal_ips(node: Node) -> tuple[IPAddress, ...]:

@@ -1,5 +1,7 @@
 """Addresses of a Node: whole plans."""
 
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
 
@@ -259,6 +261,33 @@ def test_every_address_has_a_reason() -> None:
         "192.168.5.1": "on interface nic-2, and not on nic-1",
         "192.168.5.2": "on interface nic-2, and not on nic-1",
     }
+
+
+def calls_for(count: int) -> int:
+    """Return the number of function calls of a plan for a guest and a kubelet that report this many addresses."""
+    reported = [f"10.0.{number // 250}.{number % 250 + 1}" for number in range(count)]
+    present = [("InternalIP", address) for address in reported[::2]]
+    ranges = json.dumps([f"10.1.{number // 250}.{number % 250 + 1}" for number in range(count)])
+    target = node(provider_id="harvester://uid-w1", addresses=present, annotations={ADDITIONAL_INTERNAL_IPS: ranges})
+    machine = vmi(reported, reported)
+    calls = 0
+
+    def count_call(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count_call)
+    try:
+        planned(target, machine)
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_work_grows_linearly_with_the_addresses() -> None:
+    few, twice_as_many = calls_for(400), calls_for(800)
+    assert twice_as_many < 2.5 * few
 
 
 ADDRESSES = st.lists(
