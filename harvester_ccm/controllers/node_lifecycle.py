@@ -102,7 +102,8 @@ class NodeLifecycleController:
 
     def _observe(self, node: Node, state: _State) -> LifecycleView:
         view = observe_lifecycle(self._vms, node, self._settings, seen_name=state.vm_name, absences=state.absences)
-        state.vm_name = view.match.vm.name if view.match.vm else state.vm_name
+        if view.match.vm is not None:
+            state.vm_name = view.match.vm.name
         return view
 
     async def _query_vm(self, name: str, state: _State) -> None:

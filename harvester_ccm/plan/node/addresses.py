@@ -115,8 +115,10 @@ def _plan_interface(facts: AddressFacts, interface: Interface) -> AddressPlan:
     published, published_reasons = _publish(facts, interface, chosen_in_families)
     known = {*interface.own, *facts.present}
     unknown = [address for address in facts.provided if address not in known and not facts.is_taken(address)]
-    events = (_provided_unusable(facts, interface, unknown),) if unknown else ()
-    return AddressPlan(published, {**reasons, **published_reasons}, events=events, missing=missing, conflicts=conflicts)
+    plan = AddressPlan(published, {**reasons, **published_reasons}, missing=missing, conflicts=conflicts)
+    if not unknown:
+        return plan
+    return replace(plan, events=(_provided_unusable(facts, interface, unknown),))
 
 
 def _is_kubelet_contradicted(facts: AddressFacts, interface: Interface) -> bool:

@@ -146,14 +146,20 @@ def _plan_with_vm(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
     if addresses.conflicts and not was_initialized(node):
         # A younger Node has the same claim, and gives it up first.
         return replace(plan, waiting=addresses.conflicts[0].event)
-    is_new = bool(uninitialized_taints(node))
-    request = metadata_request(
-        node,
-        labels=labels,
-        annotations=_record(node, vm) if labels or is_new else {},
-        provider_id=f"{PROVIDER_SCHEME}{vm.uid}" if is_new and not node.spec.provider_id else "",
-    )
-    return replace(plan, request=request, emitted=_initialized(addresses) if is_new else (), waiting=None)
+    if uninitialized_taints(node):
+        request = _initialization(node, vm, labels)
+        return replace(plan, request=request, emitted=_initialized(addresses), waiting=None)
+    annotations = _record(node, vm) if labels else {}
+    return replace(plan, request=metadata_request(node, labels=labels, annotations=annotations), waiting=None)
+
+
+def _initialization(node: Node, vm: VM, labels: Mapping[str, str]) -> NodeRequest | None:
+    """Return the request that completes the initialization: provider ID, labels, record, and no taint."""
+    provider_id = f"{PROVIDER_SCHEME}{vm.uid}"
+    if node.spec.provider_id:
+        # It cannot be changed.
+        provider_id = ""
+    return metadata_request(node, labels=labels, annotations=_record(node, vm), provider_id=provider_id)
 
 
 def _without_claim(node: Node, addresses: AddressPlan) -> NodeRequest | None:
@@ -187,14 +193,14 @@ def _waiting(view: NodeView, addresses: AddressPlan, more: Iterable[EventMessage
     """Return a plan without a write."""
     events = [addresses.problem, view.match.event, *addresses.events, *more]
     hidden = _hidden_reasons(view)
-    is_new = bool(uninitialized_taints(view.node))
+    waiting = addresses.problem if uninitialized_taints(view.node) else None
     conflicts = list(addresses.conflicts)
     about_vm = view.match.problem or view.match.event
     if view.match.rival and about_vm is not None:
         conflicts.append(Conflict(view.match.rival, about_vm))
     return NodePlan(
         conflicts=tuple(conflicts),
-        waiting=addresses.problem if is_new else None,
+        waiting=waiting,
         events=tuple(event for event in events if event is not None and event.reason not in hidden),
         addresses=addresses,
         requeue_after=_next_deadline(view, addresses),

@@ -130,7 +130,10 @@ def warning(reason: NodeReason, subject: str = "", **fields: object) -> EventMes
     """
     values: dict[str, object] = dict(_NAMES)
     for name, value in fields.items():
-        values[name] = ", ".join(map(str, value)) or "none" if isinstance(value, tuple | list) else value
+        if isinstance(value, tuple | list):
+            values[name] = ", ".join(map(str, value)) or "none"
+        else:
+            values[name] = value
     template = TEMPLATES[reason]
     return EventMessage(
         "Warning",
@@ -181,5 +184,5 @@ def write_failed(node: Node, error: CCMError, *, deletion: bool = False) -> Even
     if isinstance(error, Forbidden):
         verb = "delete on nodes" if deletion else "patch on nodes and nodes/status"
         advice = f"Grant the verb {verb} to the ClusterRole of this cloud controller manager"
-    reason, subject = NodeReason.DELETION_FAILED if deletion else NodeReason.UPDATE_REJECTED, type(error).__name__
-    return warning(reason, subject, node=node.metadata.name, error=error, advice=advice)
+    reason = NodeReason.DELETION_FAILED if deletion else NodeReason.UPDATE_REJECTED
+    return warning(reason, type(error).__name__, node=node.metadata.name, error=error, advice=advice)

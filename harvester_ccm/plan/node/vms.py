@@ -46,7 +46,8 @@ def vm_identities(vm: VirtualMachine) -> Iterator[str]:
     """Yield the index values of a VM."""
     yield identity("uid", vm.metadata.uid)
     yield identity("host", vm.metadata.name.partition(".")[0])
-    if uuid := _firmware_uuid(vm.spec.template.spec if vm.spec.template else None):
+    uuid = _template_uuid(vm)
+    if uuid:
         yield identity("uuid", uuid)
 
 
@@ -136,9 +137,8 @@ class VM(Struct, frozen=True):
     @property
     def firmware_uuid(self) -> str:
         """UUID of the firmware in lower case. The value of the VMI takes precedence over the template."""
-        template = self.object.spec.template
         running = _firmware_uuid(self.vmi.spec) if self.vmi else ""
-        return running or _firmware_uuid(template.spec if template else None)
+        return running or _template_uuid(self.object)
 
     @property
     def uuid_is_made_from_name(self) -> bool:
@@ -149,19 +149,27 @@ class VM(Struct, frozen=True):
     def cluster_label(self) -> str:
         """Name of the cluster that the VM is labeled with; empty if it has no label."""
         template = self.object.spec.template
-        template_labels = template.metadata.labels if template and template.metadata else None
-        sources = (self.vmi.metadata.labels if self.vmi else None, self.object.metadata.labels, template_labels)
-        return next((labels[VM_CLUSTER] for labels in sources if labels and labels.get(VM_CLUSTER)), "")
+        sources = [self.object.metadata]
+        if self.vmi is not None:
+            sources.insert(0, self.vmi.metadata)
+        if template is not None and template.metadata is not None:
+            sources.append(template.metadata)
+        for metadata in sources:
+            label = metadata.label(VM_CLUSTER)
+            if label:
+                return label
+        return ""
 
 
 def join(store: NodeStore, vm: VirtualMachine) -> VM:
     """Return a VM with its VMI and its guest."""
     hostname = usable_hostname(store.hostnames.get(vm.metadata.name, ""))
     joined = VM(vm, store.vmis.get(vm.metadata.key), hostname)
-    label, cluster = joined.cluster_label, store.cluster
-    if not cluster.named or not label:
+    label = joined.cluster_label
+    if not store.cluster.named or not label:
         return joined
-    return replace(joined, membership=Membership.OWN if label in cluster.names else Membership.FOREIGN)
+    membership = Membership.OWN if label in store.cluster.names else Membership.FOREIGN
+    return replace(joined, membership=membership)
 
 
 def vm_named(store: NodeStore, name: str) -> VM | None:
@@ -345,6 +353,13 @@ def full_network(network: str, vmi: VirtualMachineInstance) -> str:
     return network if "/" in network else f"{vmi.metadata.namespace}/{network}"
 
 
+def _template_uuid(vm: VirtualMachine) -> str:
+    """Return the firmware UUID in the template of a VM, which an instance gets at its start."""
+    template = vm.spec.template
+    return _firmware_uuid(template.spec) if template is not None else ""
+
+
 def _firmware_uuid(spec: InstanceSpec | None) -> str:
-    firmware = spec.domain.firmware if spec and spec.domain else None
-    return firmware.uuid.strip().lower() if firmware else ""
+    if spec is None or spec.domain is None or spec.domain.firmware is None:
+        return ""
+    return spec.domain.firmware.uuid.strip().lower()
