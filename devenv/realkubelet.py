@@ -26,13 +26,15 @@ NODES: Final = "/api/v1/nodes"
 
 
 class Kubelets:
-    """The kubelets of node-1 and node-2. Only the first has a --node-ip, which must be an address of this machine."""
+    """The kubelets. Those of ``node_ips`` have a --node-ip, which must be an address of this machine."""
 
     def __init__(self, scene: Scene, directory: Path) -> None:
         self.scene, self.directory = scene, directory
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("192.0.2.1", 9))  # sends nothing, chooses the address of the default route
-            self.addresses = {"node-1": str(probe.getsockname()[0]), "node-2": "10.9.0.12"}
+            self.host_address = str(probe.getsockname()[0])
+        self.addresses = {"node-1": self.host_address, "node-2": "10.9.0.12"}
+        self.node_ips = {"node-1": self.host_address}
         self.running: dict[str, ChildProcess] = {}
 
     def restart(self, name: str) -> None:
@@ -41,11 +43,34 @@ class Kubelets:
             self.running[name].stop()
         files = self.directory / name
         files.mkdir(exist_ok=True)
-        node_ip = self.addresses[name] if name == "node-1" else ""
         program = require("hollow-kubelet")["hollow-kubelet"]
-        command: list[str | Path] = [program, self.scene.guest.admin_kubeconfig, name, node_ip]
+        command: list[str | Path] = [program, self.scene.guest.admin_kubeconfig, name, self.node_ips.get(name, "")]
         environment = os.environ | {"TMPDIR": str(files)}
         self.running[name] = ChildProcess.start("kubelet", command, log_file=files / "log", env=environment)
+
+    def remove(self, name: str) -> None:
+        """Stop the kubelet of a Node and delete the Node."""
+        self.running.pop(name).stop()
+        self.scene.guest.admin.request("DELETE", f"{NODES}/{name}")
+
+    def become_silent(self, name: str) -> None:
+        """Stop the kubelet of a Node, and set the conditions as kube-controller-manager does."""
+        self.running.pop(name).stop()
+        path = f"{NODES}/{name}"
+        present = self.scene.guest.admin.request("GET", path)["status"]["conditions"]
+        conditions = [condition | {"status": "Unknown"} for condition in present]
+        self.scene.guest.admin.request("PATCH", f"{path}/status", body={"status": {"conditions": conditions}})
+
+    async def event(self, reason: str, name: str) -> str:
+        """Return the message of an Event about a Node once it exists. Raises TimeoutError."""
+
+        async def found() -> str | None:
+            for event in self.scene.guest.admin.request("GET", "/api/v1/events")["items"]:
+                if (event["reason"], event["involvedObject"]["name"]) == (reason, name):
+                    return str(event["message"])
+            return None
+
+        return await until(found, within=STEP_SECONDS, what=f"the Event {reason} on {name}")
 
     async def nodes(self, what: str, condition: Callable[[Json], bool], *names: str) -> dict[str, Json]:
         """Return the Nodes once the condition holds for exactly these, by default for both. Raises TimeoutError."""
@@ -122,12 +147,43 @@ async def verify(stage: Stage, kubelets: Kubelets) -> None:
     await kubelets.nodes("initialization", kubelets.is_initialized)
     done("new registration after a manual deletion")
 
-    kubelets.running["node-2"].stop()
+    await verify_pod_network(kubelets, machines)
+    done("no InternalIP behind the pod network")
+
+    await verify_shared_address(kubelets, machines)
+    done("a replacement gets the address of its predecessor, and not before the VM of that is stopped")
+
     await machines.delete(Machine("node-2"))
-    conditions = [one | {"status": "Unknown"} for one in nodes["node-2"]["status"]["conditions"]]
-    admin.request("PATCH", f"{NODES}/node-2/status", body={"status": {"conditions": conditions}})
-    await kubelets.nodes("deletion of node-2", lambda node: True, "node-1")
+    await kubelets.nodes("deletion of node-2", lambda node: True, "node-1", "node-4")
     done("deletion of the Node of a deleted VM")
+
+
+async def verify_pod_network(kubelets: Kubelets, machines: Machines) -> None:
+    """Verify that a Node waits whose kubelet names an address behind the pod network."""
+    machine = Machine("node-3", networks=("", "default/vlan1"))
+    kubelets.node_ips["node-3"] = kubelets.host_address
+    await machines.create(machine, kubelets.host_address, "10.9.0.13")
+    kubelets.restart("node-3")
+    message = await kubelets.event("NodeIPInPodNetwork", "node-3")
+    if "10.9.0.13" not in message:
+        raise DevenvError(f"the Event does not name the address in the VM network: {message}")
+    await kubelets.nodes("registration of node-3", is_tainted, "node-3")
+    kubelets.remove("node-3")
+    await machines.delete(machine)
+
+
+async def verify_shared_address(kubelets: Kubelets, machines: Machines) -> None:
+    """Verify that node-4 gets the address of node-2 only when the VM of that one is stopped."""
+    kubelets.addresses["node-4"] = kubelets.addresses["node-2"]
+    await machines.create(Machine("node-4"), kubelets.addresses["node-4"])
+    kubelets.restart("node-4")
+    for name in ("node-2", "node-4"):
+        await kubelets.event("InternalIPInUse", name)
+    await kubelets.nodes("registration of node-4", is_tainted, "node-4")
+    await machines.stop(Machine("node-2"))
+    kubelets.become_silent("node-2")
+    await kubelets.nodes("initialization of node-4", kubelets.is_initialized, "node-1", "node-2", "node-4")
+    await kubelets.event("VMNotRunning", "node-2")
 
 
 async def _run(directory: Path) -> None:
