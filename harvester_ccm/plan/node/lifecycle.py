@@ -132,9 +132,11 @@ def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
     if node.ready == "True":
         return LifecyclePlan(_shutdown_request(node, Power.ON))
     if match.vm is not None and match.by is MatchedBy.PROVIDER_ID:
+        if not view.is_current:
+            # The VM can have been started or stopped since the cache was current.
+            return LifecyclePlan()
         state = state_of(match.vm)
-        cause = _cause(node, match.vm, state) if view.is_current else None
-        return LifecyclePlan(_shutdown_request(node, state.power), cause=cause)
+        return LifecyclePlan(_shutdown_request(node, state.power), cause=_cause(node, match.vm, state))
     return _plan_deletion(view) if view.has_lost_vm else LifecyclePlan()
 
 
