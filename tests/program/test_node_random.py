@@ -3,7 +3,7 @@
 The simulation knows the VM of each kubelet and its addresses. No Node is deleted while its VM exists or it is Ready,
 and one process deletes at most one per minute; none loses an InternalIP that its VM has; the uninitialized taint is
 removed only with an InternalIP and a provider ID; other taints stay; the shutdown taint is set only if the VM does not
-run. When the events end, so do the writes.
+run. No Node gets an InternalIP of an initialized Node whose VM runs. When the events end, so do the writes.
 
 A Node that joins while its VM is not in the cache, or has the label of another cluster, can get the provider ID of a
 clone of that VM, and keeps it. Addresses and provider ID of such a Node are not checked.
@@ -23,7 +23,9 @@ import pytest
 from devenv.harvester.machines import Machine
 from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
 from harvester_ccm.errors import CCMError
-from harvester_ccm.names import PROVIDED_NODE_IP, SHUTDOWN_TAINT, UNINITIALIZED_TAINT, VM_CLUSTER
+from harvester_ccm.kube.workqueue import MAX_BACKOFF_SECONDS
+from harvester_ccm.model.harvester import VirtualMachine
+from harvester_ccm.names import PROVIDED_NODE_IP, SHUTDOWN_TAINT, UNINITIALIZED_TAINT, VM_ANNOTATION, VM_CLUSTER
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, page, refused
 from tests.support.node_objects import DEFAULTS
@@ -53,8 +55,12 @@ class Member:
     runs: bool = True
     uids: set[str] = field(default_factory=set)
     """UIDs of its VMs."""
-    relabeled: float = -RECONCILE_SECONDS
-    """Loop time of the last change of the VM's cluster label."""
+    ended: float = -MAX_BACKOFF_SECONDS
+    """Loop time of the last deletion of its VM."""
+    started: float = -RECONCILE_SECONDS
+    """Loop time of the last start of its VM."""
+    hidden: float = -RECONCILE_SECONDS
+    """Loop time at which the cache last could lack its VM, or have it with another cluster label."""
 
     @property
     def all_addresses(self) -> set[str]:
@@ -114,6 +120,7 @@ class Simulation:
     def _boot(self, member: Member) -> None:
         member.uids.add(self.scene.boot(member.vm))
         member.exists = member.runs = True
+        member.started = self._now()
         self._firmware(member.vm, member.uuid)
         self.scene.report_lists(member.vm, *member.addresses)
 
@@ -149,8 +156,15 @@ class Simulation:
         cloned = self._may_be_clone(name, node, body)
         before = internal(node["status"]["addresses"])
         tainted = any(taint["key"] == UNINITIALIZED_TAINT for taint in node["spec"].get("taints") or [])
+        after = internal(body.get("status", {}).get("addresses", []))
+        # A Node that got the taint again keeps its addresses.
+        is_new = tainted and VM_ANNOTATION not in node["metadata"]["annotations"]
         if "addresses" in body.get("status", {}):
-            self._check_addresses(name, before, body["status"]["addresses"], tainted=tainted, cloned=cloned)
+            # A new Node gives up an address that another one has.
+            kept = set() if is_new else before
+            self._check_addresses(name, kept, body["status"]["addresses"], tainted=tainted, cloned=cloned)
+        is_released = is_new and "taints" in body.get("spec", {})
+        self._check_claims(name, before if is_released else after - before)
         if "taints" in body.get("spec", {}):
             self._check_taints(name, node, body["spec"], released=bool(tainted and before), cloned=cloned)
 
@@ -159,9 +173,9 @@ class Simulation:
         uid, now = node["metadata"]["uid"], asyncio.get_running_loop().time()
         if not node["spec"].get("providerID"):
             member = self.members[name]
-            # A plan that was made just before the label changed can be written after it.
-            was_labeled_otherwise = now - member.relabeled < RECONCILE_SECONDS
-            if was_labeled_otherwise or not self._is_cached(member):
+            # A plan that was made just before the cache changed can be written after it.
+            was_hidden = now - member.hidden < RECONCILE_SECONDS
+            if was_hidden or not self._is_cached(member):
                 self.guessed[uid] = now
             # A reconcile sends several writes, and the VM can be cached between them.
             if now - self.guessed.get(uid, -RECONCILE_SECONDS) >= RECONCILE_SECONDS:
@@ -187,11 +201,33 @@ class Simulation:
         if cloned:
             return
         foreign = {one["address"] for one in written if one["type"] != "Hostname"} - member.all_addresses
-        if foreign:
+        # After an outage, instances can be listed before the VMs: that of another VM with the name of a deleted one.
+        is_behind = self._now() - member.ended < MAX_BACKOFF_SECONDS
+        if foreign and not is_behind:
             self._report(f"{name} gets {sorted(foreign)} of another VM")
         lost = (before - after) & member.all_addresses
         if lost and not tainted and not set(filter(None, member.provided.split(","))) & after:
             self._report(f"{name} loses {sorted(lost)}, which it has: {sorted(before)} to {sorted(after)}")
+
+    def _check_claims(self, name: str, addresses: set[str]) -> None:
+        """Check addresses that a Node gets, or with which it becomes initialized."""
+        for other, node in self.scene.guest_server.of(NODE).items():
+            shared = addresses & internal(node["status"]["addresses"])
+            is_new = any(taint["key"] == UNINITIALIZED_TAINT for taint in node["spec"].get("taints") or [])
+            if other == name or is_new or not shared or other not in self.members:
+                continue
+            # A machine whose VM got another UID has none that the controller knows.
+            provider_id = node["spec"].get("providerID", "")
+            has_vm = any(vm.metadata.uid == provider_id.removeprefix("harvester://") for vm in self._running())
+            if has_vm and self._now() - self.members[other].started > RECONCILE_SECONDS:
+                self._report(f"{name} gets {sorted(shared)}, which {other} has")
+
+    def _running(self) -> list[VirtualMachine]:
+        """Return the VMs that run, as the caches have them."""
+        return [vm for vm in self.scene.machines.all() if self.scene.instances.get(vm.metadata.key) is not None]
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _check_taints(
         self, name: str, node: Mapping[str, Any], spec: Mapping[str, Any], *, released: bool, cloned: bool
@@ -220,7 +256,7 @@ class Simulation:
             self._kill, self._kill, self._revive, self._power, self._blink, self._clone, self._clone, self._replace,
             self._migrate, self._hotplug, self._unready, self._rejoin, self._provide, self._taint, self._refuse,
             self._truncate, self._compact, self._lag, self._restored, self._flicker, self._rename, self._relabel,
-            self._claim,
+            self._claim, self._share, self._share,
         ]  # fmt: skip
         event = self.dice.choice(events)
         self.log.append(f"{asyncio.get_running_loop().time():.1f} {event.__name__} {name}")
@@ -234,6 +270,7 @@ class Simulation:
                 self.scene.harvester_server.remove(VMI, self._key(member))
             self.scene.harvester_server.remove(VM, self._key(member))
             member.exists = member.runs = False
+            member.ended = self._now()
             if self.dice.random() < 0.8:
                 await asyncio.sleep(self.dice.choice([0, 40]))
                 self._ready(name, "Unknown")
@@ -260,6 +297,7 @@ class Simulation:
             self._ready(name, "Unknown")
         else:
             self.scene.start(member.vm)
+            member.started = self._now()
             self._firmware(member.vm, member.uuid)
             member.runs = True
             await asyncio.sleep(self.dice.choice([0, 5]))
@@ -428,6 +466,8 @@ class Simulation:
         server.lagging = True
         await self.dice.choice([self._kill, self._revive, self._rejoin, self._power])(name, member)
         await asyncio.sleep(self.dice.choice([0, 1, 30]))
+        for one in self.members.values():
+            one.hidden = self._now()
         server.catch_up()
 
     async def _flicker(self, name: str, member: Member) -> None:
@@ -454,7 +494,7 @@ class Simulation:
             return
         for label in ("other", member.vm.cluster):
             labels = {"guestcluster.harvesterhci.io/name": label}
-            member.relabeled = asyncio.get_running_loop().time()
+            member.hidden = self._now()
             self._vm(member, {"metadata": {"labels": labels}})
             if self._has(VMI, member):
                 self._vmi(member, {"metadata": {"labels": labels}})
@@ -468,6 +508,19 @@ class Simulation:
         else:
             status = {"address": self.dice.choice(sorted(member.all_addresses))}
             server.put(BALANCER, {"metadata": {"name": "lb", "namespace": NAMESPACE}, "status": status})
+
+    async def _share(self, _name: str, member: Member) -> None:
+        """Give a VM an address of another one; its kubelet may name it."""
+        other = self.members[self.dice.choice(list(self.members))]
+        if other is member or not self._has(VMI, member):
+            return
+        first, *more = member.addresses
+        address = other.addresses[0][0]
+        addresses = self.dice.choice([(address, *first), (*first, address)])
+        member.addresses = (addresses, *more)
+        if self.dice.random() < 0.3:
+            member.provided = address
+        self.scene.report_lists(member.vm, *member.addresses)
 
     def _key(self, member: Member) -> str:
         return f"{NAMESPACE}/{member.vm.name}"
