@@ -111,6 +111,9 @@ async def test_initialized_node_keeps_its_vm_addresses_and_backends(change: dict
         key = f"{NAMESPACE}/stolen"
         world.harvester.change(INSTANCES, key, change)
         world.harvester.change(VIRTUAL_MACHINES, key, {"metadata": change.get("metadata", {})})
+        if change is OTHER_FIRMWARE:
+            # It is another machine that reports now.
+            world.nodes.report(OWN, "10.9.0.3")
         await asyncio.sleep(600)
         assert world.nodes.stored("stolen")["status"]["addresses"] == before["status"]["addresses"]
         assert world.nodes.stored("stolen")["spec"] == before["spec"]

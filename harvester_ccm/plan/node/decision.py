@@ -113,6 +113,8 @@ def plan_node(view: NodeView) -> NodePlan:
         return _waiting(view, AddressPlan(problem=view.match.problem), ())
     if vm.vmi is None:
         return _plan_without_instance(view, vm)
+    if view.match.runs_other_machine:
+        return _plan_with_vm(view, vm, AddressPlan(problem=view.match.event))
     addresses = plan_addresses(
         view.node,
         vm.vmi,
@@ -191,7 +193,7 @@ def _initialized(addresses: AddressPlan) -> tuple[EventMessage, ...]:
 
 def _waiting(view: NodeView, addresses: AddressPlan, more: Iterable[EventMessage]) -> NodePlan:
     """Return a plan without a write."""
-    events = [addresses.problem, view.match.event, *addresses.events, *more]
+    events = dict.fromkeys([addresses.problem, view.match.event, *addresses.events, *more])
     hidden = _hidden_reasons(view)
     waiting = addresses.problem if uninitialized_taints(view.node) else None
     conflicts = list(addresses.conflicts)

@@ -70,6 +70,8 @@ class Match(Struct, frozen=True):
     """Whether the Node is certainly, or probably, not a VM of this namespace: nothing of it is changed."""
     event: EventMessage | None = None
     """Warning about the VM that was found."""
+    runs_other_machine: bool = False
+    """Whether the running instance of the VM is another machine than the Node, so that it has other addresses."""
     rival: str = ""
     """Name of another Node with the same VM, which the problem or the event is about."""
 
@@ -86,9 +88,10 @@ def find_vm(store: NodeStore, node: Node) -> Match:
     contradiction = contradiction_of(node, match.vm)
     if contradiction is not None:
         doubt = _contradicted(store, node, match.vm, match.by, contradiction)
-        if was_initialized(node):
-            return replace(match, event=match.event or doubt)
-        return Match(problem=doubt)
+        if not was_initialized(node):
+            return Match(problem=doubt)
+        runs_other_machine = contradiction is Contradiction.UUID
+        return replace(match, event=match.event or doubt, runs_other_machine=runs_other_machine)
     owner = owner_of(store, match.vm)
     if owner is not None and owner != node.metadata.name:
         return _of_two_nodes(node, match.vm, match, owner)
