@@ -3,7 +3,6 @@
 Field names follow the Kubernetes API (https://kubernetes.io/docs/reference/kubernetes-api/).
 """
 
-import re
 from ipaddress import IPv4Address
 from typing import Final
 
@@ -13,7 +12,8 @@ from harvester_ccm.errors import UNREADABLE
 from harvester_ccm.model.meta import Condition, Model, Object, Resource, decoder
 from harvester_ccm.names import LOAD_BALANCER_READY, NAD_MAPPING_KEY, PROVIDER_NAME
 
-_DEVICE: Final = re.compile(r"[^\s/:\x00-\x1f\x7f]{1,15}")
+_MAX_DEVICE: Final = 15
+"""Maximum length of the name of a network device (Linux, IFNAMSIZ)."""
 
 
 class ServicePort(Model, frozen=True, kw_only=True):
@@ -171,7 +171,10 @@ def is_device(name: str) -> bool:
     >>> is_device("enp1s0"), is_device("eth0:1"), is_device("a" * 16), is_device("")
     (True, False, False, False)
     """
-    return _DEVICE.fullmatch(name) is not None and name not in {".", ".."}
+    if not 1 <= len(name) <= _MAX_DEVICE or name in {".", ".."}:
+        return False
+    is_plain = name.isprintable() and not any(character.isspace() for character in name)
+    return is_plain and "/" not in name and ":" not in name
 
 
 class EndpointConditions(Model, frozen=True, kw_only=True):
