@@ -1,8 +1,10 @@
 """Fields of a Service and its EndpointSlices that kube-vip reads and writes. Pure."""
 
 import hashlib
+import ipaddress
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from devenv.watch import Document, annotations_of, labels_of
 
@@ -11,8 +13,46 @@ IGNORE_ANNOTATION: Final = "kube-vip.io/ignore"
 HOST_ANNOTATION: Final = "kube-vip.io/vipHost"
 HARDWARE_ANNOTATION: Final = "kube-vip.io/hwaddr"
 REQUESTED_ANNOTATION: Final = "kube-vip.io/requestedIP"
+WITHOUT_ENDPOINTS_ANNOTATION: Final = "kube-vip.io/allow-reconcile-without-endpoints"
 DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - requests an address by DHCP
 SERVICE_NAME_LABEL: Final = "kubernetes.io/service-name"
+DEFAULT_CLASS: Final = "kube-vip.io/kube-vip-class"
+
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Environment variables of kube-vip, its version and its node."""
+
+    version: Version = (1, 2, 3)
+    node: str = "devenv-node"
+    load_balancer_class: str = DEFAULT_CLASS
+    """``lb_class_name``."""
+    legacy_class_handling: bool = True
+    """``lb_class_legacy_handling``: whether Services without a class are served."""
+    class_only: bool = False
+    """``lb_class_only``: whether only Services with the class are served, in spite of the legacy handling."""
+    notes_node: bool = True
+    """Whether it writes ``vipHost``. It does not in routing-table mode, nor in BGP mode before 1.0."""
+    updates_services: bool = True
+    """False for ``disable_service_updates``: it writes neither annotations nor the status."""
+
+
+class Wanted(NamedTuple):
+    """What kube-vip is to announce for a Service."""
+
+    addresses: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    """Everything in the annotation or the status that is no address, also an empty text. None of them can be resolved
+    here, so that kube-vip announces nothing."""
+    is_annotated: bool = False
+    """Whether it comes from the annotation. Since 1.0.1, kube-vip takes the same address from elsewhere for another."""
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is nothing to announce, not even an empty annotation."""
+        return not self.addresses and not self.names
 
 
 def is_load_balancer(service: Document) -> bool:
@@ -25,48 +65,120 @@ def is_ignored(service: Document) -> bool:
     return annotations_of(service).get(IGNORE_ANNOTATION) == "true"
 
 
-def wanted_addresses(service: Document) -> tuple[str, ...]:
-    """Return the addresses of a Service to announce: its annotation, else its status, else its specification."""
+def has_served_class(service: Document, settings: Settings) -> bool:
+    """Whether kube-vip serves the class of the Service."""
+    name = service["spec"].get("loadBalancerClass")
+    if name is not None:
+        return bool(name == settings.load_balancer_class)
+    if settings.legacy_class_handling:
+        return not settings.class_only
+    return settings.load_balancer_class == ""
+
+
+def is_served(service: Document, settings: Settings) -> bool:
+    """Whether kube-vip reads the events of the Service."""
+    return is_load_balancer(service) and not is_ignored(service) and has_served_class(service, settings)
+
+
+def wanted_of(service: Document) -> Wanted:
+    """Return what to announce for a Service: its annotation, else its status or its specification.
+
+    The specification is more important than another address in the status.
+    """
     annotation = annotations_of(service).get(ADDRESS_ANNOTATION)
     if annotation is not None:
-        return tuple(part.strip() for part in annotation.split(",") if part.strip())
+        parts = [_canonical(part.strip()) for part in annotation.split(",")]
+        addresses = tuple(part for part in parts if _is_address(part))
+        return Wanted(addresses, tuple(part for part in parts if not _is_address(part)), is_annotated=True)
     ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-    found = tuple(entry["ip"] for entry in ingress if entry.get("ip"))
-    wished = service["spec"].get("loadBalancerIP")
-    return found or ((wished,) if wished else ())
+    shown = tuple(entry["ip"] for entry in ingress if entry.get("ip"))
+    names = tuple(entry["hostname"] for entry in ingress if entry.get("hostname"))
+    specified = service["spec"].get("loadBalancerIP") or ""
+    if specified and any(_contradicts(specified, address) for address in shown):
+        return Wanted((specified,))
+    if shown or names:
+        return Wanted(shown, names)
+    return Wanted((specified,)) if specified else Wanted(())
+
+
+def wanted_addresses(service: Document) -> tuple[str, ...]:
+    """Return the addresses to announce for a Service."""
+    return wanted_of(service).addresses
+
+
+def _contradicts(specified: str, shown: str) -> bool:
+    """Return whether an address in the status is another one of the same family as the one in the specification."""
+    if not _is_address(specified) or not _is_address(shown):
+        return False
+    one, other = ipaddress.ip_address(specified), ipaddress.ip_address(shown)
+    return one.version == other.version and one != other
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _canonical(text: str) -> str:
+    return str(ipaddress.ip_address(text)) if _is_address(text) else text
 
 
 def lacks_address(service: Document) -> bool:
-    """Whether kube-vip waits for an address of this Service, which delays all others, unless it has an annotation."""
-    return (
-        is_load_balancer(service)
-        and annotations_of(service).get(ADDRESS_ANNOTATION) is None
-        and not wanted_addresses(service)
-        and not service["metadata"].get("deletionTimestamp")
-    )
+    """Whether the Service is of type LoadBalancer and has neither an address nor the annotation."""
+    return is_load_balancer(service) and wanted_of(service).is_missing
 
 
-def must_withdraw(service: Document, annotation: str | None, known: tuple[tuple[str, ...], tuple[str, ...]]) -> bool:
-    """Return whether a change withdraws the announcement.
+def is_changed(before: Document, after: Document) -> bool:
+    """Return whether kube-vip withdraws a Service because of the differences between two states, since 1.0.1."""
+    return wanted_of(before) != wanted_of(after) or _compared(before) != _compared(after)
 
-    ``annotation`` is the one at the time of the announcement, ``known`` the requested addresses at that time and those
-    that were assigned. A cleared status does not withdraw.
+
+def _compared(service: Document) -> tuple[object, ...]:
+    """Return the other fields that kube-vip compares, with the defaults of the API server."""
+    spec = service["spec"]
+    families = spec.get("ipFamilies") or ["IPv4"]
+    return (_policy_of(service), families, spec.get("ipFamilyPolicy") or "SingleStack")
+
+
+def _policy_of(service: Document) -> str:
+    return str(service["spec"].get("externalTrafficPolicy") or "Cluster")
+
+
+def is_address_changed(before: Document, after: Document) -> bool:
+    """Return whether kube-vip withdraws a Service because of the differences between two states, before 1.0.1."""
+    one, other = wanted_of(before), wanted_of(after)
+    return (one.addresses, one.names) != (other.addresses, other.names)
+
+
+def counts_endpoint(service: Document, endpoints: Iterable[Document], node: str) -> bool:
+    """Return whether kube-vip on a node announces a Service because of these endpoints.
+
+    With externalTrafficPolicy Cluster, every address counts, also of a Pod that is not ready.
     """
-    current = annotations_of(service).get(ADDRESS_ANNOTATION)
-    if current == annotation:
-        now = wanted_addresses(service)
-        return annotation is None and bool(now) and now not in known
-    return not current or wanted_addresses(service) not in known
+    if _policy_of(service) == "Cluster":
+        return any(endpoint.get("addresses") for endpoint in endpoints)
+    return any(_is_local(endpoint, node) for endpoint in endpoints)
 
 
-def has_endpoints(service: Document, slices: Iterable[Document]) -> bool:
-    """Return whether a slice of the Service has an endpoint."""
-    place = (service["metadata"]["namespace"], service["metadata"]["name"])
-    return any(
-        entry.get("endpoints")
-        for entry in slices
-        if (entry["metadata"]["namespace"], labels_of(entry).get(SERVICE_NAME_LABEL)) == place
-    )
+def _is_local(endpoint: Document, node: str) -> bool:
+    """Return whether an endpoint is on a node and serves requests."""
+    is_here = node in (endpoint.get("nodeName"), endpoint.get("hostname"))
+    return is_here and (endpoint.get("conditions") or {}).get("serving") is True
+
+
+def needs_no_endpoint(service: Document) -> bool:
+    """Whether the user has requested that kube-vip announces the Service without endpoints."""
+    permitted = annotations_of(service).get(WITHOUT_ENDPOINTS_ANNOTATION, "").lower() == "true"
+    return permitted and _policy_of(service) == "Cluster"
+
+
+def service_of(endpoint_slice: Document) -> str | None:
+    """Return the Service of an EndpointSlice, as ``namespace/name``; None if its label names none."""
+    name = labels_of(endpoint_slice).get(SERVICE_NAME_LABEL)
+    return f"{endpoint_slice['metadata']['namespace']}/{name}" if name else None
 
 
 def ingress_of(service: Document, addresses: tuple[str, ...]) -> list[Document]:
@@ -77,18 +189,22 @@ def ingress_of(service: Document, addresses: tuple[str, ...]) -> list[Document]:
     return [{"ip": address, "ports": ports} for address in addresses]
 
 
-def ingress_due(service: Document, addresses: tuple[str, ...]) -> list[Document] | None:
-    """Return the ingress that kube-vip writes; None if the status has it, or the Service has another type."""
-    wanted = ingress_of(service, addresses)
+def ingress_due(service: Document, announced: Document, addresses: tuple[str, ...]) -> list[Document] | None:
+    """Return the ingress that kube-vip writes; None if the status has it, or the Service has another type.
+
+    ``announced`` is the Service when kube-vip read its address: the ports are from that time.
+    """
+    wanted = ingress_of(announced, addresses)
     ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     present = [{name: value for name, value in entry.items() if name != "ipMode"} for entry in ingress]
     return wanted if present != wanted and is_load_balancer(service) else None
 
 
-def marks_of(key: str, node: str, addresses: tuple[str, ...], *, leased: bool) -> dict[str, str]:
-    """Return the annotations of a Service that is announced on this node; they request the same DHCP lease again."""
+def marks_of(key: str, addresses: tuple[str, ...], settings: Settings, *, leased: bool) -> dict[str, str]:
+    """Return the annotations of a Service that is announced; they request the same DHCP lease again."""
+    node = {HOST_ANNOTATION: settings.node} if settings.notes_node else {}
     lease = {HARDWARE_ANNOTATION: hardware_address(key), REQUESTED_ANNOTATION: addresses[0]} if leased else {}
-    return {HOST_ANNOTATION: node, **lease}
+    return {**node, **lease}
 
 
 def hardware_address(key: str) -> str:

@@ -1,151 +1,375 @@
 """The state of kube-vip and its reaction to each event, without clock and I/O.
 
-``devenv.kubevip`` runs it on a real API server, the simulation in memory.
+``devenv.kubevip`` runs it on a real API server, the simulation in memory. The reactions are those of ARP mode without
+elections, with the same missing withdrawals and announcements as in the real kube-vip.
+
+Each reaction is an iterator of effects. Its driver carries them out in order, and sends the answer to ``AwaitAddress``
+and ``RequestLease`` back: kube-vip handles no other event of a Service meanwhile.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum, auto
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Literal
 
 from devenv.announcement import (
-    ADDRESS_ANNOTATION,
+    DHCP_ADDRESS,
+    Settings,
+    Wanted,
+    counts_endpoint,
+    has_served_class,
+    is_address_changed,
+    is_changed,
     is_ignored,
     is_load_balancer,
-    lacks_address,
-    must_withdraw,
-    wanted_addresses,
+    is_served,
+    needs_no_endpoint,
+    wanted_of,
 )
-from devenv.watch import Document, annotations_of, key_of
+from devenv.watch import Document, key_of
+
+EventType = Literal["ADDED", "MODIFIED"]
 
 
-@dataclass
-class Announced:
-    """A Service that is announced."""
+@dataclass(eq=False)
+class Instance:
+    """A Service whose address kube-vip has read."""
 
-    wished: tuple[str, ...]
-    addresses: tuple[str, ...]
-    annotation: str | None
+    key: str
     uid: str
     """Of the Service: kube-vip identifies Services by UID, not by name."""
-    forgotten: bool = False
-    """Whether kube-vip ignores the Service, because its type changed."""
+    service: Document
+    """The Service at that time."""
+    addresses: tuple[str, ...]
+    is_leased: bool
+    """Whether a DHCP server gave the address."""
+    is_up: bool = False
+    """Whether the addresses are on the node."""
+    is_added: bool = False
+    """Whether its announcement has begun."""
+    is_forgotten: bool = False
+    """Whether kube-vip ignores the Service, because its type or class changed."""
+    is_left: bool = False
+    """Whether the Service was deleted while kube-vip ignored it, so that the addresses stay."""
 
 
-class Step(Enum):
-    """The reaction to an event."""
+@dataclass(eq=False)
+class ServiceWatch:
+    """kube-vip's watch of the EndpointSlices of one Service."""
 
-    LEAVE = auto()
-    """Nothing."""
-    WAIT = auto()
-    """Wait for an address: the state of the Service at that time counts."""
-    ANNOUNCE = auto()
-    """Announce it, if it has an address and endpoints."""
-    WITHDRAW = auto()
-    """Withdraw its addresses."""
-    KEEP = auto()
-    """Keep the announcement."""
+    key: str
+    uid: str
+    service: Document
+    """The Service when the watch began: its policy stays in force."""
+    endpoints: dict[str, list[Document]] = field(default_factory=dict)
+    """Endpoints by address type: those of the slice that changed last, not of all."""
+    is_cancelled: bool = False
+    is_running: bool = False
+    is_announced: bool = False
+    """Whether there was an endpoint at the last event."""
+    waits: bool = False
+    """Whether the Service is to be written with the first endpoint."""
+    instance: Instance | None = None
+    """The instance that waits for it; None to create another one then."""
+
+
+@dataclass(frozen=True)
+class AwaitAddress:
+    """Wait for an address or an empty annotation of a Service. The answer is the Service then; None if there is none.
+
+    The Service can be a newer one of the same name.
+    """
+
+    key: str
+
+
+@dataclass(frozen=True)
+class RequestLease:
+    """Request an address from the DHCP server. The answer is the address; None if the server does not respond."""
+
+    service: Document
+
+
+@dataclass(frozen=True)
+class Announce:
+    """Put the addresses of an instance on the node."""
+
+    instance: Instance
+
+
+@dataclass(frozen=True)
+class Withdraw:
+    """Remove the addresses of an instance from the node."""
+
+    instance: Instance
+    is_deleted: bool = False
+    """Whether the Service was deleted."""
+
+
+@dataclass(frozen=True)
+class ReadSlices:
+    """Deliver every present EndpointSlice of the Service to ``change_slice``.
+
+    In the real kube-vip other events of the Service can come first, and decide whether it is announced.
+    """
+
+    watch: ServiceWatch
+
+
+@dataclass(frozen=True)
+class WriteService:
+    """Write node, lease and status to the Service of this name, if they differ."""
+
+    instance: Instance
+
+
+Effect = AwaitAddress | RequestLease | Announce | Withdraw | ReadSlices | WriteService
+Answer = Document | str | None
+Reaction = Generator[Effect, Answer, None]
 
 
 class Announcer:
-    """The announced Services, with the same missing withdrawals and announcements as in the real kube-vip."""
+    """kube-vip since 1.2: it announces a Service as soon as there is an endpoint."""
 
-    def __init__(self) -> None:
-        self.up: dict[str, Announced] = {}
-        """Announcements by Service."""
-        self.left_behind: list[tuple[str, Announced]] = []
-        """Announcements of deleted Services that are never withdrawn."""
-        self._silent: dict[str, bool] = {}
-        """UIDs of withdrawn Services, and whether they have had an address since."""
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.instances: list[Instance] = []
+        self.watches: dict[str, ServiceWatch] = {}
+        """By UID."""
 
-    def addresses(self, counts: Callable[[Announced], bool]) -> dict[str, list[str]]:
+    def addresses(self, counts: Callable[[Instance], bool]) -> dict[str, list[str]]:
         """Return the announced addresses, each with its Services."""
         found: dict[str, list[str]] = {}
-        for key, one in (*self.up.items(), *self.left_behind):
-            for address in one.addresses if counts(one) else ():
-                found.setdefault(address, []).append(key)
+        for instance in self.instances:
+            for address in instance.addresses if instance.is_up and counts(instance) else ():
+                found.setdefault(address, []).append(instance.key)
         return found
 
-    def delete(self, service: Document) -> Announced | None:
-        """Handle the deletion of a Service; return the announcement to withdraw."""
-        key = key_of(service)
-        self._silent.pop(_uid(service), None)
-        if self._is_another(service):
-            return None
-        if is_ignored(service) or not is_load_balancer(service):
-            # kube-vip ignores both, so that the announcement is never withdrawn.
-            if key in self.up:
-                self.left_behind.append((key, self.up.pop(key)))
-            return None
-        return self.up.pop(key, None)
+    def lease_of(self, service: Document) -> str | None:
+        """Return the address that a Service has leased; None if it has none."""
+        leased = [instance for instance in self._instances_of(_uid(service)) if instance.is_leased]
+        return leased[0].addresses[0] if leased else None
 
-    def _is_another(self, service: Document) -> bool:
-        """Return whether another Service of the name is announced: while kube-vip waits, it reads newer ones."""
-        one = self.up.get(key_of(service))
-        return one is not None and one.uid != _uid(service)
+    # Events.
 
-    def change(self, service: Document) -> Step:
-        """Handle a change of a Service."""
-        if is_ignored(service) or self._is_another(service):
-            return Step.LEAVE
-        one = self.up.get(key_of(service))
-        if not is_load_balancer(service):
-            if one is not None:
-                one.forgotten = True
-            return Step.LEAVE
-        return Step.WAIT if lacks_address(service) else self.follow(service)
+    def change(self, kind: EventType, service: Document) -> Reaction:
+        """Handle a new or changed Service."""
+        instance = self._instance_of(_uid(service))
+        if instance is not None:
+            instance.is_forgotten = not (is_load_balancer(service) and has_served_class(service, self.settings))
+        if is_served(service, self.settings):
+            yield from self._serve(kind, service)
 
-    def follow(self, service: Document) -> Step:
-        """Handle a Service that has an address or an empty annotation."""
-        if self._is_another(service):
-            return Step.LEAVE
-        one = self.up.get(key_of(service))
-        if one is None:
-            return Step.ANNOUNCE
-        one.forgotten = False
-        if must_withdraw(service, one.annotation, (one.wished, one.addresses)):
-            self._silent[_uid(service)] = False
-            return Step.WITHDRAW
-        one.annotation = annotations_of(service).get(ADDRESS_ANNOTATION)
-        return Step.KEEP
-
-    def is_heard(self, service: Document) -> bool:
-        """Handle the address of a Service that is not announced; return whether to announce it now.
-
-        A withdrawn Service waits for a change of its endpoints.
-        """
+    def delete(self, service: Document) -> Reaction:
+        """Handle the deletion of a Service. The addresses of one that kube-vip ignores stay."""
         uid = _uid(service)
-        if uid not in self._silent:
-            return True
-        self._silent[uid] = bool(wanted_addresses(service))
+        watch = self.watches.get(uid)
+        if watch is None:
+            return
+        if not is_load_balancer(service) or is_ignored(service):
+            for instance in self._instances_of(uid):
+                instance.is_left = True
+            return
+        yield from self._cancel(watch, is_deleted=True)
+        self._forget(uid)
+
+    def watches_of(self, key: str) -> list[ServiceWatch]:
+        """Return the watches that an event of a slice of this Service reaches."""
+        return [watch for watch in self.watches.values() if watch.key == key and watch.is_running]
+
+    def change_slice(self, watch: ServiceWatch, endpoint_slice: Document) -> Reaction:
+        """Handle a new or changed EndpointSlice of a Service."""
+        if not watch.is_running:
+            return
+        watch.endpoints[endpoint_slice.get("addressType", "IPv4")] = list(endpoint_slice.get("endpoints") or ())
+        endpoints = [endpoint for found in watch.endpoints.values() for endpoint in found]
+        if counts_endpoint(watch.service, endpoints, self.settings.node) or needs_no_endpoint(watch.service):
+            yield from self._announce(watch)
+        elif watch.is_announced:
+            watch.is_announced = False
+            yield from self._withdraw(watch.uid)
+
+    def delete_slice(self, watch: ServiceWatch) -> Reaction:
+        """Handle the deletion of any EndpointSlice of a Service: kube-vip stops its watch, and withdraws."""
+        if watch.is_running:
+            yield from self._cancel(watch)
+
+    # Reactions.
+
+    def _serve(self, kind: EventType, service: Document) -> Reaction:
+        if wanted_of(service).is_missing:
+            found = yield AwaitAddress(key_of(service))
+            if not isinstance(found, dict):
+                return
+            service = found
+        uid = _uid(service)
+        instance = self._instance_of(uid)
+        if instance is None:
+            instance = yield from self._new_instance(service)
+        if instance is None:
+            return
+        watch = self.watches.get(uid)
+        if watch is not None and watch.is_cancelled and self.settings.version >= (1, 2, 3):
+            watch = None
+        if kind == "MODIFIED" and watch is not None and is_changed(instance.service, service):
+            yield from self._cancel(watch)
+            self._forget(uid)
+            watch = None
+        if watch is None:
+            watch = self.watches[uid] = ServiceWatch(key_of(service), uid, service)
+        if not watch.is_running:
+            yield from self._start(watch, service)
+
+    def _start(self, watch: ServiceWatch, service: Document) -> Reaction:
+        """Watch the endpoints of a Service, and write it as soon as there is one.
+
+        If the address has just changed, there is no instance. The slices that exist are ignored then, and the Service
+        is announced only after another event of it and one of a slice.
+        """
+        instance = self._instance_of(watch.uid)
+        if instance is not None and instance.is_added:
+            if _is_inconsistent(instance, service):
+                yield from self._withdraw(watch.uid)
+                self._forget_instances(watch.uid)
+        else:
+            watch.waits = True
+            watch.instance = instance
+            if instance is not None:
+                instance.is_added = True
+        if not watch.is_cancelled:
+            watch.is_running = True
+            yield ReadSlices(watch)
+
+    def _announce(self, watch: ServiceWatch) -> Reaction:
+        """Put the addresses on the node with the first endpoint, and write the Service once."""
+        if watch.is_announced:
+            return
+        instance = self._instance_of(watch.uid)
+        if instance is None:
+            return
+        watch.is_announced = True
+        instance.is_up = True
+        yield Announce(instance)
+        if not watch.waits:
+            return
+        watch.waits = False
+        written = watch.instance
+        if written is None:
+            written = yield from self._new_instance(watch.service)
+        if written is not None:
+            written.is_added = True
+            yield WriteService(written)
+
+    def _new_instance(self, service: Document) -> Generator[Effect, Answer, Instance | None]:
+        """Create an instance, with a lease if the Service requests one; return None if that fails."""
+        wanted = wanted_of(service)
+        if not _can_be_announced(wanted):
+            return None
+        addresses = wanted.addresses
+        is_leased = DHCP_ADDRESS in addresses
+        if is_leased:
+            lease = yield RequestLease(service)
+            if not isinstance(lease, str):
+                return None
+            addresses = tuple(lease if address == DHCP_ADDRESS else address for address in addresses)
+        instance = Instance(key_of(service), _uid(service), service, addresses, is_leased)
+        self.instances.append(instance)
+        return instance
+
+    def _cancel(self, watch: ServiceWatch, *, is_deleted: bool = False) -> Reaction:
+        """End the watch of a Service, which withdraws its addresses."""
+        watch.is_cancelled = True
+        watch.is_running = False
+        watch.is_announced = False
+        watch.waits = False
+        yield from self._withdraw(watch.uid, is_deleted=is_deleted)
+
+    def _withdraw(self, uid: str, *, is_deleted: bool = False) -> Reaction:
+        for instance in self._instances_of(uid):
+            if instance.is_up:
+                instance.is_up = False
+                yield Withdraw(instance, is_deleted)
+
+    def _forget(self, uid: str) -> None:
+        self._forget_instances(uid)
+        self.watches.pop(uid, None)
+
+    def _forget_instances(self, uid: str) -> None:
+        self.instances = [instance for instance in self.instances if instance.uid != uid]
+
+    def _instances_of(self, uid: str) -> list[Instance]:
+        return [instance for instance in self.instances if instance.uid == uid]
+
+    def _instance_of(self, uid: str) -> Instance | None:
+        return next(iter(self._instances_of(uid)), None)
+
+
+class OldAnnouncer(Announcer):
+    """kube-vip before 1.2: it does not read endpoints, and waits for no address.
+
+    A watch only records here that it has tried to announce the Service. It tries once, also with an empty annotation.
+    """
+
+    def _serve(self, kind: EventType, service: Document) -> Reaction:
+        if wanted_of(service).is_missing:
+            return
+        uid = _uid(service)
+        watch = self.watches.get(uid)
+        instance = self._instance_of(uid)
+        if instance is None and self.settings.version >= (1, 1, 2):
+            instance = yield from self._new_instance(service)
+            if instance is None:
+                return
+        if kind == "MODIFIED" and watch is not None and self._withdraws(instance, service):
+            yield from self._cancel(watch)
+            self._forget(uid)
+            if (0, 9, 2) <= self.settings.version < (1, 0, 1):
+                # These versions announce the new address with the next event of the Service.
+                return
+            watch = None
+            instance = None
+        if watch is None:
+            self.watches[uid] = ServiceWatch(key_of(service), uid, service)
+            yield from self._announce_at_once(instance, service)
+
+    def _withdraws(self, instance: Instance | None, service: Document) -> bool:
+        """Return whether a change of a Service withdraws its address."""
+        if instance is None:
+            return False
+        if self.settings.version >= (1, 0, 1):
+            return is_changed(instance.service, service)
+        return is_address_changed(instance.service, service)
+
+    def _announce_at_once(self, instance: Instance | None, service: Document) -> Reaction:
+        if instance is None:
+            instance = yield from self._new_instance(service)
+        if instance is not None:
+            instance.is_up = True
+            yield Announce(instance)
+            yield WriteService(instance)
+
+
+def announcer_for(settings: Settings) -> Announcer:
+    """Return a kube-vip of the version in the settings, which has just started."""
+    return Announcer(settings) if settings.version >= (1, 2, 0) else OldAnnouncer(settings)
+
+
+def _can_be_announced(wanted: Wanted) -> bool:
+    return bool(wanted.addresses) and not wanted.names
+
+
+def _is_inconsistent(instance: Instance, service: Document) -> bool:
+    """Return whether kube-vip removes an instance when it begins to watch the endpoints of its Service again.
+
+    It compares the addresses and the ports with those in the status. A DHCP Service with a status never fits.
+    """
+    ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    if not ingress:
         return False
-
-    def change_endpoints(self, key: str, service: Document | None, *, has_endpoints: bool) -> Step:
-        """Handle a change of a Service's endpoints; ``service`` is None if it does not exist."""
-        if service is None or not self._silent.get(_uid(service), True):
-            # kube-vip has not read the Service since, and finds no address.
-            return Step.LEAVE
-        self._silent.pop(_uid(service), None)
-        if is_ignored(service):
-            return Step.LEAVE
-        if key not in self.up:
-            return Step.ANNOUNCE
-        return Step.LEAVE if has_endpoints else Step.WITHDRAW
-
-    @staticmethod
-    def wished(service: Document, *, has_endpoints: bool) -> tuple[str, ...]:
-        """Return the addresses to announce for a Service; can be empty."""
-        return wanted_addresses(service) if is_load_balancer(service) and has_endpoints else ()
-
-    def announce(self, service: Document, addresses: tuple[str, ...]) -> Announced:
-        """Record that a Service is announced with these addresses."""
-        annotations = annotations_of(service)
-        one = self.up[key_of(service)] = Announced(
-            wanted_addresses(service),
-            addresses,
-            annotations.get(ADDRESS_ANNOTATION),
-            _uid(service),
-        )
-        return one
+    shown = {entry.get("ip") for entry in ingress}
+    if not shown.issuperset(wanted_of(service).addresses):
+        return True
+    ports = [(port["port"], port.get("protocol", "TCP")) for port in service["spec"].get("ports") or ()]
+    return [(port["port"], port["protocol"]) for port in ingress[0].get("ports") or ()] != ports
 
 
 def _uid(service: Document) -> str:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from devenv.announcement import ADDRESS_ANNOTATION
+from devenv.announcement import ADDRESS_ANNOTATION, Settings
 from devenv.binaries import KUBE_VIP, require
 from devenv.harvester.queue import FAST
 from devenv.harvester.records import SLICES
@@ -34,8 +34,10 @@ from harvester_ccm.names import (
     Reason,
 )
 
-NODE: Final = "node-1"
+NODE: Final = Settings().node
 DEVICE: Final = "eth0"
+PEER: Final = "peer"
+"""The other end of the device."""
 NODE_ADDRESS: Final = "10.9.0.1"
 POOL: Final = "10.9.100.0/24"
 LATER_POOL: Final = "10.9.102.0/24"
@@ -80,24 +82,17 @@ class Cluster:
 
     async def create(self, *names: str, port: int = 80, annotations: dict[str, str] | None = None) -> None:
         """Create Services at once, each with an endpoint."""
-        for name in names:
-            await self.add_endpoint(name)
         ports = [{"name": "main", "port": port}]
         await asyncio.gather(*(self.stage.create_service(name, ports=ports, annotations=annotations) for name in names))
 
-    async def add_endpoint(self, name: str, *, is_empty: bool = False) -> None:
-        """Create an EndpointSlice with a ready Pod for a Service, or an empty one."""
+    async def add_endpoint(self, name: str) -> None:
+        """Create an EndpointSlice with a ready Pod for a Service without a selector."""
         meta = {"name": f"{name}-1", "namespace": "default", "labels": {"kubernetes.io/service-name": name}}
         ports = [{"name": "main", "port": 80, "protocol": "TCP"}]
-        endpoints = [] if is_empty else [ENDPOINT]
-        body = {"metadata": meta, "addressType": "IPv4", "ports": ports, "endpoints": endpoints}
+        body = {"metadata": meta, "addressType": "IPv4", "ports": ports, "endpoints": [ENDPOINT]}
         await self.stage.guest.create(
             SLICES, {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **body}, namespace="default"
         )
-
-    async def fill_slice(self, name: str) -> None:
-        """Add a ready Pod to the empty EndpointSlice of a Service."""
-        await self.stage.guest.merge_patch(SLICES, f"{name}-1", {"endpoints": [ENDPOINT]}, namespace="default")
 
     async def annotate(self, name: str, key: str, value: str) -> None:
         """Change an annotation of a Service."""
@@ -127,10 +122,12 @@ class Cluster:
 
         await until(absent, within=UP_SECONDS, what=f"removal of {', '.join(addresses)}")
 
-    async def create_without_endpoints(self, name: str, *, dhcp: bool = False) -> None:
-        """Create a Service without an EndpointSlice."""
+    async def create_without_endpoints(self, name: str, *, dhcp: bool = False, has_slice: bool = True) -> None:
+        """Create a Service with an empty EndpointSlice, or without one."""
         annotations = {IPAM: "dhcp"} if dhcp else {}
-        await self.stage.create_service(name, ports=[{"name": "main", "port": 80}], annotations=annotations)
+        selector = {"app": name} if has_slice else None
+        ports = [{"name": "main", "port": 80}]
+        await self.stage.create_service(name, ports=ports, annotations=annotations, spec={"selector": selector}, pods=0)
 
     async def explains(self, name: str, status: str, text: str, event: str) -> None:
         """Return once the condition has a status and a text, and an Event with its message. Raises TimeoutError.
@@ -191,9 +188,9 @@ async def late_addresses(cluster: Cluster) -> None:
 
 async def late_endpoints(cluster: Cluster) -> None:
     """A Service whose Pods become ready later"""
-    await cluster.stage.create_service("early", ports=[{"name": "main", "port": 80}])
+    await cluster.stage.create_service("early", ports=[{"name": "main", "port": 80}], pods=0)
     await cluster.stage.served("early")
-    await cluster.add_endpoint("early")
+    cluster.stage.endpoints.scale("early", 1)
     await cluster.announces("early")
 
 
@@ -247,7 +244,6 @@ async def other_type(cluster: Cluster) -> None:
 async def own_class(cluster: Cluster) -> None:
     """A Service of this controller's class and one without a class, with that class in kube-vip's lb_class_name"""
     for name, load_balancer_class in {"classed": LOAD_BALANCER_CLASS, "unclassed": None}.items():
-        await cluster.add_endpoint(name)
         ports = [{"name": "main", "port": 80}]
         await cluster.stage.create_service(name, ports=ports, spec={"loadBalancerClass": load_balancer_class})
     await cluster.announces("classed", "unclassed")
@@ -256,7 +252,6 @@ async def own_class(cluster: Cluster) -> None:
 async def skipped_class(cluster: Cluster) -> None:
     """A Service of this controller's class, which kube-vip does not serve, and one without a class"""
     await cluster.create("plain")
-    await cluster.add_endpoint("classed")
     spec = {"loadBalancerClass": LOAD_BALANCER_CLASS}
     await cluster.stage.create_service("classed", ports=[{"name": "main", "port": 80}], spec=spec)
     await cluster.is_right("plain")
@@ -265,13 +260,12 @@ async def skipped_class(cluster: Cluster) -> None:
 
 async def no_endpoints(cluster: Cluster) -> None:
     """A Service without an EndpointSlice, and one with an empty slice, whose Pods start after a minute"""
-    await cluster.create_without_endpoints("without")
-    await cluster.add_endpoint("emptied", is_empty=True)
+    await cluster.create_without_endpoints("without", has_slice=False)
     await cluster.create_without_endpoints("emptied")
     for name in ("without", "emptied"):
         await cluster.explains(name, "True", "has no endpoint", f"Normal {Reason.NO_ENDPOINTS}")
     await cluster.add_endpoint("without")
-    await cluster.fill_slice("emptied")
+    cluster.stage.endpoints.scale("emptied", 1)
     for name in ("without", "emptied"):
         await cluster.is_right(name)
 
@@ -351,25 +345,29 @@ async def _kube_vip(scene: Scene, directory: Path, settings: dict[str, str]) -> 
 
 def addresses_on_node() -> set[str]:
     """Return the addresses on the device."""
-    return {
-        entry["local"] for device in json.loads(_ip("-json address show dev eth0")) for entry in device["addr_info"]
-    }
+    return {entry["local"] for device in json.loads(ip("-json address show dev eth0")) for entry in device["addr_info"]}
 
 
-def _ip(arguments: str) -> str:
+def ip(arguments: str) -> str:
+    """Run ip(8), and return its output."""
     return subprocess.run(["ip", *arguments.split()], check=True, capture_output=True, text=True).stdout
+
+
+def prepare_network() -> None:
+    """Create the device of the node in a new network namespace."""
+    for arguments in (
+        "link set lo up",
+        f"link add {DEVICE} type veth peer name {PEER}",
+        f"link set {DEVICE} up",
+        f"link set {PEER} up",
+        f"address add {NODE_ADDRESS}/16 dev {DEVICE}",
+    ):
+        ip(arguments)
 
 
 def main() -> None:
     """Entry point of ``python -m devenv.realkubevip`` in a new network namespace. Exits with 1 if a case fails."""
-    for arguments in (
-        "link set lo up",
-        f"link add {DEVICE} type veth peer name peer",
-        f"link set {DEVICE} up",
-        "link set peer up",
-        f"address add {NODE_ADDRESS}/16 dev {DEVICE}",
-    ):
-        _ip(arguments)
+    prepare_network()
     print(f"kube-vip {KUBE_VIP}, addresses on the node:", flush=True)
     with run_directory("kube-vip") as directory, logs_to(directory / "emulators.log"):
         if failed := asyncio.run(run(directory)):

@@ -15,6 +15,7 @@ import msgspec
 
 from devenv.apiserver import SERVICE_ACCOUNT, ControlPlane, start_clusters
 from devenv.ccm import CcmProcess
+from devenv.endpointslices import EndpointSlices
 from devenv.harvester.emulator import HarvesterEmulator
 from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVip, KubeVipOptions
@@ -150,13 +151,20 @@ class Stage:
         options, other = (kube_vip, None) if isinstance(kube_vip, KubeVipOptions) else (None, kube_vip)
         self.kube_vip = KubeVip(self.guest, options)
         self._announcer = other or self.kube_vip
+        self.endpoints = EndpointSlices(self.guest, node=(options or KubeVipOptions()).settings.node)
         self.runs: list[CcmProcess] = []
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             for part in (
-                *(self.guest, self.host, self.guest_proxy, self.harvester_proxy, self.harvester, self._announcer),
+                self.guest,
+                self.host,
+                self.guest_proxy,
+                self.harvester_proxy,
+                self.harvester,
+                self.endpoints,
+                self._announcer,
             ):
                 await stack.enter_async_context(part)
             stack.push_async_callback(self._end_runs)
@@ -248,13 +256,20 @@ class Stage:
         ports: Sequence[Mapping[str, object]] = ({"name": "http", "port": 80},),
         annotations: Mapping[str, str] | None = None,
         spec: Mapping[str, object] | None = None,
+        pods: int | None = None,
     ) -> Service:
-        """Create a Service of type LoadBalancer in the guest cluster."""
+        """Create a Service of type LoadBalancer in the guest cluster, with one ready Pod.
+
+        ``pods``: another number of Pods.
+        """
+        await self.endpoints.collected(name, namespace=namespace)
+        if pods is not None:
+            self.endpoints.scale(name, pods, namespace=namespace)
         body = {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": name, "namespace": namespace, "annotations": dict(annotations or {})},
-            "spec": {"type": "LoadBalancer", "ports": list(ports), **(spec or {})},
+            "spec": {"type": "LoadBalancer", "ports": list(ports), "selector": {"app": name}, **(spec or {})},
         }
         return await self.guest.create(SERVICES, body, namespace=namespace)
 

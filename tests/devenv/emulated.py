@@ -62,7 +62,7 @@ def service(
 
 
 def endpoint_slice(*addresses: str, name: str = "web-1", of: str = "web") -> Document:
-    """Return an EndpointSlice of the Service ``of``."""
+    """Return an EndpointSlice of the Service ``of``, with endpoints of Pods that are not ready."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",

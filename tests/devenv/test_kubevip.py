@@ -1,14 +1,16 @@
 """kube-vip: announcements, written fields, and missing withdrawals."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from devenv.announcement import ingress_of
+from devenv.announcement import Settings, ingress_of
 from devenv.demo.requests import ask
 from devenv.harvester.records import SERVICES, SLICES
 from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.watch import Document
+from harvester_ccm.errors import AlreadyExists
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import endpoint_slice, service, watching
 from tests.support.waiting import wait_for
@@ -29,7 +31,9 @@ class Shop:
     def key(self, name: str = "web") -> str:
         return f"{self.namespace}/{name}"
 
-    async def create(self, document: Document) -> None:
+    async def create(self, document: Document, *, has_endpoint: bool = True) -> None:
+        if has_endpoint:
+            await self.write_slice("192.0.2.1", of=document["metadata"]["name"])
         placed = {**document, "metadata": {**document["metadata"], "namespace": self.namespace}}
         status = placed.pop("status", None)
         await self.client.create(SERVICES, placed, namespace=self.namespace)
@@ -51,14 +55,20 @@ class Shop:
     async def delete(self, name: str = "web") -> None:
         await self.client.delete(SERVICES, name, namespace=self.namespace)
 
-    async def write_slice(self, *addresses: str) -> None:
-        document = endpoint_slice(*addresses)
+    async def write_slice(self, *addresses: str, of: str = "web") -> None:
+        document = endpoint_slice(*addresses, name=f"{of}-1", of=of)
         document["metadata"]["namespace"] = self.namespace
-        await self.client.create(SLICES, document, namespace=self.namespace)
+        with suppress(AlreadyExists):
+            await self.client.create(SLICES, document, namespace=self.namespace)
+            return
+        await self.client.merge_patch(SLICES, f"{of}-1", document, namespace=self.namespace)
 
     async def touch_slice(self) -> None:
         change = {"metadata": {"annotations": {"example.com/touched": "true"}}}
         await self.client.merge_patch(SLICES, "web-1", change, namespace=self.namespace)
+
+    async def delete_slice(self) -> None:
+        await self.client.delete(SLICES, "web-1", namespace=self.namespace)
 
     async def get(self, name: str = "web") -> Document:
         return await self.client.get(SERVICES, name, namespace=self.namespace)
@@ -138,13 +148,13 @@ async def test_changed_address_is_withdrawn_and_not_announced_again(shop: Shop) 
     await shop.settle()
     assert not shop.holders(A)
     assert not shop.holders(B)
-    await shop.write_slice("192.0.2.1")
+    await shop.touch_slice()
     await shop.settle()
     assert not shop.holders(B), "it has not read the Service since"
     await shop.patch({"metadata": {"labels": {"any": "change"}}})
     await shop.settle()
     assert not shop.holders(B)
-    await shop.touch_slice()
+    await shop.write_slice("192.0.2.2")
     await wait_for(lambda: shop.holders(B) == {"web"}, what="announcement after the slice was touched")
 
 
@@ -234,3 +244,63 @@ async def test_shared_address_comes_back_after_one_is_deleted(shop: Shop) -> Non
     await shop.delete()
     await wait_for(lambda: not shop.holders(), what="the gap")
     await wait_for(lambda: shop.holders() == {"two"}, what="the other one")
+
+
+@pytest.mark.apiserver
+async def test_endpoints_decide_and_the_node_stays_noted(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: A}), has_endpoint=False)
+    await shop.settle()
+    assert not shop.holders()
+    await shop.write_slice()
+    await shop.settle()
+    assert not shop.holders(), "an empty slice"
+    await shop.write_slice("192.0.2.1")
+    await wait_for(lambda: shop.holders() == {"web"})
+    await shop.settle()
+    await shop.write_slice()
+    await wait_for(lambda: not shop.holders(), what="the withdrawal without endpoints")
+    assert (await shop.get())["metadata"]["annotations"]["kube-vip.io/vipHost"] == "devenv-node"
+    await shop.write_slice("192.0.2.1")
+    await wait_for(lambda: shop.holders() == {"web"}, what="another endpoint")
+    await shop.delete_slice()
+    await wait_for(lambda: not shop.holders(), what="the withdrawal without slices")
+
+
+@pytest.mark.apiserver
+async def test_lease_is_written_only_with_an_endpoint(shop: Shop) -> None:
+    await shop.create(service({ADDRESS: "0.0.0.0"}), has_endpoint=False)
+    await shop.settle()
+    assert await shop.address() == []
+    assert "kube-vip.io/requestedIP" not in (await shop.get())["metadata"]["annotations"]
+    await shop.write_slice("192.0.2.1")
+    await wait_for(lambda: shop.holders("127.79.1.10") == {"web"})
+
+
+@pytest.mark.apiserver
+async def test_lease_that_is_not_given_delays_others(guest_admin: ApiClient, namespace: str) -> None:
+    async with KubeVip(guest_admin, KubeVipOptions(dhcp_timeout=20.0)) as vip:
+        shop = Shop(guest_admin, namespace, vip)
+        await shop.create(service({ADDRESS: "0.0.0.0"}, name="slow"))
+        await wait_for(lambda: vip.waiting_for == shop.key("slow"))
+        await shop.create(service({ADDRESS: A}))
+        assert not shop.holders()
+
+
+@pytest.mark.apiserver
+async def test_notes_no_node_in_routing_table_mode(guest_admin: ApiClient, namespace: str) -> None:
+    async with KubeVip(guest_admin, KubeVipOptions(settings=Settings(notes_node=False))) as vip:
+        shop = Shop(guest_admin, namespace, vip)
+        await shop.create(service({ADDRESS: A}))
+        await wait_for(lambda: shop.holders() == {"web"})
+        await shop.settle()
+        assert await shop.address() == [A]
+        assert "kube-vip.io/vipHost" not in (await shop.get())["metadata"]["annotations"]
+
+
+@pytest.mark.apiserver
+async def test_other_class_is_not_announced(shop: Shop) -> None:
+    document = service({ADDRESS: A})
+    document["spec"]["loadBalancerClass"] = "cloudprovider.harvesterhci.io/harvester"
+    await shop.create(document)
+    await shop.settle()
+    assert not shop.holders()

@@ -1,15 +1,36 @@
-"""Fields of a Service and its EndpointSlices that kube-vip reads."""
+"""Fields of a Service and its EndpointSlices that kube-vip reads, and its reactions to their changes."""
+
+from typing import Any
 
 import pytest
 
-from devenv.announcement import is_ignored, must_withdraw, wanted_addresses
-from devenv.announcer import Announcer, Step
+from devenv.announcement import (
+    Settings,
+    counts_endpoint,
+    is_changed,
+    is_ignored,
+    is_served,
+    wanted_addresses,
+)
+from devenv.announcer import (
+    Announcer,
+    Answer,
+    AwaitAddress,
+    Reaction,
+    ReadSlices,
+    RequestLease,
+    Withdraw,
+    WriteService,
+    announcer_for,
+)
 from devenv.watch import Document, key_of
-from tests.devenv.emulated import service
+from tests.devenv.emulated import endpoint_slice, service
 
 A, B = "127.79.0.10", "127.79.0.11"
 ADDRESS = "kube-vip.io/loadbalancerIPs"
 IGNORE = "kube-vip.io/ignore"
+OUR_CLASS = "cloudprovider.harvesterhci.io/harvester"
+KUBE_VIP_CLASS = "kube-vip.io/kube-vip-class"
 
 
 @pytest.mark.parametrize(
@@ -18,7 +39,9 @@ IGNORE = "kube-vip.io/ignore"
         (service({ADDRESS: A}), (A,)),
         (service({ADDRESS: f"{A}, {B}"}), (A, B)),
         (service({ADDRESS: A}, status=B, requested=B), (A,)),
-        (service(status=A, requested=B), (A,)),
+        (service(status=A, requested=A), (A,)),
+        pytest.param(service(status=A, requested=B), (B,), id="specification before another address in the status"),
+        pytest.param(service(status=A, requested="fd00::1"), (A,), id="specification of another family"),
         (service(requested=A), (A,)),
         (service({ADDRESS: ""}, status=A, requested=B), ()),
         (service(), ()),
@@ -34,44 +57,212 @@ def test_only_one_spelling_is_ignored(value: str, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("announced_with", "now", "expected"),
+    ("name", "settings", "expected"),
     [
-        pytest.param(A, service({ADDRESS: A}, status=A), False, id="nothing changed"),
-        pytest.param(A, service({ADDRESS: A}), False, id="status cleared"),
-        pytest.param(A, service({ADDRESS: A}, status=B), False, id="status overwritten"),
-        pytest.param(A, service({ADDRESS: B}), True, id="annotation changed"),
-        pytest.param(A, service({ADDRESS: ""}), True, id="annotation emptied"),
-        pytest.param(A, service(status=A), True, id="annotation removed"),
-        pytest.param(None, service(), False, id="status address cleared"),
-        pytest.param(None, service(status=B), True, id="status address changed"),
-        pytest.param(None, service({ADDRESS: A}, status=A), False, id="annotation follows the status"),
+        (None, Settings(), True),
+        (KUBE_VIP_CLASS, Settings(), True),
+        (OUR_CLASS, Settings(), False),
+        (OUR_CLASS, Settings(load_balancer_class=OUR_CLASS), True),
+        (KUBE_VIP_CLASS, Settings(load_balancer_class=OUR_CLASS), False),
+        (None, Settings(load_balancer_class=OUR_CLASS), True),
+        (None, Settings(class_only=True), False),
+        (None, Settings(legacy_class_handling=False), False),
+        (None, Settings(legacy_class_handling=False, load_balancer_class=""), True),
+        (KUBE_VIP_CLASS, Settings(legacy_class_handling=False), True),
     ],
 )
-def test_changes_that_withdraw(announced_with: str | None, now: Document, expected: bool) -> None:
-    assert must_withdraw(now, announced_with, ((A,), (A,))) is expected
+def test_class_decides_whether_a_service_is_served(name: str | None, settings: Settings, expected: bool) -> None:
+    document = service()
+    if name is not None:
+        document["spec"]["loadBalancerClass"] = name
+    assert is_served(document, settings) is expected
 
 
-def met(document: Document, uid: str) -> Document:
+def endpoint(*addresses: str, node: str = "devenv-node", serving: bool | None = None) -> Document:
+    return {"addresses": list(addresses), "nodeName": node, "conditions": {"ready": False, "serving": serving}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "found", "expected"),
+    [
+        ("Cluster", [], False),
+        ("Cluster", [endpoint("192.0.2.1", serving=False)], True),
+        ("Local", [endpoint("192.0.2.1", serving=True)], True),
+        ("Local", [endpoint("192.0.2.1", serving=False)], False),
+        ("Local", [endpoint("192.0.2.1")], False),
+        ("Local", [endpoint("192.0.2.1", node="another", serving=True)], False),
+    ],
+)
+def test_endpoints_that_count(policy: str, found: list[Document], expected: bool) -> None:
+    document = service()
+    document["spec"]["externalTrafficPolicy"] = policy
+    assert counts_endpoint(document, found, "devenv-node") is expected
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        pytest.param(service({ADDRESS: A}), service({ADDRESS: A}, status=A), False, id="status written"),
+        pytest.param(service({ADDRESS: A}, status=A), service({ADDRESS: A}), False, id="status cleared"),
+        pytest.param(service({ADDRESS: A}), service({ADDRESS: A}, status=B), False, id="status overwritten"),
+        pytest.param(service({ADDRESS: A}), service({ADDRESS: B}), True, id="annotation changed"),
+        pytest.param(service({ADDRESS: A}), service({ADDRESS: ""}), True, id="annotation emptied"),
+        pytest.param(service({ADDRESS: A}), service(status=A), True, id="annotation removed"),
+        pytest.param(service(status=A), service(status=B), True, id="status address changed"),
+        pytest.param(service(status=A), service(status=A, requested=A), False, id="status specified"),
+        pytest.param(service(requested=A), service(status=A, requested=A), False, id="specification reported"),
+        pytest.param(service(status=A), service({ADDRESS: A}, status=A), True, id="annotation follows the status"),
+        pytest.param(service({ADDRESS: A}), service({ADDRESS: f"{A} "}), False, id="space"),
+    ],
+)
+def test_changes_that_withdraw(before: Document, now: Document, expected: bool) -> None:
+    assert is_changed(before, now) is expected
+
+
+def test_changed_policy_withdraws() -> None:
+    local = service({ADDRESS: A})
+    local["spec"]["externalTrafficPolicy"] = "Local"
+    assert is_changed(service({ADDRESS: A}), local)
+
+
+def met(document: Document, uid: str = "one") -> Document:
     return {**document, "metadata": {**document["metadata"], "uid": uid}}
 
 
-def test_older_event_without_address_waits_and_withdraws_nothing() -> None:
-    announcer = Announcer()
-    announcer.announce(met(service({ADDRESS: A}, status=A), "one"), (A,))
-    assert announcer.change(met(service(), "one")) is Step.WAIT
-    assert announcer.follow(met(service({ADDRESS: A}, status=A), "one")) is Step.KEEP
-    assert announcer.follow(met(service({ADDRESS: ""}, status=A), "one")) is Step.WITHDRAW
+def effects(reaction: Reaction, *answers: Answer) -> list[Any]:
+    """Run a reaction; return its effects."""
+    found: list[Any] = []
+    left = list(answers)
+    answer: Answer = None
+    while True:
+        try:
+            effect = reaction.send(answer)
+        except StopIteration:
+            return found
+        found.append(effect)
+        answer = left.pop(0) if isinstance(effect, AwaitAddress | RequestLease) else None
 
 
-def test_deletion_does_not_affect_a_recreated_service() -> None:
-    announcer = Announcer()
+def with_endpoint(announcer: Announcer, uid: str = "one") -> list[Any]:
+    return effects(announcer.change_slice(announcer.watches[uid], endpoint_slice("192.0.2.1")))
+
+
+def holders(announcer: Announcer) -> dict[str, list[str]]:
+    return announcer.addresses(lambda _instance: True)
+
+
+@pytest.fixture
+def announcer() -> Announcer:
+    return announcer_for(Settings())
+
+
+def test_announces_with_the_first_endpoint(announcer: Announcer) -> None:
+    (read,) = effects(announcer.change("ADDED", met(service({ADDRESS: A}))))
+    assert isinstance(read, ReadSlices)
+    assert effects(announcer.change_slice(announcer.watches["one"], endpoint_slice())) == []
+    announced, written = with_endpoint(announcer)
+    assert announced.instance.addresses == (A,)
+    assert isinstance(written, WriteService)
+    (withdrawn,) = effects(announcer.change_slice(announcer.watches["one"], endpoint_slice()))
+    assert isinstance(withdrawn, Withdraw)
+    assert len(with_endpoint(announcer)) == 1, "the Service is written once"
+
+
+def test_older_event_without_address_waits_and_withdraws_nothing(announcer: Announcer) -> None:
+    now = met(service({ADDRESS: A}, status=A))
+    effects(announcer.change("ADDED", now))
+    with_endpoint(announcer)
+    (awaited,) = effects(announcer.change("MODIFIED", met(service())), now)
+    assert awaited == AwaitAddress("shop/web")
+    assert holders(announcer) == {A: ["shop/web"]}
+    assert [type(one) for one in effects(announcer.change("MODIFIED", met(service({ADDRESS: ""}, status=A))))] == [
+        Withdraw,
+        ReadSlices,
+    ]
+
+
+def test_deletion_does_not_affect_a_recreated_service(announcer: Announcer) -> None:
     later = met(service({ADDRESS: A}, status=A), "later")
     # While it waits for the first one, it reads the later one of the same name.
-    assert announcer.change(met(service(), "first")) is Step.WAIT
-    assert announcer.follow(later) is Step.ANNOUNCE
-    announcer.announce(later, (A,))
-    for left in ({IGNORE: "true"}, {ADDRESS: B}):
-        assert announcer.change(met(service(left), "first")) is Step.LEAVE
-        assert announcer.delete(met(service(left), "first")) is None
-    assert announcer.addresses(lambda _one: True) == {A: [key_of(later)]}
-    assert announcer.delete(later) is not None
+    effects(announcer.change("ADDED", met(service(), "first")), later)
+    with_endpoint(announcer, "later")
+    for left in ({IGNORE: "true"}, {ADDRESS: ""}):
+        assert effects(announcer.change("MODIFIED", met(service(left), "first"))) == []
+        assert effects(announcer.delete(met(service(left), "first"))) == []
+    assert holders(announcer) == {A: [key_of(later)]}
+    (withdrawn,) = effects(announcer.delete(later))
+    assert withdrawn.is_deleted
+
+
+def test_address_of_a_service_that_is_ignored_stays_after_its_deletion(announcer: Announcer) -> None:
+    effects(announcer.change("ADDED", met(service({ADDRESS: A}))))
+    with_endpoint(announcer)
+    assert effects(announcer.delete(met(service({ADDRESS: A, IGNORE: "true"})))) == []
+    assert holders(announcer) == {A: ["shop/web"]}
+    effects(announcer.delete_slice(announcer.watches["one"]))
+    assert holders(announcer) == {}, "until its EndpointSlice is deleted"
+
+
+@pytest.mark.parametrize(("version", "expected"), [((1, 2, 2), {}), ((1, 2, 3), {A: ["shop/web"]})])
+def test_deletion_of_one_slice_withdraws(version: tuple[int, int, int], expected: dict[str, list[str]]) -> None:
+    announcer = announcer_for(Settings(version=version))
+    document = met(service({ADDRESS: A}))
+    effects(announcer.change("ADDED", document))
+    with_endpoint(announcer)
+    effects(announcer.delete_slice(announcer.watches["one"]))
+    assert holders(announcer) == {}
+    effects(announcer.change("MODIFIED", document))
+    with_endpoint(announcer)
+    assert holders(announcer) == expected
+
+
+def test_lease_is_requested_without_an_endpoint_and_written_with_one(announcer: Announcer) -> None:
+    requested, _ = effects(announcer.change("ADDED", met(service({ADDRESS: "0.0.0.0"}))), B)
+    assert isinstance(requested, RequestLease)
+    assert holders(announcer) == {}
+    _, written = with_endpoint(announcer)
+    assert (written.instance.addresses, written.instance.is_leased) == ((B,), True)
+
+
+def test_dhcp_server_that_does_not_respond_is_asked_again_at_the_next_event(announcer: Announcer) -> None:
+    document = met(service({ADDRESS: "0.0.0.0"}))
+    for _ in range(2):
+        (requested,) = effects(announcer.change("MODIFIED", document), None)
+        assert isinstance(requested, RequestLease)
+    assert announcer.watches == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "after_change", "after_event"),
+    [((0, 9, 1), {B}, {B}), ((0, 9, 2), set(), {B}), ((1, 0, 0), set(), {B}), ((1, 1, 2), {B}, {B})],
+)
+def test_versions_before_1_2_announce_without_endpoints(
+    version: tuple[int, int, int], after_change: set[str], after_event: set[str]
+) -> None:
+    announcer = announcer_for(Settings(version=version))
+    effects(announcer.change("ADDED", met(service({ADDRESS: A}))))
+    assert set(holders(announcer)) == {A}
+    effects(announcer.change("MODIFIED", met(service({ADDRESS: B}))))
+    assert set(holders(announcer)) == after_change
+    effects(announcer.change("MODIFIED", met(service({ADDRESS: B}))))
+    assert set(holders(announcer)) == after_event
+
+
+@pytest.mark.parametrize(("version", "expected"), [((0, 9, 2), []), ((1, 1, 1), []), ((1, 1, 2), [A])])
+def test_versions_before_1_1_2_stay_silent_after_an_empty_annotation(
+    version: tuple[int, int, int], expected: list[str]
+) -> None:
+    announcer = announcer_for(Settings(version=version))
+    effects(announcer.change("ADDED", met(service({ADDRESS: ""}))))
+    effects(announcer.change("MODIFIED", met(service({ADDRESS: A}))))
+    assert list(holders(announcer)) == expected
+
+
+@pytest.mark.parametrize(("version", "expected"), [((0, 9, 2), 0), ((1, 0, 1), 3)])
+def test_changed_policy_is_read_since_1_0_1(version: tuple[int, int, int], expected: int) -> None:
+    announcer = announcer_for(Settings(version=version))
+    effects(announcer.change("ADDED", met(service({ADDRESS: A}))))
+    local = met(service({ADDRESS: A}))
+    local["spec"]["externalTrafficPolicy"] = "Local"
+    assert len(effects(announcer.change("MODIFIED", local))) == expected
+    assert list(holders(announcer)) == [A], "it is announced again at once"

@@ -77,11 +77,15 @@ async def transitions(stage: Stage, *expected: Transition) -> None:
 
 
 async def completed(stage: Stage, name: str) -> LoadBalancer:
-    """Return the load balancer of a Service once Harvester has allocated its address and set its finalizer."""
+    """Return the load balancer of a Service once Harvester has allocated its address and set its finalizer.
+
+    kube-vip has written the lease of a Service with DHCP then.
+    """
 
     async def complete() -> LoadBalancer | None:
         for one in await stage.load_balancers():
-            if one.metadata.label(LB_SERVICE_NAME) == name and one.address and one.metadata.finalizers:
+            is_complete = one.address and one.metadata.finalizers and not stage.kube_vip.writing
+            if one.metadata.label(LB_SERVICE_NAME) == name and is_complete:
                 return one
         return None
 

@@ -106,7 +106,7 @@ async def put_service(stage: Stage, left: Left, annotations: Mapping[str, str] |
             "annotations": {**wish, **(annotations or {})},
             "finalizers": [FINALIZER],
         },
-        "spec": {"type": "LoadBalancer", "ports": list(left.ports)},
+        "spec": {"type": "LoadBalancer", "ports": list(left.ports), "selector": {"app": left.name}},
     }
     return (await stage.guest.create(SERVICES, body, namespace="default")).metadata.uid
 

@@ -26,7 +26,7 @@ from tests.simulation.facts import (
     wants_one,
     wants_vm,
 )
-from tests.simulation.kubevip import KubeVip
+from tests.simulation.kubevip import NODE, KubeVip
 from tests.simulation.process import Process
 from tests.support.builders import CLUSTER
 from tests.support.memory_server import Document, MemoryServer, Watch
@@ -73,6 +73,7 @@ class Guest:
         """Connections that did not deliver that."""
         self.gave_up_last = False
         """Whether such a load balancer was the last one that vanished."""
+        server.on_change.append(self._collect_slices)
 
     # User actions.
 
@@ -128,24 +129,44 @@ class Guest:
             self.change_service(name_of(service), {"metadata": {"finalizers": others}})
 
     def restore_endpoints(self, name: str) -> None:
-        """Create the EndpointSlice of a Service, or write it as it was."""
-        if self.service(name) is None:
-            return
-        metadata = {"name": name, "namespace": NAMESPACE, "labels": {SERVICE_LABEL: name}}
-        endpoints = [{"addresses": ["10.42.0.7"], "conditions": {"ready": True}}]
-        self.server.put(ENDPOINT_SLICES, {"metadata": metadata, "addressType": "IPv4", "endpoints": endpoints})
+        """Let a Service have a ready Pod: its EndpointSlice is created, or written as it was."""
+        conditions = {"ready": True, "serving": True, "terminating": False}
+        self._write_slice(name, [{"addresses": ["10.42.0.7"], "conditions": conditions, "nodeName": NODE}])
 
     def remove_endpoints(self, name: str) -> bool:
-        """Delete the EndpointSlice of a Service; return whether there was one."""
-        key = f"{NAMESPACE}/{name}"
-        exists = key in self.server.of(ENDPOINT_SLICES)
-        if exists:
-            self.server.remove(ENDPOINT_SLICES, key)
-        return exists
+        """Let a Service have no Pods: its EndpointSlice is empty then. Return whether it had one."""
+        had_endpoints = self.has_endpoints(name)
+        if had_endpoints:
+            self._write_slice(name, [])
+        return had_endpoints
 
     def has_endpoints(self, name: str) -> bool:
         """Return whether a Service has endpoints."""
-        return f"{NAMESPACE}/{name}" in self.server.of(ENDPOINT_SLICES)
+        key = self._slice_of(name)
+        return bool(key and self.server.of(ENDPOINT_SLICES).get(key, {}).get("endpoints"))
+
+    def _slice_of(self, name: str) -> str:
+        """Return the key of the EndpointSlice of a Service; empty if the Service does not exist."""
+        service = self.service(name)
+        return f"{NAMESPACE}/{name}-{service['metadata']['uid']}" if service is not None else ""
+
+    def _write_slice(self, name: str, endpoints: list[Document]) -> None:
+        key = self._slice_of(name)
+        if not key:
+            return
+        if key in self.server.of(ENDPOINT_SLICES):
+            self.server.change(ENDPOINT_SLICES, key, {"endpoints": endpoints})
+            return
+        metadata = {"name": key.partition("/")[2], "namespace": NAMESPACE, "labels": {SERVICE_LABEL: name}}
+        self.server.put(ENDPOINT_SLICES, {"metadata": metadata, "addressType": "IPv4", "endpoints": endpoints})
+
+    def _collect_slices(self, collection: str, kind: str, document: Document) -> None:
+        """Delete the EndpointSlice of a deleted Service, as the garbage collection does."""
+        if collection != collection_of(SERVICES) or kind != "DELETED":
+            return
+        key = f"{NAMESPACE}/{document['metadata']['name']}-{document['metadata']['uid']}"
+        if key in self.server.of(ENDPOINT_SLICES):
+            self.server.remove(ENDPOINT_SLICES, key)
 
     def change_balancer(self, name: str, patch: Mapping[str, Any]) -> None:
         """Change a load balancer as an administrator of Harvester."""

@@ -2,91 +2,141 @@
 
 import random
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from devenv.announcement import (
-    DHCP_ADDRESS,
+    DEFAULT_CLASS,
     REQUESTED_ANNOTATION,
-    SERVICE_NAME_LABEL,
-    has_endpoints,
+    Settings,
+    has_served_class,
     ingress_due,
     lacks_address,
     marks_of,
+    service_of,
 )
-from devenv.announcer import Announced, Announcer, Step
-from devenv.watch import annotations_of, key_of, labels_of
+from devenv.announcer import (
+    Announce,
+    Answer,
+    AwaitAddress,
+    Effect,
+    Instance,
+    Reaction,
+    ReadSlices,
+    RequestLease,
+    ServiceWatch,
+    Withdraw,
+    WriteService,
+    announcer_for,
+)
+from devenv.kubevip import SHARED_GAP
+from devenv.watch import annotations_of, key_of
 from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES
-from harvester_ccm.names import SERVICE_FINALIZER
+from harvester_ccm.names import LOAD_BALANCER_CLASS
 from tests.simulation.loop import SeededLoop
 from tests.support.memory_server import Document, MemoryServer, name_of
 
 LAG: Final = (0.005, 0.3)
 """Shortest and longest time in seconds until a change is seen."""
+WATCH_SECONDS: Final = (0.001, 0.05)
+"""The same until a new watch of EndpointSlices delivers those that exist."""
 WRITE_SECONDS: Final = (0.01, 0.1)
 LEASE_SECONDS: Final = (0.1, 3.0)
 LEASES: Final = tuple(f"10.10.0.{number}" for number in range(10, 30))
 """Addresses of the DHCP server in the nodes' network."""
+DHCP_TIMEOUT: Final = 130.0
+"""Seconds for which it requests a lease: three attempts."""
 ADDRESS_TIMEOUT: Final = 30.0
 """Seconds for which a Service without an address blocks all others."""
 LOOK_SECONDS: Final = 1.0
+NODE: Final = "node-1"
 
 
 class KubeVip:
     """kube-vip of one guest cluster."""
 
-    def __init__(self, server: MemoryServer, loop: SeededLoop, seed: str) -> None:
+    def __init__(
+        self,
+        server: MemoryServer,
+        loop: SeededLoop,
+        seed: str,
+        *,
+        settings: Settings | None = None,
+        leases: Sequence[str] = LEASES,
+        kept_leases: float = 0.8,
+    ) -> None:
+        """Without ``settings``, it is the kube-vip of the chart, in half of all schedules with this controller's class.
+
+        ``leases`` are the addresses of the DHCP server, ``kept_leases`` is the share of the requests for a previous one
+        that it grants.
+        """
         self._server = server
+        self._leases = leases
+        self._kept_leases = kept_leases
         self._loop = loop
         self._dice = random.Random(f"{seed} kube-vip")
+        self._settings = settings or _settings_of(seed)
         self._told_until = 0.0
         self._run = 0
         self._under_way: deque[tuple[str, str, Document]] = deque()
-        self._cache: dict[str, Document] = {}
-        self._slices: dict[str, Document] = {}
-        self._events: deque[tuple[str, str, Document]] = deque()
-        self._announcer = Announcer()
-        self._holding_up: str | None = None
-        """The Service without an address that blocks all others."""
-        self._leasing = ""
-        """The Service whose lease all others wait for."""
+        self._known: set[str] = set()
+        """Keys of the Services that it has seen."""
+        self._events: deque[tuple[str, Document]] = deque()
+        """Events of Services."""
+        self._announcer = announcer_for(self._settings)
+        self._blocked = False
+        """Whether a Service without an address or a lease blocks all others."""
+        self._read_at: dict[ServiceWatch, int] = {}
+        """Version of the EndpointSlices with which a watch has begun."""
+        self._down_until: dict[str, float] = {}
+        """Loop time at which a shared address is announced again after the deletion of one of its Services."""
         self._dhcp_from = 0.0
         """Loop time from which the DHCP server answers."""
-        self.late: set[tuple[str, str]] = set()
-        """Services and the addresses that it has written to their status although they have no finalizer.
-
-        The controller has released these Services, or has not seen them yet.
-        """
         self.leases = 0
         """Leases that it has given."""
         self.changes: list[str] = []
         """All announcements and withdrawals, for the trace."""
         server.on_change.append(self._changed)
 
-    @property
-    def up(self) -> dict[str, Announced]:
-        """Announced addresses, by Service."""
-        return self._announcer.up
+    def serves_class_of(self, service: Document) -> bool:
+        """Return whether it serves the class of a Service."""
+        return has_served_class(service, self._settings)
 
     def left_behind(self, address: str, key: str) -> set[str]:
         """Return the UIDs of deleted Services of this name for which kube-vip goes on announcing an address."""
-        return {one.uid for name, one in self._announcer.left_behind if name == key and address in one.addresses}
+        return {
+            instance.uid
+            for instance in self._announcer.instances
+            if instance.is_left and instance.is_up and instance.key == key and address in instance.addresses
+        }
 
     def announced(self) -> dict[str, list[str]]:
         """Return the addresses that are up and that kube-vip minds, and the Services that they are up for."""
-        return self._announcer.addresses(lambda one: not one.forgotten)
+        return self._announcer.addresses(lambda instance: not instance.is_forgotten)
+
+    def on_node(self) -> set[str]:
+        """Return all addresses that are up."""
+        found = self._announcer.addresses(lambda _instance: True)
+        return {address for address in found if self._down_until.get(address, 0.0) <= self._loop.time()}
+
+    def stop_dhcp(self, seconds: float) -> None:
+        """Delay the responses of the DHCP server."""
+        self._dhcp_from = self._loop.time() + seconds
 
     def restart(self) -> None:
         """Restart: all addresses are withdrawn, and all objects are listed."""
-        for key, one in self.up.items():
-            self._note_withdrawn(key, one)
+        for instance in self._announcer.instances:
+            if instance.is_up:
+                self._note("withdraws", instance)
         self._run += 1
-        self._announcer, self._holding_up, self._leasing = Announcer(), None, ""
-        for known in (self._under_way, self._events, self._cache, self._slices):
+        self._announcer, self._blocked = announcer_for(self._settings), False
+        for known in (self._under_way, self._events, self._known, self._read_at):
             known.clear()
-        for resource in (ENDPOINT_SLICES, SERVICES):
-            for document in self._server.of(resource).values():
-                self._changed(name_of(resource), "ADDED", document)
+        for document in self._server.of(SERVICES).values():
+            self._changed(name_of(SERVICES), "ADDED", document)
+
+    # Events.
 
     def _changed(self, collection: str, kind: str, document: Document) -> None:
         if collection in {name_of(SERVICES), name_of(ENDPOINT_SLICES)}:
@@ -98,115 +148,151 @@ class KubeVip:
         if run != self._run:
             return
         collection, kind, document = self._under_way.popleft()
-        cache = self._cache if collection == name_of(SERVICES) else self._slices
-        if kind == "DELETED":
-            cache.pop(key_of(document), None)
-        else:
-            cache[key_of(document)] = document
-        self._events.append((collection, kind, document))
+        if collection == name_of(ENDPOINT_SLICES):
+            self._see_slice(kind, document)
+            return
+        self._events.append((kind, document))
         self._handle_all()
 
-    def _handle_all(self) -> None:
-        while self._events and self._holding_up is None and not self._leasing:
-            collection, kind, document = self._events.popleft()
-            if collection == name_of(ENDPOINT_SLICES):
-                self._on_endpoints(f"{document['metadata']['namespace']}/{labels_of(document)[SERVICE_NAME_LABEL]}")
-            elif kind == "DELETED":
-                self._on_deleted(document)
+    def _see_slice(self, kind: str, document: Document) -> None:
+        """Handle an event of a slice at once: nothing blocks it."""
+        for watch in self._announcer.watches_of(service_of(document) or ""):
+            if int(document["metadata"]["resourceVersion"]) <= self._read_at.get(watch, self._server.version):
+                continue
+            if kind == "DELETED":
+                self._continue(self._run, self._announcer.delete_slice(watch))
             else:
-                self._on_changed(document)
+                self._continue(self._run, self._announcer.change_slice(watch, document))
 
-    def _look_for_address(self, run: int, key: str, until: float) -> None:
+    def _handle_all(self) -> None:
+        while self._events and not self._blocked:
+            kind, document = self._events.popleft()
+            key = key_of(document)
+            if kind == "DELETED":
+                self._known.discard(key)
+                reaction = self._announcer.delete(document)
+            else:
+                reaction = self._announcer.change("MODIFIED" if key in self._known else "ADDED", document)
+                self._known.add(key)
+            self._continue(self._run, reaction, blocks=True)
+
+    # Effects.
+
+    def _continue(self, run: int, reaction: Reaction, answer: Answer = None, *, blocks: bool = False) -> None:
+        """Carry out the effects of a reaction, until one has to wait. ``blocks``: all other Services wait, too."""
+        while run == self._run:
+            try:
+                effect = reaction.send(answer)
+            except StopIteration:
+                return
+            answer = None
+            if isinstance(effect, AwaitAddress | RequestLease):
+                self._wait_for(effect, reaction, blocks=blocks)
+                return
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Announce(instance):
+                self._note("announces", instance)
+                for address in instance.addresses:
+                    self._down_until.pop(address, None)
+            case Withdraw(instance, is_deleted):
+                self._note("withdraws", instance)
+                if is_deleted and self._settings.version >= (1, 2, 0):
+                    until = self._loop.time() + SHARED_GAP
+                    self._down_until.update(dict.fromkeys(instance.addresses, until))
+            case ReadSlices(watch):
+                self._loop.call_later(self._dice.uniform(*WATCH_SECONDS), self._read_slices, self._run, watch)
+            case WriteService(instance) if self._settings.updates_services:
+                self._loop.call_later(self._dice.uniform(*WRITE_SECONDS), self._write, instance)
+
+    def _wait_for(self, effect: AwaitAddress | RequestLease, reaction: Reaction, *, blocks: bool) -> None:
+        self._blocked = self._blocked or blocks
+        if isinstance(effect, AwaitAddress):
+            until = self._loop.time() + ADDRESS_TIMEOUT
+            self._loop.call_later(LOOK_SECONDS, self._look_for_address, self._run, effect.key, until, reaction)
+            return
+        until = self._loop.time() + DHCP_TIMEOUT
+        self._request_lease(self._run, effect.service, reaction, until, blocks)
+
+    def _request_lease(self, run: int, service: Document, reaction: Reaction, until: float, is_blocking: bool) -> None:
+        """Request a lease until the DHCP server responds, or give up."""
+        now = self._loop.time()
+        if run != self._run:
+            return
+        if now >= self._dhcp_from:
+            delay = self._dice.uniform(*LEASE_SECONDS)
+            self._loop.call_later(delay, self._lease, run, service, reaction, is_blocking)
+        elif now >= until:
+            self._resume(run, reaction, None, is_blocking)
+        else:
+            self._loop.call_later(LOOK_SECONDS, self._request_lease, run, service, reaction, until, is_blocking)
+
+    def _look_for_address(self, run: int, key: str, until: float, reaction: Reaction) -> None:
         """Continue with the blocking Service when it has an address; its older events follow."""
         if run != self._run:
             return
         service = self._server.of(SERVICES).get(key)
         if service is not None and lacks_address(service) and self._loop.time() < until:
-            self._loop.call_later(LOOK_SECONDS, self._look_for_address, run, key, until)
+            self._loop.call_later(LOOK_SECONDS, self._look_for_address, run, key, until, reaction)
             return
-        self._holding_up = None
-        if service is not None and not lacks_address(service):
-            self._take(self._announcer.follow(service), service)
-        self._handle_all()
+        found = None if service is None or lacks_address(service) else service
+        self._resume(run, reaction, found, is_blocking=True)
 
-    def _on_deleted(self, service: Document) -> None:
-        one = self._announcer.delete(service)
-        if one is not None:
-            self._note_withdrawn(key_of(service), one)
-
-    def _on_changed(self, service: Document) -> None:
-        self._take(self._announcer.change(service), service)
-
-    def _take(self, step: Step, service: Document) -> None:
-        match step:
-            case Step.WAIT:
-                self._holding_up = key_of(service)
-                until = self._loop.time() + ADDRESS_TIMEOUT
-                self._loop.call_later(LOOK_SECONDS, self._look_for_address, self._run, self._holding_up, until)
-            case Step.ANNOUNCE if self._announcer.is_heard(service):
-                self._announce(service)
-            case Step.WITHDRAW:
-                self._withdraw(key_of(service))
-
-    def _on_endpoints(self, key: str) -> None:
-        service = self._cache.get(key)
-        found = service is not None and has_endpoints(service, self._slices.values())
-        match self._announcer.change_endpoints(key, service, has_endpoints=found):
-            case Step.ANNOUNCE if service is not None:
-                self._announce(service)
-            case Step.WITHDRAW:
-                self._withdraw(key)
-
-    def _announce(self, service: Document) -> None:
-        key, found = key_of(service), has_endpoints(service, self._slices.values())
-        wished = self._announcer.wished(service, has_endpoints=found)
-        if DHCP_ADDRESS in wished:
-            self._leasing = key
-            asked = max(self._loop.time(), self._dhcp_from)
-            self._loop.call_at(asked + self._dice.uniform(*LEASE_SECONDS), self._lease, self._run, service)
-        elif wished:
-            self._put_up(service, wished)
-
-    def stop_dhcp(self, seconds: float) -> None:
-        """Delay the responses of the DHCP server."""
-        self._dhcp_from = self._loop.time() + seconds
-
-    def _lease(self, run: int, service: Document) -> None:
+    def _lease(self, run: int, service: Document, reaction: Reaction, is_blocking: bool) -> None:
         """Obtain a lease, usually the previous one."""
         if run != self._run:
             return
-        free = [address for address in LEASES if address not in self.announced()]
-        asked = annotations_of(service).get(REQUESTED_ANNOTATION)
-        self._leasing = ""
         self.leases += 1
-        self._put_up(service, (asked if asked in free and self._dice.random() < 0.8 else self._dice.choice(free),))
+        present = self._announcer.lease_of(service)
+        if present is not None:
+            self._resume(run, reaction, present, is_blocking)
+            return
+        leased = {address for instance in self._announcer.instances for address in instance.addresses}
+        free = [address for address in self._leases if address not in leased]
+        asked = annotations_of(service).get(REQUESTED_ANNOTATION)
+        is_kept = asked in free and self._dice.random() < self._kept_leases
+        self._resume(run, reaction, asked if is_kept else self._dice.choice(free), is_blocking)
+
+    def _resume(self, run: int, reaction: Reaction, answer: Answer, is_blocking: bool) -> None:
+        """Continue with a reaction that has waited."""
+        if run != self._run:
+            return
+        if is_blocking:
+            self._blocked = False
+        self._continue(run, reaction, answer, blocks=is_blocking)
         self._handle_all()
 
-    def _put_up(self, service: Document, addresses: tuple[str, ...]) -> None:
-        key = key_of(service)
-        one = self._announcer.announce(service, addresses)
-        self.changes.append(f"{self._loop.time():9.3f} kube-vip announces {', '.join(addresses)} for {key}")
-        self._loop.call_later(self._dice.uniform(*WRITE_SECONDS), self._write, key, one)
-
-    def _withdraw(self, key: str) -> None:
-        self._note_withdrawn(key, self.up.pop(key))
-
-    def _note_withdrawn(self, key: str, one: Announced) -> None:
-        self.changes.append(f"{self._loop.time():9.3f} kube-vip withdraws {', '.join(one.addresses)} of {key}")
-
-    def _write(self, key: str, one: Announced) -> None:
-        """Annotate node and lease, and write the status, if they differ."""
-        service = self._server.of(SERVICES).get(key)
-        if service is None or key not in self.up:
+    def _read_slices(self, run: int, watch: ServiceWatch) -> None:
+        if run != self._run:
             return
-        marks = marks_of(key, "node-1", one.addresses, leased=one.addresses != one.wished)
+        self._read_at[watch] = self._server.version
+        for document in list(self._server.of(ENDPOINT_SLICES).values()):
+            if service_of(document) == watch.key:
+                self._continue(run, self._announcer.change_slice(watch, document))
+
+    def _note(self, what: str, instance: Instance) -> None:
+        addresses = ", ".join(instance.addresses)
+        self.changes.append(f"{self._loop.time():9.3f} kube-vip {what} {addresses} of {instance.key}")
+
+    def _write(self, instance: Instance) -> None:
+        """Annotate node and lease, and write the status, if they differ."""
+        key, service = instance.key, self._server.of(SERVICES).get(instance.key)
+        if service is None or instance not in self._announcer.instances:
+            return
+        marks = marks_of(key, instance.addresses, self._settings, leased=instance.is_leased)
         try:
             if not marks.items() <= annotations_of(service).items():
                 self._server.change(SERVICES, key, {"metadata": {"annotations": marks}})
-            ingress = ingress_due(service, one.addresses)
+            ingress = ingress_due(service, instance.service, instance.addresses)
             if ingress is not None:
                 self._server.change(SERVICES, key, {"status": {"loadBalancer": {"ingress": ingress}}})
-                if SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ()):
-                    self.late.update((key, address) for address in one.addresses)
         except CCMError:
             return
+
+
+def _settings_of(seed: str) -> Settings:
+    """Return settings that the chart can have."""
+    has_our_class = random.Random(f"{seed} class of kube-vip").random() < 0.5
+    return Settings(node=NODE, load_balancer_class=LOAD_BALANCER_CLASS if has_our_class else DEFAULT_CLASS)

@@ -15,7 +15,7 @@ from harvester_ccm.names import (
 )
 from tests.simulation.address_oracle import AddressOracle
 from tests.simulation.amount_oracle import AmountOracle
-from tests.simulation.facts import annotation, given, has_other_class, made_for, name_of, served, shown, wants_one
+from tests.simulation.facts import annotation, given, made_for, name_of, served, shown, wants_one
 from tests.simulation.guest import LEASES, SIGHT, Guest, cluster_of
 from tests.simulation.node_oracles import NodeOracles
 from tests.simulation.rest import AtRest
@@ -232,7 +232,7 @@ class Oracles:
             for address, keys in announced.items()
             if address not in held
             for key in keys
-            if not self._is_for_other_class(address, key)
+            if not self._is_for_other_class(key)
             if not self._was_hidden(address, key)
             if not self._world.original.counts_as_request(key.partition("/")[2], address)
         }
@@ -241,19 +241,13 @@ class Oracles:
         for one in [one for one in self._unheld if one not in loose]:
             del self._unheld[one]
 
-    def _is_for_other_class(self, address: str, key: str) -> bool:
-        """Return whether kube-vip announces an address of another class's Service that this controller never gave it.
+    def _is_for_other_class(self, key: str) -> bool:
+        """Return whether kube-vip announces an address of a Service whose class it does not serve.
 
-        Its user has specified the address, or kube-vip has written it to the status after the release, because it was
-        behind.
+        It skips all events of the Service since it has got the class, so that nothing withdraws the address.
         """
         service = self._world.original.service(key.partition("/")[2])
-        if service is None or not has_other_class(service):
-            return False
-        if service["spec"].get("loadBalancerIP") == address:
-            return True
-        is_late = (key, address) in self._world.kube_vip.late
-        return is_late and not annotation(service, ADDRESS_ANNOTATION)
+        return service is not None and not self._world.kube_vip.serves_class_of(service)
 
     def _was_hidden(self, address: str, key: str) -> bool:
         """Return whether other clients kept kube-vip and the controller from a deletion.

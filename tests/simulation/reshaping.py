@@ -63,11 +63,11 @@ class Reshaping(Actor):
         self._world.met["address of another Service requested"] += address is not None
 
     def remove_endpoints(self, name: str) -> None:
-        """Let all EndpointSlices of a Service vanish."""
-        self._world.met["EndpointSlices vanished"] += self._guest.remove_endpoints(name)
+        """Let all endpoints of a Service vanish."""
+        self._world.met["endpoints vanished"] += self._guest.remove_endpoints(name)
 
     def restore_endpoints(self, name: str) -> None:
-        """Let the EndpointSlice of a Service come back."""
+        """Let the endpoints of a Service come back."""
         self._guest.restore_endpoints(name)
 
     def recreate(self, name: str, spec: Mapping[str, Any], annotations: Mapping[str, str]) -> None:
@@ -101,7 +101,7 @@ def _cycle_of_primaries(dice: random.Random, names: Sequence[str]) -> list[Actio
 
 
 def _endpoints_vanish(dice: random.Random, names: Sequence[str]) -> list[Action]:
-    """The EndpointSlices of a Service vanish, around a change of its workload type or not."""
+    """The endpoints of a Service vanish, around a change of its workload type or not."""
     name = dice.choice(names)
     gone = Action(pause(dice), "remove_endpoints", {"name": name})
     switch = Action(pause(dice), "annotate", {"name": name, "annotations": {WORKLOAD_TYPE: _workload(dice)}})

@@ -173,15 +173,16 @@ class AtRest:
         if LB_CONTROLLER_FINALIZER not in (balancer["metadata"].get("finalizers") or ()):
             found.append(f"{balancer['metadata']['name']} is not looked at by Harvester")
         free = world.pools.can_serve(balancer, annotation(service, IP_POOL)) and not world.controllers.let_go
-        # kube-vip requests a lease for a Service with endpoints only.
-        is_leasable = kind != "cluster" or balancer["spec"].get("ipam") != "dhcp" or self._guest.has_endpoints(name)
+        # kube-vip announces Services with its class and with endpoints only, and writes a lease for no other.
+        announced = kind == "cluster" and self._guest.has_endpoints(name)
+        announced = announced and self._guest.kube_vip.serves_class_of(service)
+        is_leasable = kind != "cluster" or balancer["spec"].get("ipam") != "dhcp" or announced
         free = free and is_leasable
         if not address and free:
             found.append(f"{name} has no address, and there are free ones")
         up = service["metadata"]["name"] in {
             key.partition("/")[2] for key in self._guest.kube_vip.announced().get(address, ())
         }
-        announced = kind == "cluster" and self._guest.has_endpoints(name)
         # kube-vip skips events of a Service that it ignores: another client can have it miss any of them.
         is_decided = name in self._guest.ignore_written
         # kube-vip has withdrawn the address, and nothing shows it to a controller that did not run.
