@@ -407,15 +407,20 @@ def _delegate(state: KubeVip) -> Annotations:
 
 
 def _announce(state: KubeVip, address: str) -> Annotations:
-    """The annotation is omitted if kube-vip takes the address from the specification.
+    """Return the annotations that make kube-vip announce an address that it does not announce yet.
 
-    It would take the same address in the annotation for another one, withdraw it, and stay silent.
+    kube-vip takes the same address in the annotation for another one than in the specification or in the status: it
+    withdraws that, and announces the next one only after another change of the Service and a touch of the endpoints. So
+    the annotation is omitted for an address in the specification. One that kube-vip may have read in the status is
+    withdrawn first: the patch with the address is the other change then.
     """
     if state.annotated == address:
         # If ``ignore`` is present, a user has set it since the announcement.
         return {}
     if state.takes_from_specification(address):
         return {names.KUBE_VIP_IGNORE: None}
+    if state.annotated is None and needs_resync(state, address):
+        return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: None}
     return {names.KUBE_VIP_ADDRESSES: address, names.KUBE_VIP_IGNORE: None}
 
 

@@ -189,7 +189,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "touch": True},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}, "touch": True},
             delay=1.0,
         ),
     ),

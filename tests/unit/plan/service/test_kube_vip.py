@@ -107,12 +107,12 @@ STATES: dict[str, Row] = {
         service(ours=True, annotations={KUBE_VIP_HOST: "n1"}),
         Mode.NOTHING_TO_READ,
         PAUSES_VISIBLY,
-        ANNOUNCES_AGAIN,
+        WITHDRAWS_VISIBLY,
         NOTHING,
         PAUSES,
     ),
     "nothing to read, with a condition": Row(
-        conditioned(Reason.NO_MATCHING_POOL), Mode.NOTHING_TO_READ, PAUSES_VISIBLY, ANNOUNCES_AGAIN, NOTHING, PAUSES
+        conditioned(Reason.NO_MATCHING_POOL), Mode.NOTHING_TO_READ, PAUSES_VISIBLY, WITHDRAWS_VISIBLY, NOTHING, PAUSES
     ),
     "address in the annotation": Row(
         service(ours=True, annotations=ANNOTATED), Mode.READS_ADDRESS, WITHDRAWS, NOTHING, WITHDRAWS, WITHDRAWS
@@ -124,7 +124,7 @@ STATES: dict[str, Row] = {
         service(ours=True, spec=SPECIFIED), Mode.READS_ADDRESS, WITHDRAWS, UNIGNORES, WITHDRAWS, WITHDRAWS
     ),
     "address in the status": Row(
-        service(ours=True, address=ADDRESS), Mode.READS_ADDRESS, NOTHING, ANNOUNCES_AGAIN, WITHDRAWS, WITHDRAWS
+        service(ours=True, address=ADDRESS), Mode.READS_ADDRESS, NOTHING, WITHDRAWS_VISIBLY, WITHDRAWS, WITHDRAWS
     ),
     "another address": Row(
         service(ours=True, annotations={KUBE_VIP_ADDRESSES: OTHER}),
