@@ -153,9 +153,9 @@ e2e-kind: $(READY) #- test image and chart on kind clusters; requires Docker, ki
 	PYTHON=$(BIN)/python scripts/e2e_kind.sh
 
 .PHONY: e2e-kube-vip
-e2e-kube-vip: $(READY) #- run the controller next to kube-vip; requires Linux and root
-	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-vip > /dev/null
-	@unshare --net $(BIN)/python -m devenv.realkubevip
+e2e-kube-vip: $(READY) #- run the controller next to kube-vip, or record kube-vip with RECORD=1; requires Linux and root
+	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-vip $(if $(RECORD),kube-vip-0.9) > /dev/null
+	@unshare --net $(BIN)/python -m $(if $(RECORD),devenv.recordkubevip,devenv.realkubevip)
 
 .PHONY: e2e-kubelet
 e2e-kubelet: binaries #- run the controller next to kubelets without containers; builds the kubelet once

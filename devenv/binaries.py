@@ -35,6 +35,8 @@ KUBERNETES: Final = "v1.35.4"
 ETCD: Final = "v3.6.5"
 HELM: Final = "v3.20.2"
 KUBE_VIP: Final = "v1.2.2"
+OLD_KUBE_VIP: Final = "v0.9.1"
+"""A kube-vip before 1.0, for recordings."""
 OLDEST_GO: Final = (1, 25)
 BUILD_SECONDS: Final = 3600.0
 NETWORK_SECONDS: Final = 30.0
@@ -72,6 +74,9 @@ PROGRAMS: Final = {
     "helm": Program("helm.sh/helm/v3/cmd/helm", HELM),
     "hollow-kubelet": Program("./kubelet", KUBERNETES),
     "kube-vip": Program("github.com/kube-vip/kube-vip", KUBE_VIP, f"kube-vip-{KUBE_VIP}", "gobuild-kube-vip"),
+    "kube-vip-0.9": Program(
+        "github.com/kube-vip/kube-vip", OLD_KUBE_VIP, f"kube-vip-{OLD_KUBE_VIP}", "gobuild-kube-vip-0.9"
+    ),
 }
 _STAMPS: Final = {
     "k8s.io/component-base/version.gitVersion": KUBERNETES,

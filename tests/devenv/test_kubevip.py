@@ -13,6 +13,8 @@ from devenv.watch import Document
 from harvester_ccm.errors import AlreadyExists
 from harvester_ccm.kube.client import ApiClient
 from tests.devenv.emulated import endpoint_slice, service, watching
+from tests.support.clock import jumping_time, until
+from tests.support.memory_server import MemoryClient, MemoryServer
 from tests.support.waiting import wait_for
 
 A, B = "127.79.0.10", "127.79.0.11"
@@ -304,3 +306,15 @@ async def test_other_class_is_not_announced(shop: Shop) -> None:
     await shop.create(document)
     await shop.settle()
     assert not shop.holders()
+
+
+@jumping_time
+async def test_pace_of_many_services() -> None:
+    server = MemoryServer()
+    for number in range(3):
+        name = f"web-{number}"
+        server.put(SLICES, endpoint_slice("192.0.2.1", name=name, of=name))
+        server.put(SERVICES, service({ADDRESS: f"127.79.0.{number}"}, name=name))
+    options = KubeVipOptions(seconds_per_service=10.0)
+    async with KubeVip(MemoryClient(server, cluster="guest"), options) as vip:
+        assert 20 <= await until(lambda: len(vip.announced) == 3) < 21

@@ -1,0 +1,603 @@
+"""What is played against the real kube-vip and against the emulator: scenarios as data.
+
+``devenv.recordkubevip`` records the real one. A test compares the emulator with the recordings.
+
+After each step, the player waits until nothing changes any more, so the order in which kube-vip handles two steps is
+certain. Steps with ``at_once`` are taken together with the next one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from devenv.announcement import (
+    ADDRESS_ANNOTATION,
+    DHCP_ADDRESS,
+    IGNORE_ANNOTATION,
+    REQUESTED_ANNOTATION,
+    SERVICE_NAME_LABEL,
+    WITHOUT_ENDPOINTS_ANNOTATION,
+    Settings,
+    Version,
+)
+from devenv.watch import Document
+
+NODE: Final = "node-1"
+A, B, C = "10.9.100.1", "10.9.100.2", "10.9.100.3"
+"""Addresses of Services."""
+NOWHERE: Final = "255.255.255.255"
+"""An address that no node can have."""
+LEASES: Final = tuple(f"10.9.200.{number}" for number in range(10, 100))
+"""Addresses of the DHCP server."""
+OUR_CLASS: Final = "cloudprovider.harvesterhci.io/harvester"
+ANY_VERSION: Final = (0, 0, 0)
+SINCE_1_2: Final = (1, 2, 0)
+PORTS: Final = ({"name": "main", "port": 80, "protocol": "TCP"}, {"name": "dns", "port": 53, "protocol": "UDP"})
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of an object, or of the DHCP server."""
+
+    verb: str
+    """``create``, ``patch``, ``patch_status`` or ``delete``; for the DHCP server ``answer`` or ``stay_silent``."""
+    kind: str = "Service"
+    name: str = ""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    at_once: bool = False
+    """Whether the next step follows without a wait, and their changes are recorded together."""
+    seconds: float = 0.0
+    """For how long to wait at least."""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.kind} {self.name}".strip()
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A sequence of steps with a kube-vip that has just started."""
+
+    name: str
+    steps: tuple[Step, ...]
+    settings: Settings = field(default_factory=lambda: Settings(node=NODE))
+    since: Version = ANY_VERSION
+    """The first version for which it is played."""
+
+
+# Steps.
+
+
+def create(name: str, annotations: Mapping[str, str] | None = None, **more: Any) -> Step:
+    """Create a Service of type LoadBalancer; ``more`` are fields of its specification."""
+    finalizers = more.pop("finalizers", [])
+    metadata = {"name": name, "annotations": dict(annotations or {}), "finalizers": finalizers}
+    spec = {"type": "LoadBalancer", "ports": list(PORTS), **more}
+    return Step("create", name=name, body={"metadata": metadata, "spec": spec})
+
+
+def with_address(name: str, address: str = A, **more: Any) -> Step:
+    """Create a Service with kube-vip's annotation."""
+    return create(name, {ADDRESS_ANNOTATION: address}, **more)
+
+
+def annotate(name: str, **values: str | None) -> Step:
+    """Change annotations of a Service: ``address``, ``ignore`` or ``other``; None removes one."""
+    keys = {"address": ADDRESS_ANNOTATION, "ignore": IGNORE_ANNOTATION, "other": "example.com/other"}
+    changed = {keys[key]: value for key, value in values.items()}
+    return Step("patch", name=name, body={"metadata": {"annotations": changed}})
+
+
+def respecify(name: str, **fields: Any) -> Step:
+    """Change the specification of a Service."""
+    return Step("patch", name=name, body={"spec": fields})
+
+
+def report(name: str, *addresses: str) -> Step:
+    """Write addresses to the status of a Service, with its ports as kube-vip would."""
+    ports = [{"port": port["port"], "protocol": port["protocol"]} for port in PORTS]
+    ingress = [{"ip": address, "ipMode": "VIP", "ports": ports} for address in addresses]
+    return Step("patch_status", name=name, body={"status": {"loadBalancer": {"ingress": ingress}}})
+
+
+def release(name: str) -> Step:
+    """Remove the finalizers of a Service."""
+    return Step("patch", name=name, body={"metadata": {"finalizers": None}})
+
+
+def delete(name: str) -> Step:
+    """Delete a Service."""
+    return Step("delete", name=name)
+
+
+def endpoint(number: int = 1, *, node: str = NODE, serving: bool = True) -> Document:
+    """Return an endpoint of an EndpointSlice."""
+    conditions = {"ready": serving, "serving": serving, "terminating": not serving}
+    return {"addresses": [f"10.42.0.{number}"], "conditions": conditions, "nodeName": node}
+
+
+def create_slice(of: str, *endpoints: Document, number: int = 1) -> Step:
+    """Create an EndpointSlice."""
+    name = f"{of}-{number}"
+    body = {
+        "metadata": {"name": name, "labels": {SERVICE_NAME_LABEL: of}},
+        "addressType": "IPv4",
+        "endpoints": list(endpoints),
+        "ports": [],
+    }
+    return Step("create", "EndpointSlice", name, body)
+
+
+def fill_slice(of: str, *endpoints: Document, number: int = 1) -> Step:
+    """Replace the endpoints of an EndpointSlice."""
+    return Step("patch", "EndpointSlice", f"{of}-{number}", {"endpoints": list(endpoints)})
+
+
+def touch_slice(of: str, value: str = "1", *, number: int = 1) -> Step:
+    """Change nothing but an annotation of an EndpointSlice."""
+    return Step(
+        "patch", "EndpointSlice", f"{of}-{number}", {"metadata": {"annotations": {"example.com/touched": value}}}
+    )
+
+
+def delete_slice(of: str, *, number: int = 1) -> Step:
+    """Delete an EndpointSlice."""
+    return Step("delete", "EndpointSlice", f"{of}-{number}")
+
+
+def at_once(*steps: Step) -> tuple[Step, ...]:
+    """Return steps that are taken without a wait between them."""
+    return (*(_without_wait(step) for step in steps[:-1]), steps[-1])
+
+
+def _without_wait(step: Step) -> Step:
+    return Step(step.verb, step.kind, step.name, step.body, at_once=True)
+
+
+def for_seconds(seconds: float, step: Step) -> Step:
+    """Return a step after which the player waits at least for a time."""
+    return Step(step.verb, step.kind, step.name, step.body, seconds=seconds)
+
+
+NO_DHCP: Final = Step("stay_silent", "DHCP server")
+DHCP: Final = Step("answer", "DHCP server")
+READY: Final = endpoint()
+HELD: Final = ["example.com/hold"]
+
+
+def _settings(**fields: Any) -> Settings:
+    return Settings(node=NODE, **fields)
+
+
+# Scenarios.
+
+_ENDPOINTS: Final = (
+    Scenario("endpoint before the Service", (create_slice("web", READY), with_address("web"), delete("web"))),
+    Scenario(
+        "endpoints come and go",
+        (
+            with_address("web"),
+            create_slice("web"),
+            fill_slice("web", READY),
+            fill_slice("web"),
+            fill_slice("web", READY),
+            annotate("web", other="1"),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "Pod that is not ready counts for externalTrafficPolicy Cluster",
+        (with_address("web"), create_slice("web", endpoint(serving=False, node="node-2"))),
+    ),
+    Scenario(
+        "only serving Pods on the node count for externalTrafficPolicy Local",
+        (
+            with_address("web", externalTrafficPolicy="Local"),
+            create_slice("web", endpoint(node="node-2")),
+            fill_slice("web", endpoint(serving=False)),
+            fill_slice("web", endpoint(node="node-2"), endpoint(2)),
+            fill_slice("web", endpoint(node="node-2")),
+        ),
+    ),
+    Scenario(
+        "Service that needs no endpoint",
+        (
+            create("web", {ADDRESS_ANNOTATION: A, WITHOUT_ENDPOINTS_ANNOTATION: "true"}),
+            create_slice("web"),
+            fill_slice("web", READY),
+            fill_slice("web"),
+        ),
+    ),
+    Scenario(
+        "two EndpointSlices, one of them empty",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            create_slice("web", number=2),
+            touch_slice("web"),
+            delete_slice("web", number=2),
+            annotate("web", other="1"),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "only EndpointSlice is deleted and created again",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            delete_slice("web"),
+            create_slice("web", READY),
+            annotate("web", other="1"),
+            annotate("web", other="2"),
+            touch_slice("web"),
+        ),
+    ),
+)
+_CLASSES: Final = (
+    Scenario(
+        "classes with the default settings",
+        (
+            create_slice("other", READY),
+            create_slice("own", READY),
+            with_address("other", A, loadBalancerClass=OUR_CLASS),
+            with_address("own", B, loadBalancerClass="kube-vip.io/kube-vip-class"),
+        ),
+    ),
+    Scenario(
+        "classes with another name",
+        (
+            create_slice("ours", READY),
+            create_slice("none", READY),
+            create_slice("default", READY),
+            with_address("ours", A, loadBalancerClass=OUR_CLASS),
+            with_address("none", B),
+            with_address("default", C, loadBalancerClass="kube-vip.io/kube-vip-class"),
+        ),
+        _settings(load_balancer_class=OUR_CLASS),
+    ),
+    Scenario(
+        "only Services with the class",
+        (create_slice("none", READY), with_address("none")),
+        _settings(class_only=True),
+    ),
+    Scenario(
+        "no legacy handling of classes",
+        (create_slice("none", READY), with_address("none")),
+        _settings(legacy_class_handling=False),
+    ),
+)
+_ADDRESSES: Final = (
+    Scenario(
+        "address in the annotation is changed",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            annotate("web", address=B),
+            touch_slice("web"),
+            annotate("web", other="1"),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "annotation is emptied and restored",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            annotate("web", address=""),
+            report("web"),
+            annotate("web", address=A),
+            annotate("web", other="1"),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "annotation is emptied, the Service changes, and the annotation is restored",
+        (
+            create_slice("web", READY),
+            with_address("web", A),
+            annotate("web", address=""),
+            annotate("web", other="1"),
+            annotate("web", address=A),
+            annotate("web", other="2"),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "annotation is removed, and the status has the address",
+        (create_slice("web", READY), with_address("web", A), annotate("web", address=None), touch_slice("web")),
+    ),
+    Scenario(
+        "annotation is added with the address of the status",
+        (
+            create_slice("web", READY),
+            create("web"),
+            report("web", A),
+            annotate("web", address=A),
+            touch_slice("web"),
+        ),
+        since=SINCE_1_2,
+    ),
+    Scenario(
+        "address in the status only",
+        (create_slice("web", READY), *at_once(create("web"), report("web", A)), report("web", B), touch_slice("web")),
+    ),
+    Scenario(
+        "address in the specification only",
+        (create_slice("web", READY), create("web", loadBalancerIP=A), respecify("web", loadBalancerIP=B)),
+    ),
+    Scenario(
+        "specification and status differ",
+        (
+            create_slice("web", READY),
+            *at_once(create("web", {ADDRESS_ANNOTATION: "", IGNORE_ANNOTATION: "true"}, loadBalancerIP=B)),
+            report("web", A),
+            annotate("web", address=None, ignore=None),
+        ),
+    ),
+    Scenario(
+        "status has the right form already",
+        (
+            create_slice("web", READY),
+            create("web", {ADDRESS_ANNOTATION: "", IGNORE_ANNOTATION: "true"}),
+            report("web", A),
+            annotate("web", address=A, ignore=None),
+        ),
+    ),
+    Scenario(
+        "status is overwritten and cleared",
+        (create_slice("web", READY), with_address("web", A), report("web", B), report("web"), touch_slice("web")),
+    ),
+    Scenario(
+        "text that is no address",
+        (
+            create_slice("web", READY),
+            with_address("web", "no-such-host.invalid"),
+            annotate("web", address=A),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario("two addresses", (create_slice("web", READY), with_address("web", f"{A}, {B}"), delete("web"))),
+    Scenario(
+        "ports are changed",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            respecify("web", ports=[{"name": "main", "port": 81, "protocol": "TCP"}]),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "externalTrafficPolicy is changed",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            respecify("web", externalTrafficPolicy="Local"),
+            touch_slice("web"),
+            annotate("web", other="1"),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "shared address",
+        (
+            create_slice("web", READY),
+            create_slice("more", READY),
+            with_address("web"),
+            with_address("more", ports=[{"name": "main", "port": 81, "protocol": "TCP"}]),
+            delete("more"),
+            delete("web"),
+        ),
+    ),
+)
+_WAITING: Final = (
+    Scenario(
+        "Service without an address delays another one",
+        (
+            create_slice("slow", READY),
+            create_slice("web", READY),
+            create("slow"),
+            with_address("web", A),
+            annotate("slow", address=""),
+            annotate("slow", address=B),
+            touch_slice("slow"),
+        ),
+    ),
+    Scenario(
+        "empty annotation and ignored until there is an address",
+        (
+            create_slice("web", READY),
+            *at_once(create("web"), annotate("web", address="", ignore="true")),
+            *at_once(annotate("web", address=A, ignore=None), report("web", A)),
+            annotate("web", other="1"),
+        ),
+    ),
+    Scenario(
+        "empty annotation until there is an address",
+        (
+            create_slice("web", READY),
+            create("web", {ADDRESS_ANNOTATION: ""}),
+            annotate("web", address=A),
+            annotate("web", other="1"),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "address comes while kube-vip waits for it",
+        (create_slice("web", READY), *at_once(create("web"), annotate("web", address=A)), annotate("web", other="1")),
+        since=SINCE_1_2,
+    ),
+    Scenario(
+        "Service is ignored while kube-vip waits for its address",
+        (
+            create_slice("web", READY),
+            *at_once(create("web"), annotate("web", ignore="true"), report("web", A)),
+            delete("web"),
+            delete_slice("web"),
+        ),
+        since=SINCE_1_2,
+    ),
+)
+_LEAVING: Final = (
+    Scenario(
+        "other type and back",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            respecify("web", type="ClusterIP"),
+            annotate("web", address=""),
+            fill_slice("web"),
+            fill_slice("web", READY),
+            respecify("web", type="LoadBalancer"),
+            delete("web"),
+            delete_slice("web"),
+        ),
+    ),
+    Scenario(
+        "other type and deleted",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            respecify("web", type="ClusterIP"),
+            delete("web"),
+            delete_slice("web"),
+        ),
+    ),
+    Scenario(
+        "deletion waits for a finalizer",
+        (
+            create_slice("web", READY),
+            with_address("web", finalizers=HELD),
+            delete("web"),
+            annotate("web", address=""),
+            release("web"),
+        ),
+    ),
+    Scenario(
+        "ignored after it was announced",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            annotate("web", ignore="true"),
+            annotate("web", address=""),
+            delete("web"),
+            delete_slice("web"),
+        ),
+    ),
+    Scenario(
+        "deleted and created again",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            *at_once(delete("web"), with_address("web", B)),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "EndpointSlice of the Service of the same name before is deleted",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            delete("web"),
+            with_address("web", B),
+            create_slice("web", READY, number=2),
+            delete_slice("web"),
+            touch_slice("web", number=2),
+            annotate("web", other="1"),
+        ),
+    ),
+    Scenario(
+        "node is removed from the Service",
+        (
+            create_slice("web", READY),
+            with_address("web"),
+            Step("patch", name="web", body={"metadata": {"annotations": {"kube-vip.io/vipHost": None}}}),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "updates of Services are switched off",
+        (create_slice("web", READY), with_address("web")),
+        _settings(updates_services=False),
+    ),
+)
+_DHCP: Final = (
+    Scenario(
+        "lease with an endpoint",
+        (
+            create_slice("web", READY),
+            with_address("web", DHCP_ADDRESS),
+            report("web"),
+            delete("web"),
+        ),
+    ),
+    Scenario(
+        "lease without an endpoint",
+        (with_address("web", DHCP_ADDRESS), create_slice("web"), fill_slice("web", READY)),
+    ),
+    Scenario(
+        "lease that the user requests",
+        (
+            create_slice("web", READY),
+            create("web", {ADDRESS_ANNOTATION: DHCP_ADDRESS, REQUESTED_ANNOTATION: LEASES[40]}),
+        ),
+    ),
+    Scenario(
+        "lease is withdrawn and requested again",
+        (
+            create_slice("web", READY),
+            with_address("web", DHCP_ADDRESS),
+            annotate("web", address=""),
+            report("web"),
+            annotate("web", address=DHCP_ADDRESS),
+            touch_slice("web"),
+            annotate("web", other="1"),
+            touch_slice("web", "2"),
+        ),
+    ),
+    Scenario(
+        "lease is withdrawn and requested again after another address",
+        (
+            create_slice("web", READY),
+            with_address("web", DHCP_ADDRESS),
+            annotate("web", address=""),
+            report("web"),
+            annotate("web", address=NOWHERE),
+            annotate("web", address=DHCP_ADDRESS),
+            annotate("web", other="1"),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "EndpointSlice changes before there is a lease",
+        (
+            create_slice("web", READY),
+            with_address("web", DHCP_ADDRESS),
+            annotate("web", address=""),
+            NO_DHCP,
+            annotate("web", address=DHCP_ADDRESS),
+            touch_slice("web"),
+            for_seconds(70, DHCP),
+            touch_slice("web", "2"),
+        ),
+        since=SINCE_1_2,
+    ),
+    Scenario(
+        "DHCP server that does not respond delays another Service",
+        (
+            NO_DHCP,
+            create_slice("slow", READY),
+            create_slice("web", READY),
+            with_address("slow", DHCP_ADDRESS),
+            with_address("web", A),
+            for_seconds(160, NO_DHCP),
+            DHCP,
+            annotate("slow", other="1"),
+        ),
+        since=SINCE_1_2,
+    ),
+)
+SCENARIOS: Final[Sequence[Scenario]] = (*_ENDPOINTS, *_CLASSES, *_ADDRESSES, *_WAITING, *_LEAVING, *_DHCP)
+
+
+def is_played(scenario: Scenario, version: Version) -> bool:
+    """Return whether a scenario is played against a version."""
+    return version >= scenario.since

@@ -1,0 +1,90 @@
+"""The emulated kube-vip does the same as the real one did in each recorded scenario, with both of its drivers.
+
+``make e2e-kube-vip RECORD=1`` makes the recordings. If they differ from the emulator, the emulator is wrong.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from devenv import kubevip
+from devenv.announcement import Settings, Version
+from devenv.binaries import PROGRAMS
+from devenv.kubevip import KubeVipOptions
+from devenv.kubevipplayer import Surroundings, play
+from devenv.kubevipscenarios import LEASES, SCENARIOS, Scenario, is_played
+from devenv.recordkubevip import RECORDED, RECORDINGS, file_of, version_of
+from tests.simulation import kubevip as simulated
+from tests.simulation.loop import SeededLoop
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Document, MemoryClient, MemoryServer, Where
+
+PINNED = {version_of(PROGRAMS[name].version) for name in RECORDED}
+"""Versions of which every scenario is recorded."""
+VERSIONS = sorted(PINNED | {version_of(directory.name) for directory in RECORDINGS.iterdir()})
+CASES = [
+    (scenario, version)
+    for version in VERSIONS
+    for scenario in SCENARIOS
+    if is_played(scenario, version) and (version in PINNED or file_of(scenario, version).exists())
+]
+NEVER = 1e9
+"""Seconds for which a DHCP server does not respond."""
+
+
+def id_of(value: Scenario | Version) -> str:
+    return value.name if isinstance(value, Scenario) else "v" + ".".join(map(str, value))
+
+
+class ServiceServer(MemoryServer):
+    """Clears the status of a Service that is of another type than LoadBalancer, as an API server does."""
+
+    def change(self, collection: Where, key: str, patch: Mapping[str, Any]) -> Document:
+        """Apply a merge patch."""
+        if (patch.get("spec") or {}).get("type") not in {None, "LoadBalancer"}:
+            patch = {**patch, "status": {"loadBalancer": None}}
+        return super().change(collection, key, patch)
+
+
+def recorded(scenario: Scenario, version: Version) -> Any:
+    """Return the steps of a recording."""
+    assert file_of(scenario, version).exists(), "make e2e-kube-vip RECORD=1"
+    return json.loads(file_of(scenario, version).read_text())["steps"]
+
+
+def settings_of(scenario: Scenario, version: Version) -> Settings:
+    return replace(scenario.settings, version=version)
+
+
+@pytest.mark.parametrize(("scenario", "version"), CASES, ids=id_of)
+@jumping_time
+async def test_emulator_does_what_was_recorded(scenario: Scenario, version: Version) -> None:
+    client = MemoryClient(ServiceServer(), cluster="guest")
+    options = KubeVipOptions(settings_of(scenario, version), dhcp_range=(LEASES[0], LEASES[-1]))
+    async with kubevip.KubeVip(client, options) as vip:
+
+        def let_dhcp_answer(answers: bool) -> None:
+            vip.dhcp_answers = answers
+
+        found = await play(scenario, Surroundings(client, lambda: vip.announced, let_dhcp_answer, LEASES))
+    assert found["steps"] == recorded(scenario, version)
+
+
+@pytest.mark.parametrize(("scenario", "version"), CASES, ids=id_of)
+@jumping_time
+async def test_simulated_kube_vip_does_what_was_recorded(scenario: Scenario, version: Version) -> None:
+    server = ServiceServer()
+    loop = cast("SeededLoop", asyncio.get_running_loop())
+    settings = settings_of(scenario, version)
+    vip = simulated.KubeVip(server, loop, "recordings", settings=settings, leases=LEASES, kept_leases=1.0)
+
+    def let_dhcp_answer(answers: bool) -> None:
+        vip.stop_dhcp(0.0 if answers else NEVER)
+
+    client = MemoryClient(server, cluster="guest")
+    found = await play(scenario, Surroundings(client, vip.on_node, let_dhcp_answer, LEASES))
+    assert found["steps"] == recorded(scenario, version)
