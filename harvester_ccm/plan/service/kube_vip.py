@@ -439,8 +439,12 @@ def intent_needs_resync(state: KubeVip, intent: Intent) -> bool:
     """
     if isinstance(intent, Announce):
         return needs_resync(state, intent.address)
-    withdraws = annotations_for(state, intent).get(names.KUBE_VIP_ADDRESSES) == _WITHDRAWN
-    return withdraws and bool(state.read_address)
+    return empties_address(state, intent) and bool(state.read_address)
+
+
+def empties_address(state: KubeVip, intent: Intent) -> bool:
+    """Return whether the patch of an intent empties the annotation with the address."""
+    return annotations_for(state, intent).get(names.KUBE_VIP_ADDRESSES) == _WITHDRAWN
 
 
 def complete(differing: Annotations, wanted: Annotations) -> Annotations:

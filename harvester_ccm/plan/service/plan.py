@@ -31,7 +31,12 @@ from harvester_ccm.plan.service.desired import (
     Write,
     waits_for,
 )
-from harvester_ccm.plan.service.kube_vip import annotations_for, intent_needs_resync, is_about_announced_address
+from harvester_ccm.plan.service.kube_vip import (
+    annotations_for,
+    empties_address,
+    intent_needs_resync,
+    is_about_announced_address,
+)
 from harvester_ccm.plan.service.obstacles import (
     plan_address_taken,
     plan_harvester_unknown,
@@ -307,7 +312,9 @@ def _writes_needed(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) ->
         return 1
     if phase is Phase.SWITCHING:
         return 1 if is_switch_started(snapshot) else REPLACEMENT_WRITES
-    if not _withdraws(desired, snapshot):
+    # An address that has to come back into the annotation is withdrawn first.
+    is_first_of_two = desired.triggers_resync and empties_address(snapshot.kube_vip, desired.kube_vip)
+    if not _withdraws(desired, snapshot) and not is_first_of_two:
         return 1
     return REPLACEMENT_WRITES if isinstance(desired.write, DeleteLoadBalancer) else WITHDRAWAL_WRITES
 

@@ -190,6 +190,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
             write={"annotations": {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}, "touch": True},
+            writes_needed=3,
             delay=1.0,
         ),
     ),
