@@ -69,6 +69,7 @@ from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
 from harvester_ccm.plan.service.switching import (
     awaits_resync,
+    is_switch_noted,
     is_switch_possible,
     is_switch_started,
     plan_switching,
@@ -311,7 +312,8 @@ def _writes_needed(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) ->
     if snapshot.is_leaving:
         return 1
     if phase is Phase.SWITCHING:
-        return 1 if is_switch_started(snapshot) else REPLACEMENT_WRITES
+        is_begun = is_switch_started(snapshot) or is_switch_noted(snapshot)
+        return 1 if is_begun else REPLACEMENT_WRITES
     # An address that has to come back into the annotation is withdrawn first.
     is_first_of_two = desired.triggers_resync and empties_address(snapshot.kube_vip, desired.kube_vip)
     if not _withdraws(desired, snapshot) and not is_first_of_two:

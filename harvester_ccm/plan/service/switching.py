@@ -44,6 +44,16 @@ def is_switch_started(snapshot: ServiceSnapshot) -> bool:
     return load_balancer.spec.workload_type != "vm" and snapshot.kube_vip.is_withdrawn
 
 
+def is_switch_noted(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the first write of a switch is sent: the condition says that a VM load balancer is replaced.
+
+    Its deletion belongs to that write, and must not wait for the rate limit while the condition is False.
+    """
+    condition = snapshot.service.ready_condition
+    is_vm = snapshot.load_balancer.spec.workload_type == "vm"
+    return is_vm and condition is not None and condition.reason == Reason.REPLACEMENT_PENDING
+
+
 def awaits_resync(snapshot: ServiceSnapshot) -> bool:
     """Return whether a resync of kube-vip is triggered in a moment.
 

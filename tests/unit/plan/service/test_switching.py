@@ -329,7 +329,6 @@ TO_CLUSTER: dict[str, tuple[World, Plan]] = {
             write={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=10,
         ),
     ),
     "creation": (
