@@ -14,7 +14,8 @@ limit per object covers every write that this controller sends on its behalf: to
 to the Node. It needs neither the field nor the other writer: a burst of writes is always allowed, so ordinary
 operation never waits. Afterwards each interval permits one write, and the writes that complete what it began: those of
 a field that this round has not written with the same value. So the object has its last state after one interval, and
-another controller that reverts a field causes one write of it per interval.
+another controller that reverts a field causes one write of it per interval. A write that must not be the last one for
+an interval, because others belong to it, waits for a new round, which has room for all of them.
 """
 
 import asyncio
@@ -41,11 +42,12 @@ WRITE_BURST: Final = 20
 """Maximum number of writes for one object without a pause; a Service takes four from its creation to its address."""
 WRITE_INTERVAL_SECONDS: Final = 30.0
 """Time between two rounds of writes for an object whose burst is used up."""
-WRITES_OF_A_ROUND: Final = 6
-"""Maximum number of writes of one round; a Service without a load balancer takes six to an address that kube-vip
-announces again."""
+WRITES_OF_A_ROUND: Final = 10
+"""Maximum number of writes of one round. The most that belong together are nine: those of a Service that gets a cluster
+load balancer with DHCP in place of one for VMs, until it has its lease."""
 WRITE_LIMIT: Final = (
-    f"after {WRITE_BURST} writes in a short time, each field is written only every {WRITE_INTERVAL_SECONDS:.0f} s"
+    f"after {WRITE_BURST} writes in a short time, each field is written with the same value only every "
+    f"{WRITE_INTERVAL_SECONDS:.0f} s"
 )
 """The limit in words, for Events."""
 MAX_OBJECTS: Final = 4096
@@ -122,15 +124,16 @@ class WriteRateLimiter:
         """Return the seconds until a write is allowed for the object with this UID.
 
         ``fields`` are its fields, as messages name them, with their new values. ``writes`` is the number of writes that
-        must be allowed at once: this one, and others after it. A terminating object never waits: its finalizer must not
-        stay because of earlier writes.
+        belong together: this one, and others after it, each with a field or a value of its own. More than one begin
+        with a new round, which has room for ``WRITES_OF_A_ROUND``. A terminating object never waits: its finalizer must
+        not stay because of earlier writes.
         """
         bucket = self._buckets.get(uid)
         if terminating or bucket is None:
             return 0.0
         if writes == 1 and self._completes_round(bucket, fields):
             return 0.0
-        return max(0.0, self._until_token(bucket) + (writes - 1) * self._interval)
+        return max(0.0, self._until_token(bucket))
 
     def record(self, uid: str, fields: Mapping[str, str] = {}) -> None:
         """Count one write of these fields for the object."""
@@ -141,11 +144,12 @@ class WriteRateLimiter:
         if self._until_token(bucket) <= 0:
             bucket.round.clear()
             bucket.writes = 0
+            # Only the first write of a round takes a token. Later ones, of which some come after many seconds, do not
+            # delay the next round: the last of many changes would wait longer than one interval.
+            bucket.full_at = max(now, bucket.full_at) + self._interval
         bucket.writes += 1
         bucket.round.update(_hashed(fields))
         bucket.fields.update(fields.keys())
-        # A round leaves no debt: after the last one of many changes, the next round is one interval away.
-        bucket.full_at = min(max(now, bucket.full_at), now + (self._burst - 1) * self._interval) + self._interval
         if len(self._buckets) > MAX_OBJECTS:
             del self._buckets[next(iter(self._buckets))]
 

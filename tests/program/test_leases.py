@@ -1,10 +1,12 @@
 """Addresses from DHCP: what is a lease of kube-vip, and what is an address that somebody else left in the status."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import pytest
 
+from harvester_ccm.kube.workqueue import WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -21,8 +23,10 @@ from harvester_ccm.names import (
     LB_SERVICE_NAMESPACE,
     LEASE_NOTE_OUTDATED,
     PRIMARY_SERVICE,
+    WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import name_for
+from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES
 from tests.simulation.kubevip import LEASES, KubeVip
 from tests.simulation.loop import SeededLoop
 from tests.support.builders import CLUSTER, load_balancer, service
@@ -361,3 +365,31 @@ async def test_lease_survives_the_loss_of_its_load_balancer() -> None:
         world.guest.delete(SERVICES, "shop/web")
         await asyncio.sleep(20)
         assert world.harvester.items(LOAD_BALANCERS) == []
+
+
+@pytest.mark.parametrize("ipam", ["pool", "dhcp"])
+@jumping_time
+async def test_switch_takes_no_more_writes_than_the_rate_limit_allows_together(
+    ipam: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    record = WriteRateLimiter.record
+
+    def counting(limiter: WriteRateLimiter, uid: str, fields: Mapping[str, str] = {}) -> None:
+        # Events have a limit of their own, and no fields.
+        if fields:
+            counted.append(uid)
+        record(limiter, uid, fields)
+
+    monkeypatch.setattr(WriteRateLimiter, "record", counting)
+    world = World()
+    world.add("web", 80, {IPAM: ipam, WORKLOAD_TYPE: "vm"})
+    async with world.live():
+        await asyncio.sleep(60)
+        for workload_type in ("cluster", "vm"):
+            counted.clear()
+            world.change("web", metadata={"annotations": {WORKLOAD_TYPE: workload_type}})
+            await asyncio.sleep(60)
+            assert world.load_balancer_of("web")["spec"]["workloadType"] == workload_type
+            assert world.is_ready("web")
+            assert counted.count("uid-of-web") <= REPLACEMENT_WRITES

@@ -116,7 +116,7 @@ class ServicePlan(Struct, frozen=True):
     dry_run: Document | None = None
     """A load balancer that Harvester must accept in a dry run before the write is sent."""
     writes_needed: int = 1
-    """Writes that the rate limiter must have left for the Service."""
+    """Writes that belong together, this one and those after it: the rate limiter must have room for all of them."""
     reads_endpoints: bool = False
     """Whether, without a write, the EndpointSlices of the Service are read before it is planned again."""
     look_again_after: float | None = None

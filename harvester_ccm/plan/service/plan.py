@@ -122,9 +122,10 @@ _PRESENT: Final = frozenset(
 """Phases of a Service whose load balancer stays, unless the user requests another workload type."""
 
 REPLACEMENT_WRITES: Final = 10
-"""Writes that must be left before a load balancer is replaced: a replacement takes six, and users repeat it."""
+"""Writes that belong to the replacement of a load balancer, until kube-vip announces the next one: at most nine, with
+DHCP, and one in reserve."""
 WITHDRAWAL_WRITES: Final = 3
-"""Writes that must be left before an address is withdrawn: that one, the next announcement, and the resync after it."""
+"""Writes that belong to the withdrawal of an address: that one, the next announcement, and the resync after it."""
 
 READ_AGAIN_SECONDS: Final = 5.0
 """Time after which a deletion is planned again that waits until the Services can be read."""
@@ -308,7 +309,7 @@ def _withdraws(desired: Desired, snapshot: ServiceSnapshot) -> bool:
 
 
 def _writes_needed(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> int:
-    """Return how many writes the rate limit must have left, so that it does not stop a replacement halfway."""
+    """Return how many writes belong together, so that the rate limit does not stop a replacement halfway."""
     if snapshot.is_leaving:
         return 1
     if phase is Phase.SWITCHING:

@@ -18,6 +18,7 @@ from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.meta import ObjectMeta
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES, WITHDRAWAL_WRITES
 from tests.support.clock import jumping_time
 from tests.support.offline import offline_client
 
@@ -30,7 +31,7 @@ def test_backoff_grows_up_to_the_maximum_unless_the_server_requests_a_delay() ->
     assert pause_after(error, failures=5) == 45.0
 
 
-@pytest.mark.parametrize(("sent", "writes", "delay"), [(19, 1, 0), (20, 1, 1), (10, 10, 0), (11, 10, 1), (20, 10, 10)])
+@pytest.mark.parametrize(("sent", "writes", "delay"), [(19, 1, 0), (20, 1, 1), (19, 10, 0), (20, 10, 1)])
 @jumping_time
 async def test_burst_is_free_and_then_one_write_per_interval(sent: int, writes: int, delay: float) -> None:
     assert WRITE_BURST == 20
@@ -65,7 +66,7 @@ async def test_round_is_completed_by_fields_and_values_that_it_has_not_written()
         limiter.record("a", fields)
     for fields in ({"annotation a": ""}, *allowed, STATUS, {}):
         assert limiter.delay("a", fields) == WRITE_INTERVAL_SECONDS
-    assert limiter.delay("a", {"status.loadBalancer": "[1]"}, writes=2) == 2 * WRITE_INTERVAL_SECONDS
+    assert limiter.delay("a", {"status.loadBalancer": "[1]"}, writes=2) == WRITE_INTERVAL_SECONDS
     await asyncio.sleep(WRITE_INTERVAL_SECONDS)
     assert limiter.delay("a", {"annotation a": ""}) == 0
 
@@ -78,6 +79,33 @@ async def test_number_of_writes_of_a_round_is_limited() -> None:
         assert limiter.delay("a", {"annotation a": str(number)}) == 0
         limiter.record("a", {"annotation a": str(number)})
     assert limiter.delay("a", STATUS) == WRITE_INTERVAL_SECONDS
+
+
+@jumping_time
+async def test_round_that_takes_long_does_not_delay_the_next_one() -> None:
+    limiter = exhausted()
+    await asyncio.sleep(WRITE_INTERVAL_SECONDS)
+    limiter.record("a", ADDRESS)
+    await asyncio.sleep(WRITE_INTERVAL_SECONDS - 1)
+    assert limiter.delay("a", STATUS) == 0
+    limiter.record("a", STATUS)
+    assert limiter.delay("a", STATUS, writes=WRITES_OF_A_ROUND) == 1
+
+
+@pytest.mark.parametrize("left", range(1, 4))
+@jumping_time
+async def test_all_writes_that_belong_together_are_allowed_once_the_first_is(left: int) -> None:
+    limiter = WriteRateLimiter()
+    for _ in range(WRITE_BURST - left):
+        limiter.record("a", FINALIZER)
+    assert limiter.delay("a", {"annotation a": "0"}, writes=WRITES_OF_A_ROUND) == 0
+    for number in range(WRITES_OF_A_ROUND):
+        assert limiter.delay("a", {"annotation a": str(number)}) == 0
+        limiter.record("a", {"annotation a": str(number)})
+
+
+def test_one_round_has_room_for_what_belongs_together() -> None:
+    assert max(REPLACEMENT_WRITES, WITHDRAWAL_WRITES) <= WRITES_OF_A_ROUND
 
 
 @jumping_time
