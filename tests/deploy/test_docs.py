@@ -26,7 +26,7 @@ LINKED = [*PAGES, ROOT / "README.md", CHART / "README.md"]
 OTHER_PROGRAMS = {
     *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
     *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # helm, kubectl
-    *("--dry-run", "--ignore-not-found", "--show-managed-fields", "--timeout"),  # kubectl
+    *("--dry-run", "--force", "--ignore-not-found", "--show-managed-fields", "--timeout"),  # kubectl
     "--handovers",  # the benchmarks
     "--provider-id",  # kubelet
     "--now",  # systemctl
