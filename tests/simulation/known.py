@@ -657,4 +657,17 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.291, "clone", {}),
         ),
     ),
+    # kube-vip had waited for an address of the Service, and announced it although it is to ignore the Service.
+    "annotation and status of a service for vms are emptied while no controller runs": Scenario(
+        "212189131",
+        pool=5,
+        nodes=0,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT, {HEALTH_CHECK_PORT: "80"})),
+            Action(0.342, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
+            Action(0.0, "kill", {"after_steps": 0}),
+            Action(30.0, "wait", {}),
+            Action(0.027, "write_status", {"name": "a", "of": "b"}),
+        ),
+    ),
 }

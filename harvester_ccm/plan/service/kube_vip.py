@@ -377,6 +377,15 @@ def _pause(state: KubeVip) -> Annotations:
         return {names.KUBE_VIP_IGNORE: None}
     if state.mode is not Mode.NOTHING_TO_READ:
         return _withdraw(state)
+    return _first_annotations(state)
+
+
+def _first_annotations(state: KubeVip) -> Annotations:
+    """Return the annotations of a Service on which kube-vip finds neither an address nor the annotation for one.
+
+    kube-vip must read the event of a Service that is not new: other clients have removed both, and kube-vip may have
+    announced the address in between, even one that Harvester announces.
+    """
     if state.node is not None or state.is_noted:
         return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: None}
     return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: "true"}
@@ -401,6 +410,8 @@ def _withdraw_for_good(state: KubeVip) -> Annotations:
 def _delegate(state: KubeVip) -> Annotations:
     if state.may_announce:
         return _withdraw(state)
+    if state.mode is Mode.NOTHING_TO_READ:
+        return _first_annotations(state)
     if state.mode is Mode.WITHDRAWN and not state.status:
         return {}
     return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: "true"}

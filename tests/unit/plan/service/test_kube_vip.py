@@ -109,10 +109,23 @@ STATES: dict[str, Row] = {
         PAUSES_VISIBLY,
         WITHDRAWS_VISIBLY,
         NOTHING,
-        PAUSES,
+        PAUSES_VISIBLY,
     ),
     "nothing to read, with a condition": Row(
-        conditioned(Reason.NO_MATCHING_POOL), Mode.NOTHING_TO_READ, PAUSES_VISIBLY, WITHDRAWS_VISIBLY, NOTHING, PAUSES
+        conditioned(Reason.NO_MATCHING_POOL),
+        Mode.NOTHING_TO_READ,
+        PAUSES_VISIBLY,
+        WITHDRAWS_VISIBLY,
+        NOTHING,
+        PAUSES_VISIBLY,
+    ),
+    "nothing to read, ignored, with a condition": Row(
+        conditioned(Reason.BACKENDS_UNHEALTHY, annotations=IGNORED),
+        Mode.NOTHING_TO_READ,
+        PAUSES_VISIBLY,
+        WITHDRAWS_VISIBLY,
+        NOTHING,
+        PAUSES_VISIBLY,
     ),
     "address in the annotation": Row(
         service(ours=True, annotations=ANNOTATED), Mode.READS_ADDRESS, WITHDRAWS, NOTHING, WITHDRAWS, WITHDRAWS
