@@ -13,6 +13,7 @@ IGNORE_ANNOTATION: Final = "kube-vip.io/ignore"
 HOST_ANNOTATION: Final = "kube-vip.io/vipHost"
 HARDWARE_ANNOTATION: Final = "kube-vip.io/hwaddr"
 REQUESTED_ANNOTATION: Final = "kube-vip.io/requestedIP"
+DDNS_ANNOTATION: Final = "kube-vip.io/ddns"
 WITHOUT_ENDPOINTS_ANNOTATION: Final = "kube-vip.io/allow-reconcile-without-endpoints"
 DHCP_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - requests an address by DHCP
 SERVICE_NAME_LABEL: Final = "kubernetes.io/service-name"
@@ -137,10 +138,14 @@ def is_changed(before: Document, after: Document) -> bool:
 
 
 def _compared(service: Document) -> tuple[object, ...]:
-    """Return the other fields that kube-vip compares, with the defaults of the API server."""
+    """Return the other fields that kube-vip compares, with the defaults of the API server.
+
+    It compares the text of the annotation about DDNS: another spelling of the same value is a change.
+    """
     spec = service["spec"]
     families = spec.get("ipFamilies") or ["IPv4"]
-    return (_policy_of(service), families, spec.get("ipFamilyPolicy") or "SingleStack")
+    ddns = annotations_of(service).get(DDNS_ANNOTATION, "")
+    return (_policy_of(service), families, spec.get("ipFamilyPolicy") or "SingleStack", ddns)
 
 
 def _policy_of(service: Document) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from devenv.announcement import (
     ADDRESS_ANNOTATION,
+    DDNS_ANNOTATION,
     DHCP_ADDRESS,
     IGNORE_ANNOTATION,
     REQUESTED_ANNOTATION,
@@ -81,8 +82,13 @@ def with_address(name: str, address: str = A, **more: Any) -> Step:
 
 
 def annotate(name: str, **values: str | None) -> Step:
-    """Change annotations of a Service: ``address``, ``ignore`` or ``other``; None removes one."""
-    keys = {"address": ADDRESS_ANNOTATION, "ignore": IGNORE_ANNOTATION, "other": "example.com/other"}
+    """Change annotations of a Service: ``address``, ``ignore``, ``ddns`` or ``other``; None removes one."""
+    keys = {
+        "address": ADDRESS_ANNOTATION,
+        "ignore": IGNORE_ANNOTATION,
+        "ddns": DDNS_ANNOTATION,
+        "other": "example.com/other",
+    }
     changed = {keys[key]: value for key, value in values.items()}
     return Step("patch", name=name, body={"metadata": {"annotations": changed}})
 
@@ -562,6 +568,32 @@ _DHCP: Final = (
             report("web"),
             annotate("web", address=NOWHERE),
             annotate("web", address=DHCP_ADDRESS),
+            annotate("web", other="1"),
+            touch_slice("web"),
+        ),
+    ),
+    Scenario(
+        "lease is withdrawn and requested again with other spellings of false",
+        (
+            create_slice("web", READY),
+            with_address("web", DHCP_ADDRESS),
+            annotate("web", address=""),
+            report("web"),
+            annotate("web", address=DHCP_ADDRESS, ddns="False"),
+            touch_slice("web"),
+            annotate("web", ddns="FALSE"),
+            touch_slice("web", "2"),
+            annotate("web", other="1"),
+            touch_slice("web", "3"),
+            annotate("web", other="2"),
+        ),
+    ),
+    Scenario(
+        "first lease is announced and the spelling of false is changed",
+        (
+            create_slice("web", READY),
+            with_address("web", DHCP_ADDRESS),
+            annotate("web", ddns="False"),
             annotate("web", other="1"),
             touch_slice("web"),
         ),
