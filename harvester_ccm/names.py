@@ -111,10 +111,13 @@ or is to request there. An address in the status that is one of these is a lease
 KUBE_VIP_HARDWARE: Final = "kube-vip.io/hwaddr"
 """Service annotation, set by kube-vip or users: MAC address. The interface with which kube-vip leases an address from
 DHCP."""
+KUBE_VIP_DDNS: Final = "kube-vip.io/ddns"
+"""Service annotation, set by this controller or users: `False` or `FALSE`. Makes kube-vip request an address from DHCP
+again: it compares the text, and both mean its default. This controller does not change any other value."""
 
 RESYNC_TRIGGER: Final = PREFIX + "resync-trigger"
-"""EndpointSlice annotation, set by this controller: version of the Service. A change of it makes kube-vip reconcile the
-Service."""
+"""EndpointSlice annotation, set by this controller: version of the EndpointSlice. A change of it makes kube-vip
+reconcile the Service."""
 
 # Annotations and labels that this controller writes on a Harvester LoadBalancer.
 LB_UPDATE_AFTER_CREATE: Final = PREFIX + "update-after-create"

@@ -349,6 +349,7 @@ class ServiceController:
         if isinstance(plan.write, CreateLoadBalancer) and not self._gate.admit(key):
             plan = plan_waiting_for_creation(snapshot, plan)
         state.enter(plan.phase, now)
+        state.note_lease_wait(snapshot.kube_vip, plan.waiting_reason, now)
         return _Step(snapshot, plan, state)
 
     def _is_secondary_in_progress(self, snapshot: ServiceSnapshot) -> bool:
@@ -404,9 +405,12 @@ class ServiceController:
             # Also after an error: the patch may have been applied although its response was lost.
             if isinstance(write, PatchService) and write.triggers_resync:
                 step.state.resync_at = loop_time() + RESYNC_AFTER_SECONDS
+            if isinstance(write, PatchService) and write.requests_lease:
+                step.state.note_lease_request(loop_time())
 
     async def _trigger_resync(self, step: _Step) -> None:
         is_permitted = await self._writes.trigger_resync(step.snapshot)
+        step.state.note_touch()
         step.state.resync_at = None if is_permitted else loop_time() + RESYNC_RETRY_SECONDS
         if not is_permitted:
             self._emit(step.snapshot, resync_not_permitted(step.snapshot.service))

@@ -235,11 +235,13 @@ class ServiceWrites:
         address. The value is always new.
         """
         meta = snapshot.service.metadata
-        body = {"metadata": {"annotations": {RESYNC_TRIGGER: meta.resource_version}}}
+        name = ""
         try:
             found = await self.list_endpoint_slices(snapshot.service)
-            name = min((one.metadata.name for one in found.items if one.endpoints), default="")
-            if name:
+            filled = {one.metadata.name: one.metadata.resource_version for one in found.items if one.endpoints}
+            if filled:
+                name = min(filled)
+                body = {"metadata": {"annotations": {RESYNC_TRIGGER: filled[name]}}}
                 await self._guest.merge_patch(ENDPOINT_SLICES, name, body, namespace=meta.namespace)
         except (errors.AdmissionDenied, errors.Forbidden, errors.Invalid):
             return False

@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 
 import pytest
 
+from devenv.announcement import Settings, Version
 from harvester_ccm.kube.workqueue import WriteRateLimiter
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
@@ -13,6 +14,7 @@ from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_DDNS,
     KUBE_VIP_HARDWARE,
     KUBE_VIP_HOST,
     KUBE_VIP_LEASE,
@@ -23,11 +25,12 @@ from harvester_ccm.names import (
     LB_SERVICE_NAMESPACE,
     LEASE_NOTE_OUTDATED,
     PRIMARY_SERVICE,
+    RESYNC_TRIGGER,
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES
-from tests.simulation.kubevip import LEASES, KubeVip
+from tests.simulation.kubevip import LEASES, NODE, KubeVip
 from tests.simulation.loop import SeededLoop
 from tests.support.builders import CLUSTER, load_balancer, service
 from tests.support.clock import jumping_time
@@ -73,9 +76,10 @@ class World(Program):
 
     harvester: OneAddress
 
-    def __init__(self) -> None:
+    def __init__(self, version: Version = (1, 2, 2)) -> None:
         super().__init__(with_nodes(guest_server()), with_machines(OneAddress()), CLUSTER.name)
-        self.kube_vip = KubeVip(self.guest, cast("SeededLoop", asyncio.get_running_loop()), "leases")
+        loop = cast("SeededLoop", asyncio.get_running_loop())
+        self.kube_vip = KubeVip(self.guest, loop, "leases", settings=Settings(version=version, node=NODE))
         self.believed: set[str] = set()
         """Names of Services that were Ready with the address of the pool while their load balancer did not have it."""
 
@@ -191,6 +195,99 @@ async def test_change_to_dhcp_survives_a_crash_after_each_write(writes: int) -> 
         assert world.is_ready("first")
         assert world.is_ready("admin")
     assert world.believed == set()
+
+
+async def _moved_to_second_lease(world: World, **metadata: Any) -> None:
+    """Create a Service with an address of the pool, and delete its load balancer when it requests DHCP."""
+    world.add("first", 80, {})
+    async with world.live():
+        await asyncio.sleep(20)
+        assert world.address("first") == POOL_ADDRESS
+        world.change("first", metadata={"annotations": {**DHCP, **metadata}})
+        await asyncio.sleep(60)
+    world.delete_load_balancer("first")
+
+
+def _is_served_by_lease(world: World) -> bool:
+    lease = world.address("first")
+    is_announced = world.kube_vip.announced().get(lease) == ["shop/first"] and lease in world.kube_vip.on_node()
+    return world.is_ready("first") and lease in LEASES and is_announced
+
+
+@pytest.mark.parametrize("version", [(1, 1, 2), (1, 2, 2), (1, 2, 3)], ids=str)
+@pytest.mark.parametrize("writes", range(13))
+@jumping_time
+@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
+async def test_kube_vip_notes_a_lease_after_another_address(writes: int, version: Version) -> None:
+    """kube-vip is not restarted. Since 1.2 it announces the lease, and notes it only if it is requested once more."""
+    world = World(version)
+    await _moved_to_second_lease(world)
+    await world.until_crash(writes)
+    async with world.live():
+        await asyncio.sleep(60)
+        assert _is_served_by_lease(world)
+        assert world.annotations("first")[KUBE_VIP_DDNS] in {"False", "FALSE"}
+        before = world.service("first")
+        await asyncio.sleep(3600)
+        assert world.service("first") == before
+        assert _is_served_by_lease(world)
+    assert "first: DHCPLeasePending" not in world.reasons()
+
+
+@pytest.mark.parametrize("seconds", [1, 4, 7, 10, 13, 20, 40, 60, 90, 120, 150, 200, 270, 300, 600, 2000])
+@jumping_time
+async def test_second_lease_is_announced_however_late_the_dhcp_server_answers(seconds: int) -> None:
+    world = World()
+    await _moved_to_second_lease(world)
+    world.kube_vip.stop_dhcp(float(seconds))
+    async with world.live():
+        await asyncio.sleep(9000)
+        assert _is_served_by_lease(world)
+    patches = [call for call in world.guest.calls if call.verb == "PATCH" and "/endpointslices/" in call.path]
+    values = [call.body["metadata"]["annotations"][RESYNC_TRIGGER] for call in patches if call.body]
+    assert len(values) == len(set(values)), "the same value again is no change"
+
+
+@jumping_time
+@pytest.mark.guarantee("Writes are rate-limited")
+async def test_lease_is_requested_rarely_while_no_dhcp_server_answers() -> None:
+    """After each change of the Service, kube-vip handles no other one for about 130 s."""
+    world = World()
+    await _moved_to_second_lease(world)
+    world.kube_vip.stop_dhcp(SILENT_SECONDS)
+    async with world.live():
+        await asyncio.sleep(120)
+        before = len(world.guest.writes("services/"))
+        await asyncio.sleep(6 * 3600)
+        assert len(world.guest.writes("services/")) - before <= 10
+        assert not world.is_ready("first")
+        assert "create the Service again" in world.condition("first")["message"]
+
+
+@pytest.mark.parametrize(
+    ("version", "annotations"),
+    [
+        pytest.param((0, 9, 1), {}, id="a kube-vip that never requests it"),
+        pytest.param((1, 2, 2), {KUBE_VIP_DDNS: "true"}, id="the annotation is a user's"),
+    ],
+)
+@jumping_time
+async def test_second_lease_that_kube_vip_does_not_note_is_explained(
+    version: Version, annotations: dict[str, str]
+) -> None:
+    world = World(version)
+    await _moved_to_second_lease(world, **annotations)
+    async with world.live():
+        await asyncio.sleep(3600)
+        assert world.address("first") == ""
+        assert world.condition("first")["reason"] == "DHCPLeasePending"
+        assert "restart kube-vip" in world.condition("first")["message"]
+        assert "first: DHCPLeasePending" in world.reasons()
+        if annotations:
+            assert world.annotations("first")[KUBE_VIP_DDNS] == "true"
+        world.kube_vip.restart()
+        await asyncio.sleep(60)
+        assert _is_served_by_lease(world)
 
 
 FOREIGN: Final[dict[str, Document]] = {

@@ -14,6 +14,7 @@ from harvester_ccm.plan.service.announcement import with_announcement
 from harvester_ccm.plan.service.desired import (
     Desired,
     Finalizer,
+    TriggerKubeVipResync,
     Waiting,
     not_ready,
     virtual_ip_ingress,
@@ -33,18 +34,20 @@ from harvester_ccm.plan.service.kube_vip import (
     leases_of,
     mark_of_notes,
     overwritten_address,
+    request_again,
 )
+from harvester_ccm.plan.service.lease_wait import Action
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.reannouncement import with_reannouncement
+from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS, with_reannouncement
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready, Verdict
 
 LEASE_GRACE_SECONDS: Final = 30.0
 """Time that kube-vip can take to get a lease before an Event reports that none exists."""
-_LEASE_NOT_NOTED: Final = (
-    "kube-vip announced this Service before, and version 1.2 does not note another address from DHCP then: if it has "
-    "one, restart kube-vip, or create the Service again"
+_ANNOUNCED_BEFORE: Final = (
+    "kube-vip announced this Service before, and may request the address only after some minutes, or, up to version "
+    "1.0, never: to make it do so at once, restart kube-vip, or create the Service again"
 )
 
 
@@ -115,7 +118,7 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
     has_others = len(service.addresses) > 1 and address in service.addresses
     # Before the touch of the endpoints, kube-vip can show the lease that it had before.
     resync_is_due = snapshot.remembered.resync_at is not None
-    return Desired(
+    desired = Desired(
         Ready(leases, f"The load balancer has address {', '.join(leases)}"),
         _announcement(snapshot, load_balancer),
         annotations={} if resync_is_due else NOTES_ARE_VALID,
@@ -124,6 +127,36 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
         write=load_balancer_change(load_balancer, snapshot, address=address),
         events=_events(snapshot, load_balancer, address),
     )
+    return _with_lease_step(desired, snapshot, {})
+
+
+def _with_lease_step(desired: Desired, snapshot: ServiceSnapshot, request: Annotations) -> Desired:
+    """Return the state with what kube-vip needs to get an address from DHCP again; ``request`` is empty with one."""
+    wait = snapshot.remembered.lease_wait
+    if wait is None or snapshot.remembered.resync_at is not None:
+        return desired
+    step = wait.step(snapshot.now, may_request=bool(request))
+    match step.action:
+        case Action.REQUEST:
+            # kube-vip may have noted the lease just now.
+            return replace(
+                desired,
+                verdict=waits_for(Reason.KUBE_VIP_RESYNC_PENDING),
+                annotations={**desired.annotations, **request},
+                requires_version=True,
+                triggers_resync=True,
+                requests_lease=True,
+                look_again_after=RESYNC_AFTER_SECONDS,
+            )
+        case Action.TOUCH:
+            return replace(desired, write=desired.write or TriggerKubeVipResync())
+        case Action.WAIT:
+            return replace(desired, look_again_after=_earlier(desired.look_again_after, step.seconds))
+
+
+def _earlier(*delays: float | None) -> float | None:
+    """Return the shortest of the delays that are not None."""
+    return min((delay for delay in delays if delay is not None), default=None)
 
 
 def _lease_of_another(snapshot: ServiceSnapshot, leases: tuple[str, ...]) -> EventMessage | None:
@@ -156,7 +189,7 @@ def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> De
     mark: Annotations = {}
     if not kube_vip.requests_lease:
         mark = mark_of_notes(kube_vip)
-    return Desired(
+    desired = Desired(
         waiting.verdict,
         _announcement(snapshot, load_balancer),
         annotations=mark,
@@ -169,6 +202,7 @@ def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> De
         events=_events(snapshot, load_balancer, ""),
         look_again_after=waiting.look_again_after,
     )
+    return _with_lease_step(desired, snapshot, request_again(kube_vip) if kube_vip.awaits_second_lease else {})
 
 
 def _waiting_for_lease(snapshot: ServiceSnapshot) -> Waiting:
@@ -210,7 +244,7 @@ def _no_lease(snapshot: ServiceSnapshot, endpoints: Endpoints) -> EventMessage:
         checks.insert(0, "that a Pod of the Service is ready (kube-vip gets an address only then)")
     remedy = f"Check {', '.join(checks)}"
     if snapshot.kube_vip.node is not None:
-        remedy = f"{remedy}. {_LEASE_NOT_NOTED}"
+        remedy = f"{remedy}. {_ANNOUNCED_BEFORE}"
     return EventMessage("Warning", Reason.DHCP_LEASE_PENDING, "kube-vip has not got an address from DHCP yet", remedy)
 
 

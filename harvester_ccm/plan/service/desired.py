@@ -60,6 +60,8 @@ class PatchService(Struct, frozen=True):
     """A strategic merge patch."""
     triggers_resync: bool = False
     """Whether an EndpointSlice of the Service is patched afterwards, so that kube-vip announces the address."""
+    requests_lease: bool = False
+    """Whether it makes kube-vip request an address from DHCP again."""
     releases: bool = False
     """Whether it removes the finalizer of this controller."""
 
@@ -89,6 +91,8 @@ class Desired(Struct, frozen=True):
     """A load balancer that Harvester must accept in a dry run before anything is written."""
     triggers_resync: bool = False
     """Whether an EndpointSlice has to be touched after the patch. A patch that withdraws an address needs no mark."""
+    requests_lease: bool = False
+    """Whether the patch makes kube-vip request an address from DHCP again."""
     events: tuple[EventMessage | None, ...] = ()
     """Events besides that of the verdict; None is no Event."""
     reads_endpoints: bool = False

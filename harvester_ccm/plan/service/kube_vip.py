@@ -15,7 +15,8 @@ the EndpointSlices (``needs_resync``). It reads the device of a Service once, wi
 
 With DHCP, kube-vip asks for the address in its annotation ``requestedIP``, notes there what it got, and then writes the
 status. The annotation may also be that of an earlier lease or of a user, and the status that of another controller
-(``leases_of``).
+(``leases_of``). After a withdrawal, it does so only for a request that changes something else with it
+(``request_again``).
 
 Source: observed on kube-vip v0.9 to v1.2 in ARP mode.
 """
@@ -52,6 +53,8 @@ _REASONS_OF_ADDRESSES: Final = frozenset(
     }
 )
 """Reasons in the condition of a Service that has an address, or had one that was withdrawn."""
+_SPELLINGS: Final = ("False", "FALSE")
+"""Values of kube-vip's annotation for DDNS that mean the default, and that users hardly write."""
 _LEASES_LENGTH: Final = 100
 """Characters of kube-vip's annotation that are read: it has at most one IPv4 and one IPv6 address."""
 
@@ -107,6 +110,8 @@ class KubeVip(Struct, frozen=True):
     """Addresses that kube-vip has last leased by DHCP, or that a user wants it to request there."""
     has_dhcp_interface: bool
     """Whether kube-vip has noted the interface with which it has leased an address, or a user has set one."""
+    ddns: str | None
+    """The annotation for DDNS, which users have for other purposes; None without it."""
     is_note_outdated: bool
     """Whether these notes are older than the load balancer, and kube-vip has not shown a lease since."""
     is_noted: bool
@@ -158,6 +163,17 @@ class KubeVip(Struct, frozen=True):
     def requests_lease(self) -> bool:
         """Whether kube-vip gets the address from DHCP, or is to."""
         return self.annotated == names.DHCP_ADDRESS or self.takes_from_specification(names.DHCP_ADDRESS)
+
+    @property
+    def is_for_lease(self) -> bool:
+        """Whether the annotation makes kube-vip get the address from DHCP."""
+        return self.annotated == names.DHCP_ADDRESS and not self.ignored
+
+    @property
+    def awaits_second_lease(self) -> bool:
+        """Whether kube-vip shows no lease for a Service of which it has announced an address before."""
+        was_announced = self.node is not None or self.ddns in _SPELLINGS
+        return self.is_for_lease and was_announced and not self.status
 
     @property
     def is_withdrawn(self) -> bool:
@@ -246,6 +262,7 @@ def read_state(service: Service) -> KubeVip:
         node=annotation(names.KUBE_VIP_HOST),
         noted_leases=_noted_leases(annotation(names.KUBE_VIP_LEASE) or ""),
         has_dhcp_interface=bool(annotation(names.KUBE_VIP_HARDWARE)),
+        ddns=annotation(names.KUBE_VIP_DDNS),
         is_note_outdated=annotation(names.LEASE_NOTE_OUTDATED) == "true",
         is_noted=condition is not None,
         had_address=condition is not None and condition.reason in _REASONS_OF_ADDRESSES,
@@ -359,7 +376,7 @@ def annotations_for(state: KubeVip, intent: Intent) -> Annotations:
         case GiveUp(device=device):
             return {**_withdraw(state), names.KUBE_VIP_IGNORE: None, **_on_device(device)}
         case Release(was_announced=was_announced, device=device):
-            return {**_release(was_announced=was_announced), **_on_device(device)}
+            return {**_release(state, was_announced=was_announced), **_on_device(device)}
 
 
 def _pause(state: KubeVip) -> Annotations:
@@ -432,11 +449,36 @@ def _announce(state: KubeVip, address: str) -> Annotations:
         return {names.KUBE_VIP_IGNORE: None}
     if state.annotated is None and needs_resync(state, address):
         return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: None}
-    return {names.KUBE_VIP_ADDRESSES: address, names.KUBE_VIP_IGNORE: None}
+    announcement: Annotations = {names.KUBE_VIP_ADDRESSES: address, names.KUBE_VIP_IGNORE: None}
+    is_second_lease = address == names.DHCP_ADDRESS and needs_resync(state, address)
+    if is_second_lease and state.ddns is None:
+        # Nothing else may show the next process that kube-vip has announced an address before.
+        return {**announcement, names.KUBE_VIP_DDNS: _SPELLINGS[0]}
+    return announcement
 
 
-def _release(*, was_announced: bool) -> Annotations:
-    return {names.KUBE_VIP_ADDRESSES: None, names.KUBE_VIP_IGNORE: None} if was_announced else {}
+def request_again(state: KubeVip) -> Annotations:
+    """Return the annotation that makes kube-vip request the lease again; empty if a user has set it.
+
+    kube-vip 1.2 writes a lease with the Service object of the event in which it withdrew the address before. That had
+    an empty annotation after a withdrawal, and kube-vip writes nothing. So it has to withdraw once more, in an event
+    with ``0.0.0.0``: any change that it compares makes it do that. It compares the text of the annotation for DDNS, and
+    all spellings of false mean the default.
+    """
+    if state.ddns == _SPELLINGS[0]:
+        return {names.KUBE_VIP_DDNS: _SPELLINGS[1]}
+    if state.ddns in {None, _SPELLINGS[1]}:
+        return {names.KUBE_VIP_DDNS: _SPELLINGS[0]}
+    return {}
+
+
+def _release(state: KubeVip, *, was_announced: bool) -> Annotations:
+    if not was_announced:
+        return {}
+    removed: Annotations = {names.KUBE_VIP_ADDRESSES: None, names.KUBE_VIP_IGNORE: None}
+    if state.ddns in _SPELLINGS:
+        return {**removed, names.KUBE_VIP_DDNS: None}
+    return removed
 
 
 def _on_device(device: str | None) -> Annotations:

@@ -296,6 +296,7 @@ def _patch(fields: ServiceFields, snapshot: ServiceSnapshot, desired: Desired) -
     return PatchService(
         service_patch(snapshot.service, fields),
         triggers_resync=triggers_resync,
+        requests_lease=desired.requests_lease,
         releases=isinstance(desired.verdict, NotManaged),
     )
 

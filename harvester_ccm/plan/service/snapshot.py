@@ -16,10 +16,11 @@ from harvester_ccm.errors import CCMError, Forbidden
 from harvester_ccm.model.core import ConfigMap, Node, Service, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine
 from harvester_ccm.model.meta import Store
-from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
+from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.allocation import Allocation, read_allocation
 from harvester_ccm.plan.service.endpoints import Endpoints
 from harvester_ccm.plan.service.kube_vip import KubeVip, is_about_announced_address, leases_of, read_state
+from harvester_ccm.plan.service.lease_wait import LeaseWait
 from harvester_ccm.plan.service.ownership import (
     Claim,
     LoadBalancerMatch,
@@ -146,6 +147,8 @@ class ServiceState(Struct, gc=False):
     """When it was published first, in seconds of the monotonic clock."""
     endpoints: Endpoints = Endpoints()
     """The endpoints of the Service, if they were read since then."""
+    lease_wait: LeaseWait | None = None
+    """The wait for an address from DHCP that kube-vip gets again; None if it need not get one again."""
 
     def resume(self, snapshot: "ServiceSnapshot", now: float) -> None:
         """Assume, in the first reconcile, that an earlier process announced an address and ended before the touch.
@@ -170,6 +173,28 @@ class ServiceState(Struct, gc=False):
         self.published = published
         self.published_at = now
         self.endpoints = Endpoints()
+
+    def note_lease_wait(self, kube_vip: KubeVip, waiting_reason: str, now: float) -> None:
+        """Record at the monotonic time ``now`` whether kube-vip has to get an address from DHCP again.
+
+        ``waiting_reason`` is that of the plan. The wait goes on when the Service shows a lease: it may be the one that
+        was withdrawn.
+        """
+        if not kube_vip.is_for_lease:
+            self.lease_wait = None
+            return
+        has_none = waiting_reason == Reason.DHCP_LEASE_PENDING and kube_vip.awaits_second_lease
+        if self.lease_wait is None and (has_none or self.resync_at is not None):
+            self.lease_wait = LeaseWait(now)
+
+    def note_lease_request(self, now: float) -> None:
+        """Record that kube-vip requests an address from DHCP once more since the monotonic time ``now``."""
+        self.lease_wait = (self.lease_wait or LeaseWait(now)).requested(now)
+
+    def note_touch(self) -> None:
+        """Record a touch of the endpoints. One that follows a patch of the Service does not count for the lease."""
+        if self.lease_wait is not None and self.resync_at is None:
+            self.lease_wait = self.lease_wait.touched()
 
     def enter(self, phase: str, now: float) -> None:
         """Record the phase of a plan at the monotonic time ``now``."""

@@ -27,6 +27,7 @@ from harvester_ccm.plan.service.desired import (
     TriggerKubeVipResync,
     Write,
 )
+from harvester_ccm.plan.service.lease_wait import LeaseWait
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.ranking import rank, sharing_fields
@@ -102,13 +103,15 @@ def snapshot_of(
     waited_in: Phase | None = None,
     touch_in: float | None = None,
     not_stored: Mapping[str, object] = MappingProxyType({}),
+    lease_wait: LeaseWait | None = None,
     ranked: tuple[Service, ...] = (),
     **fields: Any,
 ) -> ServiceSnapshot:
     """Return the snapshot of a Service with these load balancers, and further fields of the snapshot.
 
     ``waited`` is the time, in seconds, in its phase, or in the phase ``waited_in``; the endpoints are touched
-    ``touch_in`` seconds from now. ``ranked`` are the Services that name the ``primary``.
+    ``touch_in`` seconds from now. The snapshot is of the time 0, which matters for ``lease_wait``. ``ranked`` are the
+    Services that name the ``primary``.
     """
     store = listed_store([service], load_balancers, BACKENDS)
     if ranked:
@@ -116,7 +119,9 @@ def snapshot_of(
         fields["ranking_of_primary"] = rank(sharing_fields(fields["primary"], cluster), candidates)
     snapshot = replace(observe(store, service, cluster), **fields)
     phase = waited_in or phase_of(snapshot)
-    remembered = ServiceState(phase=phase, since=-waited, resync_at=touch_in, not_stored=dict(not_stored))
+    remembered = ServiceState(
+        phase=phase, since=-waited, resync_at=touch_in, not_stored=dict(not_stored), lease_wait=lease_wait
+    )
     return replace(snapshot, remembered=remembered)
 
 

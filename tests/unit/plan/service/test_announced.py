@@ -1,15 +1,17 @@
 """Plans of a Service with an allocated address that kube-vip in this cluster announces."""
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from msgspec.structs import replace
 
+from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_DDNS,
     KUBE_VIP_HARDWARE,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
@@ -27,7 +29,8 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     Reason,
 )
-from harvester_ccm.plan.service.desired import PatchService
+from harvester_ccm.plan.service.desired import PatchService, TriggerKubeVipResync
+from harvester_ccm.plan.service.lease_wait import LeaseWait
 from harvester_ccm.plan.service.phase import Phase
 from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, SUPPRESSED, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
@@ -61,6 +64,7 @@ NOTED: Final = {
     KUBE_VIP_LEASE: ADDRESS,
 }
 LEASED: Final = service(ours=True, address=ADDRESS, annotations=NOTED)
+AGAIN: Final = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_DDNS: "False"}
 RECORDED: Final = marked(ip=DHCP_ADDRESS, address=ADDRESS, spec={"ipam": "dhcp"})
 OUTDATED: Final = {**NOTED, LEASE_NOTE_OUTDATED: "true"}
 FROM_POOL: Final = served(annotations={**DHCP, KUBE_VIP_HOST: "n1"})
@@ -458,7 +462,7 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0"}, "touch": True},
+            write={"annotations": AGAIN, "touch": True},
             delay=1.0,
         ),
     ),
@@ -479,7 +483,7 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", LEASE_NOTE_OUTDATED: "true"}, "touch": True},
+            write={"annotations": {**AGAIN, LEASE_NOTE_OUTDATED: "true"}, "touch": True},
             delay=1.0,
         ),
     ),
@@ -490,7 +494,7 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", LEASE_NOTE_OUTDATED: "true"},
+                "annotations": {**AGAIN, LEASE_NOTE_OUTDATED: "true"},
                 "ingress": [],
                 "touch": True,
             },
@@ -545,7 +549,7 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0"}, "touch": True},
+            write={"annotations": AGAIN, "touch": True},
             delay=1.0,
         ),
     ),
@@ -752,6 +756,83 @@ def test_address_from_dhcp(world: World, expected: Plan) -> None:
 @pytest.mark.parametrize(("world", "expected"), OTHER_ADDRESSES.values(), ids=OTHER_ADDRESSES.keys())
 def test_other_address_than_the_lease(world: World, expected: Plan) -> None:
     assert outline(world) == expected
+
+
+ANNOUNCED_BEFORE: Final = service(ours=True, annotations=OUTDATED)
+PENDING_AGAIN: Final = Plan(
+    Phase.ANNOUNCED_BY_KUBE_VIP, "NotReady DHCPLeasePending", condition="False DHCPLeasePending"
+)
+REQUESTED: Final = Plan(
+    Phase.ANNOUNCED_BY_KUBE_VIP,
+    "NotReady KubeVipResyncPending",
+    condition="False KubeVipResyncPending",
+    write={"annotations": {KUBE_VIP_DDNS: "False"}, "touch": True},
+    delay=1.0,
+)
+AGAIN_AFTER: dict[str, tuple[Service, LoadBalancer, LeaseWait, Plan]] = {
+    "nothing is due": (
+        ANNOUNCED_BEFORE,
+        BY_DHCP,
+        LeaseWait(-4.0),
+        PENDING_AGAIN._replace(write="condition", delay=1.0),
+    ),
+    "a touch": (ANNOUNCED_BEFORE, BY_DHCP, LeaseWait(-5.0), PENDING_AGAIN._replace(write="touch", delay=30.0)),
+    "a request": (ANNOUNCED_BEFORE, BY_DHCP, LeaseWait(-10.0, touches=1), REQUESTED),
+    "another request": (
+        service(ours=True, annotations={**OUTDATED, KUBE_VIP_DDNS: "False"}),
+        BY_DHCP,
+        LeaseWait(-600.0, requests=1, touches=4),
+        REQUESTED._replace(write={"annotations": {KUBE_VIP_DDNS: "FALSE"}, "touch": True}),
+    ),
+    "a request, but a user has set the annotation": (
+        service(ours=True, annotations={**OUTDATED, KUBE_VIP_DDNS: "true"}),
+        BY_DHCP,
+        LeaseWait(-600.0, touches=4),
+        PENDING_AGAIN._replace(write="condition", delay=30.0),
+    ),
+    "a request, but no address was announced": (
+        service(ours=True, annotations=LEASING.metadata.annotations),
+        BY_DHCP,
+        LeaseWait(-600.0, touches=4),
+        PENDING_AGAIN._replace(write="condition", delay=30.0),
+    ),
+    "no request with a lease": (
+        LEASED,
+        RECORDED,
+        LeaseWait(-600.0, touches=4),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "a touch with a lease": (
+        LEASED,
+        RECORDED,
+        LeaseWait(-5.0),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write="touch"),
+    ),
+    "a touch later, with a lease": (
+        LEASED,
+        RECORDED,
+        LeaseWait(-5.0, touches=1),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=10.0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("leasing", "balancer", "wait", "expected"), AGAIN_AFTER.values(), ids=AGAIN_AFTER.keys())
+def test_lease_is_requested_again(leasing: Service, balancer: LoadBalancer, wait: LeaseWait, expected: Plan) -> None:
+    assert outline(World(leasing, (balancer,), {"lease_wait": wait})) == expected
+
+
+def test_request_holds_only_if_kube_vip_has_not_noted_the_lease_since() -> None:
+    write = plan(ANNOUNCED_BEFORE, BY_DHCP, lease_wait=LeaseWait(-10.0, touches=1)).write
+    assert isinstance(write, PatchService)
+    assert write.requests_lease
+    assert "resourceVersion" in cast("dict[str, Any]", write.patch["metadata"])
+
+
+def test_touch_after_a_patch_comes_before_those_for_a_lease() -> None:
+    made = plan(ANNOUNCED_BEFORE, BY_DHCP, lease_wait=LeaseWait(-600.0), touch_in=0.5)
+    assert not isinstance(made.write, TriggerKubeVipResync)
+    assert made.look_again_after == 0.5
 
 
 @pytest.mark.parametrize("balancer", [BY_DHCP, marked(spec={"ipam": "dhcp"})], ids=["allocated", "not processed"])

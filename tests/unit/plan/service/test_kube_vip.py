@@ -16,6 +16,7 @@ from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     KUBE_VIP_ADDRESSES,
+    KUBE_VIP_DDNS,
     KUBE_VIP_HARDWARE,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
@@ -49,6 +50,7 @@ from harvester_ccm.plan.service.kube_vip import (
     needs_resync,
     overwritten_address,
     read_state,
+    request_again,
 )
 from tests.support.builders import ADDRESS, SUPPRESSED, served, service
 
@@ -375,6 +377,7 @@ def test_facts_are_read_once() -> None:
                 KUBE_VIP_HARDWARE: "02:00:00:00:00:01",
                 LEASE_NOTE_OUTDATED: "true",
                 KUBE_VIP_INTERFACE: "eth1",
+                KUBE_VIP_DDNS: "true",
             },
         )
     )
@@ -389,6 +392,7 @@ def test_facts_are_read_once() -> None:
         node="n1",
         noted_leases=("10.0.0.5",),
         has_dhcp_interface=True,
+        ddns="true",
         is_note_outdated=True,
         is_noted=True,
         had_address=True,
@@ -575,6 +579,43 @@ REQUESTS: dict[str, tuple[Service, str | None]] = {
 @pytest.mark.parametrize(("leasing", "mark"), REQUESTS.values(), ids=REQUESTS.keys())
 def test_earlier_notes_are_marked_with_the_request_of_a_lease(leasing: Service, mark: str | None) -> None:
     assert mark_of_notes(read_state(leasing)) == {LEASE_NOTE_OUTDATED: mark}
+
+
+@pytest.mark.parametrize(
+    ("value", "next_value"), [(None, "False"), ("False", "FALSE"), ("FALSE", "False"), ("true", ""), ("false", "")]
+)
+def test_lease_is_requested_again_by_another_spelling_of_false(value: str | None, next_value: str) -> None:
+    annotations = BY_DHCP if value is None else {**BY_DHCP, KUBE_VIP_DDNS: value}
+    expected = {KUBE_VIP_DDNS: next_value} if next_value else {}
+    assert request_again(read_state(service(annotations=annotations))) == expected
+
+
+SECOND_LEASES: dict[str, tuple[Service, bool]] = {
+    "no address was announced": (service(annotations=BY_DHCP), False),
+    "a node is noted": (service(annotations={**BY_DHCP, KUBE_VIP_HOST: "n1"}), True),
+    "it was withdrawn before the node was noted": (service(annotations={**BY_DHCP, KUBE_VIP_DDNS: "False"}), True),
+    "a user has set the annotation": (service(annotations={**BY_DHCP, KUBE_VIP_DDNS: "false"}), False),
+    "there is one": (service(annotations={**BY_DHCP, KUBE_VIP_HOST: "n1"}, address=ADDRESS), False),
+    "it is withdrawn": (service(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_HOST: "n1"}), False),
+    "it is ignored": (service(annotations={**BY_DHCP, KUBE_VIP_HOST: "n1", KUBE_VIP_IGNORE: "true"}), False),
+}
+
+
+@pytest.mark.parametrize(("leasing", "awaits"), SECOND_LEASES.values(), ids=SECOND_LEASES.keys())
+def test_second_lease_is_awaited(leasing: Service, *, awaits: bool) -> None:
+    assert read_state(leasing).awaits_second_lease is awaits
+
+
+@pytest.mark.parametrize("value", ["False", "FALSE"])
+def test_release_removes_the_spelling_of_this_controller(value: str) -> None:
+    released = annotations_for(read_state(served(annotations={KUBE_VIP_DDNS: value})), Release(was_announced=True))
+    assert released[KUBE_VIP_DDNS] is None
+
+
+@pytest.mark.parametrize("value", ["false", "true"])
+def test_release_keeps_the_annotation_of_a_user(value: str) -> None:
+    released = annotations_for(read_state(served(annotations={KUBE_VIP_DDNS: value})), Release(was_announced=True))
+    assert KUBE_VIP_DDNS not in released
 
 
 OVERWRITTEN: dict[str, tuple[Service, str]] = {

@@ -25,6 +25,7 @@ from harvester_ccm.plan.service.desired import (
     TriggerKubeVipResync,
     Write,
 )
+from harvester_ccm.plan.service.lease_wait import FIRST_REQUEST_SECONDS
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.patch import sent_patch
 from harvester_ccm.plan.service.phase import Phase
@@ -39,6 +40,7 @@ Document = dict[str, Any]
 WORDS: Final = {
     names.KUBE_VIP_ADDRESSES: "`loadbalancerIPs`",
     names.KUBE_VIP_IGNORE: "`ignore`",
+    names.KUBE_VIP_DDNS: "`ddns`",
     names.IP_POOL: "`ip-pool`",
 }
 """Short names of annotations on the page."""
@@ -78,6 +80,7 @@ class Walk:
             plan = plan_service(snapshot)
             self._check_restart(plan)
             self.state.enter(plan.phase, self.now)
+            self.state.note_lease_wait(snapshot.kube_vip, plan.waiting_reason, self.now)
             self.rows.append(_row(event, plan, snapshot))
             event = ""
             if plan.write is not None:
@@ -111,8 +114,10 @@ class Walk:
 
     def _carry_out(self, write: Write) -> None:
         match write:
-            case PatchService(patch=patch, triggers_resync=touches):
+            case PatchService(patch=patch, triggers_resync=touches, requests_lease=requests):
                 self._patch(patch)
+                if requests:
+                    self.state.note_lease_request(self.now)
                 if touches:
                     self.state.resync_at = self.now + RESYNC_AFTER_SECONDS
             case CreateLoadBalancer(body=body):
@@ -122,6 +127,7 @@ class Walk:
             case DeleteLoadBalancer():
                 self.change_load_balancer({"metadata": {"deletionTimestamp": DELETED_AT}})
             case TriggerKubeVipResync():
+                self.state.note_touch()
                 self.state.resync_at = None
 
     def _patch(self, patch: Mapping[str, object]) -> None:
@@ -248,6 +254,8 @@ def to_dhcp() -> Walk:
     walk.reconcile("An administrator deletes the load balancer")
     walk.change_load_balancer(merged(ALLOCATED, {"status": {"allocatedAddress": {"ip": names.DHCP_ADDRESS}}}))
     walk.reconcile("Harvester writes `0.0.0.0`")
+    walk.now += FIRST_REQUEST_SECONDS
+    walk.reconcile("kube-vip notes no lease for 10 s")
     note = {names.KUBE_VIP_LEASE: LEASE, names.KUBE_VIP_HARDWARE: "02:00:00:00:00:01"}
     walk.change_service({"metadata": {"annotations": note}})
     ports = [{"port": 80, "protocol": "TCP"}]
