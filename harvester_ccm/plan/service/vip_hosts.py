@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.meta import Store
-from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
+from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.plan.service.kube_vip import read_state
 from harvester_ccm.plan.service.scope import has_other_class
 
@@ -86,7 +86,7 @@ def progress_of(service: Service) -> Iterator[str]:
     if kube_vip.node:
         has_class = service.spec.load_balancer_class is not None
         yield Progress.NOTED_WITH_CLASS if has_class else Progress.NOTED_WITHOUT_CLASS
-    elif kube_vip.annotated == DHCP_ADDRESS and not kube_vip.status and not kube_vip.ignored:
+    if kube_vip.is_for_lease and not kube_vip.status:
         yield Progress.AWAITS_LEASE
 
 

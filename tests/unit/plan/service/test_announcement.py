@@ -305,6 +305,11 @@ LEASING: Final = served(
     address=None,
     status={},
 )
+LEASING_AGAIN: Final = served(
+    annotations={KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_HOST: "node-1", IPAM: "dhcp"},
+    address=None,
+    status={},
+)
 LATE: Final = LEASE_GRACE_SECONDS + CONFIRM_SECONDS
 NONE_FOUND: Final = replace(READ, at=LATE, exist_since=LATE)
 
@@ -440,6 +445,7 @@ NOTE: Final = {KUBE_VIP_HOST: "node-1"}
         (served(annotations=NOTE, ours=False), []),
         (served(annotations={KUBE_VIP_HOST: ""}), []),
         (LEASING, [Progress.AWAITS_LEASE]),
+        (LEASING_AGAIN, [Progress.NOTED_WITHOUT_CLASS, Progress.AWAITS_LEASE]),
         (served(), []),
     ],
 )
