@@ -17,6 +17,7 @@ from typing import Final
 
 from devenv.announcement import ADDRESS_ANNOTATION, Settings
 from devenv.binaries import KUBE_VIP, require
+from devenv.dhcpresponder import DhcpResponder
 from devenv.harvester.queue import FAST
 from devenv.harvester.records import SLICES
 from devenv.kubelets import DOCUMENTS
@@ -44,6 +45,8 @@ LATER_POOL: Final = "10.9.102.0/24"
 CLASS_POOL: Final = "10.9.104.0/24"
 EXPLAINED_POOL: Final = "10.9.105.0/24"
 OTHER: Final = "10.9.103.7"
+LEASES: Final = ("10.9.106.10", "10.9.106.11")
+"""Addresses of the DHCP server."""
 ENDPOINT: Final = {"addresses": ["10.42.0.9"], "conditions": {"ready": True}, "nodeName": NODE}
 """A ready Pod."""
 SETTINGS: Final = {
@@ -221,6 +224,23 @@ async def switched_type(cluster: Cluster) -> None:
     await cluster.announces("switched")
 
 
+async def second_lease(cluster: Cluster) -> None:
+    """An address from DHCP whose Service is switched to a VM load balancer and back"""
+    with DhcpResponder(PEER, LEASES):
+        await cluster.create("leased", annotations={IPAM: "dhcp"})
+        addresses = await cluster.announces("leased")
+        await cluster.annotate("leased", WORKLOAD_TYPE, "vm")
+        await cluster.withdraws(*addresses)
+        await cluster.stage.served("leased")
+        await cluster.annotate("leased", WORKLOAD_TYPE, "cluster")
+        await cluster.stage.hears("leased", Reason.CHANGING_WORKLOAD_TYPE)
+        if not await cluster.announces("leased") <= set(LEASES):
+            raise TimeoutError("the address of the Service is no lease of kube-vip")
+        await cluster.is_right("leased")
+        await cluster.stage.delete_service("leased")
+        await cluster.stage.gone("leased")
+
+
 async def overwritten_address(cluster: Cluster) -> None:
     """An address annotation that is overwritten: kube-vip announces the restored address again"""
     await cluster.create("over")
@@ -282,7 +302,7 @@ async def blocked_queue(cluster: Cluster) -> None:
 
 Case = Callable[[Cluster], Awaitable[None]]
 CASES: Final[tuple[Case, ...]] = (
-    late_addresses, late_endpoints, shared_address, switched_type, overwritten_address, other_type,
+    late_addresses, late_endpoints, shared_address, switched_type, second_lease, overwritten_address, other_type,
 )  # fmt: skip
 CLASS_CASES: Final[tuple[Case, ...]] = (own_class,)
 EXPLAINED_CASES: Final[tuple[Case, ...]] = (skipped_class, no_endpoints, blocked_queue)
@@ -344,8 +364,8 @@ async def _kube_vip(scene: Scene, directory: Path, settings: dict[str, str]) -> 
 
 
 def addresses_on_node() -> set[str]:
-    """Return the addresses on the device."""
-    return {entry["local"] for device in json.loads(ip("-json address show dev eth0")) for entry in device["addr_info"]}
+    """Return the addresses on all devices: kube-vip leases an address on one of its own."""
+    return {entry["local"] for device in json.loads(ip("-json address show")) for entry in device["addr_info"]}
 
 
 def ip(arguments: str) -> str:
