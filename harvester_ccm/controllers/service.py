@@ -349,7 +349,7 @@ class ServiceController:
         if isinstance(plan.write, CreateLoadBalancer) and not self._gate.admit(key):
             plan = plan_waiting_for_creation(snapshot, plan)
         state.enter(plan.phase, now)
-        state.note_lease_wait(snapshot.kube_vip, plan.waiting_reason, now)
+        state.note_lease_wait(snapshot, plan.waiting_reason, now)
         return _Step(snapshot, plan, state)
 
     def _is_secondary_in_progress(self, snapshot: ServiceSnapshot) -> bool:

@@ -76,10 +76,11 @@ class World(Program):
 
     harvester: OneAddress
 
-    def __init__(self, version: Version = (1, 2, 2)) -> None:
+    def __init__(self, version: Version = (1, 2, 2), kept_leases: float = 0.8) -> None:
         super().__init__(with_nodes(guest_server()), with_machines(OneAddress()), CLUSTER.name)
         loop = cast("SeededLoop", asyncio.get_running_loop())
-        self.kube_vip = KubeVip(self.guest, loop, "leases", settings=Settings(version=version, node=NODE))
+        settings = Settings(version=version, node=NODE)
+        self.kube_vip = KubeVip(self.guest, loop, "leases", settings=settings, kept_leases=kept_leases)
         self.believed: set[str] = set()
         """Names of Services that were Ready with the address of the pool while their load balancer did not have it."""
 
@@ -376,6 +377,25 @@ async def test_recorded_lease_is_requested_again_after_another_client_changed_th
         assert world.is_ready("web")
         assert world.address("web") == world.address("admin") == world.load_balancer_of("web")["status"]["address"]
         assert world.withdrawals() != []
+
+
+@pytest.mark.parametrize("writes", range(10))
+@pytest.mark.parametrize("version", [(1, 1, 2), (1, 2, 2)], ids=str)
+@jumping_time
+@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
+async def test_another_lease_than_the_recorded_one_is_noted(version: Version, writes: int) -> None:
+    """The DHCP server does not give the same address again, after another client changed the annotation."""
+    world = World(version, kept_leases=0.0)
+    world.add("first", 80, DHCP)
+    async with world.live():
+        await asyncio.sleep(20)
+        assert _is_served_by_lease(world)
+    world.change("first", metadata={"annotations": {KUBE_VIP_ADDRESSES: "192.168.1.50"}})
+    await world.until_crash(writes)
+    async with world.live():
+        await asyncio.sleep(120)
+        assert _is_served_by_lease(world)
+        assert world.load_balancer_of("first")["status"]["address"] == world.address("first")
 
 
 def _load_balancer_of_go(address: str) -> Document:

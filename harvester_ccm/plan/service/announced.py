@@ -127,7 +127,35 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
         write=load_balancer_change(load_balancer, snapshot, address=address),
         events=_events(snapshot, load_balancer, address),
     )
-    return _with_lease_step(desired, snapshot, {})
+    return _with_lease_step(_with_doubt(desired, snapshot), snapshot, {})
+
+
+def _with_doubt(desired: Desired, snapshot: ServiceSnapshot) -> Desired:
+    """Return the state of a Service that shows a lease, which kube-vip may have lost with a withdrawal."""
+    wait = snapshot.remembered.lease_wait
+    if wait is None or snapshot.remembered.resync_at is not None:
+        return desired
+    request = request_again(snapshot.kube_vip)
+    if wait.needs_request and request:
+        return _requested_again(desired, request)
+    if wait.needs_touch:
+        # The change of the condition is the event after which kube-vip requests the lease.
+        return replace(desired, verdict=waits_for(Reason.DHCP_LEASE_PENDING), events=())
+    return desired
+
+
+def _requested_again(desired: Desired, request: Annotations) -> Desired:
+    """Return the state in which kube-vip requests the lease from scratch."""
+    return replace(
+        desired,
+        verdict=waits_for(Reason.KUBE_VIP_RESYNC_PENDING),
+        annotations={**desired.annotations, **request},
+        # kube-vip may have noted the lease just now.
+        requires_version=True,
+        triggers_resync=True,
+        requests_lease=True,
+        look_again_after=RESYNC_AFTER_SECONDS,
+    )
 
 
 def _with_lease_step(desired: Desired, snapshot: ServiceSnapshot, request: Annotations) -> Desired:
@@ -138,16 +166,7 @@ def _with_lease_step(desired: Desired, snapshot: ServiceSnapshot, request: Annot
     step = wait.step(snapshot.now, may_request=bool(request))
     match step.action:
         case Action.REQUEST:
-            # kube-vip may have noted the lease just now.
-            return replace(
-                desired,
-                verdict=waits_for(Reason.KUBE_VIP_RESYNC_PENDING),
-                annotations={**desired.annotations, **request},
-                requires_version=True,
-                triggers_resync=True,
-                requests_lease=True,
-                look_again_after=RESYNC_AFTER_SECONDS,
-            )
+            return _requested_again(desired, request)
         case Action.TOUCH:
             return replace(desired, write=desired.write or TriggerKubeVipResync())
         case Action.WAIT:

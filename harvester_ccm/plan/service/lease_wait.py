@@ -46,14 +46,31 @@ class LeaseWait(Struct, frozen=True):
     """How often the Service was changed only for that."""
     touches: int = 0
     """How often the endpoints were touched since the last time."""
+    is_doubtful: bool = False
+    """Whether the Service shows a lease that may be the one from before. kube-vip may get another address now, which
+    it notes only if it requests it again."""
 
     def requested(self, now: float) -> "LeaseWait":
         """Return the wait after another request at the monotonic time ``now``."""
-        return LeaseWait(now, self.requests + 1)
+        return LeaseWait(now, self.requests + 1, is_doubtful=self.is_doubtful)
 
     def touched(self) -> "LeaseWait":
         """Return the wait after another touch."""
         return replace(self, touches=self.touches + 1)
+
+    def doubted(self) -> "LeaseWait":
+        """Return the wait if the Service shows a lease before the first request. After one, kube-vip notes another."""
+        return self if self.requests else replace(self, is_doubtful=True)
+
+    @property
+    def needs_request(self) -> bool:
+        """Whether kube-vip must be made to request a lease that it may already have noted."""
+        return self.is_doubtful and not self.requests
+
+    @property
+    def needs_touch(self) -> bool:
+        """Whether kube-vip cannot have announced that lease yet."""
+        return self.is_doubtful and not self.touches
 
     def step(self, now: float, *, may_request: bool) -> Step:
         """Return what is due at the monotonic time ``now``."""

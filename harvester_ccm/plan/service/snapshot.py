@@ -174,18 +174,31 @@ class ServiceState(Struct, gc=False):
         self.published_at = now
         self.endpoints = Endpoints()
 
-    def note_lease_wait(self, kube_vip: KubeVip, waiting_reason: str, now: float) -> None:
+    def note_lease_wait(self, snapshot: "ServiceSnapshot", waiting_reason: str, now: float) -> None:
         """Record at the monotonic time ``now`` whether kube-vip has to get an address from DHCP again.
 
         ``waiting_reason`` is that of the plan. The wait goes on when the Service shows a lease: it may be the one that
         was withdrawn.
         """
+        kube_vip = snapshot.kube_vip
         if not kube_vip.is_for_lease:
             self.lease_wait = None
             return
         has_none = waiting_reason == Reason.DHCP_LEASE_PENDING and kube_vip.awaits_second_lease
         if self.lease_wait is None and (has_none or self.resync_at is not None):
             self.lease_wait = LeaseWait(now)
+        if self.lease_wait is not None and self._may_show_withdrawn_lease(snapshot):
+            self.lease_wait = self.lease_wait.doubted()
+
+    def _may_show_withdrawn_lease(self, snapshot: "ServiceSnapshot") -> bool:
+        """Return whether the Service shows a lease before kube-vip can have announced one again.
+
+        A Service with any other condition can have a lease that is announced, and that must not be withdrawn.
+        """
+        if self.resync_at is None or not snapshot.kube_vip.status:
+            return False
+        condition = snapshot.service.ready_condition
+        return condition is not None and condition.reason == Reason.KUBE_VIP_RESYNC_PENDING
 
     def note_lease_request(self, now: float) -> None:
         """Record that kube-vip requests an address from DHCP once more since the monotonic time ``now``."""

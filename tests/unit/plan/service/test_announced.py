@@ -808,6 +808,30 @@ AGAIN_AFTER: dict[str, tuple[Service, LoadBalancer, LeaseWait, Plan]] = {
         LeaseWait(-5.0),
         Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write="touch"),
     ),
+    "a request with a lease that may be the one from before": (
+        LEASED,
+        RECORDED,
+        LeaseWait(0.0, is_doubtful=True),
+        REQUESTED,
+    ),
+    "a touch 5 s after that": (
+        LEASED,
+        RECORDED,
+        LeaseWait(0.0, requests=1, is_doubtful=True),
+        PENDING_AGAIN._replace(write="condition", delay=5.0),
+    ),
+    "the touch after that": (
+        LEASED,
+        RECORDED,
+        LeaseWait(-5.0, requests=1, is_doubtful=True),
+        PENDING_AGAIN._replace(write="touch"),
+    ),
+    "nothing after that touch": (
+        LEASED,
+        RECORDED,
+        LeaseWait(-5.0, requests=1, touches=1, is_doubtful=True),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", delay=10.0),
+    ),
     "a touch later, with a lease": (
         LEASED,
         RECORDED,

@@ -3,20 +3,33 @@
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
-from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, Reason
-from harvester_ccm.plan.service.kube_vip import KubeVip, read_state
+from harvester_ccm.model.core import ServiceCondition
+from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, LOAD_BALANCER_READY, Reason
 from harvester_ccm.plan.service.lease_wait import Action, LeaseWait, Step
-from harvester_ccm.plan.service.snapshot import ServiceState
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState
 from tests.support.builders import ADDRESS, service
+from tests.unit.plan.service.snapshots import snapshot_of
 
 BEGAN: Final = 100.0
-FOR_LEASE: Final = read_state(service(annotations={KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_HOST: "n1"}))
-FIRST: Final = read_state(service(annotations={KUBE_VIP_ADDRESSES: DHCP_ADDRESS}))
-WITH_LEASE: Final = read_state(
-    service(address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_HOST: "n1"})
-)
-WITHDRAWN: Final = read_state(service(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_HOST: "n1"}))
+SECOND: Final = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_HOST: "n1"}
+FOR_LEASE: Final = snapshot_of(service(annotations=SECOND))
+FIRST: Final = snapshot_of(service(annotations={KUBE_VIP_ADDRESSES: DHCP_ADDRESS}))
+WITH_LEASE: Final = snapshot_of(service(address=ADDRESS, annotations=SECOND))
+WITHDRAWN: Final = snapshot_of(service(annotations={KUBE_VIP_ADDRESSES: "", KUBE_VIP_HOST: "n1"}))
+
+
+def _with_condition(reason: Reason) -> ServiceSnapshot:
+    """Return the snapshot of a Service with a lease and this condition."""
+    with_lease = service(ours=True, address=ADDRESS, annotations=SECOND)
+    condition = ServiceCondition(type=LOAD_BALANCER_READY, status="False", reason=reason)
+    status = replace(with_lease.status, conditions=(condition,))
+    return snapshot_of(replace(with_lease, status=status))
+
+
+AGAIN: Final = _with_condition(Reason.KUBE_VIP_RESYNC_PENDING)
+OTHERWISE_NOT_READY: Final = _with_condition(Reason.SYNC_FAILED)
 
 
 def _times(action: Action, seconds: float, *, may_request: bool) -> list[float]:
@@ -71,7 +84,7 @@ def test_wait_begins_without_a_lease_if_an_address_was_announced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kube_vip", "reason"),
+    ("snapshot", "reason"),
     [
         pytest.param(FIRST, Reason.DHCP_LEASE_PENDING, id="no address was announced"),
         pytest.param(WITH_LEASE, "", id="it has a lease"),
@@ -79,9 +92,9 @@ def test_wait_begins_without_a_lease_if_an_address_was_announced() -> None:
         pytest.param(WITHDRAWN, Reason.DHCP_LEASE_PENDING, id="it is withdrawn"),
     ],
 )
-def test_wait_does_not_begin(kube_vip: KubeVip, reason: str) -> None:
+def test_wait_does_not_begin(snapshot: ServiceSnapshot, reason: str) -> None:
     state = ServiceState()
-    state.note_lease_wait(kube_vip, reason, BEGAN)
+    state.note_lease_wait(snapshot, reason, BEGAN)
     assert state.lease_wait is None
 
 
@@ -106,3 +119,24 @@ def test_touch_that_follows_a_patch_is_not_counted() -> None:
     state.resync_at = None
     state.note_touch()
     assert state.lease_wait == LeaseWait(BEGAN, touches=1)
+
+
+DOUBTS: dict[str, tuple[ServiceSnapshot, LeaseWait | None, float | None, bool]] = {
+    "it is announced again": (AGAIN, None, BEGAN, True),
+    "it is written before the touch": (AGAIN, LeaseWait(BEGAN), BEGAN, True),
+    "it is written after the touch": (AGAIN, LeaseWait(BEGAN), None, False),
+    "it was requested again": (AGAIN, LeaseWait(BEGAN, requests=1), BEGAN, False),
+    "there is none": (FOR_LEASE, None, BEGAN, False),
+    "the condition has another cause": (OTHERWISE_NOT_READY, None, BEGAN, False),
+    "there is no condition": (WITH_LEASE, None, BEGAN, False),
+}
+
+
+@pytest.mark.parametrize(("snapshot", "wait", "resync_at", "is_doubtful"), DOUBTS.values(), ids=DOUBTS.keys())
+def test_lease_that_may_be_the_one_from_before(
+    snapshot: ServiceSnapshot, wait: LeaseWait | None, resync_at: float | None, *, is_doubtful: bool
+) -> None:
+    state = ServiceState(lease_wait=wait, resync_at=resync_at)
+    state.note_lease_wait(snapshot, "", BEGAN)
+    assert state.lease_wait is not None
+    assert state.lease_wait.is_doubtful is is_doubtful

@@ -80,7 +80,7 @@ class Walk:
             plan = plan_service(snapshot)
             self._check_restart(plan)
             self.state.enter(plan.phase, self.now)
-            self.state.note_lease_wait(snapshot.kube_vip, plan.waiting_reason, self.now)
+            self.state.note_lease_wait(snapshot, plan.waiting_reason, self.now)
             self.rows.append(_row(event, plan, snapshot))
             event = ""
             if plan.write is not None:
