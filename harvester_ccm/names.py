@@ -46,6 +46,10 @@ provider."""
 LEASE_NOTE_OUTDATED: Final = PREFIX + "lease-note-outdated"
 """Service annotation, set and read by this controller: `true`. The annotations `requestedIP` and `hwaddr` of kube-vip
 are older than the load balancer: only the status shows the address from DHCP then. Removed when it does."""
+ANNOUNCED_AS: Final = PREFIX + "announced-as"
+"""Service annotation, set and read by this controller: traffic policy, IP families and their policy, such as `Cluster
+IPv4 SingleStack`. With what kube-vip announced the address. kube-vip withdraws it when one of them changes, so the
+EndpointSlices are touched then. Not set with `--announcer=other`."""
 HEALTH_CHECK_PORT: Final = PREFIX + "healthcheck-port"
 """Service annotation, set by users: Service port number, port name or node port. Check every node by a TCP connect to
 the node port behind this port; requests a VM load balancer."""
@@ -80,6 +84,7 @@ SERVICE_ANNOTATIONS: Final = (
     HEALTH_CHECK_TIMEOUT,
     DESCRIPTION,
     LEASE_NOTE_OUTDATED,
+    ANNOUNCED_AS,
 )
 """The annotations of this controller on a Service."""
 

@@ -15,6 +15,7 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harvester_ccm.config import Announcer
 from harvester_ccm.controllers.service_writes import COMPONENT, BalancerWrites, ServiceWrites
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AnswerTooLarge, CCMError, Forbidden, NotServed, WriteReverted
@@ -39,6 +40,7 @@ from harvester_ccm.plan.service.desired import (
     not_ready,
 )
 from harvester_ccm.plan.service.endpoints import endpoints_in, unreadable_endpoints
+from harvester_ccm.plan.service.kube_vip import compared_fields, read_state
 from harvester_ccm.plan.service.messages import failure_event, harvester_unavailable
 from harvester_ccm.plan.service.ownership import (
     Mark,
@@ -338,6 +340,7 @@ class ServiceController:
         state, now = self._states.of(service), loop_time()
         state.resume(snapshot, now)
         state.note_publication(snapshot.kube_vip, now)
+        state.note_fields(snapshot.kube_vip)
         snapshot = replace(
             snapshot,
             remembered=state,
@@ -470,8 +473,22 @@ class ServiceController:
         for item in filter(None, (old, new)):
             if new is None or may_be_ours(item, self.cluster):
                 self.queue.enqueue(item.metadata.key)
+        self._note_changed_fields(old, new)
         self._wake_families(self._caches.rankings.concerned_by(old, new))
         self._wake_at_first_note(new)
+
+    def _note_changed_fields(self, old: Service | None, new: Service | None) -> None:
+        """Have the endpoints touched after a change for which kube-vip withdraws the address.
+
+        The record on the Service shows the change as well, unless the user takes it back before the next reconcile:
+        kube-vip has withdrawn the address by then.
+        """
+        if old is None or new is None or self.cluster.announcer is Announcer.OTHER:
+            return
+        if old.metadata.uid != new.metadata.uid or compared_fields(old) == compared_fields(new):
+            return
+        if may_be_ours(new, self.cluster):
+            self._states.of(new).expect_resync(read_state(new), loop_time() + RESYNC_AFTER_SECONDS)
 
     def _wake_at_first_note(self, service: Service | None) -> None:
         """Enqueue all Services at the first note of kube-vip, with which a missing one begins to mean something."""

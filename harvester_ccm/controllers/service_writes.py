@@ -61,7 +61,7 @@ def service_conflict(fields: Sequence[str]) -> EventMessage:
     remedy = (
         "Typical causes: K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles this Service (set "
         "a spec.loadBalancerClass that kube-vip serves), a GitOps tool reverts its annotations, two clusters have the "
-        "same --cluster-name, or its type or workload type changes again and again"
+        "same --cluster-name, or its type, externalTrafficPolicy, IP families or workload type change again and again"
     )
     return EventMessage("Warning", Reason.FIELD_CONFLICT, cause, remedy, subject="rate limit")
 

@@ -18,6 +18,10 @@ status. The annotation may also be that of an earlier lease or of a user, and th
 (``leases_of``). After a withdrawal, it does so only for a request that changes something else with it
 (``request_again``).
 
+kube-vip compares more fields of a Service than the address. When one of them changes, it withdraws the address, and
+since version 1.2 it announces it again only after another event of the Service and then a touch of the endpoints
+(``is_withdrawn_by_change``).
+
 Source: observed on kube-vip v0.9 to v1.2 in ARP mode.
 """
 
@@ -57,6 +61,11 @@ _SPELLINGS: Final = ("False", "FALSE")
 """Values of kube-vip's annotation for DDNS that mean the default, and that users hardly write."""
 _LEASES_LENGTH: Final = 100
 """Characters of kube-vip's annotation that are read: it has at most one IPv4 and one IPv6 address."""
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+"""Values of kube-vip's annotation for dynamic DNS that switch it on."""
+_RECORD_LENGTH: Final = 100
+"""Characters of the record that are read: this controller writes less."""
 
 
 class Mode(StrEnum):
@@ -118,6 +127,11 @@ class KubeVip(Struct, frozen=True):
     """Whether this controller has put its condition on the Service, and with it noted the requested address."""
     had_address: bool
     """Whether that condition is one of a Service that has an address, or had one that was withdrawn."""
+    compared: str
+    """The fields that kube-vip compares besides the address (``compared_fields``)."""
+    announced_as: str
+    """These fields in the record of this controller: as they were when it last published the address for kube-vip, or
+    had it announced again. Empty without a record."""
 
     @property
     def read_address(self) -> str:
@@ -242,6 +256,23 @@ def _noted_leases(text: str) -> tuple[str, ...]:
     return tuple(address for address in addresses if address)
 
 
+def compared_fields(service: Service) -> str:
+    """Return the fields whose change makes kube-vip withdraw the address, with the defaults of the API server.
+
+    kube-vip compares the text of the annotation for dynamic DNS. Here, all values that leave it off are the same: this
+    controller changes one into another (``request_again``), and what follows from that is planned there.
+    """
+    spec = service.spec
+    fields = [
+        spec.external_traffic_policy or "Cluster",
+        ",".join(spec.ip_families) or "IPv4",
+        spec.ip_family_policy or "SingleStack",
+    ]
+    if service.metadata.annotation(names.KUBE_VIP_DDNS) in _TRUE:
+        fields.append("DDNS")
+    return " ".join(fields)
+
+
 def read_state(service: Service) -> KubeVip:
     """Return what kube-vip reads on a Service."""
     annotation = service.metadata.annotation
@@ -266,6 +297,8 @@ def read_state(service: Service) -> KubeVip:
         is_note_outdated=annotation(names.LEASE_NOTE_OUTDATED) == "true",
         is_noted=condition is not None,
         had_address=condition is not None and condition.reason in _REASONS_OF_ADDRESSES,
+        compared=compared_fields(service),
+        announced_as=(annotation(names.ANNOUNCED_AS) or "")[:_RECORD_LENGTH],
     )
 
 
@@ -538,6 +571,43 @@ def needs_resync(state: KubeVip, address: str) -> bool:
         return True
     # The user may have requested another address, which kube-vip announces until Harvester has decided.
     return state.is_withdrawn or state.read_address not in {"", address}
+
+
+def is_withdrawn_by_change(state: KubeVip, address: str, announced_as: str) -> bool:
+    """Return whether kube-vip has withdrawn an address because another field of the Service has changed.
+
+    ``announced_as`` are the fields with which it was published; empty if they are not known. While kube-vip ignores the
+    Service, it sees no change: it withdraws the address when it reads the Service again.
+
+    The patch that replaces the record is the event of the Service after which a touch of the endpoints has an effect.
+    The address in the annotation must stay the same: after an empty one, kube-vip before 1.0 would stay silent.
+    """
+    if state.mode is not Mode.READS_ADDRESS or state.read_address != address:
+        return False
+    return announced_as not in {"", state.compared}
+
+
+def record_for(state: KubeVip, intent: Intent, announced_as: str) -> Annotations:
+    """Return the record of the fields with which kube-vip announces the address, as the patch of an intent leaves it.
+
+    The patch that publishes the address or has it announced again has the record, and the one that withdraws the
+    address removes it. No Service is patched for the record alone: one that the Go provider served has none at first.
+    """
+    is_withdrawal = annotations_for(state, intent).get(names.KUBE_VIP_ADDRESSES) == _WITHDRAWN
+    if is_withdrawal or isinstance(intent, Release):
+        return {names.ANNOUNCED_AS: None}
+    if not isinstance(intent, Announce):
+        return {}
+    if _publishes(state, intent.address) or is_withdrawn_by_change(state, intent.address, announced_as):
+        return {names.ANNOUNCED_AS: state.compared}
+    return {}
+
+
+def _publishes(state: KubeVip, address: str) -> bool:
+    """Return whether the patch that announces an address publishes it, and nothing did before."""
+    if state.takes_from_specification(address):
+        return not state.status
+    return state.annotated != address
 
 
 def leases_of(state: KubeVip, *, recorded: str) -> tuple[str, ...]:

@@ -50,6 +50,7 @@ from harvester_ccm.plan.service.ownership import allocated_addresses, foreign_no
 from harvester_ccm.plan.service.patch import ConditionChange, ServiceFields, service_patch
 from harvester_ccm.plan.service.pending import plan_pending
 from harvester_ccm.plan.service.phase import Phase, phase_of
+from harvester_ccm.plan.service.reannouncement import record_in
 from harvester_ccm.plan.service.removal import plan_leaving
 from harvester_ccm.plan.service.request import WorkloadType
 from harvester_ccm.plan.service.settings import (
@@ -248,7 +249,12 @@ def _not_stored(snapshot: ServiceSnapshot) -> Iterator[EventMessage]:
 
 def _fields(desired: Desired, snapshot: ServiceSnapshot) -> ServiceFields:
     """Return the desired fields of the Service, without the condition."""
-    annotations = {**desired.annotations, **annotations_for(snapshot.kube_vip, desired.kube_vip)}
+    intent = desired.kube_vip
+    annotations = {
+        **desired.annotations,
+        **annotations_for(snapshot.kube_vip, intent),
+        **record_in(snapshot, intent),
+    }
     return ServiceFields(
         annotations,
         desired.labels,

@@ -1,7 +1,8 @@
 """The second announcement of an address: kube-vip makes it only after a change of the EndpointSlices.
 
-A Service whose address was withdrawn goes through these stages until kube-vip announces its next address. Only the time
-of the resync is kept in memory: what the Service shows (``kube_vip.needs_resync``) leads to the same stages again.
+A Service whose address was withdrawn, by this controller or by kube-vip after a change of another field, goes through
+these stages until kube-vip announces an address again. Only the time of the resync is kept in memory: what the Service
+shows (``kube_vip.needs_resync``, ``kube_vip.is_withdrawn_by_change``) leads to the same stages again.
 """
 
 from enum import StrEnum, auto
@@ -10,11 +11,20 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harvester_ccm.config import Announcer
 from harvester_ccm.model.core import SERVICE_LABEL, Service
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.desired import Desired, TriggerKubeVipResync, waits_for
-from harvester_ccm.plan.service.kube_vip import Withdraw, needs_resync
+from harvester_ccm.plan.service.kube_vip import (
+    Annotations,
+    Announce,
+    Intent,
+    Withdraw,
+    is_withdrawn_by_change,
+    needs_resync,
+    record_for,
+)
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 RESYNC_AFTER_SECONDS: Final = 1.0
@@ -30,7 +40,8 @@ class Stage(StrEnum):
     """kube-vip reads another address. A patch withdraws that one: in the event in which kube-vip withdraws an address
     it announces no other one."""
     PUBLISH = auto()
-    """A patch writes the address, and the controller notes that the endpoints have to be touched a second later."""
+    """A patch writes the address, or the record of the fields that have changed, and the controller notes that the
+    endpoints have to be touched a second later."""
     WAIT = auto()
     """kube-vip gets a second to read the address. The load balancer is brought to its desired state meanwhile."""
     RESYNC = auto()
@@ -48,7 +59,7 @@ def reannouncement_of(snapshot: ServiceSnapshot, address: str) -> Reannouncement
     """Return the stage of the second announcement of ``address``, which is ``0.0.0.0`` for DHCP."""
     kube_vip, resync_at = snapshot.kube_vip, snapshot.remembered.resync_at
     awaits_resync = resync_at is not None and kube_vip.read_address != address
-    if needs_resync(kube_vip, address) or awaits_resync:
+    if needs_resync(kube_vip, address) or awaits_resync or _is_withdrawn_by_change(snapshot, address):
         if kube_vip.read_address not in {"", address}:
             return Reannouncement(Stage.WITHDRAW_FIRST)
         return Reannouncement(Stage.PUBLISH, RESYNC_AFTER_SECONDS)
@@ -57,6 +68,25 @@ def reannouncement_of(snapshot: ServiceSnapshot, address: str) -> Reannouncement
     if resync_at > snapshot.now:
         return Reannouncement(Stage.WAIT, resync_at - snapshot.now)
     return Reannouncement(Stage.RESYNC)
+
+
+def _is_withdrawn_by_change(snapshot: ServiceSnapshot, address: str) -> bool:
+    """Another program than kube-vip withdraws nothing when a field changes."""
+    if snapshot.cluster.announcer is Announcer.OTHER:
+        return False
+    return is_withdrawn_by_change(snapshot.kube_vip, address, _announced_as(snapshot))
+
+
+def _announced_as(snapshot: ServiceSnapshot) -> str:
+    """Return the fields with which kube-vip announced the address; empty if they are not known."""
+    return snapshot.kube_vip.announced_as or snapshot.remembered.announced_as
+
+
+def record_in(snapshot: ServiceSnapshot, intent: Intent) -> Annotations:
+    """Return the record of the fields with which kube-vip announces the address, as an intent leaves it."""
+    if isinstance(intent, Announce) and snapshot.cluster.announcer is Announcer.OTHER:
+        return {}
+    return record_for(snapshot.kube_vip, intent, _announced_as(snapshot))
 
 
 def _warnings_in(desired: Desired) -> tuple[EventMessage, ...]:

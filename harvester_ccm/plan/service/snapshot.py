@@ -19,7 +19,7 @@ from harvester_ccm.model.meta import Store
 from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.allocation import Allocation, read_allocation
 from harvester_ccm.plan.service.endpoints import Endpoints
-from harvester_ccm.plan.service.kube_vip import KubeVip, is_about_announced_address, leases_of, read_state
+from harvester_ccm.plan.service.kube_vip import KubeVip, Mode, is_about_announced_address, leases_of, read_state
 from harvester_ccm.plan.service.lease_wait import LeaseWait
 from harvester_ccm.plan.service.ownership import (
     Claim,
@@ -149,6 +149,9 @@ class ServiceState(Struct, gc=False):
     """The endpoints of the Service, if they were read since then."""
     lease_wait: LeaseWait | None = None
     """The wait for an address from DHCP that kube-vip gets again; None if it need not get one again."""
+    announced_as: str = ""
+    """The fields with which kube-vip announced the address: those in the last record on the Service, or those of the
+    first reconcile. They count only while the Service has no record."""
 
     def resume(self, snapshot: "ServiceSnapshot", now: float) -> None:
         """Assume, in the first reconcile, that an earlier process announced an address and ended before the touch.
@@ -208,6 +211,19 @@ class ServiceState(Struct, gc=False):
         """Record a touch of the endpoints. One that follows a patch of the Service does not count for the lease."""
         if self.lease_wait is not None and self.resync_at is None:
             self.lease_wait = self.lease_wait.touched()
+
+    def expect_resync(self, kube_vip: KubeVip, resync_at: float) -> None:
+        """Record that kube-vip withdraws the address because a field of the Service has changed, if it has one."""
+        is_announced = bool(self.published) or self.resync_at is not None
+        if is_announced and kube_vip.mode is Mode.READS_ADDRESS:
+            self.resync_at = resync_at
+
+    def note_fields(self, kube_vip: KubeVip) -> None:
+        """Record with which fields kube-vip announced the address, as far as the Service shows it.
+
+        A Service that the Go provider served has no record. A change while no controller runs is not found there.
+        """
+        self.announced_as = kube_vip.announced_as or self.announced_as or kube_vip.compared
 
     def enter(self, phase: str, now: float) -> None:
         """Record the phase of a plan at the monotonic time ``now``."""

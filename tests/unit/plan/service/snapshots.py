@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
     PRIMARY_SERVICE,
@@ -52,6 +53,10 @@ NO_POOL: Final = "no matched IPPool with requirement &{Network: Project: Namespa
 WITHDRAWN: Final = {KUBE_VIP_ADDRESSES: ""}
 WITHDRAWAL: Final = {KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: None}
 """Annotations of a patch that withdraws an address."""
+RECORD: Final = {ANNOUNCED_AS: "Cluster IPv4 SingleStack"}
+"""Annotation of a patch that publishes an address for kube-vip."""
+PUBLICATION: Final = {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, **RECORD}
+"""Annotations of a patch that publishes an address which kube-vip ignored before."""
 VM: Final = {WORKLOAD_TYPE: "vm"}
 SHOWN: Final = f"{ADDRESS} VIP 80/TCP"
 READY: Final = f"Ready {ADDRESS}"

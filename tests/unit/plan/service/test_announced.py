@@ -5,9 +5,11 @@ from typing import Any, Final, cast
 import pytest
 from msgspec.structs import replace
 
+from harvester_ccm.config import Announcer
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
     DHCP_ADDRESS,
     IPAM,
     KUBE_VIP_ADDRESSES,
@@ -34,7 +36,9 @@ from harvester_ccm.plan.service.lease_wait import LeaseWait
 from harvester_ccm.plan.service.phase import Phase
 from tests.support.builders import ADDRESS, CLUSTER, LB_NAME, SUPPRESSED, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
+    PUBLICATION,
     READY,
+    RECORD,
     SHARED,
     SHOWN,
     WAITING,
@@ -64,7 +68,7 @@ NOTED: Final = {
     KUBE_VIP_LEASE: ADDRESS,
 }
 LEASED: Final = service(ours=True, address=ADDRESS, annotations=NOTED)
-AGAIN: Final = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_DDNS: "False"}
+AGAIN: Final = {KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_DDNS: "False", **RECORD}
 RECORDED: Final = marked(ip=DHCP_ADDRESS, address=ADDRESS, spec={"ipam": "dhcp"})
 OUTDATED: Final = {**NOTED, LEASE_NOTE_OUTDATED: "true"}
 FROM_POOL: Final = served(annotations={**DHCP, KUBE_VIP_HOST: "n1"})
@@ -78,7 +82,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
+            write={"annotations": PUBLICATION, "ingress": [SHOWN]},
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Normal EnsuredLoadBalancer",),
         ),
@@ -90,7 +94,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "annotations": PUBLICATION,
                 "finalizers": [SERVICE_FINALIZER],
                 "ingress": [SHOWN],
             },
@@ -104,7 +108,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": {REQUESTED_ADDRESS: ADDRESS}, "ingress": [SHOWN]},
+            write={"annotations": {REQUESTED_ADDRESS: ADDRESS, **RECORD}, "ingress": [SHOWN]},
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Normal EnsuredLoadBalancer",),
         ),
@@ -117,7 +121,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": {REQUESTED_ADDRESS: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
+            write={"annotations": {REQUESTED_ADDRESS: ADDRESS, KUBE_VIP_IGNORE: None, **RECORD}, "ingress": [SHOWN]},
             events=("Normal EnsuredLoadBalancer",),
         ),
     ),
@@ -144,6 +148,34 @@ POOL: dict[str, tuple[World, Plan]] = {
     "ready": (
         World(served(), (allocated(),)),
         Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "ready, announced with the same policy": (
+        World(served(annotations=RECORD), (allocated(),)),
+        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer"),
+    ),
+    "another policy since it was announced": (
+        World(served(annotations=RECORD, spec={"externalTrafficPolicy": "Local"}), (allocated(),)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"annotations": {ANNOUNCED_AS: "Local IPv4 SingleStack"}, "touch": True},
+            events=("Warning LocalTrafficPolicy",),
+            delay=1.0,
+        ),
+    ),
+    "another policy, which another announcer does not see": (
+        World(
+            served(annotations=RECORD, spec={"externalTrafficPolicy": "Local"}),
+            (allocated(),),
+            {"cluster": replace(CLUSTER, announcer=Announcer.OTHER)},
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            events=("Warning LocalTrafficPolicy",),
+        ),
     ),
     "ready, another port since": (
         World(replace(served(), spec=served(ports=[{"port": 81}]).spec), (allocated(),)),
@@ -304,7 +336,11 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9"}, "ingress": ["10.0.0.9 VIP 80/TCP"], "touch": True},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", **RECORD},
+                "ingress": ["10.0.0.9 VIP 80/TCP"],
+                "touch": True,
+            },
             events=("Warning AddressChanged",),
             delay=1.0,
         ),
@@ -315,7 +351,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "touch": True},
+            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **RECORD}, "touch": True},
             delay=1.0,
         ),
     ),
@@ -349,7 +385,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "annotations": PUBLICATION,
                 "ingress": [SHOWN],
                 "touch": True,
             },
@@ -365,7 +401,7 @@ LEASES: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady DHCPLeasePending",
             condition="False DHCPLeasePending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_IGNORE: None}},
+            write={"annotations": {KUBE_VIP_ADDRESSES: "0.0.0.0", KUBE_VIP_IGNORE: None, **RECORD}},
             delay=30.0,
         ),
     ),
@@ -588,7 +624,7 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, KUBE_VIP_INTERFACE: "eth1"},
+                "annotations": {**PUBLICATION, KUBE_VIP_INTERFACE: "eth1"},
                 "ingress": [SHOWN],
             },
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
@@ -702,7 +738,7 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
+            write={"annotations": PUBLICATION, "ingress": [SHOWN]},
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Warning NetworkDeviceUnknown", "Normal EnsuredLoadBalancer"),
         ),
@@ -717,7 +753,7 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None}, "ingress": [SHOWN]},
+            write={"annotations": PUBLICATION, "ingress": [SHOWN]},
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Warning NetworkDeviceUnknown", "Normal EnsuredLoadBalancer"),
         ),
@@ -733,7 +769,7 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None, KUBE_VIP_INTERFACE: "eth1"},
+                "annotations": {**PUBLICATION, KUBE_VIP_INTERFACE: "eth1"},
                 "ingress": [SHOWN],
             },
             then={"change": LB_NAME, "status": {"address": ADDRESS}},

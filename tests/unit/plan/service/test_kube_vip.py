@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from harvester_ccm import names
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.names import (
+    ANNOUNCED_AS,
     DHCP_ADDRESS,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_DDNS,
@@ -42,14 +43,17 @@ from harvester_ccm.plan.service.kube_vip import (
     Release,
     Withdraw,
     annotations_for,
+    compared_fields,
     complete,
     intent_needs_resync,
+    is_withdrawn_by_change,
     leases_of,
     makes_ignored,
     mark_of_notes,
     needs_resync,
     overwritten_address,
     read_state,
+    record_for,
     request_again,
 )
 from tests.support.builders import ADDRESS, SUPPRESSED, served, service
@@ -378,6 +382,7 @@ def test_facts_are_read_once() -> None:
                 LEASE_NOTE_OUTDATED: "true",
                 KUBE_VIP_INTERFACE: "eth1",
                 KUBE_VIP_DDNS: "true",
+                ANNOUNCED_AS: "Local IPv4 SingleStack",
             },
         )
     )
@@ -396,7 +401,95 @@ def test_facts_are_read_once() -> None:
         is_note_outdated=True,
         is_noted=True,
         had_address=True,
+        compared="Cluster IPv4 SingleStack DDNS",
+        announced_as="Local IPv4 SingleStack",
     )
+
+
+DUAL: Final = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack"}
+COMPARED: dict[str, tuple[Service, str]] = {
+    "defaults": (service(), "Cluster IPv4 SingleStack"),
+    "defaults of an API server": (
+        service(
+            spec={"externalTrafficPolicy": "Cluster", "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"},
+            annotations={KUBE_VIP_DDNS: "False"},
+        ),
+        "Cluster IPv4 SingleStack",
+    ),
+    "everything else": (
+        service(spec={"externalTrafficPolicy": "Local", **DUAL}, annotations={KUBE_VIP_DDNS: "true"}),
+        "Local IPv4,IPv6 PreferDualStack DDNS",
+    ),
+    "a text that is no value": (service(annotations={KUBE_VIP_DDNS: "x" * 100_000}), "Cluster IPv4 SingleStack"),
+}
+
+
+@pytest.mark.parametrize(("compared", "expected"), COMPARED.values(), ids=COMPARED.keys())
+def test_fields_that_kube_vip_compares(compared: Service, expected: str) -> None:
+    assert compared_fields(compared) == read_state(compared).compared == expected
+
+
+def test_only_the_beginning_of_a_record_is_read() -> None:
+    assert read_state(service(annotations={ANNOUNCED_AS: "x" * 100_000})).announced_as == "x" * 100
+
+
+LOCAL: Final = "Local IPv4 SingleStack"
+"""A record that differs from the fields of the Services here."""
+SAME: Final = "Cluster IPv4 SingleStack"
+CHANGED: dict[str, tuple[Service, str, bool]] = {
+    "not known": (served(), "", False),
+    "the same": (served(), SAME, False),
+    "another policy": (served(), LOCAL, True),
+    "another policy, announced by the specification": (
+        service(ours=True, address=ADDRESS, spec=SPECIFIED, condition=False),
+        LOCAL,
+        True,
+    ),
+    "another policy, which kube-vip does not see": (served(annotations=IGNORED), LOCAL, False),
+    "withdrawn": (service(ours=True, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: ""}), LOCAL, False),
+    "another address": (served(annotations={KUBE_VIP_ADDRESSES: OTHER}), LOCAL, False),
+    "not published yet": (service(annotations=SUPPRESSED), LOCAL, False),
+}
+
+
+@pytest.mark.parametrize(("changed", "announced_as", "expected"), CHANGED.values(), ids=CHANGED.keys())
+def test_kube_vip_withdraws_an_address_when_another_field_changes(
+    changed: Service, announced_as: str, expected: bool
+) -> None:
+    state = read_state(changed)
+    assert is_withdrawn_by_change(state, ADDRESS, announced_as) is expected
+    if expected:
+        # kube-vip before 1.0 would stay silent after an empty annotation.
+        assert KUBE_VIP_ADDRESSES not in annotations_for(state, Announce(ADDRESS))
+
+
+WITH_RECORD: Final = {ANNOUNCED_AS: SAME}
+WITHOUT_RECORD: Final = {ANNOUNCED_AS: None}
+RECORDS: dict[str, tuple[Service, Intent, str, Annotations]] = {
+    "publication": (service(annotations=SUPPRESSED), Announce(ADDRESS), "", WITH_RECORD),
+    "publication of the address in the specification": (service(spec=SPECIFIED), Announce(ADDRESS), "", WITH_RECORD),
+    "second announcement": (served(), Announce(ADDRESS), LOCAL, WITH_RECORD),
+    "nothing changed": (served(), Announce(ADDRESS), SAME, {}),
+    "no record, as of the Go provider": (served(condition=False), Announce(ADDRESS), "", {}),
+    "withdrawal before the announcement": (
+        service(ours=True, address=ADDRESS, annotations={KUBE_VIP_HOST: "n1"}),
+        Announce(ADDRESS),
+        SAME,
+        WITHOUT_RECORD,
+    ),
+    "withdrawal": (served(), Withdraw(), SAME, WITHOUT_RECORD),
+    "address of Harvester": (served(), Delegate(), SAME, WITHOUT_RECORD),
+    "waits for an address": (service(), PAUSE, "", WITHOUT_RECORD),
+    "keeps an address": (served(), PAUSE, SAME, {}),
+    "release": (served(), Release(was_announced=True), SAME, WITHOUT_RECORD),
+    "release of another controller": (served(), Release(was_announced=False), SAME, WITHOUT_RECORD),
+    "nothing": (served(), LEAVE, SAME, {}),
+}
+
+
+@pytest.mark.parametrize(("of", "intent", "announced_as", "expected"), RECORDS.values(), ids=RECORDS.keys())
+def test_record_of_the_fields(of: Service, intent: Intent, announced_as: str, expected: Annotations) -> None:
+    assert record_for(read_state(of), intent, announced_as) == expected
 
 
 @pytest.mark.parametrize("value", ["", "false", "True", "1", " true"])

@@ -5,24 +5,37 @@ import shlex
 import pytest
 from msgspec.structs import replace
 
+from harvester_ccm.config import Announcer
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, LOAD_BALANCER_READY, Reason
+from harvester_ccm.names import (
+    ANNOUNCED_AS,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    LOAD_BALANCER_READY,
+    Reason,
+)
 from harvester_ccm.plan.service.desired import Desired, TriggerKubeVipResync
-from harvester_ccm.plan.service.kube_vip import Announce, Withdraw
+from harvester_ccm.plan.service.kube_vip import Announce, Withdraw, read_state
 from harvester_ccm.plan.service.reannouncement import (
     Reannouncement,
     Stage,
     reannouncement_of,
+    record_in,
     resync_not_permitted,
     with_reannouncement,
 )
 from harvester_ccm.plan.service.snapshot import ServiceState
 from harvester_ccm.plan.service.verdict import NotReady, Ready
-from tests.support.builders import ADDRESS, SUPPRESSED, allocated, served, service
+from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, served, service
 from tests.unit.plan.service.snapshots import WITHDRAWN, snapshot_of
 
 OTHER = "10.0.0.9"
+LOCAL = {"externalTrafficPolicy": "Local"}
+RECORDED = {ANNOUNCED_AS: "Cluster IPv4 SingleStack"}
+CHANGED = served(annotations=RECORDED, spec=LOCAL)
+"""A Service that kube-vip announced with another externalTrafficPolicy."""
 WITHDRAWN_SERVICE = service(ours=True, address=ADDRESS, annotations={**WITHDRAWN, KUBE_VIP_HOST: "n1"})
 
 STAGES: dict[str, tuple[Service, float | None, Reannouncement]] = {
@@ -42,6 +55,9 @@ STAGES: dict[str, tuple[Service, float | None, Reannouncement]] = {
     "withdrawn": (WITHDRAWN_SERVICE, None, Reannouncement(Stage.PUBLISH, 1.0)),
     "withdrawn, a touch is due": (WITHDRAWN_SERVICE, -1.0, Reannouncement(Stage.PUBLISH, 1.0)),
     "paused, a touch is due": (service(annotations=SUPPRESSED), -1.0, Reannouncement(Stage.PUBLISH, 1.0)),
+    "announced with these fields": (served(annotations=RECORDED), None, Reannouncement(Stage.NOT_NEEDED)),
+    "announced with another policy": (CHANGED, None, Reannouncement(Stage.PUBLISH, 1.0)),
+    "announced with another policy, a touch is due": (CHANGED, 0.5, Reannouncement(Stage.PUBLISH, 1.0)),
     "published": (served(), 0.25, Reannouncement(Stage.WAIT, 0.25)),
     "published a second ago": (served(), 0.0, Reannouncement(Stage.RESYNC)),
     "the touch is late": (served(), -5.0, Reannouncement(Stage.RESYNC)),
@@ -51,6 +67,47 @@ STAGES: dict[str, tuple[Service, float | None, Reannouncement]] = {
 @pytest.mark.parametrize(("concerned", "touch_in", "expected"), STAGES.values(), ids=STAGES.keys())
 def test_stage(concerned: Service, touch_in: float | None, expected: Reannouncement) -> None:
     assert reannouncement_of(snapshot_of(concerned, touch_in=touch_in), ADDRESS) == expected
+
+
+def test_another_program_withdraws_nothing_when_the_policy_changes() -> None:
+    cluster = replace(CLUSTER, announcer=Announcer.OTHER)
+    changed = snapshot_of(CHANGED, cluster=cluster)
+    assert reannouncement_of(changed, ADDRESS) == Reannouncement(Stage.NOT_NEEDED)
+    assert record_in(changed, Announce(ADDRESS)) == {}
+    assert record_in(changed, Withdraw()) == {ANNOUNCED_AS: None}
+
+
+def test_policy_of_the_first_reconcile_counts_without_a_record() -> None:
+    state = ServiceState()
+    state.note_fields(read_state(served()))
+    assert state.announced_as == RECORDED[ANNOUNCED_AS]
+    changed = served(spec=LOCAL)
+    state.note_fields(read_state(changed))
+    assert state.announced_as == RECORDED[ANNOUNCED_AS]
+    assert record_in(replace(snapshot_of(changed), remembered=state), Announce(ADDRESS)) == {
+        ANNOUNCED_AS: "Local IPv4 SingleStack"
+    }
+    state.note_fields(read_state(served(spec=LOCAL, annotations={ANNOUNCED_AS: "Local IPv4 SingleStack"})))
+    assert state.announced_as == "Local IPv4 SingleStack"
+
+
+@pytest.mark.parametrize(
+    ("changed", "published", "resync_at", "expected"),
+    [
+        (served(spec=LOCAL), ADDRESS, None, 5.0),
+        (served(spec=LOCAL), "", 4.0, 5.0),
+        (served(spec=LOCAL), "", None, None),
+        (WITHDRAWN_SERVICE, "", None, None),
+        (served(spec=LOCAL, annotations={KUBE_VIP_IGNORE: "true"}), ADDRESS, None, None),
+    ],
+    ids=["announced", "a touch is due", "not announced yet", "withdrawn", "ignored"],
+)
+def test_change_of_an_announced_service_has_its_endpoints_touched(
+    changed: Service, published: str, resync_at: float | None, expected: float | None
+) -> None:
+    state = ServiceState(published=published, resync_at=resync_at)
+    state.expect_resync(read_state(changed), 5.0)
+    assert state.resync_at == expected
 
 
 def test_every_stage_is_reached() -> None:

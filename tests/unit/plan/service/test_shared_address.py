@@ -40,7 +40,9 @@ from tests.support.builders import (
 )
 from tests.unit.plan.service.snapshots import (
     PRIMARY,
+    PUBLICATION,
     READY,
+    RECORD,
     SHARED,
     SHARES,
     VM,
@@ -95,7 +97,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS},
+                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **RECORD},
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
                 "finalizers": [SERVICE_FINALIZER],
                 "ingress": [SHOWN_443],
@@ -110,7 +112,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "annotations": PUBLICATION,
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
                 "ingress": [SHOWN_443],
             },
@@ -136,6 +138,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
                     NETWORK: "infra/vlan9",
                     KUBE_VIP_ADDRESSES: ADDRESS,
                     KUBE_VIP_INTERFACE: "eth1",
+                    **RECORD,
                 },
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
                 "finalizers": [SERVICE_FINALIZER],
@@ -190,7 +193,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "annotations": PUBLICATION,
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
                 "ingress": ["192.168.100.20 VIP 80/UDP"],
             },
@@ -254,7 +257,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             Phase.SHARING,
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS}, "touch": True},
+            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **RECORD}, "touch": True},
             delay=1.0,
         ),
     ),
@@ -282,7 +285,11 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             Phase.SHARING,
             "NotReady KubeVipResyncPending",
             condition="False KubeVipResyncPending",
-            write={"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9"}, "ingress": ["10.0.0.9 VIP 443/TCP"], "touch": True},
+            write={
+                "annotations": {KUBE_VIP_ADDRESSES: "10.0.0.9", **RECORD},
+                "ingress": ["10.0.0.9 VIP 443/TCP"],
+                "touch": True,
+            },
             events=("Warning AddressChanged",),
             delay=1.0,
         ),
@@ -294,7 +301,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "annotations": PUBLICATION,
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
                 "ingress": [SHOWN_443],
             },
@@ -355,7 +362,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             READY,
             condition="True EnsuredLoadBalancer",
             write={
-                "annotations": {KUBE_VIP_ADDRESSES: ADDRESS, KUBE_VIP_IGNORE: None},
+                "annotations": PUBLICATION,
                 "labels": {PRIMARY_SERVICE_LABEL: "shop.main"},
                 "ingress": [SHOWN_443],
             },

@@ -42,6 +42,7 @@ WORDS: Final = {
     names.KUBE_VIP_IGNORE: "`ignore`",
     names.KUBE_VIP_DDNS: "`ddns`",
     names.IP_POOL: "`ip-pool`",
+    names.ANNOUNCED_AS: "`announced-as`",
 }
 """Short names of annotations on the page."""
 
@@ -264,7 +265,16 @@ def to_dhcp() -> Walk:
     return walk
 
 
-@pytest.mark.parametrize("walk", [life, switch, to_dhcp], ids=lambda walk: str(walk.__name__))
+def to_local() -> Walk:
+    """A Service whose externalTrafficPolicy is changed while kube-vip announces it."""
+    walk = announced()
+    walk.rows.clear()
+    walk.change_service({"spec": {"externalTrafficPolicy": "Local"}})
+    walk.reconcile("A user sets `externalTrafficPolicy` to `Local`")
+    return walk
+
+
+@pytest.mark.parametrize("walk", [life, switch, to_dhcp, to_local], ids=lambda walk: str(walk.__name__))
 def test_walk_on_the_page_is_that_of_the_plans(walk: Callable[[], Walk]) -> None:
     head = ("What happens", "Phase", "Plan in", "kube-vip", "Write")
     page = PAGE.read_text(encoding="utf-8")

@@ -1,0 +1,355 @@
+"""A field that kube-vip compares is changed on a Service whose address it announces.
+
+kube-vip 1.2 withdraws the address then, and announces it again only after another event of the Service and then a touch
+of its endpoints. The emulated kube-vip does the same, as recorded.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import pytest
+
+from devenv.announcement import Settings, Version
+from harvester_ccm.controllers.service import RESYNC_RETRY_SECONDS
+from harvester_ccm.errors import CCMError
+from harvester_ccm.model.core import ENDPOINT_SLICES, Service
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import (
+    ANNOUNCED_AS,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_DDNS,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    PRIMARY_SERVICE,
+    RESYNC_TRIGGER,
+    WORKLOAD_TYPE,
+    Reason,
+)
+from tests.simulation.kubevip import NODE, KubeVip
+from tests.simulation.loop import SeededLoop
+from tests.support.builders import CLUSTER, allocated, endpoint_slice, served, service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, document_of, refused
+from tests.support.program_world import AWAY, Harvester, Program, guest_server
+
+LOCAL: Final = {"externalTrafficPolicy": "Local"}
+CLUSTER_WIDE: Final = {"externalTrafficPolicy": "Cluster"}
+DUAL_STACK: Final = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack"}
+CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "policy": {"spec": LOCAL},
+    "families": {"spec": DUAL_STACK},
+    "dynamic DNS": {"metadata": {"annotations": {KUBE_VIP_DDNS: "true"}}},
+}
+GO: Final = served(condition=False, annotations={KUBE_VIP_HOST: NODE})
+"""A Service that the Go provider served."""
+VERSIONS: Final = [(1, 2, 3), (1, 2, 2), (1, 1, 2), (1, 0, 4), (0, 9, 2)]
+SETTLED: Final = 30.0
+"""Time after which the address is announced again."""
+
+
+class World(Program):
+    """A cluster with kube-vip, whose Services have an endpoint."""
+
+    harvester: Harvester
+
+    def __init__(self, *flags: str, version: Version = (1, 2, 3)) -> None:
+        super().__init__(guest_server(), Harvester(), CLUSTER.name, "--announcer=auto", *flags)
+        loop = cast("SeededLoop", asyncio.get_running_loop())
+        self.kube_vip = KubeVip(self.guest, loop, "policy", settings=Settings(version=version, node=NODE))
+
+    def start(self, item: Service) -> None:
+        """Create a Service with a Pod."""
+        name = item.metadata.name
+        conditions = {"ready": True, "serving": True}
+        endpoint = {"addresses": ["10.42.0.7"], "nodeName": NODE, "conditions": conditions}
+        self.guest.put(ENDPOINT_SLICES, document_of(endpoint_slice(f"{name}-a", endpoint, of=name)))
+        self.put(item)
+
+    def start_served(self, item: Service) -> None:
+        """Create a Service with a Pod, which has its load balancer already."""
+        self.start(item)
+        self.harvester.put(LOAD_BALANCERS, document_of(allocated()))
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether an EndpointSlice was touched."""
+        slices = self.guest.of(ENDPOINT_SLICES).values()
+        return any(RESYNC_TRIGGER in (one["metadata"].get("annotations") or {}) for one in slices)
+
+    def is_announced(self, name: str = "web") -> bool:
+        """Return whether the address of a Service is on the node."""
+        return f"shop/{name}" in self.kube_vip.announced().get(self.address(name), [])
+
+    def is_right(self, name: str = "web") -> bool:
+        """Return whether a Service is announced, and its condition says so."""
+        return self.is_announced(name) and self.condition(name)["status"] == "True"
+
+    def problems(self) -> list[str]:
+        """Return the Warnings, without those about the change itself."""
+        expected = {f"web: {Reason.LOCAL_POLICY}", f"web: {Reason.IGNORED}"}
+        return [reason for reason in self.reasons() if reason not in expected]
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: ".".join(map(str, version)))
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.guarantee("Every address is announced, or an Event reports the reason")
+@jumping_time
+async def test_address_is_announced_again_after_a_change_that_kube_vip_withdraws_for(
+    change: Mapping[str, Any], version: Version
+) -> None:
+    world = World(version=version)
+    world.start(service())
+    withdrawn: list[object] = []
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+        noted = world.annotations()[ANNOUNCED_AS]
+        world.guest.on_change.append(lambda *_: withdrawn.append(world.annotations().get(KUBE_VIP_ADDRESSES) == ""))
+        world.change(**change)
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+        assert world.annotations()[ANNOUNCED_AS] != noted
+        assert not any(withdrawn), "kube-vip before 1.0 would stay silent until it restarts"
+        assert world.problems() == []
+        sent = len(world.guest.writes("services/"))
+        await asyncio.sleep(3600)
+        assert len(world.guest.writes("services/")) == sent
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@jumping_time
+async def test_change_while_no_controller_runs_is_found(change: Mapping[str, Any]) -> None:
+    world = World()
+    world.start(service())
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+    world.change(**change)
+    await asyncio.sleep(SETTLED)
+    assert not world.is_announced()
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+
+
+@pytest.mark.parametrize("writes", range(1, 5))
+@pytest.mark.parametrize("item", [service(), GO], ids=["of this controller", "of the Go provider"])
+@jumping_time
+async def test_resync_survives_a_crash_after_each_write(item: Service, writes: int) -> None:
+    world = World()
+    if item is GO:
+        world.start_served(item)
+    else:
+        world.start(item)
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+    asyncio.get_running_loop().call_later(SETTLED, lambda: world.change(spec=LOCAL))
+    await world.until_crash(writes)
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+
+
+@jumping_time
+async def test_service_of_the_go_provider_is_not_written_before_a_change() -> None:
+    world = World()
+    world.start_served(GO)
+    async with world.live():
+        await asyncio.sleep(3600)
+        assert world.is_announced()
+        assert world.guest.writes("services/") == []
+        world.change(spec=LOCAL)
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+        assert ANNOUNCED_AS in world.annotations()
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@jumping_time
+async def test_lease_is_announced_again(change: Mapping[str, Any]) -> None:
+    """kube-vip has to get the lease again before a touch of the endpoints has an effect."""
+    world = World()
+    world.start(service(annotations={IPAM: "dhcp"}))
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+        world.change(**change)
+        await asyncio.sleep(20 * SETTLED)
+        assert world.is_right()
+    world.change(spec=CLUSTER_WIDE if change == CHANGES["policy"] else LOCAL)
+    async with world.live():
+        await asyncio.sleep(20 * SETTLED)
+        assert world.is_right()
+
+
+@jumping_time
+async def test_secondary_is_announced_again() -> None:
+    world = World()
+    world.start(service())
+    world.start(service("api", uid="api", ports=[{"port": 443}], annotations={PRIMARY_SERVICE: "shop/web"}))
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        assert world.is_right("web")
+        assert world.is_right("api")
+        world.change("api", spec=LOCAL)
+        await asyncio.sleep(SETTLED)
+        assert world.is_right("web")
+        assert world.is_right("api")
+    world.change("api", spec=CLUSTER_WIDE)
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        assert world.is_right("api")
+
+
+@jumping_time
+@pytest.mark.guarantee("Writes are rate-limited")
+async def test_policy_that_changes_again_and_again_is_followed_within_the_rate_limit() -> None:
+    world = World()
+    world.start(service())
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        before = len(world.guest.writes("services/"))
+        for number in range(41):
+            world.change(spec=CLUSTER_WIDE if number % 2 else LOCAL)
+            await asyncio.sleep(3)
+        assert len(world.guest.writes("services/")) - before <= 30
+        assert world.problems() == ["web: FieldConflict"]
+        assert "its type, externalTrafficPolicy," in world.warnings()[-1]
+        await asyncio.sleep(120)
+        assert world.is_right()
+
+
+@jumping_time
+async def test_change_that_is_taken_back_at_once_is_followed_by_a_touch() -> None:
+    """kube-vip has withdrawn the address at the first change, and the Service looks as before after the second."""
+    world = World()
+    world.start(service())
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        world.change(spec=LOCAL)
+        world.change(spec=CLUSTER_WIDE)
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+        assert world.is_touched
+
+
+@jumping_time
+async def test_change_that_is_taken_back_while_the_api_server_rejects_patches_is_followed_by_a_touch() -> None:
+    world = World()
+    world.start(service())
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        world.guest.fault = lambda call: AWAY if call.verb == "PATCH" else None
+        world.change(spec=LOCAL)
+        await asyncio.sleep(3)
+        world.change(spec=CLUSTER_WIDE)
+        await asyncio.sleep(3)
+        assert not world.is_announced()
+        world.guest.fault = None
+        await asyncio.sleep(2 * SETTLED)
+        assert world.is_right()
+
+
+@jumping_time
+async def test_touch_that_is_forbidden_is_reported() -> None:
+    world = World()
+    world.start(service())
+    forbidden = refused(403, "Forbidden", "endpointslices is forbidden")
+
+    def refuse_touch(call: Call) -> CCMError | None:
+        return forbidden if call.verb == "PATCH" and ENDPOINT_SLICES.plural in call.path else None
+
+    world.guest.fault = refuse_touch
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        world.change(spec=LOCAL)
+        await asyncio.sleep(SETTLED)
+        assert world.problems() == [f"web: {Reason.NOT_ANNOUNCED}"]
+        assert world.condition()["status"] == "False"
+        world.guest.fault = None
+        await asyncio.sleep(RESYNC_RETRY_SECONDS)
+        assert world.is_right()
+
+
+@jumping_time
+async def test_nothing_is_written_where_another_program_announces_addresses() -> None:
+    world = World("--announcer=other")
+    world.start(service())
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        assert ANNOUNCED_AS not in world.annotations()
+        before = len(world.guest.writes("services/"))
+        world.change(spec=LOCAL)
+        await asyncio.sleep(SETTLED)
+        assert len(world.guest.writes("services/")) == before
+        assert not world.is_touched
+
+
+@jumping_time
+async def test_change_on_a_service_that_kube_vip_ignores_is_followed_when_it_reads_the_service_again() -> None:
+    world = World()
+    world.start(service())
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        world.change(metadata={"annotations": {KUBE_VIP_IGNORE: "true"}})
+        world.change(spec=LOCAL)
+        await asyncio.sleep(SETTLED)
+        assert world.is_announced()
+        world.change(metadata={"annotations": {KUBE_VIP_IGNORE: None}})
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+
+
+RELEASES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "another type": {"spec": {"type": "ClusterIP"}},
+    "another class": {"spec": {"loadBalancerClass": "example.com/other"}},
+    "VM load balancer": {"metadata": {"annotations": {WORKLOAD_TYPE: "vm"}}},
+}
+
+
+@pytest.mark.parametrize("change", RELEASES.values(), ids=RELEASES.keys())
+@jumping_time
+async def test_record_is_removed_when_kube_vip_announces_the_service_no_more(change: Mapping[str, Any]) -> None:
+    world = World()
+    world.start(service())
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        assert ANNOUNCED_AS in world.annotations()
+        world.change(**change)
+        await asyncio.sleep(2 * SETTLED)
+        assert ANNOUNCED_AS not in world.annotations()
+
+
+@jumping_time
+async def test_record_that_another_client_changed_or_removed_is_harmless() -> None:
+    world = World()
+    world.start(service())
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        noted = world.annotations()[ANNOUNCED_AS]
+        world.change(metadata={"annotations": {ANNOUNCED_AS: "x" * 100_000}})
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+        assert world.annotations()[ANNOUNCED_AS] == noted
+        world.change(metadata={"annotations": {ANNOUNCED_AS: None}})
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+        world.change(spec=LOCAL)
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+
+
+@jumping_time
+async def test_change_before_the_first_address_needs_no_touch() -> None:
+    world = World()
+    world.harvester.paused = True
+    world.start(service())
+    async with world.live():
+        await asyncio.sleep(5)
+        world.change(spec=LOCAL)
+        await asyncio.sleep(5)
+        world.harvester.paused = False
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+        assert not world.is_touched
