@@ -261,6 +261,17 @@ async def other_type(cluster: Cluster) -> None:
         raise TimeoutError(f"kube-vip removed {address}, and the Event is: {event.message}")
 
 
+async def changed_policy(cluster: Cluster) -> None:
+    """A Service whose externalTrafficPolicy changes, and changes back: kube-vip announces the address again"""
+    await cluster.create("policy")
+    addresses = await cluster.announces("policy")
+    for policy in ("Local", "Cluster"):
+        await cluster.stage.change_service("policy", {"spec": {"externalTrafficPolicy": policy}})
+        await cluster.removed(*addresses)
+        await cluster.announces("policy")
+        await cluster.is_right("policy")
+
+
 async def own_class(cluster: Cluster) -> None:
     """A Service of this controller's class and one without a class, with that class in kube-vip's lb_class_name"""
     for name, load_balancer_class in {"classed": LOAD_BALANCER_CLASS, "unclassed": None}.items():
@@ -302,7 +313,8 @@ async def blocked_queue(cluster: Cluster) -> None:
 
 Case = Callable[[Cluster], Awaitable[None]]
 CASES: Final[tuple[Case, ...]] = (
-    late_addresses, late_endpoints, shared_address, switched_type, second_lease, overwritten_address, other_type,
+    late_addresses, late_endpoints, shared_address, switched_type, second_lease, overwritten_address, changed_policy,
+    other_type,
 )  # fmt: skip
 CLASS_CASES: Final[tuple[Case, ...]] = (own_class,)
 EXPLAINED_CASES: Final[tuple[Case, ...]] = (skipped_class, no_endpoints, blocked_queue)
