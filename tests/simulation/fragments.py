@@ -9,6 +9,7 @@ from typing import Final
 
 from harvester_ccm.names import IP_POOL, IPAM, PRIMARY_SERVICE, WORKLOAD_TYPE
 from tests.simulation.actions import LAN, LATE, SERVICES, Action, Fragment, pause, ports_of
+from tests.simulation.announcing import OF_ANNOUNCING
 from tests.simulation.interruptions import OF_INTERRUPTIONS
 from tests.simulation.other_clients import OF_OTHER_CLIENTS
 from tests.simulation.reshaping import OF_RESHAPING
@@ -205,11 +206,13 @@ FAMILIES: Final[Mapping[str, Sequence[Fragment]]] = {
     "other clients": OF_OTHER_CLIENTS,
     "reshaping": OF_RESHAPING,
     "interruptions": OF_INTERRUPTIONS,
+    "announcing": OF_ANNOUNCING,
 }
 NUMBERS: Final[Mapping[str, Sequence[int]]] = {
     "parts": (0, 0, 1, 1, 2, 3),
     "other clients": (0, 0, 0, 1, 1, 2),
     "reshaping": (0, 0, 0, 1, 1, 2),
     "interruptions": (0, 0, 1, 1),
+    "announcing": (0, 0, 1, 1, 2),
 }
 """How many fragments of each family a scenario has."""

@@ -130,8 +130,20 @@ class Guest:
 
     def restore_endpoints(self, name: str) -> None:
         """Let a Service have a ready Pod: its EndpointSlice is created, or written as it was."""
-        conditions = {"ready": True, "serving": True, "terminating": False}
-        self._write_slice(name, [{"addresses": ["10.42.0.7"], "conditions": conditions, "nodeName": NODE}])
+        self.place_endpoint(name, NODE, is_ready=True)
+
+    def place_endpoint(self, name: str, node: str, *, is_ready: bool) -> None:
+        """Let a Service have one Pod, on this node."""
+        conditions = {"ready": is_ready, "serving": is_ready, "terminating": False}
+        self._write_slice(name, [{"addresses": ["10.42.0.7"], "conditions": conditions, "nodeName": node}])
+
+    def lose_slice(self, name: str) -> bool:
+        """Delete the EndpointSlice of a Service; return whether it had one."""
+        key = self._slice_of(name)
+        exists = key in self.server.of(ENDPOINT_SLICES)
+        if exists:
+            self.server.remove(ENDPOINT_SLICES, key)
+        return exists
 
     def remove_endpoints(self, name: str) -> bool:
         """Let a Service have no Pods: its EndpointSlice is empty then. Return whether it had one."""

@@ -3,17 +3,21 @@
 import random
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from devenv.announcement import (
     DEFAULT_CLASS,
+    DHCP_ADDRESS,
     REQUESTED_ANNOTATION,
     Settings,
+    counts_endpoint,
     has_served_class,
     ingress_due,
     lacks_address,
     marks_of,
     service_of,
+    wanted_of,
 )
 from devenv.announcer import (
     Announce,
@@ -93,6 +97,8 @@ class KubeVip:
         """Loop time at which a shared address is announced again after the deletion of one of its Services."""
         self._dhcp_from = 0.0
         """Loop time from which the DHCP server answers."""
+        self.unanswered: set[str] = set()
+        """UIDs of Services for which no DHCP server has responded in time: it requests no lease by itself any more."""
         self.leases = 0
         """Leases that it has given."""
         self.changes: list[str] = []
@@ -102,6 +108,29 @@ class KubeVip:
     def serves_class_of(self, service: Document) -> bool:
         """Return whether it serves the class of a Service."""
         return has_served_class(service, self._settings)
+
+    def counts_endpoint(self, service: Document, *, here: bool) -> bool:
+        """Return whether a Service has an endpoint that kube-vip counts: on its own node, or on any."""
+        slices = self._server.of(ENDPOINT_SLICES).values()
+        of_service = [found for found in slices if service_of(found) == key_of(service)]
+        endpoints = [endpoint for found in of_service for endpoint in found.get("endpoints") or ()]
+        nodes = {self._settings.node} if here else {endpoint.get("nodeName") or "" for endpoint in endpoints}
+        return any(counts_endpoint(service, endpoints, node) for node in nodes)
+
+    def notes_lease_of(self, service: Document) -> bool:
+        """Return whether it notes the lease of a Service when it has got one.
+
+        It does not if it watches the endpoints of the Service since another address was withdrawn.
+        """
+        watch = self._announcer.watches.get(service["metadata"]["uid"])
+        if watch is None or watch.instance is not None:
+            return True
+        return DHCP_ADDRESS in wanted_of(watch.service).addresses
+
+    def stop_noting(self) -> None:
+        """Restart in a mode in which it notes its node on no Service."""
+        self._settings = replace(self._settings, notes_node=False)
+        self.restart()
 
     def left_behind(self, address: str, key: str) -> set[str]:
         """Return the UIDs of deleted Services of this name for which kube-vip goes on announcing an address."""
@@ -131,7 +160,7 @@ class KubeVip:
                 self._note("withdraws", instance)
         self._run += 1
         self._announcer, self._blocked = announcer_for(self._settings), False
-        for known in (self._under_way, self._events, self._known, self._read_at):
+        for known in (self._under_way, self._events, self._known, self._read_at, self.unanswered):
             known.clear()
         for document in self._server.of(SERVICES).values():
             self._changed(name_of(SERVICES), "ADDED", document)
@@ -225,6 +254,7 @@ class KubeVip:
             delay = self._dice.uniform(*LEASE_SECONDS)
             self._loop.call_later(delay, self._lease, run, service, reaction, is_blocking)
         elif now >= until:
+            self.unanswered.add(service["metadata"]["uid"])
             self._resume(run, reaction, None, is_blocking)
         else:
             self._loop.call_later(LOOK_SECONDS, self._request_lease, run, service, reaction, until, is_blocking)
@@ -245,6 +275,7 @@ class KubeVip:
         if run != self._run:
             return
         self.leases += 1
+        self.unanswered.discard(service["metadata"]["uid"])
         present = self._announcer.lease_of(service)
         if present is not None:
             self._resume(run, reaction, present, is_blocking)

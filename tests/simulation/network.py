@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.errors import CCMError, Forbidden, Unreachable
 from tests.support.memory_server import Call, MemoryServer, Watch, page, refused
 
 SECONDS: Final = (0.001, 0.02)
@@ -26,6 +26,7 @@ ERRORS: Final[Mapping[str, Callable[[], CCMError]]] = {
 }
 """Errors of requests that the server does not process."""
 IDENTITY_PATH: Final = "/api/v1/namespaces/kube-system"
+SLICES_PATH: Final = "/endpointslices"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ class Network:
         self._dice = random.Random(f"{seed} network")
         self._now = now
         self.active: list[NetworkFault] = []
+        self.permits_slices = True
+        """Whether the controller may read and patch EndpointSlices. It is a setting, and no fault that ends."""
+        self.slices_forbidden_at = float("-inf")
+        """When a request about EndpointSlices was last rejected for want of a permission."""
         server.fault = self._fault
         server.lost = self._lost
         server.delay = server.way_back = self._seconds
@@ -80,6 +85,16 @@ class Network:
         return [one for one in self.active if one.kind in kinds]
 
     def _fault(self, call: Call) -> CCMError | None:
+        error = self._injected(call)
+        is_forbidden = isinstance(error, Forbidden) or not self.permits_slices
+        if SLICES_PATH in call.path and is_forbidden:
+            self._met["EndpointSlices forbidden"] += not self.permits_slices
+            self.slices_forbidden_at = self._now()
+            return refused(403, "Forbidden", "not permitted")
+        return error
+
+    def _injected(self, call: Call) -> CCMError | None:
+        """Return the error of a fault, or None."""
         for one in self._present(*ERRORS):
             # A process that is forbidden to read the cluster's identity deletes no orphan until it is restarted.
             if one.affects(call, self._dice) and (one.kind, call.path) != ("403s", IDENTITY_PATH):

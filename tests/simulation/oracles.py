@@ -12,11 +12,14 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
+    Reason,
 )
 from tests.simulation.address_oracle import AddressOracle
 from tests.simulation.amount_oracle import AmountOracle
-from tests.simulation.facts import annotation, given, made_for, name_of, served, shown, wants_one
+from tests.simulation.announcement_oracle import AnnouncementOracle
+from tests.simulation.facts import annotation, condition_reasons, given, made_for, name_of, served, shown, wants_one
 from tests.simulation.guest import LEASES, SIGHT, Guest, cluster_of
+from tests.simulation.kubevip import LEASES as DHCP_LEASES
 from tests.simulation.node_oracles import NodeOracles
 from tests.simulation.rest import AtRest
 from tests.simulation.world import EVENTS, LEASE, World
@@ -60,8 +63,9 @@ class Oracles:
         """Holders of the Lease before the guest cluster was restored, and until when they can count as leaders."""
         self.addresses = AddressOracle(world)
         self.amounts = AmountOracle(world)
+        self.announcements = AnnouncementOracle(world)
         for server in world.servers.values():
-            server.on_answered.append(self.amounts.answered)
+            server.on_answered += [self.amounts.answered, self.announcements.answered]
             server.on_change.append(self._changed)
             server.on_sent.append(self._sent)
         world.harvester.on_arrived.append(self._arrived)
@@ -73,7 +77,7 @@ class Oracles:
     def _cloned(self, clone: Guest) -> None:
         clone.server.on_change.append(self._clone_changed)
         clone.server.on_sent.append(self._sent)
-        clone.server.on_answered.append(self.amounts.answered)
+        clone.server.on_answered += [self.amounts.answered, self.announcements.answered]
         NodeOracles(self._world, clone.server)
         self._note_machines()
 
@@ -126,6 +130,8 @@ class Oracles:
 
     def _sent(self, call: Call) -> None:
         """No write without the Lease, and no address for kube-vip that no load balancer has."""
+        if EVENTS in call.path:
+            self.announcements.sent(call)
         if not call.is_write or call.path.startswith(LEASE) or EVENTS in call.path:
             return
         if call.at < self._deposed.get(call.by, 0.0):
@@ -136,6 +142,7 @@ class Oracles:
             self._say(f"{call.by} sends {call.verb} {call.path} while {holder} holds the Lease")
         if problem := self.addresses.check_write(call):
             self._say(problem)
+        self.announcements.sent(call)
 
     def _arrived(self, call: Call) -> None:
         """No load balancer in use is deleted, and none of another cluster changes."""
@@ -205,12 +212,14 @@ class Oracles:
 
     def _look(self) -> None:
         world = self._world
-        if not self._dirty and self._changes == len(world.kube_vip.changes):
+        changes = sum(len(guest.kube_vip.changes) for guest in world.guests)
+        if not self._dirty and self._changes == changes:
             return
-        self._dirty, self._changes = False, len(world.kube_vip.changes)
+        self._dirty, self._changes = False, changes
         self._held_once()
         self._announced_is_held()
         self.addresses.look()
+        self.announcements.look()
 
     def _held_once(self) -> None:
         seen: dict[str, str] = {}
@@ -233,6 +242,7 @@ class Oracles:
             if address not in held
             for key in keys
             if not self._is_for_other_class(key)
+            if not self._is_unnoted_lease(address, key)
             if not self._was_hidden(address, key)
             if not self._world.original.counts_as_request(key.partition("/")[2], address)
         }
@@ -248,6 +258,17 @@ class Oracles:
         """
         service = self._world.original.service(key.partition("/")[2])
         return service is not None and not self._world.kube_vip.serves_class_of(service)
+
+    def _is_unnoted_lease(self, address: str, key: str) -> bool:
+        """Return whether kube-vip announces a lease that it does not note, so that the controller cannot know it.
+
+        The condition says that kube-vip may have one.
+        """
+        service = self._world.original.service(key.partition("/")[2])
+        if service is None or address not in DHCP_LEASES:
+            return False
+        is_unnoted = not self._world.kube_vip.notes_lease_of(service)
+        return is_unnoted and Reason.DHCP_LEASE_PENDING in condition_reasons(service)
 
     def _was_hidden(self, address: str, key: str) -> bool:
         """Return whether other clients kept kube-vip and the controller from a deletion.

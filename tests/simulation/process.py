@@ -58,7 +58,7 @@ class Process:
         self.guest = guest
         self._loop = loop
         self._harvester = harvester
-        self._flags = flags
+        self.flags = flags
         self._failed = failed
         self._run = 0
         self._task: asyncio.Task[None] | None = None
@@ -125,7 +125,7 @@ class Process:
             _Client(self._harvester, cluster="harvester", namespace=CLUSTER.namespace, fence=fence, name=name),
         ]
         guest, harvester = self._clients
-        settings = build_settings(parse_command_line(self._flags), {})
+        settings = build_settings(parse_command_line(self.flags), {})
         application = Application(
             settings, guest, harvester, fence=fence, reloaders=(), telemetry=Telemetry("simulated")
         )

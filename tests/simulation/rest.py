@@ -173,10 +173,13 @@ class AtRest:
         if LB_CONTROLLER_FINALIZER not in (balancer["metadata"].get("finalizers") or ()):
             found.append(f"{balancer['metadata']['name']} is not looked at by Harvester")
         free = world.pools.can_serve(balancer, annotation(service, IP_POOL)) and not world.controllers.let_go
+        kube_vip = self._guest.kube_vip
         # kube-vip announces Services with its class and with endpoints only, and writes a lease for no other.
-        announced = kind == "cluster" and self._guest.has_endpoints(name)
-        announced = announced and self._guest.kube_vip.serves_class_of(service)
-        is_leasable = kind != "cluster" or balancer["spec"].get("ipam") != "dhcp" or announced
+        announced = kind == "cluster" and kube_vip.counts_endpoint(service, here=True)
+        announced = announced and kube_vip.serves_class_of(service)
+        is_answered = service["metadata"]["uid"] not in kube_vip.unanswered
+        notes_lease = announced and is_answered and kube_vip.notes_lease_of(service)
+        is_leasable = kind != "cluster" or balancer["spec"].get("ipam") != "dhcp" or notes_lease
         free = free and is_leasable
         if not address and free:
             found.append(f"{name} has no address, and there are free ones")
@@ -187,7 +190,10 @@ class AtRest:
         is_decided = name in self._guest.ignore_written
         # kube-vip has withdrawn the address, and nothing shows it to a controller that did not run.
         is_silenced = not up and name in self._guest.address_restored
-        if address and up is not announced and not (is_decided or is_silenced):
+        # kube-vip keeps the policy that a Service had while it waited for its address.
+        may_be_up = announced or (kind == "cluster" and self._guest.has_endpoints(name))
+        is_right = may_be_up if up else not announced
+        if address and not is_right and not (is_decided or is_silenced):
             found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
         return found
 

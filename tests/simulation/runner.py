@@ -7,6 +7,7 @@ from devenv.harvester.admission import Refusal
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.informer import SILENCE_SECONDS
 from tests.simulation.actions import Action
+from tests.simulation.announcing import Announcing
 from tests.simulation.interruptions import Interruptions
 from tests.simulation.machines import MACHINES
 from tests.simulation.network import NetworkFault
@@ -14,7 +15,7 @@ from tests.simulation.other_clients import FOREIGN_FINALIZER, OtherClients
 from tests.simulation.reshaping import Reshaping
 
 
-class ActionRunner(OtherClients, Reshaping, Interruptions):
+class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing):
     """Runs the actions of users and administrators, and faults; each verb of a scenario is a method."""
 
     def do(self, action: Action) -> None:

@@ -15,7 +15,8 @@ from harvester_ccm.kube.informer import RELIST_SECONDS, SILENCE_SECONDS
 from harvester_ccm.names import KUBE_VIP_HOST, Reason
 from tests.simulation.actions import Scenario
 from tests.simulation.clocks import of_schedule
-from tests.simulation.facts import annotation, is_not_ready, name_of, shown
+from tests.simulation.facts import annotation, condition_reasons, is_not_ready, name_of, shown
+from tests.simulation.kubevip import DHCP_TIMEOUT
 from tests.simulation.loop import SeededLoop, Stuck
 from tests.simulation.oracles import GRACE, Oracles
 from tests.simulation.runner import ActionRunner
@@ -112,7 +113,8 @@ class Schedule:
         while True:
             # An oracle is heard at once, and not at the end of a long pause.
             await asyncio.sleep(min(LOOK_SECONDS, max(until - loop.time(), 0.0)))
-            if problems := [*self._world.wrong, *self._oracles.addresses.late()]:
+            late = [*self._oracles.addresses.late(), *self._oracles.announcements.late()]
+            if problems := [*self._world.wrong, *late]:
                 raise Wrong(problems[0])
             if loop.time() >= until:
                 return
@@ -138,6 +140,10 @@ class Schedule:
         services = [service for guest in self._world.guests for service in guest.services()]
         if any(shown(service) and is_not_ready(service) for service in services):
             await self._pass(REPEATED_TOUCH)
+        if any(Reason.DHCP_LEASE_PENDING in condition_reasons(service) for service in services):
+            # When the endpoints are touched, kube-vip requests a lease again.
+            self._world.touch_everything("guest")
+            await self._pass(DHCP_TIMEOUT)
         before = len(self._world.writes())
         unnoted = {name_of(service) for service in services if not annotation(service, KUBE_VIP_HOST)}
         for side in self._world.servers:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from devenv.harvester.records import POOLS
+from harvester_ccm.config import Announcer
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Resource
@@ -57,6 +58,8 @@ class World:
         self.guest, self.harvester = MemoryServer(uids="guest"), MemoryServer(uids="harvester")
         for server in (self.guest, self.harvester):
             server.clock = lambda: time_of_day(loop)
+        self.announcer = Announcer.AUTO
+        """Flag ``--announcer`` of all processes."""
         self.actions = 0
         """Number of actions so far."""
         self.disturbed_until = RECOVERY_SECONDS
@@ -77,7 +80,7 @@ class World:
         self.machines = Machines(self.guest, self.harvester, loop)
         for name in MACHINES[:nodes]:
             self.machines.boot(name)
-        flags = (*FLAGS, f"--cluster-name={CLUSTER.name}")
+        flags = self._flags(CLUSTER.name)
         processes = [Process(name, loop, self.guest, self.harvester, flags, self.wrong.append) for name in ("p", "q")]
         self.original = Guest(CLUSTER.name, self.guest, self.harvester, self.kube_vip, *processes)
         self.guests = [self.original]
@@ -89,6 +92,20 @@ class World:
         self._versions = {side: [(0.0, server.version)] for side, server in self.servers.items()}
         for side, server in self.servers.items():
             server.on_change.append(self._noting_versions(side))
+
+    def _flags(self, cluster: str) -> tuple[str, ...]:
+        return (*FLAGS, f"--cluster-name={cluster}", f"--announcer={self.announcer}")
+
+    def set_announcer(self, announcer: Announcer) -> None:
+        """Set the flag for all processes that start from now on."""
+        self.announcer = announcer
+        for guest in self.guests:
+            for process in guest.processes.values():
+                process.flags = self._flags(guest.cluster)
+
+    def network_of(self, guest: Guest) -> Network:
+        """Return the network between the processes of a guest cluster and its API server."""
+        return self.networks["guest" if guest is self.original else "clone"]
 
     def disturb(self, seconds: float = 0.0) -> None:
         """Record that a fault lasts for ``seconds`` from now on."""
@@ -110,7 +127,7 @@ class World:
         for name in server.of(NODES):
             server.change(NODES, name, {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})
         self.networks["clone"] = Network(server, loop.time, seed, self.met)
-        flags = (*FLAGS, f"--cluster-name={CLONE_NAME}")
+        flags = self._flags(CLONE_NAME)
         process = Process("c", loop, server, self.harvester, flags, self.wrong.append)
         guest = Guest(CLONE_NAME, server, self.harvester, KubeVip(server, loop, seed), process)
         self.guests.append(guest)
