@@ -225,6 +225,7 @@ class AnnouncementOracle:
         for service, message in said(call, guest):
             before = message_of(service)
             for claim in claims_in(message) - claims_in(before):
+                self._world.met[f"said: {claim}"] += 1
                 if self._world.loop.time() - self._last_true(guest, service, claim) > delay:
                     return f"{call.by} says about {name_of(service)}, which is not true: {message}"
         return ""

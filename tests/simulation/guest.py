@@ -59,6 +59,8 @@ class Guest:
         """Services to whose status another client wrote while the controller had not seen them."""
         self.address_restored: set[str] = set()
         """Services of which another client wrote their own address to kube-vip's annotation."""
+        self.slices_lost: set[str] = set()
+        """Services whose EndpointSlice was deleted. kube-vip withdraws the address then, which nothing else shows."""
         self.hidden: set[str] = set()
         """UIDs of Services that kube-vip ignores when another client removes the finalizer of this controller."""
         self.claimed: set[str] = set()
@@ -87,6 +89,7 @@ class Guest:
         self.status_written.discard(name)
         self.address_restored.discard(name)
         self.condition_removed.discard(name)
+        self.slices_lost.discard(name)
         self.restore_endpoints(name)
 
     def delete_service(self, name: str) -> None:
@@ -142,6 +145,7 @@ class Guest:
         key = self._slice_of(name)
         exists = key in self.server.of(ENDPOINT_SLICES)
         if exists:
+            self.slices_lost.add(name)
             self.server.remove(ENDPOINT_SLICES, key)
         return exists
 

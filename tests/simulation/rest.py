@@ -15,6 +15,7 @@ from tests.simulation.facts import (
     annotation,
     condition_reasons,
     has_other_class,
+    is_not_ready,
     lacks_ipv4,
     lacks_ports_for_vm,
     made_for,
@@ -189,10 +190,12 @@ class AtRest:
         # kube-vip skips events of a Service that it ignores: another client can have it miss any of them.
         is_decided = name in self._guest.ignore_written
         # kube-vip has withdrawn the address, and nothing shows it to a controller that did not run.
-        is_silenced = not up and name in self._guest.address_restored
+        is_silenced = not up and name in self._guest.address_restored | self._guest.slices_lost
         # kube-vip keeps the policy that a Service had while it waited for its address.
         may_be_up = announced or (kind == "cluster" and self._guest.has_endpoints(name))
         is_right = may_be_up if up else not announced
+        # The Event AddressNotAnnounced has the command for the touch, which the controller is not permitted to make.
+        is_silenced |= not up and not world.network_of(self._guest).permits_slices and is_not_ready(service)
         if address and not is_right and not (is_decided or is_silenced):
             found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
         return found

@@ -42,6 +42,7 @@ class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing):
             world.processes["c"].start()
         world.controllers.start()
         for guest in world.guests:
+            guest.kube_vip.stop_dhcp(0.0)
             guest.release(FOREIGN_FINALIZER)
             guest.release_claimed()
         for name in MACHINES:
