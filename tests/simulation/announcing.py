@@ -53,12 +53,17 @@ class Announcing(Actor):
         self._world.met["kube-vip notes nothing"] += 1
 
 
+def _installed_for_kube_vip(dice: random.Random) -> list[Action]:
+    """Without that, a missing note means something only after kube-vip has noted a node on another Service."""
+    return [Action(0.0, "set_announcer", {"announcer": "kube-vip"})] if dice.random() < 0.5 else []
+
+
 def _of_our_class(dice: random.Random, names: Sequence[str]) -> list[Action]:
     """A Service is created again with the class of this controller, and others without one."""
     name = dice.choice(names)
     spec = {"type": "LoadBalancer", "loadBalancerClass": LOAD_BALANCER_CLASS, "ports": ports_of(dice, name)}
     recreated = Action(pause(dice), "recreate", {"name": name, "spec": spec, "annotations": {}})
-    return [recreated, Action(dice.choice(LONG_PAUSES), "wait", {})]
+    return [*_installed_for_kube_vip(dice), recreated, Action(dice.choice(LONG_PAUSES), "wait", {})]
 
 
 def _scaled_to_zero(dice: random.Random, names: Sequence[str]) -> list[Action]:
@@ -66,6 +71,7 @@ def _scaled_to_zero(dice: random.Random, names: Sequence[str]) -> list[Action]:
     name = dice.choice(names)
     created = Action(pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}})
     return [
+        *_installed_for_kube_vip(dice),
         *([created] if dice.random() < 0.7 else []),
         Action(dice.choice((0.0, 0.0, 20.0)), "remove_endpoints", {"name": name}),
         Action(dice.choice(LONG_PAUSES), "wait", {}),
@@ -77,6 +83,7 @@ def _slice_vanishes(dice: random.Random, names: Sequence[str]) -> list[Action]:
     """A Service has no EndpointSlice at all for a while."""
     name = dice.choice(names)
     return [
+        *_installed_for_kube_vip(dice),
         Action(pause(dice), "lose_slice", {"name": name}),
         Action(dice.choice(LONG_PAUSES), "wait", {}),
         *([Action(0.0, "restore_endpoints", {"name": name})] if dice.random() < 0.6 else []),
@@ -92,6 +99,7 @@ def _local_policy(dice: random.Random, names: Sequence[str]) -> list[Action]:
     placed = {"name": name, "node": dice.choice((NODE, OTHER_NODE, OTHER_NODE)), "is_ready": dice.random() < 0.8}
     moved = {"name": name, "node": dice.choice((NODE, OTHER_NODE)), "is_ready": True}
     return [
+        *_installed_for_kube_vip(dice),
         dice.choice((recreated, recreated, changed)),
         Action(dice.choice((0.0, 0.2, 10.0)), "place_endpoint", placed),
         Action(dice.choice(LONG_PAUSES), "wait", {}),
@@ -118,6 +126,7 @@ def _no_permission(dice: random.Random, names: Sequence[str]) -> list[Action]:
     """The controller has no permission for EndpointSlices, for a while or for good."""
     name = dice.choice(names)
     return [
+        *_installed_for_kube_vip(dice),
         Action(pause(dice), "forbid_slices", {"is_forbidden": True}),
         Action(pause(dice), "create", {"name": name, "ports": ports_of(dice, name), "annotations": {}}),
         *([Action(0.0, "remove_endpoints", {"name": name})] if dice.random() < 0.6 else []),
@@ -141,6 +150,7 @@ def _ignored(dice: random.Random, names: Sequence[str]) -> list[Action]:
     recreated = Action(pause(dice), "recreate", {"name": name, "spec": spec, "annotations": ignored})
     written = Action(dice.choice((0.5, 20.0)), "write_ignore", {"name": name, "value": "true"})
     return [
+        *_installed_for_kube_vip(dice),
         dice.choice((recreated, written)),
         Action(dice.choice(LONG_PAUSES), "wait", {}),
         *([Action(0.0, "write_ignore", {"name": name, "value": None})] if dice.random() < 0.5 else []),

@@ -243,6 +243,8 @@ class Oracles:
             for key in keys
             if not self._is_for_other_class(key)
             if not self._is_unnoted_lease(address, key)
+            # kube-vip 1.2.3 announces the address again with the next event, even with one that withdraws it.
+            if key.partition("/")[2] not in self._world.original.slices_lost
             if not self._was_hidden(address, key)
             if not self._world.original.counts_as_request(key.partition("/")[2], address)
         }

@@ -190,7 +190,9 @@ class AtRest:
         # kube-vip skips events of a Service that it ignores: another client can have it miss any of them.
         is_decided = name in self._guest.ignore_written
         # kube-vip has withdrawn the address, and nothing shows it to a controller that did not run.
-        is_silenced = not up and name in self._guest.address_restored | self._guest.slices_lost
+        is_silenced = not up and name in self._guest.address_restored
+        # Nor what kube-vip does after the deletion of an EndpointSlice.
+        is_silenced |= name in self._guest.slices_lost
         # kube-vip keeps the policy that a Service had while it waited for its address.
         may_be_up = announced or (kind == "cluster" and self._guest.has_endpoints(name))
         is_right = may_be_up if up else not announced
