@@ -91,6 +91,8 @@ class KubeVip:
         self._announcer = announcer_for(self._settings)
         self._blocked = False
         """Whether a Service without an address or a lease blocks all others."""
+        self._blocked_by = ""
+        """Key of that Service."""
         self._read_at: dict[ServiceWatch, int] = {}
         """Version of the EndpointSlices with which a watch has begun."""
         self._down_until: dict[str, float] = {}
@@ -99,6 +101,8 @@ class KubeVip:
         """Loop time from which the DHCP server answers."""
         self.unanswered: set[str] = set()
         """UIDs of Services for which no DHCP server has responded in time: it requests no lease by itself any more."""
+        self.missed_touches: set[str] = set()
+        """Keys of Services whose EndpointSlice changed before it had handled all of their events."""
         self.leases = 0
         """Leases that it has given."""
         self.changes: list[str] = []
@@ -159,8 +163,8 @@ class KubeVip:
             if instance.is_up:
                 self._note("withdraws", instance)
         self._run += 1
-        self._announcer, self._blocked = announcer_for(self._settings), False
-        for known in (self._under_way, self._events, self._known, self._read_at, self.unanswered):
+        self._announcer, self._blocked, self._blocked_by = announcer_for(self._settings), False, ""
+        for known in (self._under_way, self._events, self._known, self._read_at, self.unanswered, self.missed_touches):
             known.clear()
         for document in self._server.of(SERVICES).values():
             self._changed(name_of(SERVICES), "ADDED", document)
@@ -185,6 +189,9 @@ class KubeVip:
 
     def _see_slice(self, kind: str, document: Document) -> None:
         """Handle an event of a slice at once: nothing blocks it."""
+        key = service_of(document) or ""
+        if key == self._blocked_by or any(key_of(event) == key for _, event in self._events):
+            self.missed_touches.add(key)
         for watch in self._announcer.watches_of(service_of(document) or ""):
             if int(document["metadata"]["resourceVersion"]) <= self._read_at.get(watch, self._server.version):
                 continue
@@ -199,6 +206,7 @@ class KubeVip:
             key = key_of(document)
             if kind == "DELETED":
                 self._known.discard(key)
+                self.missed_touches.discard(key)
                 reaction = self._announcer.delete(document)
             else:
                 reaction = self._announcer.change("MODIFIED" if key in self._known else "ADDED", document)
@@ -238,6 +246,8 @@ class KubeVip:
 
     def _wait_for(self, effect: AwaitAddress | RequestLease, reaction: Reaction, *, blocks: bool) -> None:
         self._blocked = self._blocked or blocks
+        if blocks:
+            self._blocked_by = effect.key if isinstance(effect, AwaitAddress) else key_of(effect.service)
         if isinstance(effect, AwaitAddress):
             until = self._loop.time() + ADDRESS_TIMEOUT
             self._loop.call_later(LOOK_SECONDS, self._look_for_address, self._run, effect.key, until, reaction)
@@ -291,7 +301,7 @@ class KubeVip:
         if run != self._run:
             return
         if is_blocking:
-            self._blocked = False
+            self._blocked, self._blocked_by = False, ""
         self._continue(run, reaction, answer, blocks=is_blocking)
         self._handle_all()
 

@@ -133,7 +133,7 @@ class AtRest:
 
     def _wrong_about_secondary(self, service: Document, own: list[Document], primary: Document | None) -> list[str]:
         name, theirs = service["metadata"]["name"], shown(primary) if primary is not None else ()
-        if primary is service:
+        if primary is service or self._guest.is_in_another_harvester():
             return []
         leaving = primary is not None and primary["metadata"].get("deletionTimestamp")
         sound = primary is not None and wants_one(primary) and not annotation(primary, PRIMARY_SERVICE)
@@ -178,8 +178,10 @@ class AtRest:
         # kube-vip announces Services with its class and with endpoints only, and writes a lease for no other.
         announced = kind == "cluster" and kube_vip.counts_endpoint(service, here=True)
         announced = announced and kube_vip.serves_class_of(service)
+        # A touch that comes while it waits for a lease or an address of another Service has no effect.
+        is_touched = f"{NAMESPACE}/{name}" not in kube_vip.missed_touches
         is_answered = service["metadata"]["uid"] not in kube_vip.unanswered
-        notes_lease = announced and is_answered and kube_vip.notes_lease_of(service)
+        notes_lease = announced and is_touched and is_answered and kube_vip.notes_lease_of(service)
         is_leasable = kind != "cluster" or balancer["spec"].get("ipam") != "dhcp" or notes_lease
         free = free and is_leasable
         if not address and free:
@@ -190,7 +192,7 @@ class AtRest:
         # kube-vip skips events of a Service that it ignores: another client can have it miss any of them.
         is_decided = name in self._guest.ignore_written
         # kube-vip has withdrawn the address, and nothing shows it to a controller that did not run.
-        is_silenced = not up and name in self._guest.address_restored
+        is_silenced = not up and (name in self._guest.address_restored or not is_touched)
         # Nor what kube-vip does after the deletion of an EndpointSlice.
         is_silenced |= name in self._guest.slices_lost
         # kube-vip keeps the policy that a Service had while it waited for its address.
