@@ -423,7 +423,7 @@ class ServiceController:
         service = step.snapshot.service
         try:
             page = await self._writes.list_endpoint_slices(service)
-        except (AnswerTooLarge, Forbidden, NotServed) as error:
+        except (AnswerTooLarge, Forbidden) as error:
             log.info("endpoints not readable", service=service.metadata.key, error=str(error))
             endpoints = unreadable_endpoints(service)
         else:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pytest
 
+from harvester_ccm.errors import CCMError
 from harvester_ccm.model.core import ENDPOINT_SLICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -19,7 +20,7 @@ from harvester_ccm.plan.service.announcement import NOTE_SECONDS
 from harvester_ccm.plan.service.endpoints import CONFIRM_SECONDS
 from tests.support.builders import CLUSTER, allocated, endpoint_slice, served, service
 from tests.support.clock import jumping_time, until
-from tests.support.memory_server import Call, document_of, refused
+from tests.support.memory_server import Call, document_of, page, refused
 from tests.support.program_world import Harvester, Program, guest_server
 
 KUBE_VIP: Final = "--announcer=kube-vip"
@@ -225,16 +226,22 @@ async def test_endpoints_that_must_not_be_read() -> None:
         assert shown(program)[:2] == ("False", "AddressNotAnnounced")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(refused(503, "ServiceUnavailable", "busy"), id="busy"),
+        pytest.param(page(), id="404 of a proxy"),
+    ],
+)
 @jumping_time
-async def test_api_server_that_is_busy_is_no_answer() -> None:
+async def test_api_server_that_is_not_available_is_no_answer(error: CCMError) -> None:
     program = new_program(KUBE_VIP)
     program.create("web")
     start_pod(program)
-    busy = refused(503, "ServiceUnavailable", "busy")
     until_read = 2 * NOTE_SECONDS
 
     def fault(call: Call) -> Any:
-        return busy if ENDPOINT_SLICES.plural in call.path and call.at < until_read else None
+        return error if ENDPOINT_SLICES.plural in call.path and call.at < until_read else None
 
     program.guest.fault = fault
     async with program.live():
