@@ -15,7 +15,7 @@ from harvester_ccm.kube.informer import RELIST_SECONDS, SILENCE_SECONDS
 from harvester_ccm.names import KUBE_VIP_HOST, Reason
 from tests.simulation.actions import Scenario
 from tests.simulation.clocks import of_schedule
-from tests.simulation.facts import annotation, is_not_ready, name_of, shown
+from tests.simulation.facts import annotation, is_not_ready, name_of
 from tests.simulation.kubevip import DHCP_TIMEOUT
 from tests.simulation.loop import SeededLoop, Stuck
 from tests.simulation.oracles import GRACE, Oracles
@@ -138,9 +138,8 @@ class Schedule:
         # A watch that has fallen silent is given up after a while only.
         await self._pass(SILENCE_SECONDS + 60.0)
         services = [service for guest in self._world.guests for service in guest.services()]
-        if any(shown(service) and is_not_ready(service) for service in services):
-            await self._pass(REPEATED_TOUCH)
         if any(map(is_not_ready, services)):
+            await self._pass(REPEATED_TOUCH)
             # When the endpoints are touched, kube-vip requests a lease again, or announces an address that the
             # controller is not permitted to have announced.
             self._world.touch_everything("guest")
