@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from devenv.harvester.records import is_deleting
 from harvester_ccm.model.core import ENDPOINT_SLICES, NODES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import (
@@ -13,6 +14,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
 )
 from tests.simulation.facts import (
     annotation,
@@ -287,8 +289,17 @@ class Guest:
 
     def cannot_replace(self, balancer: Document) -> bool:
         """Return whether Harvester would look so without a load balancer: then it is not replaced."""
-        name = made_for(balancer)
-        return all(made_for(other) == name for other in self.balancers()) and self._has_lost_its_machines()
+        others = [other for other in self.balancers() if made_for(other) != made_for(balancer)]
+        return not any(map(self._stays, others)) and self._has_lost_its_machines()
+
+    def _stays(self, balancer: Document) -> bool:
+        """Return whether a load balancer stays as it is, so that it shows the right Harvester after a replacement."""
+        service = self.service(made_for(balancer))
+        if service is None or is_deleting(balancer) or is_deleting(service) or not wants_one(service):
+            return False
+        asked = annotation(service, WORKLOAD_TYPE)
+        is_replaced = asked in {"vm", "cluster"} and asked != balancer["spec"].get("workloadType")
+        return not is_replaced and not annotation(service, PRIMARY_SERVICE)
 
     def _has_lost_its_machines(self) -> bool:
         """Return whether no VM is that of a Node, though Services are served."""
