@@ -15,6 +15,7 @@ from harvester_ccm.config import Announcer
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
+    ANNOUNCED_SETTINGS,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     LB_CLUSTER,
@@ -434,3 +435,16 @@ def test_further_announcement_without_a_touch_is_noticed(*, is_touched: bool) ->
         _pass_and_look(world, oracle, 2)
         late = f"b of {CLUSTER.name} is to be announced again, and the endpoints are not touched"
         assert oracle.late() == ([] if is_touched else [late])
+
+
+def test_settings_that_are_changed_back_before_the_controller_sees_it_are_known() -> None:
+    with _world() as world:
+        guest = world.original
+        guest.change_settings("b", {"externalTrafficPolicy": "Local"})
+        assert guest.settings_restored == set()
+        guest.change_settings("b", {"externalTrafficPolicy": "Cluster"})
+        assert guest.settings_restored == {"b"}
+        guest.change_settings("a", {"externalTrafficPolicy": "Local"})
+        guest.change_service("a", {"metadata": {"annotations": {ANNOUNCED_SETTINGS: "Local/SingleStack/IPv4"}}})
+        guest.change_settings("a", {"externalTrafficPolicy": "Cluster"})
+        assert guest.settings_restored == {"b"}

@@ -31,7 +31,7 @@ class Announcing(Actor):
         """Change the externalTrafficPolicy of a Service of type LoadBalancer."""
         service = self._guest.service(name)
         if service is not None and service["spec"]["type"] == "LoadBalancer":
-            self._guest.change_service(name, {"spec": {"externalTrafficPolicy": policy}})
+            self._guest.change_settings(name, {"externalTrafficPolicy": policy})
             self._world.met[f"externalTrafficPolicy {policy}"] += 1
 
     def forbid_slices(self, is_forbidden: bool) -> None:

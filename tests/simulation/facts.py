@@ -91,6 +91,13 @@ def lacks_ports_for_vm(service: Document) -> bool:
     return not service["spec"].get("ports") and (kind == "vm" or has_check)
 
 
+def settings_of(service: Document) -> str:
+    """Return the settings of a Service at a change of which kube-vip withdraws the address."""
+    spec = service["spec"]
+    policy, families = spec.get("externalTrafficPolicy") or "Cluster", spec.get("ipFamilies") or ["IPv4"]
+    return f"{policy}/{spec.get('ipFamilyPolicy') or 'SingleStack'}/{','.join(families)}"
+
+
 def lacks_ipv4(service: Document) -> bool:
     """Return whether a Service has IPv6 only, which Harvester cannot serve."""
     return "IPv4" not in service["spec"].get("ipFamilies", ["IPv4"])

@@ -7,6 +7,7 @@ from devenv.harvester.records import is_deleting
 from harvester_ccm.model.core import ENDPOINT_SLICES, NODES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import (
+    ANNOUNCED_SETTINGS,
     KUBE_VIP_ADDRESSES,
     LB_CLUSTER,
     LB_SERVICE_NAME,
@@ -24,6 +25,7 @@ from tests.simulation.facts import (
     made_for,
     name_of,
     served,
+    settings_of,
     shown,
     wants_one,
     wants_vm,
@@ -38,6 +40,7 @@ NAMESPACE: Final = "shop"
 LEASES: Final = "coordination.k8s.io/v1/leases"
 SIGHT: Final = 0.05
 """Seconds within which a change cannot reach the controller before it sends a request."""
+DEFAULT_SETTINGS: Final = "Cluster/SingleStack/IPv4"
 LEASE_KEY: Final = "kube-system/cloud-controller-manager"
 
 
@@ -61,6 +64,8 @@ class Guest:
         """Services to whose status another client wrote while the controller had not seen them."""
         self.address_restored: set[str] = set()
         """Services of which another client wrote their own address to kube-vip's annotation."""
+        self.settings_restored: set[str] = set()
+        """Services whose settings were changed and changed back while the controller had not seen it."""
         self.slices_lost: set[str] = set()
         """Services whose EndpointSlice was deleted. kube-vip withdraws the address then, which nothing else shows."""
         self.hidden: set[str] = set()
@@ -92,6 +97,7 @@ class Guest:
         self.address_restored.discard(name)
         self.condition_removed.discard(name)
         self.slices_lost.discard(name)
+        self.settings_restored.discard(name)
         self.restore_endpoints(name)
 
     def delete_service(self, name: str) -> None:
@@ -105,6 +111,18 @@ class Guest:
         key = f"{NAMESPACE}/{name}"
         if key in self.server.of(SERVICES):
             self.server.change(SERVICES, key, patch)
+
+    def change_settings(self, name: str, spec: Mapping[str, Any]) -> None:
+        """Change settings of a Service at whose change kube-vip withdraws the address."""
+        service = self.service(name)
+        if service is None:
+            return
+        before = settings_of(service)
+        self.change_service(name, {"spec": dict(spec)})
+        now = settings_of(self.server.of(SERVICES)[f"{NAMESPACE}/{name}"])
+        noted = annotation(service, ANNOUNCED_SETTINGS) or DEFAULT_SETTINGS
+        if now != before and now == noted:
+            self.settings_restored.add(name)
 
     def release(self, finalizer: str) -> None:
         """Remove a finalizer from all Services."""

@@ -53,7 +53,7 @@ class Reshaping(Actor):
         """Change the IP families of a Service whose first one is IPv4."""
         service = self._guest.service(name)
         if service is not None and service["spec"].get("ipFamilies", ["IPv4"])[0] == "IPv4":
-            self._guest.change_service(name, {"spec": dict(families)})
+            self._guest.change_settings(name, families)
             self._world.met["IP families changed"] += 1
 
     def request_address(self, name: str, of: str) -> None:

@@ -192,7 +192,8 @@ class AtRest:
         # kube-vip skips events of a Service that it ignores: another client can have it miss any of them.
         is_decided = name in self._guest.ignore_written
         # kube-vip has withdrawn the address, and nothing shows it to a controller that did not run.
-        is_silenced = not up and (name in self._guest.address_restored or not is_touched)
+        unseen = self._guest.address_restored | self._guest.settings_restored
+        is_silenced = not up and (name in unseen or not is_touched)
         # Nor what kube-vip does after the deletion of an EndpointSlice.
         is_silenced |= name in self._guest.slices_lost
         # kube-vip keeps the policy that a Service had while it waited for its address.
