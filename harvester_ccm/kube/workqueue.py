@@ -42,7 +42,7 @@ WRITE_BURST: Final = 20
 """Maximum number of writes for one object without a pause; a Service takes four from its creation to its address."""
 WRITE_INTERVAL_SECONDS: Final = 30.0
 """Time between two rounds of writes for an object whose burst is used up."""
-WRITES_OF_A_ROUND: Final = 10
+WRITES_OF_A_ROUND: Final = 12
 """Maximum number of writes of one round. The most that belong together are nine: those of a Service that gets a cluster
 load balancer with DHCP in place of one for VMs, until it has its lease."""
 WRITE_LIMIT: Final = (

@@ -15,7 +15,7 @@ from harvester_ccm.config import Announcer
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
-    ANNOUNCED_SETTINGS,
+    ANNOUNCED_AS,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     LB_CLUSTER,
@@ -445,6 +445,6 @@ def test_settings_that_are_changed_back_before_the_controller_sees_it_are_known(
         guest.change_settings("b", {"externalTrafficPolicy": "Cluster"})
         assert guest.settings_restored == {"b"}
         guest.change_settings("a", {"externalTrafficPolicy": "Local"})
-        guest.change_service("a", {"metadata": {"annotations": {ANNOUNCED_SETTINGS: "Local/SingleStack/IPv4"}}})
+        guest.change_service("a", {"metadata": {"annotations": {ANNOUNCED_AS: "Local IPv4 SingleStack"}}})
         guest.change_settings("a", {"externalTrafficPolicy": "Cluster"})
         assert guest.settings_restored == {"b"}

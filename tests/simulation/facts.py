@@ -92,10 +92,10 @@ def lacks_ports_for_vm(service: Document) -> bool:
 
 
 def settings_of(service: Document) -> str:
-    """Return the settings of a Service at a change of which kube-vip withdraws the address."""
+    """Return the settings of a Service at a change of which kube-vip withdraws the address, as the controller notes."""
     spec = service["spec"]
     policy, families = spec.get("externalTrafficPolicy") or "Cluster", spec.get("ipFamilies") or ["IPv4"]
-    return f"{policy}/{spec.get('ipFamilyPolicy') or 'SingleStack'}/{','.join(families)}"
+    return f"{policy} {','.join(families)} {spec.get('ipFamilyPolicy') or 'SingleStack'}"
 
 
 def lacks_ipv4(service: Document) -> bool:

@@ -7,7 +7,7 @@ from devenv.harvester.records import is_deleting
 from harvester_ccm.model.core import ENDPOINT_SLICES, NODES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import (
-    ANNOUNCED_SETTINGS,
+    ANNOUNCED_AS,
     KUBE_VIP_ADDRESSES,
     LB_CLUSTER,
     LB_SERVICE_NAME,
@@ -40,7 +40,7 @@ NAMESPACE: Final = "shop"
 LEASES: Final = "coordination.k8s.io/v1/leases"
 SIGHT: Final = 0.05
 """Seconds within which a change cannot reach the controller before it sends a request."""
-DEFAULT_SETTINGS: Final = "Cluster/SingleStack/IPv4"
+DEFAULT_SETTINGS: Final = "Cluster IPv4 SingleStack"
 LEASE_KEY: Final = "kube-system/cloud-controller-manager"
 
 
@@ -120,7 +120,7 @@ class Guest:
         before = settings_of(service)
         self.change_service(name, {"spec": dict(spec)})
         now = settings_of(self.server.of(SERVICES)[f"{NAMESPACE}/{name}"])
-        noted = annotation(service, ANNOUNCED_SETTINGS) or DEFAULT_SETTINGS
+        noted = annotation(service, ANNOUNCED_AS) or DEFAULT_SETTINGS
         if now != before and now == noted:
             self.settings_restored.add(name)
 

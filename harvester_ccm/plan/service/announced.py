@@ -36,7 +36,7 @@ from harvester_ccm.plan.service.kube_vip import (
     overwritten_address,
     request_again,
 )
-from harvester_ccm.plan.service.lease_wait import Action
+from harvester_ccm.plan.service.lease_wait import Action, LeaseWait
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS, with_reannouncement
@@ -132,8 +132,8 @@ def _plan_dhcp(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Desire
 
 def _with_doubt(desired: Desired, snapshot: ServiceSnapshot) -> Desired:
     """Return the state of a Service that shows a lease, which kube-vip may have lost with a withdrawal."""
-    wait = snapshot.remembered.lease_wait
-    if wait is None or snapshot.remembered.resync_at is not None:
+    wait = _lease_wait(snapshot)
+    if wait is None:
         return desired
     request = request_again(snapshot.kube_vip)
     if wait.needs_request and request:
@@ -142,6 +142,16 @@ def _with_doubt(desired: Desired, snapshot: ServiceSnapshot) -> Desired:
         # The change of the condition is the event after which kube-vip requests the lease.
         return replace(desired, verdict=waits_for(Reason.DHCP_LEASE_PENDING), events=())
     return desired
+
+
+def _lease_wait(snapshot: ServiceSnapshot) -> LeaseWait | None:
+    """Return the wait for a lease, unless a touch is due anyway, or the load balancer is to be replaced.
+
+    A replacement gives the lease up, and begins with a new round of writes, which touches would take from it.
+    """
+    if snapshot.remembered.resync_at is not None or snapshot.wants_switch:
+        return None
+    return snapshot.remembered.lease_wait
 
 
 def _requested_again(desired: Desired, request: Annotations) -> Desired:
@@ -160,8 +170,8 @@ def _requested_again(desired: Desired, request: Annotations) -> Desired:
 
 def _with_lease_step(desired: Desired, snapshot: ServiceSnapshot, request: Annotations) -> Desired:
     """Return the state with what kube-vip needs to get an address from DHCP again; ``request`` is empty with one."""
-    wait = snapshot.remembered.lease_wait
-    if wait is None or snapshot.remembered.resync_at is not None:
+    wait = _lease_wait(snapshot)
+    if wait is None:
         return desired
     step = wait.step(snapshot.now, may_request=bool(request))
     match step.action:

@@ -122,7 +122,7 @@ _PRESENT: Final = frozenset(
 )
 """Phases of a Service whose load balancer stays, unless the user requests another workload type."""
 
-REPLACEMENT_WRITES: Final = 10
+REPLACEMENT_WRITES: Final = 12
 """Writes that belong to the replacement of a load balancer, until kube-vip announces the next one: at most nine, with
 DHCP, and one in reserve."""
 WITHDRAWAL_WRITES: Final = 3

@@ -317,7 +317,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             write={"annotations": WITHDRAWAL, "touch": True},
             then={"delete": LB_NAME},
             events=("Normal DeletingLoadBalancer",),
-            writes_needed=10,
+            writes_needed=12,
         ),
     ),
     "its own load balancer: deletion": (

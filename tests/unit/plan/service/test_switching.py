@@ -89,7 +89,7 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=10,
+            writes_needed=12,
         ),
     ),
     "dry run and withdrawal, the user names the pool": (
@@ -102,7 +102,7 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=10,
+            writes_needed=12,
         ),
     ),
     "a touch comes first": (
@@ -129,7 +129,7 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=10,
+            writes_needed=12,
         ),
     ),
     "deletion": (
@@ -275,7 +275,7 @@ TO_VM: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=10,
+            writes_needed=12,
         ),
     ),
     "of an address from DHCP, withdrawn and deleted": (
@@ -304,7 +304,7 @@ TO_CLUSTER: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=10,
+            writes_needed=12,
         ),
     ),
     "nobody announces the address from the deletion on, which is said first": (
@@ -317,7 +317,7 @@ TO_CLUSTER: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=10,
+            writes_needed=12,
         ),
     ),
     "deletion": (
@@ -373,7 +373,7 @@ TO_CLUSTER: dict[str, tuple[World, Plan]] = {
             then={"delete": LB_NAME},
             events=("Normal ChangingWorkloadType",),
             dry_run=True,
-            writes_needed=10,
+            writes_needed=12,
         ),
     ),
 }
