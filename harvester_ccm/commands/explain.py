@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.clusters import ClusterStore, open_clusters, read_clusters
-from harvester_ccm.commands.preflight import Result, check_admission
+from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, Result, check_admission
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
 from harvester_ccm.commands.status import UNANNOUNCED, node_status, service_status, warnings_in
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer, Settings
@@ -151,14 +151,18 @@ def _observed(snapshot: ServiceSnapshot) -> Document:
 
 def _announced_by(snapshot: ServiceSnapshot, plan: ServicePlan) -> str:
     """Return the node that kube-vip has noted, or why it has noted none; empty if there is no address to announce."""
-    if snapshot.kube_vip.node:
-        return snapshot.kube_vip.node
+    kube_vip = snapshot.kube_vip
     if plan.phase == Phase.ANNOUNCED_BY_HARVESTER:
         return "Harvester"
-    if not snapshot.remembered.published:
+    # kube-vip never removes its note, so one beside no address is about an earlier address.
+    if not kube_vip.status or not kube_vip.read_address:
         return ""
     if snapshot.cluster.announcer is Announcer.OTHER:
-        return "another program than kube-vip (--announcer=other)"
+        return ANNOUNCER_OTHER
+    if kube_vip.node:
+        return kube_vip.node
+    if not snapshot.remembered.published:
+        return ""
     explained = [event.prose for event in plan.events if event.reason in UNANNOUNCED]
     if explained:
         return f"unknown. {explained[0]}"

@@ -45,6 +45,8 @@ from harvester_ccm.plan.service.vip_hosts import announcements_of
 
 SOON: Final = timedelta(days=14)
 """A token that expires within this time is reported."""
+ANNOUNCER_OTHER: Final = "another program, or kube-vip without notes (--announcer=other)"
+"""Who announces the addresses, as far as it is known with this flag."""
 _FILES: Final = {HARVESTER: "cloud-config", GUEST: "kubeconfig"}
 _REMEDIES: Final = {
     HARVESTER: "Correct --cloud-config or what is in the file, or make a new one (generate_addon.sh, or Rancher)",
@@ -393,7 +395,7 @@ def check_announcer(store: ClusterStore) -> Finding:
     """Check which program announces addresses; nothing is wrong if that is not known."""
     error, announcer = store.problem(SERVICES), store.cluster.announcer
     if announcer is Announcer.OTHER:
-        return Result.OK, "another program than kube-vip (--announcer=other)", ""
+        return Result.OK, ANNOUNCER_OTHER, ""
     if error is not None:
         return Result.SKIPPED, f"cannot be read: {error}", ""
     if announcements_of(store.services, store.last_announced_at).exist:

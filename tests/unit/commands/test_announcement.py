@@ -5,12 +5,22 @@ from typing import Any, Final
 import pytest
 
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.commands.preflight import Result, check_announcer
+from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, Result, check_announcer
 from harvester_ccm.config import Announcer
 from harvester_ccm.model.core import SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.model.meta import Page
-from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, LB_OWNER, LOAD_BALANCER_CLASS, SERVICE_FINALIZER
+from harvester_ccm.names import (
+    DHCP_ADDRESS,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    KUBE_VIP_IGNORE,
+    LB_OWNER,
+    LOAD_BALANCER_CLASS,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+)
 from tests.support.builders import served as built
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Run, Runner
@@ -32,6 +42,14 @@ def balancer(name: str = "web", uid: str = objects.UID, address: str = ADDRESS) 
     mark = {LB_OWNER: objects.CLUSTER_UID}
     document = objects.balancer(address=address, annotations=mark, of=f"shop/{name}", uid=uid)
     document["metadata"]["creationTimestamp"] = objects.CREATED
+    return document
+
+
+def vm_balancer() -> Json:
+    """Return a VM load balancer, whose address Harvester announces."""
+    document = balancer()
+    document["spec"]["workloadType"] = "vm"
+    document["status"]["address"] = ADDRESS
     return document
 
 
@@ -101,6 +119,46 @@ def test_announcement(
     assert (len(notes), note in "".join(notes)) == (bool(note), True)
 
 
+STALE_NOTES: Final[dict[str, tuple[Json, Json, str]]] = {
+    "the next address is missing": (
+        published(node="w1", address=""),
+        objects.balancer(annotations={LB_OWNER: objects.CLUSTER_UID}),
+        "",
+    ),
+    "a lease is awaited": (
+        objects.service(
+            finalizers=[SERVICE_FINALIZER],
+            annotations={IPAM: "dhcp", KUBE_VIP_ADDRESSES: DHCP_ADDRESS, KUBE_VIP_HOST: "w1"},
+        ),
+        objects.balancer(address=DHCP_ADDRESS, annotations={LB_OWNER: objects.CLUSTER_UID}, ipam="dhcp"),
+        "",
+    ),
+    "Harvester announces it by now": (
+        objects.service(
+            address=ADDRESS,
+            finalizers=[SERVICE_FINALIZER],
+            annotations={WORKLOAD_TYPE: "vm", KUBE_VIP_ADDRESSES: "", KUBE_VIP_IGNORE: "true", KUBE_VIP_HOST: "w1"},
+        ),
+        vm_balancer(),
+        "Harvester",
+    ),
+    "its type is ClusterIP by now": (
+        objects.service(annotations={KUBE_VIP_HOST: "w1"}, type="ClusterIP"),
+        objects.home(),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("service", "found", "announcer"), STALE_NOTES.values(), ids=STALE_NOTES.keys())
+def test_node_that_kube_vip_noted_for_an_earlier_address_is_not_named(
+    run: Runner, serve: ClusterServer, service: Json, found: Json, announcer: str
+) -> None:
+    """kube-vip never removes its note."""
+    flags = serve(objects.home(), objects.lease(), service, found)
+    assert announced_by(run, flags)[0] == announcer
+
+
 def test_services_with_the_same_explanation_share_a_note(run: Runner, serve: ClusterServer) -> None:
     more = [published("new", "new-uid", address="10.0.0.9"), balancer("new", "new-uid", "10.0.0.9")]
     flags = serve(objects.home(), objects.lease(), published(), balancer(), *more, *OTHER_SERVICE)
@@ -110,9 +168,10 @@ def test_services_with_the_same_explanation_share_a_note(run: Runner, serve: Clu
     assert (result.code, result.document["services"]) == (0, {"Ready": 3})
 
 
-def test_other_announcer_is_named(run: Runner, serve: ClusterServer) -> None:
-    flags = [*serve(objects.home(), objects.lease(), published(), balancer()), "--announcer=other"]
-    assert announced_by(run, flags) == ("another program than kube-vip (--announcer=other)", 0)
+@pytest.mark.parametrize("node", ["", "w1"], ids=["no note", "a note from before"])
+def test_other_announcer_is_named(run: Runner, serve: ClusterServer, node: str) -> None:
+    flags = [*serve(objects.home(), objects.lease(), published(node=node), balancer()), "--announcer=other"]
+    assert announced_by(run, flags) == (ANNOUNCER_OTHER, 0)
     assert status(run, flags).document["notes"] == []
 
 
@@ -122,7 +181,7 @@ def test_other_announcer_is_named(run: Runner, serve: ClusterServer) -> None:
         (Announcer.AUTO, False, "not known: kube-vip has noted no node"),
         (Announcer.AUTO, True, "kube-vip: it has noted its node on Services"),
         (Announcer.KUBE_VIP, False, "it has noted no node on a Service yet"),
-        (Announcer.OTHER, True, "another program than kube-vip"),
+        (Announcer.OTHER, True, ANNOUNCER_OTHER),
     ],
 )
 def test_preflight_names_the_announcer(announcer: Announcer, *, is_noted: bool, text: str) -> None:
