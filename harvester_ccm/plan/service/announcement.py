@@ -26,8 +26,8 @@ NOTE_SECONDS: Final = 60.0
 MAX_PROGRESS_SECONDS: Final = 3600.0
 """Time after the publication for which progress with other Services counts: a tenant can write notes as well."""
 _CLASS_REMEDY: Final = (
-    f"Set lb_class_name of kube-vip to {LOAD_BALANCER_CLASS} (chart: kube-vip.harvesterClass); it then serves no "
-    f"Services of class {DEFAULT_KUBEVIP_CLASS} any more"
+    f"Set lb_class_name of kube-vip to {LOAD_BALANCER_CLASS} (chart: kube-vip.harvesterClass optional); it then "
+    f"serves no Services of class {DEFAULT_KUBEVIP_CLASS} any more"
 )
 """What to do for a Service of this controller's class that kube-vip does not serve."""
 _NO_NOTE: Final = f"No node has noted that it announces the address (annotation {NOTE_ANNOTATION})"
@@ -125,19 +125,24 @@ def _ends_with_restart(snapshot: ServiceSnapshot) -> EventMessage | None:
 def _cause_on_service(snapshot: ServiceSnapshot) -> EventMessage | None:
     """Return the Event about a cause that does not depend on the endpoints, or None."""
     if snapshot.cluster.announcer is Announcer.AUTO and not snapshot.announcements.exist:
-        return _nothing_is_noted()
+        return _nothing_is_noted(snapshot)
     if snapshot.kube_vip.ignored:
         return _ignored(snapshot)
     return None
 
 
-def _nothing_is_noted() -> EventMessage:
+def _nothing_is_noted(snapshot: ServiceSnapshot) -> EventMessage:
+    """Return the Event about a Service in a cluster without any note; its EndpointSlices are not read for it."""
     cause = (
         f"{_NO_NOTE}, nor that of any other Service. That is right if another program than kube-vip announces "
         "addresses, and for kube-vip in BGP mode before version 1.0, in routing-table or WireGuard mode, and with "
         "disable_service_updates"
     )
-    remedy = "In these cases, set --announcer=other. In any other case, check that kube-vip runs in this cluster"
+    checks = ["that kube-vip runs in this cluster"]
+    if snapshot.service.spec.load_balancer_class is not None:
+        checks.append(f"that it serves class {LOAD_BALANCER_CLASS} (lb_class_name)")
+    checks.append("and that the Service has an endpoint (kube-vip needs one)")
+    remedy = f"In these cases, set --announcer=other. In any other case, check {', '.join(checks)}"
     return EventMessage("Normal", Reason.ANNOUNCEMENT_UNKNOWN, cause, remedy)
 
 

@@ -147,7 +147,19 @@ def test_published_service_without_a_note(name: str) -> None:
 @pytest.mark.parametrize(
     ("case", "texts"),
     [
-        (Case("", CLUSTER, announcements=Announcements()), ["nor that of any other Service", "--announcer=other"]),
+        (
+            Case("", CLUSTER, announcements=Announcements()),
+            [
+                "nor that of any other Service",
+                "--announcer=other",
+                "check that kube-vip runs in this cluster, and that the Service has an endpoint (kube-vip needs one)",
+            ],
+        ),
+        (
+            # kube-vip can skip all Services of a cluster.
+            Case("", CLUSTER, service=served(spec=CLASS), announcements=Announcements()),
+            ["that kube-vip runs in this cluster, that it serves class", f"{LOAD_BALANCER_CLASS} (lb_class_name), and"],
+        ),
         (Case("", endpoints=READ), ["has no endpoint", "Pod of the Service is ready"]),
         (Case("", service=served(spec=LOCAL), endpoints=of_local(READ)), ["No endpoint of the Service takes traffic"]),
         (Case("", endpoints=replace(READ, reading=Reading.UNREADABLE)), ["cannot read the EndpointSlices"]),
@@ -157,7 +169,10 @@ def test_published_service_without_a_note(name: str) -> None:
         ),
         (
             Case("", service=served(spec=CLASS), endpoints=FOUND),
-            ["Probable cause", f"Set lb_class_name of kube-vip to {LOAD_BALANCER_CLASS}"],
+            [
+                "Probable cause",
+                f"Set lb_class_name of kube-vip to {LOAD_BALANCER_CLASS} (chart: kube-vip.harvesterClass optional)",
+            ],
         ),
         (
             Case("", service=served(spec=CLASS), announcements=Announcements(with_class=True), endpoints=FOUND),
