@@ -176,7 +176,8 @@ def _unknown_endpoints() -> EventMessage:
         f"{_NO_NOTE}. Whether kube-vip should is not known, because this controller cannot read the EndpointSlices of "
         "the Service"
     )
-    return EventMessage("Normal", Reason.ANNOUNCEMENT_UNKNOWN, cause, "Grant it (chart: rbac.endpointSlices)")
+    remedy = "Grant list on endpointslices (chart: rbac.endpointSlices)"
+    return EventMessage("Normal", Reason.ANNOUNCEMENT_UNKNOWN, cause, remedy)
 
 
 def _no_endpoints(snapshot: ServiceSnapshot) -> EventMessage:

@@ -101,7 +101,7 @@ def resync_not_permitted(service: Service) -> EventMessage:
         "kube-vip has withdrawn the address and announces it again only after a change of an EndpointSlice of the "
         "Service, which this controller is not permitted to make. The Service gets no traffic until then"
     )
-    remedy = "Grant it (chart: rbac.endpointSlices), or change an EndpointSlice yourself"
+    remedy = "Grant patch on endpointslices (chart: rbac.endpointSlices), or change an EndpointSlice yourself"
     command = (
         f"kubectl --namespace {meta.namespace} annotate endpointslices --selector {SERVICE_LABEL}={meta.name} "
         "--overwrite touched=$(date +%s)"

@@ -107,7 +107,7 @@ def _set_on_primary(request: Request, primary: Service) -> Iterator[Ignored]:
     keys = [key for key in of_primary if key in request.present]
     keys += request.health_check_annotations
     if keys:
-        yield Ignored(", ".join(keys), f"set on {primary.metadata.key}, whose address is shared")
+        yield Ignored(", ".join(keys), f"effective only on {primary.metadata.key}, whose address is shared")
 
 
 def _other_address(kube_vip: KubeVip, primary: Service) -> Iterator[Ignored]:

@@ -162,7 +162,10 @@ def test_published_service_without_a_note(name: str) -> None:
         ),
         (Case("", endpoints=READ), ["has no endpoint", "Pod of the Service is ready"]),
         (Case("", service=served(spec=LOCAL), endpoints=of_local(READ)), ["No endpoint of the Service takes traffic"]),
-        (Case("", endpoints=replace(READ, reading=Reading.UNREADABLE)), ["cannot read the EndpointSlices"]),
+        (
+            Case("", endpoints=replace(READ, reading=Reading.UNREADABLE)),
+            ["cannot read the EndpointSlices", "Grant list on endpointslices (chart: rbac.endpointSlices)"],
+        ),
         (
             Case("", service=served(spec=LOCAL), endpoints=ELSEWHERE),
             ["Probable cause", "The endpoints are on 'node-9', where kube-vip has announced nothing", "runOn all"],

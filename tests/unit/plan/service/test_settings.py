@@ -428,21 +428,28 @@ ON_SECONDARY: dict[str, tuple[dict[str, Any], bool, list[str]]] = {
     "settings of the load balancer": (
         {"annotations": {IP_POOL: "x", WORKLOAD_TYPE: "vm", PROJECT: "x", POOL_NAMESPACE: "x", DESCRIPTION: "x"}},
         False,
-        [IP_POOL, WORKLOAD_TYPE, PROJECT, POOL_NAMESPACE, DESCRIPTION, "set on shop/main, whose address is shared"],
+        [
+            IP_POOL,
+            WORKLOAD_TYPE,
+            PROJECT,
+            POOL_NAMESPACE,
+            DESCRIPTION,
+            "effective only on shop/main, whose address is shared",
+        ],
     ),
     "health checks": (
         {"annotations": {HEALTH_CHECK_PORT: "80", HEALTH_CHECK_PERIOD: "9"}},
         False,
         [f"{HEALTH_CHECK_PORT}, {HEALTH_CHECK_PERIOD}"],
     ),
-    "invalid ipam": ({"annotations": {IPAM: "x"}}, False, [f"{IPAM} (set on shop/main"]),
+    "invalid ipam": ({"annotations": {IPAM: "x"}}, False, [f"{IPAM} (effective only on shop/main"]),
     "ipam and a pool": (
         {"annotations": {IPAM: "dhcp", IP_POOL: "x"}},
         False,
-        [f"load balancer: {IPAM}, {IP_POOL} (set on shop/main, whose address is shared)"],
+        [f"load balancer: {IPAM}, {IP_POOL} (effective only on shop/main, whose address is shared)"],
     ),
-    "another ipam": ({"annotations": {IPAM: "dhcp"}}, False, [f"{IPAM} (set on shop/main"]),
-    "ipam": ({"annotations": {IPAM: "pool"}}, False, [f"{IPAM} (set on shop/main"]),
+    "another ipam": ({"annotations": {IPAM: "dhcp"}}, False, [f"{IPAM} (effective only on shop/main"]),
+    "ipam": ({"annotations": {IPAM: "pool"}}, False, [f"{IPAM} (effective only on shop/main"]),
     "another address": (
         {"annotations": {REQUESTED_ADDRESS: "10.0.0.7"}, "spec": {"loadBalancerIP": "10.0.0.8"}},
         False,

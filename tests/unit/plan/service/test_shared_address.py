@@ -723,7 +723,7 @@ def test_description_of_a_secondary_is_reported_as_ignored(primary: Service, own
     secondary = served(annotations={**SHARES, DESCRIPTION: "front"}, labels=SHARED, **PORT)
     made = plan(secondary, *own, primary=primary, primary_allocated=frozenset(primary.addresses))
     (message,) = messages(made, Reason.IGNORED)
-    assert f"{DESCRIPTION} (set on shop/main, whose address is shared)" in message
+    assert f"{DESCRIPTION} (effective only on shop/main, whose address is shared)" in message
 
 
 LABELS: dict[str, tuple[str, str]] = {
