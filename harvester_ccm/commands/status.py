@@ -450,7 +450,14 @@ def status_text(document: Document) -> Iterator[RenderableType]:
         yield from _problems_text(problems, now)
     yield ""
     yield from describe({"notes": document["notes"]})
-    yield Text(f"{len(problems)} problem{'s' * (len(problems) > 1)}." if problems else "All is well.")
+    yield Text(_result(len(problems), has_notes=bool(document["notes"])))
+
+
+def _result(problems: int, *, has_notes: bool) -> str:
+    """Return the last line: a note can say that something is not known."""
+    if problems:
+        return f"{problems} problem{'s' * (problems > 1)}."
+    return "No problem found; see the notes." if has_notes else "All is well."
 
 
 def _problems_text(problems: Iterable[Document], now: datetime) -> Iterator[RenderableType]:

@@ -159,6 +159,17 @@ def test_node_that_kube_vip_noted_for_an_earlier_address_is_not_named(
     assert announced_by(run, flags)[0] == announcer
 
 
+@pytest.mark.parametrize(
+    ("node", "last_line"), [("", "No problem found; see the notes."), ("w1", "All is well.")], ids=["unknown", "noted"]
+)
+def test_status_does_not_say_that_all_is_well_while_that_is_not_known(
+    run: Runner, serve: ClusterServer, node: str, last_line: str
+) -> None:
+    flags = serve(objects.home(), objects.lease(), published(node=node), balancer(), endpoint_slice())
+    result = run("status", *flags)
+    assert (result.out.splitlines()[-1], result.code) == (last_line, 0)
+
+
 def test_services_with_the_same_explanation_share_a_note(run: Runner, serve: ClusterServer) -> None:
     more = [published("new", "new-uid", address="10.0.0.9"), balancer("new", "new-uid", "10.0.0.9")]
     flags = serve(objects.home(), objects.lease(), published(), balancer(), *more, *OTHER_SERVICE)
