@@ -166,7 +166,7 @@ async def test_new_secondary_waits_until_harvester_allocates_an_address_to_its_p
         program.put(service("api", uid="uid-of-api", ports=[{"port": 443}], annotations=shared))
         await asyncio.sleep(HOUR)
         (message,) = program.warnings("api")
-        assert "Service shop/web, whose address this Service shares, has none from Harvester yet" in message
+        assert "Service shop/web, whose address this Service shares, has none from Harvester or DHCP yet" in message
         condition = program.condition("api")
         assert (condition["status"], condition["message"]) == ("False", message)
         assert condition["reason"] == "SharedAddressPending"

@@ -159,7 +159,7 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> Waiting:
         "Warning",
         Reason.SHARED_ADDRESS_PENDING,
         f"Service {snapshot.existing_primary.metadata.key}, whose address this Service shares, has none from Harvester "
-        "yet: see its Events",
+        "or DHCP yet: see its Events",
         f"To have an address of its own, remove annotation {names.PRIMARY_SERVICE}",
     )
     waiting = waits_at_most(PRIMARY_GRACE_SECONDS, warning, snapshot, Phase.SHARING_PENDING)
