@@ -64,6 +64,18 @@ async def test_primary_without_a_namespace_is_reported_with_the_form_that_it_mus
         assert len(program.harvester.items(LOAD_BALANCERS)) == 1, "that of the primary"
 
 
+@pytest.mark.parametrize("has_finalizer", [False, True], ids=["of MetalLB", "of K3s ServiceLB"])
+@jumping_time
+async def test_address_that_another_controller_left_is_no_lost_load_balancer(*, has_finalizer: bool) -> None:
+    program = new_program()
+    program.put(service(address="192.0.2.55", ours=has_finalizer, condition=False))
+    async with program.live():
+        await asyncio.sleep(30)
+        assert program.condition()["status"] == "True"
+        assert program.reasons() == ["web: AddressChanged"]
+        assert program.warnings() == [f"The address changed from 192.0.2.55 to {program.address()}"]
+
+
 @jumping_time
 async def test_services_that_change_while_no_controller_runs_leave_nothing() -> None:
     program = new_program()

@@ -130,6 +130,8 @@ def _lost(snapshot: ServiceSnapshot, name: str) -> EventMessage | None:
     requested = {kube_vip.specified, kube_vip.requested, kube_vip.ipv4_of_pair}
     if not is_served(snapshot.service) or not requested.isdisjoint(snapshot.service.addresses):
         return None
+    if _is_address_of_others(snapshot):
+        return None
     if kube_vip.mode is Mode.WITHDRAWN:
         # This controller has withdrawn the address and deleted the load balancer for a switch, and the user has taken
         # the request back.
@@ -139,6 +141,17 @@ def _lost(snapshot: ServiceSnapshot, name: str) -> EventMessage | None:
         f"{_next_address(snapshot)}"
     )
     return EventMessage("Warning", Reason.LOAD_BALANCER_LOST, cause)
+
+
+def _is_address_of_others(snapshot: ServiceSnapshot) -> bool:
+    """Return whether another controller has written the address in the status.
+
+    This one and the Go provider publish an address in kube-vip's annotation, and this one writes its condition: with
+    its first patch, the condition that the Service waits.
+    """
+    condition = snapshot.service.ready_condition
+    is_new = condition is None or condition.reason == Reason.QUEUED
+    return is_new and not snapshot.kube_vip.annotated
 
 
 def _next_address(snapshot: ServiceSnapshot) -> str:
