@@ -442,7 +442,8 @@ def check_internal_ips(store: ClusterStore) -> Finding:
     shared = sorted(f"{address} ({abbreviate(sorted(nodes))})" for address, nodes in names.items() if len(nodes) > 1)
     if not shared:
         return Result.OK, "no two Nodes have the same", ""
-    advice = "Give each VM its own address. Check static addresses and machine IDs that were cloned with an image"
+    causes = "--node-ip of the kubelets, static addresses, and machine IDs that were cloned with an image"
+    advice = f"Give each Node its own address. Check {causes}"
     return Result.WARNING, f"Nodes have the same InternalIP: {abbreviate(shared)}", advice
 
 

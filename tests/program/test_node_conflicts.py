@@ -71,6 +71,8 @@ def test_new_node_does_not_get_the_internal_ip_of_a_running_one(
             before = scene.stored("w1")
             joining(scene, SECOND, SHARED, provided=provided)
             await until(lambda: is_told_on_both(scene, "InternalIPInUse"))
+            told = [one["message"] for one in scene.guest_server.events() if one["reason"] == "InternalIPInUse"]
+            assert all("check --node-ip of the kubelets, static addresses" in message for message in told)
             await asyncio.sleep(1800)
             assert scene.taints("w2") == ["uninitialized"]
             assert internal_ips(scene, "w2") == set()

@@ -101,8 +101,8 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
     ),
     NodeReason.INTERNAL_IP_IN_USE: Template(
         "Nodes {nodes} have the address {address}, and both VMs run. {effect}",
-        "Give one of the VMs another address: check static addresses, DHCP, and machine IDs that were cloned with an "
-        "image. If a Node is not used any more, stop its VM",
+        "Give one of the Nodes another address: check --node-ip of the kubelets, static addresses, DHCP, and machine "
+        "IDs that were cloned with an image. If a Node is not used any more, stop its VM",
     ),
     NodeReason.INTERNAL_IP_CHANGED: Template("InternalIP changed from {before} to {after} ({reasons})"),
     NodeReason.DELETION_BLOCKED: Template(
