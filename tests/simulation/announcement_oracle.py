@@ -267,6 +267,7 @@ class AnnouncementOracle:
         now, facts = self._world.loop.time(), self._facts(guest, service)
         if known.is_further:
             is_expected = facts.has_endpoint_here and facts.is_served and not facts.is_ignored
+            is_expected = is_expected and name_of(service) not in guest.slices_lost
             is_late = is_expected and now - since > TOUCHED_WITHIN and known.touched_at < known.published_at
             return ["is to be announced again, and the endpoints are not touched"] if is_late else []
         if facts.is_noted or self._world.announcer is Announcer.OTHER:

@@ -15,7 +15,8 @@ from harvester_ccm.kube.informer import RELIST_SECONDS, SILENCE_SECONDS
 from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, Reason
 from tests.simulation.actions import Scenario
 from tests.simulation.clocks import of_schedule
-from tests.simulation.facts import annotation, is_not_ready, name_of
+from tests.simulation.facts import annotation, condition_reasons, is_not_ready, name_of
+from tests.simulation.guest import NAMESPACE
 from tests.simulation.kubevip import DHCP_TIMEOUT
 from tests.simulation.loop import SeededLoop, Stuck
 from tests.simulation.oracles import GRACE, Oracles
@@ -138,7 +139,8 @@ class Schedule:
         # A watch that has fallen silent is given up after a while only.
         await self._pass(SILENCE_SECONDS + 60.0)
         services = [service for guest in self._world.guests for service in guest.services()]
-        if any(map(is_not_ready, services)):
+        has_missed_touches = any(guest.kube_vip.missed_touches for guest in self._world.guests)
+        if has_missed_touches or any(map(is_not_ready, services)):
             await self._pass(REPEATED_TOUCH)
             # When the endpoints are touched, kube-vip requests a lease again, or announces an address that the
             # controller is not permitted to have announced.
@@ -146,16 +148,19 @@ class Schedule:
             await self._pass(DHCP_TIMEOUT)
         before = len(self._world.writes())
         unnoted = {name_of(service) for service in services if not annotation(service, KUBE_VIP_HOST)}
+        services = [service for guest in self._world.guests for service in guest.services()]
+        leasing = {name_of(one) for one in services if Reason.DHCP_LEASE_PENDING in condition_reasons(one)}
+        with_dhcp = {name_of(one) for one in services if annotation(one, KUBE_VIP_ADDRESSES) == DHCP_ADDRESS}
         for side in self._world.servers:
             self._world.touch_everything(side)
         await self._pass(QUIET)
-        leasing = {name_of(service) for service in services if annotation(service, KUBE_VIP_ADDRESSES) == DHCP_ADDRESS}
         late = [
             call
             for call in sorted(self._world.writes(), key=_at)[before:]
             if not _is_about_lost_machines(call)
             and not is_about_announcement(call, unnoted)
-            and not is_about_lease(call, leasing)
+            and not is_about_lease(call, with_dhcp)
+            and not any(_concerns(call, name) for name in leasing)
         ]
         if late:
             raise Wrong(f"writes at rest: {[f'{call.verb} {call.path}' for call in late][:3]}")
@@ -225,14 +230,24 @@ def _is_about_lost_machines(call: Any) -> bool:
     return bool(call.verb == "POST" and (call.body or {}).get("reason") == "HarvesterMismatch")
 
 
-def is_about_lease(call: Any, leasing: Set[str]) -> bool:
+def is_about_lease(call: Any, with_dhcp: Set[str]) -> bool:
     """Return whether the endpoints of a Service with DHCP are touched.
 
     After kube-vip was made to get a lease again, they are touched some times more, also if the first touch was enough.
     """
     collection, _, name = call.path.rpartition("/")
     is_touch = call.verb == "PATCH" and collection.endswith("/endpointslices")
-    return is_touch and any(name.startswith(f"{service}-") for service in leasing)
+    return is_touch and any(name.startswith(f"{service}-") for service in with_dhcp)
+
+
+def _concerns(call: Any, name: str) -> bool:
+    """Return whether a request is about a Service, its load balancer or an Event of it.
+
+    kube-vip announces a lease that was pending with the touch of the endpoints.
+    """
+    body = call.body or {}
+    is_event = (body.get("involvedObject") or {}).get("name") == name
+    return is_event or f"/services/{name}" in call.path or f"-{NAMESPACE}-{name}-" in call.path
 
 
 def is_about_announcement(call: Any, unnoted: Set[str]) -> bool:
