@@ -52,6 +52,9 @@ async def test_each_service_has_an_endpoint(stage: Stage) -> None:
     await asyncio.to_thread(run.core.create_namespace, {"metadata": {"name": run.namespace}})
     await asyncio.to_thread(acceptance.create, run, "web", {}, port=81)
     (endpoint_slice,) = (await stage.guest.list(SLICES, namespace=run.namespace)).items
+    # Nothing deletes what is in a namespace here, and the next test has the same clusters.
+    await asyncio.to_thread(run.core.delete_namespaced_service, "web", run.namespace)
+    await stage.guest.delete(SLICES, "web", namespace=run.namespace)
     await asyncio.to_thread(run.core.delete_namespace, run.namespace)
     assert endpoint_slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
     assert endpoint_slice["endpoints"][0]["conditions"]["ready"] is True
