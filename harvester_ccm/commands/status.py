@@ -362,20 +362,18 @@ def _is_overdue(lease: Lease | CCMError, election: LeaderElectionSettings) -> bo
 
 async def _plan_services(store: ClusterStore, settings: Settings, guest: ApiClient) -> list[Planned]:
     """Return all Services with their plans, after the endpoints were read of those that nobody seems to announce."""
-    planned = _planned(store, settings)
+    planned = [_planned(store, service, settings) for service in store.services.all()]
     unexplained = [service for service, plan, _ in planned if plan.reads_endpoints]
     if not unexplained:
         return planned
     await store.read_endpoints(guest, unexplained)
-    return _planned(store, settings)
+    again = {service.metadata.key: _planned(store, service, settings) for service in unexplained}
+    return [again.get(entry[0].metadata.key, entry) for entry in planned]
 
 
-def _planned(store: ClusterStore, settings: Settings) -> list[Planned]:
-    planned: list[Planned] = []
-    for service in store.services.all():
-        _, plan, status = service_status(store, service, settings)
-        planned.append((service, plan, status))
-    return planned
+def _planned(store: ClusterStore, service: Service, settings: Settings) -> Planned:
+    _, plan, status = service_status(store, service, settings)
+    return service, plan, status
 
 
 def _services(planned: Iterable[Planned]) -> Iterator[Line]:

@@ -213,8 +213,8 @@ def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> De
     kube-vip requests one, and the status shows no other address.
     """
     kube_vip = snapshot.kube_vip
-    waiting = _waiting_for_lease(snapshot)
     use = snapshot.remembered.endpoints.use(snapshot.service, snapshot.now)
+    waiting = _waiting_for_lease(snapshot, use)
     mark: Annotations = {}
     if not kube_vip.requests_lease:
         mark = mark_of_notes(kube_vip)
@@ -234,14 +234,14 @@ def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> De
     return _with_lease_step(desired, snapshot, request_again(kube_vip) if kube_vip.awaits_second_lease else {})
 
 
-def _waiting_for_lease(snapshot: ServiceSnapshot) -> Waiting:
+def _waiting_for_lease(snapshot: ServiceSnapshot, use: Use) -> Waiting:
     """Return the verdict: that of the condition, until the usual time has passed and the endpoints are known."""
     endpoints = snapshot.remembered.endpoints
     message = _no_lease(snapshot, endpoints)
     waiting = waits_at_most(LEASE_GRACE_SECONDS, message, snapshot, Phase.ANNOUNCED_BY_KUBE_VIP)
     if waiting.look_again_after is not None:
         return Waiting(_as_before(snapshot), waiting.look_again_after)
-    match endpoints.use(snapshot.service, snapshot.now):
+    match use:
         case Use.READ_FIRST:
             return Waiting(_as_before(snapshot))
         case Use.CONFIRM_LATER:

@@ -273,6 +273,11 @@ def compared_fields(service: Service) -> str:
     return " ".join(fields)
 
 
+def noted_node(service: Service) -> str | None:
+    """Return the node that kube-vip has noted on a Service; None if it has noted none."""
+    return service.metadata.annotation(names.KUBE_VIP_HOST)
+
+
 def read_state(service: Service) -> KubeVip:
     """Return what kube-vip reads on a Service."""
     annotation = service.metadata.annotation
@@ -290,7 +295,7 @@ def read_state(service: Service) -> KubeVip:
         requested=(annotation(names.REQUESTED_ADDRESS) or "").strip(),
         ignored=ignored,
         device=annotation(names.KUBE_VIP_INTERFACE),
-        node=annotation(names.KUBE_VIP_HOST),
+        node=noted_node(service),
         noted_leases=_noted_leases(annotation(names.KUBE_VIP_LEASE) or ""),
         has_dhcp_interface=bool(annotation(names.KUBE_VIP_HARDWARE)),
         ddns=annotation(names.KUBE_VIP_DDNS),
@@ -593,8 +598,7 @@ def record_for(state: KubeVip, intent: Intent, announced_as: str) -> Annotations
     The patch that publishes the address or has it announced again has the record, and the one that withdraws the
     address removes it. No Service is patched for the record alone: one that the Go provider served has none at first.
     """
-    is_withdrawal = annotations_for(state, intent).get(names.KUBE_VIP_ADDRESSES) == _WITHDRAWN
-    if is_withdrawal or isinstance(intent, Release):
+    if empties_address(state, intent) or isinstance(intent, Release):
         return {names.ANNOUNCED_AS: None}
     if not isinstance(intent, Announce):
         return {}

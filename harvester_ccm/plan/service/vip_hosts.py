@@ -14,7 +14,7 @@ from msgspec import Struct
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.meta import Store
 from harvester_ccm.names import SERVICE_FINALIZER
-from harvester_ccm.plan.service.kube_vip import read_state
+from harvester_ccm.plan.service.kube_vip import noted_node, read_state
 from harvester_ccm.plan.service.scope import has_other_class
 
 BY_VIP_HOST: Final = "vipHost"
@@ -70,7 +70,7 @@ def is_node_of_kube_vip(services: Store[Service], node: str) -> bool:
 
 def vip_host(service: Service | None) -> str:
     """Return the node that kube-vip has noted on a Service; empty if it has noted none."""
-    return "" if service is None else read_state(service).node or ""
+    return "" if service is None else noted_node(service) or ""
 
 
 def vip_hosts_of(service: Service) -> frozenset[str]:
