@@ -26,6 +26,7 @@ from harvester_ccm.model.core import (
     SERVICES,
     EndpointSlice,
     Service,
+    endpoint_slice_selector,
 )
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import ObjectT, Page, Resource, Store, Unread
@@ -109,7 +110,7 @@ class ClusterStore:
         params = {}
         if len(services) == 1:
             namespace = services[0].metadata.namespace
-            params = {"labelSelector": f"{SERVICE_LABEL}={services[0].metadata.name}"}
+            params = {"labelSelector": endpoint_slice_selector(services[0])}
         found = await request_or_error(guest.list(ENDPOINT_SLICES, namespace=namespace, params=params))
         self.lists = {**self.lists, ENDPOINT_SLICES.plural: found}
         slices = _slices_by_service(found)

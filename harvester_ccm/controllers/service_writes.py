@@ -13,11 +13,11 @@ from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter
 from harvester_ccm.kube.written_fields import fields_of_patch
 from harvester_ccm.model.core import (
     ENDPOINT_SLICES,
-    SERVICE_LABEL,
     SERVICES,
     EndpointSlice,
     Service,
     ServiceCondition,
+    endpoint_slice_selector,
 )
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.model.meta import Page
@@ -191,7 +191,7 @@ class ServiceWrites:
 
     def conflict(self, write: Write, snapshot: ServiceSnapshot) -> EventMessage:
         """Return the Warning about a write that the rate limit delays."""
-        repeated = self._limiter.repeated(snapshot.service.metadata.uid) or tuple(sorted(written_fields(write)))
+        repeated = self._limiter.repeated(snapshot.service.metadata.uid, written_fields(write))
         causes = [field for field in repeated if field not in _CONSEQUENCES]
         return service_conflict(causes or repeated)
 
@@ -253,9 +253,8 @@ class ServiceWrites:
 
     async def list_endpoint_slices(self, service: Service) -> Page[EndpointSlice]:
         """Return the EndpointSlices of a Service. Raises CCMError."""
-        meta = service.metadata
-        selector = {"labelSelector": f"{SERVICE_LABEL}={meta.name}"}
-        return await self._guest.list(ENDPOINT_SLICES, namespace=meta.namespace, params=selector)
+        selector = {"labelSelector": endpoint_slice_selector(service)}
+        return await self._guest.list(ENDPOINT_SLICES, namespace=service.metadata.namespace, params=selector)
 
     async def _confirm(self, service: Service) -> None:
         """Check that the cached Service is current, before its load balancer is deleted. Raises Conflict if not.

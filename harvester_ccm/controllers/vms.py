@@ -178,8 +178,7 @@ class NodeWrites:
         """Patch a Node and return the response, or the seconds until its rate limit permits the patch."""
         uid, fields = node.metadata.uid, fields_of_patch(request.body)
         if delay := self._limiter.delay(uid, fields, terminating=node.metadata.deleting):
-            repeated = self._limiter.repeated(uid) or tuple(sorted(fields))
-            self.emit(node, node_conflict(repeated), component=component)
+            self.emit(node, node_conflict(self._limiter.repeated(uid, fields)), component=component)
             return delay
         try:
             answer = await self._guest.merge_patch(

@@ -43,8 +43,8 @@ WRITE_BURST: Final = 20
 WRITE_INTERVAL_SECONDS: Final = 30.0
 """Time between two rounds of writes for an object whose burst is used up."""
 WRITES_OF_A_ROUND: Final = 12
-"""Maximum number of writes of one round. The most that belong together are nine: those of a Service that gets a cluster
-load balancer with DHCP in place of one for VMs, until it has its lease."""
+"""Maximum number of writes of one round. That many belong together for a Service that gets a cluster load balancer with
+DHCP in place of one for VMs, until it has its lease."""
 WRITE_LIMIT: Final = (
     f"after {WRITE_BURST} writes in a short time, each field is written with the same value only every "
     f"{WRITE_INTERVAL_SECONDS:.0f} s"
@@ -153,14 +153,15 @@ class WriteRateLimiter:
         if len(self._buckets) > MAX_OBJECTS:
             del self._buckets[next(iter(self._buckets))]
 
-    def repeated(self, uid: str) -> tuple[str, ...]:
-        """Return the fields of the object that were written most often since its bucket was full, in their order.
+    def repeated(self, uid: str, fields: Iterable[str] = ()) -> tuple[str, ...]:
+        """Return the fields of the object that were written most often since its bucket was full, sorted.
 
-        They are all fields with at least half as many writes as the first one.
+        They are all fields with at least half as many writes as the first one; without any, ``fields``, those of the
+        write that has to wait.
         """
         bucket = self._buckets.get(uid)
         if bucket is None or not bucket.fields:
-            return ()
+            return tuple(sorted(fields))
         most = max(bucket.fields.values())
         return tuple(sorted(name for name, writes in bucket.fields.items() if 2 * writes >= most))
 

@@ -228,6 +228,13 @@ CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", decoder(Confi
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", decoder(Object), namespaced=False)
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", decoder(EndpointSlice))
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
+
+
+def endpoint_slice_selector(service: Service) -> str:
+    """Return the label selector of the EndpointSlices of a Service, in its namespace."""
+    return f"{SERVICE_LABEL}={service.metadata.name}"
+
+
 """Label of an EndpointSlice: the Service whose endpoints it has."""
 EVENTS: Final = Resource("", "v1", "events", "Event", decoder(Object), fenced=False)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", decoder(Lease), fenced=False)

@@ -123,8 +123,8 @@ _PRESENT: Final = frozenset(
 """Phases of a Service whose load balancer stays, unless the user requests another workload type."""
 
 REPLACEMENT_WRITES: Final = 12
-"""Writes that belong to the replacement of a load balancer, until kube-vip announces the next one: at most nine, with
-DHCP, and one in reserve."""
+"""Writes that belong to the replacement of a load balancer, until kube-vip announces the next one: the most are those
+with DHCP, for which the endpoints are touched several times."""
 WITHDRAWAL_WRITES: Final = 3
 """Writes that belong to the withdrawal of an address: that one, the next announcement, and the resync after it."""
 

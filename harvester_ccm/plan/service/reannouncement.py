@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.config import Announcer
-from harvester_ccm.model.core import SERVICE_LABEL, Service
+from harvester_ccm.model.core import Service, endpoint_slice_selector
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.desired import Desired, TriggerKubeVipResync, waits_for
@@ -96,15 +96,14 @@ def _warnings_in(desired: Desired) -> tuple[EventMessage, ...]:
 
 def resync_not_permitted(service: Service) -> EventMessage:
     """Return the Warning for a Service whose EndpointSlices must not be patched."""
-    meta = service.metadata
     cause = (
         "kube-vip has withdrawn the address and announces it again only after a change of an EndpointSlice of the "
         "Service, which this controller is not permitted to make. The Service gets no traffic until then"
     )
     remedy = "Grant patch on endpointslices (chart: rbac.endpointSlices), or change an EndpointSlice yourself"
     command = (
-        f"kubectl --namespace {meta.namespace} annotate endpointslices --selector {SERVICE_LABEL}={meta.name} "
-        "--overwrite touched=$(date +%s)"
+        f"kubectl --namespace {service.metadata.namespace} annotate endpointslices --selector "
+        f"{endpoint_slice_selector(service)} --overwrite touched=$(date +%s)"
     )
     return EventMessage("Warning", Reason.NOT_ANNOUNCED, cause, remedy, command)
 
