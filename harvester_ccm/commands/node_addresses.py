@@ -20,7 +20,7 @@ NODE_ADDRESS_REMEDY: Final = (
 )
 
 
-class NodeAddress(Struct, frozen=True):
+class ShownNodeAddress(Struct, frozen=True):
     """An address of a Node in the status of a Service."""
 
     service: Service
@@ -33,7 +33,7 @@ class NodeAddress(Struct, frozen=True):
         return f"Address {self.address} in the status is that of Node {self.node}, and no load balancer has it"
 
 
-def shown_node_addresses(store: ClusterStore) -> Iterator[NodeAddress]:
+def shown_node_addresses(store: ClusterStore) -> Iterator[ShownNodeAddress]:
     """Yield the addresses of Nodes in the status of the Services that this controller manages.
 
     An address that a load balancer has is none that another program wrote.
@@ -49,4 +49,4 @@ def shown_node_addresses(store: ClusterStore) -> Iterator[NodeAddress]:
             if name is None or store.load_balancers.by_index(VIRTUAL_IP, address):
                 continue
             if is_served_by_us(service, store.cluster):
-                yield NodeAddress(service, address, name)
+                yield ShownNodeAddress(service, address, name)

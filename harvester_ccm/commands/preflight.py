@@ -385,7 +385,7 @@ def check_content(store: ClusterStore) -> Iterator[Check]:
 
 def _check_service_addresses(store: ClusterStore) -> Iterator[Check]:
     """Yield a check that failed, if a Service shows the address of a Node."""
-    found = [f"{one.service.metadata.key} ({one.address} of {one.node})" for one in shown_node_addresses(store)]
+    found = [f"{shown.service.metadata.key} ({shown.address} of {shown.node})" for shown in shown_node_addresses(store)]
     if found:
         text = f"Services have the address of a Node in their status: {abbreviate(sorted(found))}"
         yield Check(GUEST, "Service addresses", Result.WARNING, text, NODE_ADDRESS_REMEDY)

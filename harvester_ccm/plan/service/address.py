@@ -73,10 +73,10 @@ def allocated_twice(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> E
     twins = _twins(snapshot, load_balancer)
     if not twins:
         return None
-    names = abbreviate([twin.metadata.name for twin in twins])
+    others = abbreviate([twin.metadata.name for twin in twins])
     cause = (
         f"Harvester has allocated address {load_balancer.allocated_ip} twice: to {load_balancer.metadata.name} and to "
-        f"{names}. Traffic for one of them can reach the other"
+        f"{others}. Traffic for one of them can reach the other"
     )
     pool = f"IP pool {quoted(load_balancer.allocated_pool)}"
     remedy = (
