@@ -515,9 +515,20 @@ def check_harvester(
         return HarvesterCheck.OURS
     if without and _are_vms_outdated(store):
         return HarvesterCheck.UNKNOWN
-    if _has_our_vm(store) or not _has_address_to_lose(store, cluster):
+    if _has_our_vm(store):
+        return HarvesterCheck.OURS
+    if not _can_lose_address(store, cluster, is_replacement=bool(without)):
         return HarvesterCheck.OURS
     return HarvesterCheck.MISMATCH if store.vms.synced else HarvesterCheck.UNKNOWN
+
+
+def _can_lose_address(store: ServiceStore, cluster: ClusterIdentity, *, is_replacement: bool) -> bool:
+    """Return whether a Service has an address in this Harvester, or has one before a replacement is complete.
+
+    kube-vip may write a lease that it requested before: a Service without an address can have one by the time that the
+    next load balancer is to be created.
+    """
+    return is_replacement or _has_address_to_lose(store, cluster)
 
 
 def _has_our_load_balancer(store: ServiceStore, cluster: ClusterIdentity, excluded: Set[str]) -> bool:

@@ -157,6 +157,10 @@ def test_new_harvester_can_be_accepted() -> None:
 OWN: Final = allocated()
 REPLACEMENTS: dict[str, tuple[ClusterStore, HarvesterCheck]] = {
     "it is the only load balancer": (store_of([served()], [OWN]), HarvesterCheck.MISMATCH),
+    "it is the only load balancer, and no Service has an address: kube-vip may write a lease any moment": (
+        store_of([service()], [OWN]),
+        HarvesterCheck.MISMATCH,
+    ),
     "another one stays": (store_of([served(), API], [OWN, OF_API]), HarvesterCheck.OURS),
     "another one is being deleted": (
         store_of([served(), API], [OWN, allocated(API, name="demo-shop-api-1", uid="api-lb", deleting=True)]),
