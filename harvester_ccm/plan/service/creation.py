@@ -95,7 +95,8 @@ def _created(
     finalizer = Finalizer.ADD
     if is_vm and has_address_of_other_type:
         # ``ignore`` is set only after kube-vip has seen the withdrawal.
-        intent, finalizer = LEAVE, Finalizer.KEEP
+        intent = LEAVE
+        finalizer = Finalizer.KEEP
     return Desired(
         waits_for(Reason.QUEUED),
         intent,
@@ -125,7 +126,8 @@ def _has_address_of_other_type(snapshot: ServiceSnapshot, *, is_vm: bool) -> boo
 
 def _lost(snapshot: ServiceSnapshot, name: str) -> EventMessage | None:
     """Return the Warning that the load balancer of a served Service was deleted in Harvester, or None."""
-    kube_vip, address = snapshot.kube_vip, snapshot.shown_address
+    kube_vip = snapshot.kube_vip
+    address = snapshot.shown_address
     # kube-vip may have announced the address that the user requests. Of a pair, one is requested.
     requested = {kube_vip.specified, kube_vip.requested, kube_vip.ipv4_of_pair}
     if not is_served(snapshot.service) or not requested.isdisjoint(snapshot.service.addresses):
@@ -186,7 +188,9 @@ def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:
 
 def next_body(snapshot: ServiceSnapshot, *, is_vm: bool) -> Document | None:
     """Return a new load balancer of this type; None while its backends or node ports are not known."""
-    service, request, cluster = snapshot.service, snapshot.request, snapshot.cluster
+    service = snapshot.service
+    request = snapshot.request
+    cluster = snapshot.cluster
     if not is_vm:
         return new_load_balancer(service, request, cluster, {})
     vm_spec = vm_spec_of(snapshot)

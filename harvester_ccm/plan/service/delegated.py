@@ -31,7 +31,8 @@ _NO_BACKEND: Final = EventMessage(
 
 def plan_announced_by_harvester(snapshot: ServiceSnapshot) -> Desired:
     """Keep listeners, backends and health check of the VM load balancer, and publish its address."""
-    service, load_balancer = snapshot.service, snapshot.load_balancer
+    service = snapshot.service
+    load_balancer = snapshot.load_balancer
     address = load_balancer.address
     update_in = _seconds_until_update(snapshot, load_balancer)
     checks_left = _seconds_of_first_checks(snapshot, load_balancer)
@@ -82,7 +83,10 @@ def _verdict(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Verdict:
     if _stays_unhealthy(snapshot, load_balancer):
         # While Harvester reports another problem, the last known state of the backends stays.
         condition = snapshot.service.ready_condition
-        known = EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, condition.message if condition else "")
+        message = ""
+        if condition is not None:
+            message = condition.message
+        known = EventMessage("Warning", Reason.BACKENDS_UNHEALTHY, message)
         return NotReady(Reason.BACKENDS_UNHEALTHY, known, changes_condition=False, emits_event=False)
     return Ready((load_balancer.address,), _ready_message(snapshot, load_balancer))
 
@@ -93,7 +97,8 @@ def _ready_message(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> st
     Harvester keeps what it made before, so the address may well work. A problem that passes by itself is left out.
     """
     message = f"The load balancer has address {load_balancer.address}"
-    reported, allocation = load_balancer.ready, snapshot.allocation
+    reported = load_balancer.ready
+    allocation = snapshot.allocation
     if reported is None or reported.status == "True":
         return message
     if backends_warning(load_balancer) is not None or allocation.stage is not Stage.FAILED:
@@ -108,7 +113,8 @@ def _seconds_of_first_checks(snapshot: ServiceSnapshot, load_balancer: LoadBalan
     """
     if snapshot.backends == () or backends_warning(load_balancer) is None:
         return None
-    check, needed = load_balancer.spec.health_check, FIRST_CHECKS_SECONDS
+    check = load_balancer.spec.health_check
+    needed = FIRST_CHECKS_SECONDS
     if check is not None and check.port:
         needed += check.success_threshold * check.period_seconds + check.timeout_seconds
     left = needed - snapshot.waited(Phase.ANNOUNCED_BY_HARVESTER)
@@ -116,7 +122,8 @@ def _seconds_of_first_checks(snapshot: ServiceSnapshot, load_balancer: LoadBalan
 
 
 def _stays_unhealthy(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:
-    condition, ready = snapshot.service.ready_condition, load_balancer.ready
+    condition = snapshot.service.ready_condition
+    ready = load_balancer.ready
     was_unhealthy = condition is not None and condition.reason == Reason.BACKENDS_UNHEALTHY
     is_ready = ready is not None and ready.status == "True"
     return was_unhealthy and not is_ready

@@ -9,7 +9,11 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import LB_RECONCILE, Reason
 from harvester_ccm.plan.service.allocation import DeletionStep, deletion_step, read_allocation
-from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer, waits_for
+from harvester_ccm.plan.service.desired import (
+    ChangeLoadBalancer,
+    DeleteLoadBalancer,
+    waits_for,
+)
 from harvester_ccm.plan.service.verdict import NotReady
 
 FORCED_AFTER_SECONDS: Final = 300.0
@@ -45,14 +49,25 @@ class Deletion(Struct, frozen=True):
         return isinstance(self.write, DeleteLoadBalancer)
 
 
+def _first_write(
+    load_balancers: Iterable[LoadBalancer], *, is_forced: bool
+) -> ChangeLoadBalancer | DeleteLoadBalancer | None:
+    for load_balancer in load_balancers:
+        if is_forced:
+            return DeleteLoadBalancer(load_balancer)
+        write = deletion_write(load_balancer)
+        if write is not None:
+            return write
+    return None
+
+
 def next_deletion(load_balancers: Iterable[LoadBalancer], waited: float) -> Deletion:
     """Return the next step of the deletion of load balancers that are not being deleted yet.
 
     ``waited`` is the time in seconds for which the Service has waited for it.
     """
     is_forced = waited >= FORCED_AFTER_SECONDS
-    writes = [DeleteLoadBalancer(one) if is_forced else deletion_write(one) for one in load_balancers]
-    write = next((write for write in writes if write is not None), None)
+    write = _first_write(load_balancers, is_forced=is_forced)
     if isinstance(write, DeleteLoadBalancer):
         return Deletion(waits_for(Reason.DELETION_PENDING), write)
     is_reported = waited >= REPORTED_AFTER_SECONDS

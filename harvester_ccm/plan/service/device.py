@@ -36,7 +36,8 @@ def device_for(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Device
 
     A device that a user wrote on the Service is used if none is known.
     """
-    kube_vip, address = snapshot.kube_vip, load_balancer.allocated_ip
+    kube_vip = snapshot.kube_vip
+    address = load_balancer.allocated_ip
     network = network_of(load_balancer, snapshot.request.network)
     if not network:
         return Device()

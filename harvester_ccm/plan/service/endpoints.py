@@ -78,8 +78,10 @@ class Endpoints(Struct, frozen=True):
 
     def followed_by(self, newer: "Endpoints", now: float) -> "Endpoints":
         """Return a newer reading, made at the monotonic time ``now``, with the time since which there are endpoints."""
-        is_continued = self.exist and self.is_local == newer.is_local
-        return replace(newer, at=now, exist_since=self.exist_since if is_continued else now)
+        exist_since = now
+        if self.exist and self.is_local == newer.is_local:
+            exist_since = self.exist_since
+        return replace(newer, at=now, exist_since=exist_since)
 
     def as_confirmed(self) -> "Endpoints":
         """Return the reading of a command, which is made once and decides."""

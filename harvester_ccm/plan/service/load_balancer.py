@@ -120,12 +120,15 @@ def load_balancer_change(
     if not searches_elsewhere(current, snapshot):
         wanted_annotations.setdefault(names.LB_RECONCILE, None)
     meta = current.metadata
+    status = {}
+    if address and address != current.address:
+        status["address"] = address
     change = ChangeLoadBalancer(
         meta.name,
         labels={key: value for key, value in kept.labels.items() if meta.label(key) != value},
         annotations={key: value for key, value in wanted_annotations.items() if meta.annotation(key) != value},
         spec=_spec_difference(current, {**kept.spec, **description.spec}, snapshot.remembered.not_stored),
-        status={"address": address} if address and address != current.address else {},
+        status=status,
     )
     return None if change == ChangeLoadBalancer(meta.name) else change
 
@@ -177,7 +180,8 @@ def searches_elsewhere(current: LoadBalancer, snapshot: ServiceSnapshot) -> bool
     """
     if current.allocated_ip:
         return False
-    request, network = snapshot.request, current.metadata.annotation(names.LB_REQUESTED_NETWORK)
+    request = snapshot.request
+    network = current.metadata.annotation(names.LB_REQUESTED_NETWORK)
     if network is not None and normal_network(network) != request.network:
         return True
     return current.spec.ipam == "pool" and current.spec.ip_pool != request.ip_pool

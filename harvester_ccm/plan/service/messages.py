@@ -102,7 +102,8 @@ def harvester_unavailable(error: errors.CCMError | None, service: Service | None
     balancer.
     """
     explanation = _explanation_of(error)
-    remedy, command = explanation.remedy, ""
+    remedy = explanation.remedy
+    command = ""
     if service is not None and service.metadata.deleting and isinstance(error, errors.Unreachable):
         remedy = f"{remedy}. If that Harvester no longer exists, release the Service"
         command = _release_command(service)
@@ -192,7 +193,8 @@ def _patch_rejected(error: errors.CCMError) -> EventMessage:
         "The API server of this cluster refuses the write to this Service. Until that is fixed, the Service gets no "
         "address and no change, and its deletion does not finish"
     )
-    answer, subject = f"API server: {error}", errors.normalized_message(str(error))
+    answer = f"API server: {error}"
+    subject = errors.normalized_message(str(error))
     return EventMessage("Warning", Reason.SYNC_FAILED, cause, action, answer=answer, subject=subject)
 
 

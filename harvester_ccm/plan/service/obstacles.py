@@ -29,7 +29,8 @@ def plan_not_ours(snapshot: ServiceSnapshot) -> Desired:
 
 def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:
     """Wait while Harvester's load balancers cannot be read: only a new Service is kept from kube-vip."""
-    service, problem = snapshot.service, snapshot.harvester_problem
+    service = snapshot.service
+    problem = snapshot.harvester_problem
     intent = PAUSE if snapshot.is_new else LEAVE
     if is_served(service) and not snapshot.is_leaving:
         # For Services that have what they need, health checks and metrics report the outage.
@@ -73,7 +74,8 @@ def plan_address_taken(snapshot: ServiceSnapshot) -> Desired:
 
 def plan_unsupported(snapshot: ServiceSnapshot) -> Desired:
     """Create nothing until the Service is changed, and withdraw the address of an earlier load balancer."""
-    service, request = snapshot.service, snapshot.request
+    service = snapshot.service
+    request = snapshot.request
     refusal = unsupported_reason(service, is_vm=request.wants_vm)
     # The first problem is that of the annotation ipam.
     verdict = not_ready(refusal or request.problems[0], snapshot)

@@ -44,7 +44,8 @@ def is_orphan(load_balancer: LoadBalancer, service: Service | None, cluster: Clu
 
     Without an owner annotation, only the cluster name in the label shows that.
     """
-    meta, key = load_balancer.metadata, service_key(load_balancer)
+    meta = load_balancer.metadata
+    key = service_key(load_balancer)
     if meta.deleting or not key or not has_cluster_name(load_balancer, cluster):
         return False
     if service is not None and _is_used(load_balancer, service, cluster):

@@ -269,7 +269,8 @@ class _Preference(Struct, frozen=True, order=True):
 
 
 def _preference(claim: Claim, service: Service, expected_name: str) -> _Preference:
-    load_balancer, name = claim.load_balancer, claim.load_balancer.metadata.name
+    load_balancer = claim.load_balancer
+    name = claim.load_balancer.metadata.name
     held = (load_balancer.allocated_ip, load_balancer.address)
     is_in_use = bool(service.addresses) and service.addresses[0] in held
     return _Preference(
@@ -297,5 +298,6 @@ def service_key(load_balancer: LoadBalancer) -> str:
     The Go provider before 0.2 wrote no labels but an annotation with the UID.
     """
     meta = load_balancer.metadata
-    namespace, name = meta.label(names.LB_SERVICE_NAMESPACE), meta.label(names.LB_SERVICE_NAME)
+    namespace = meta.label(names.LB_SERVICE_NAMESPACE)
+    name = meta.label(names.LB_SERVICE_NAME)
     return f"{namespace}/{name}" if namespace and name else meta.annotation(names.LB_SERVICE_UUID) or ""

@@ -62,7 +62,8 @@ def _metadata_patch(service: Service, fields: ServiceFields) -> Document:
     A merge patch replaces the whole list, and another controller may have changed it since. So does a patch after which
     kube-vip ignores the Service: kube-vip would not withdraw an address that another client has written since.
     """
-    meta, metadata = service.metadata, cast("Document", {})
+    meta = service.metadata
+    metadata = cast("Document", {})
     annotations = complete(_differing(meta.annotations, fields.annotations), fields.annotations)
     if makes_ignored(annotations):
         metadata["resourceVersion"] = meta.resource_version

@@ -38,7 +38,8 @@ def plan_pending(snapshot: ServiceSnapshot) -> Desired:
     A load balancer in another pool or network than the Service requests now is deleted and created again: Harvester
     forgets what it has allocated in one pool when another one is named.
     """
-    load_balancer, allocation = snapshot.load_balancer, snapshot.allocation
+    load_balancer = snapshot.load_balancer
+    allocation = snapshot.allocation
     waiting = _waiting(snapshot, allocation)
     # An address in the status belongs to another Service, or may at any moment. A host name there is a user's.
     gives_up = _gives_up(snapshot)
@@ -46,11 +47,12 @@ def plan_pending(snapshot: ServiceSnapshot) -> Desired:
     is_from_pool = load_balancer.spec.ipam != "dhcp"
     is_reported = waiting.verdict.emits_event and not gives_up and is_from_pool
     warning = not_allocated(snapshot) if is_reported else None
+    ingress = () if is_cleared else None
     return Desired(
         waiting.verdict,
         _intent(snapshot, load_balancer),
         finalizer=Finalizer.ADD,
-        ingress=() if is_cleared else None,
+        ingress=ingress,
         # kube-vip writes a lease once, perhaps at this moment.
         requires_version=is_cleared and snapshot.kube_vip.requests_lease,
         write=_write(snapshot, load_balancer),
@@ -108,8 +110,9 @@ def _write(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> LoadBalanc
     is_elsewhere = searches_elsewhere(load_balancer, snapshot) and not snapshot.allocation.passes_by_itself
     if is_elsewhere or load_balancer.is_closed:
         return deletion_write(load_balancer)
-    is_vm = load_balancer.spec.workload_type == "vm"
-    return load_balancer_change(load_balancer, snapshot, vm_spec=vm_spec_of(snapshot) if is_vm else {})
+    if load_balancer.spec.workload_type == "vm":
+        return load_balancer_change(load_balancer, snapshot, vm_spec=vm_spec_of(snapshot))
+    return load_balancer_change(load_balancer, snapshot)
 
 
 class _Text(Struct, frozen=True):
@@ -173,7 +176,8 @@ def pending_warning(allocation: Allocation) -> EventMessage:
         return _pool_with_namespace(allocation)
     text = _TEXTS[allocation.stage]
     pool = allocation.missing_pool or allocation.pool
-    cause = text.cause.format(pool=f" {quoted(pool)}" if pool else "")
+    named_pool = f" {quoted(pool)}" if pool else ""
+    cause = text.cause.format(pool=named_pool)
     answer = f"Harvester: {allocation.message or '(nothing)'}"
     if allocation.stage is Stage.NOT_PROCESSED:
         answer = ""

@@ -216,7 +216,9 @@ def _request_warnings(snapshot: ServiceSnapshot) -> Iterator[EventMessage | None
 
 def _present_warnings(snapshot: ServiceSnapshot) -> Iterator[EventMessage | None]:
     """Yield the Warnings about a Service whose load balancer stays."""
-    service, request, load_balancer = snapshot.service, snapshot.request, snapshot.load_balancer
+    service = snapshot.service
+    request = snapshot.request
+    load_balancer = snapshot.load_balancer
     is_vm = load_balancer.spec.workload_type == "vm"
     yield _rejected_switch(snapshot, is_vm=is_vm)
     if is_vm:
@@ -360,7 +362,8 @@ def kept_request(snapshot: ServiceSnapshot) -> dict[str, str]:
 
     That patch brings the condition, and kube-vip's annotation becomes this controller's.
     """
-    address, kube_vip = snapshot.request.address, snapshot.kube_vip
+    address = snapshot.request.address
+    kube_vip = snapshot.kube_vip
     if snapshot.is_leaving or address in {"", kube_vip.requested}:
         return {}
     allocated = snapshot.primary_allocated or allocated_addresses(snapshot.match.own)
@@ -413,8 +416,9 @@ def _shows_waiting(verdict: NotReady, desired: Desired, snapshot: ServiceSnapsho
         return True
     if condition is None or condition.status != "True":
         return False
-    has_address = bool(snapshot.service.addresses if desired.ingress is None else desired.ingress)
-    return not has_address
+    if desired.ingress is None:
+        return not snapshot.service.addresses
+    return not desired.ingress
 
 
 def _condition(snapshot: ServiceSnapshot, status: str, reason: Reason, message: str) -> ServiceCondition:

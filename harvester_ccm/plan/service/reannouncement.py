@@ -57,7 +57,8 @@ class Reannouncement(Struct, frozen=True):
 
 def reannouncement_of(snapshot: ServiceSnapshot, address: str) -> Reannouncement:
     """Return the stage of the second announcement of ``address``, which is ``0.0.0.0`` for DHCP."""
-    kube_vip, resync_at = snapshot.kube_vip, snapshot.remembered.resync_at
+    kube_vip = snapshot.kube_vip
+    resync_at = snapshot.remembered.resync_at
     awaits_resync = resync_at is not None and kube_vip.read_address != address
     if needs_resync(kube_vip, address) or awaits_resync or _is_withdrawn_by_change(snapshot, address):
         if kube_vip.read_address not in {"", address}:

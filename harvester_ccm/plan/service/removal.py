@@ -76,10 +76,11 @@ def _withdrawal(snapshot: ServiceSnapshot) -> Desired:
     # the patch is valid only for the version in which kube-vip's last write was read.
     is_of_other_class = has_other_class(snapshot.service)
     is_stale = is_of_other_class and snapshot.kube_vip.shows_announced_address
+    ingress = () if is_stale else None
     return Desired(
         verdict,
         _last_withdrawal(snapshot),
-        ingress=() if is_stale else None,
+        ingress=ingress,
         requires_version=is_of_other_class,
     )
 
@@ -98,7 +99,9 @@ def _is_announced_by_us(snapshot: ServiceSnapshot) -> bool:
     balancer of its own, and the load balancer of any Service can have been deleted just before. Without any address on
     the Service, kube-vip can only have one that this controller gave it.
     """
-    service, own, kube_vip = snapshot.service, snapshot.match.own, snapshot.kube_vip
+    service = snapshot.service
+    own = snapshot.match.own
+    kube_vip = snapshot.kube_vip
     if not has_other_class(service) or kube_vip.is_withdrawn or was_secondary(service):
         return True
     if not own or not kube_vip.read_address:
@@ -114,14 +117,20 @@ def _released(snapshot: ServiceSnapshot) -> Desired:
     # Another client may have removed the finalizer; only this controller writes the condition.
     was_served = not snapshot.is_new or service.ready_condition is not None
     finished = None if snapshot.is_new else _DELETED
-    return Desired(
+    desired = Desired(
         NotManaged(),
-        LEAVE if service.metadata.deleting else _release(snapshot),
-        annotations={} if service.metadata.deleting else NOTES_ARE_VALID,
-        labels={} if service.metadata.deleting else {names.PRIMARY_SERVICE_LABEL: None},
+        LEAVE,
         finalizer=Finalizer.REMOVE,
         ingress=() if is_ours and was_served else None,
         events=(finished,),
+    )
+    if service.metadata.deleting:
+        return desired
+    return replace(
+        desired,
+        kube_vip=_release(snapshot),
+        annotations=NOTES_ARE_VALID,
+        labels={names.PRIMARY_SERVICE_LABEL: None},
     )
 
 
@@ -135,17 +144,20 @@ def _announced_addresses(snapshot: ServiceSnapshot) -> frozenset[str]:
 
 def _release(snapshot: ServiceSnapshot) -> Intent:
     """Remove the device as well, if this controller wrote it: the one of the network, or of the primary."""
-    own, requested = snapshot.match.own, snapshot.request.network
+    own = snapshot.match.own
+    requested = snapshot.request.network
     network = network_of(own[0], requested) if own else requested
     device = (snapshot.network_devices or {}).get(network, "")
     is_ours = bool(device) and snapshot.kube_vip.device == device
     was_of_primary = was_secondary(snapshot.service)
-    return Release(_is_announced_by_us(snapshot), "" if is_ours or was_of_primary else None)
+    removed_device = "" if is_ours or was_of_primary else None
+    return Release(_is_announced_by_us(snapshot), removed_device)
 
 
 def _still_announced(snapshot: ServiceSnapshot) -> EventMessage | None:
     """Return the Warning for an address that kube-vip does not withdraw: it ignores Services of another type."""
-    service, kube_vip = snapshot.service, snapshot.kube_vip
+    service = snapshot.service
+    kube_vip = snapshot.kube_vip
     if service.metadata.deleting or service.spec.type == "LoadBalancer":
         return None
     if kube_vip.is_paused or kube_vip.node is None:

@@ -119,7 +119,7 @@ def read_request(service: Service, kube_vip: KubeVip, *, had_condition: bool = F
     addresses = requested_addresses(service, kube_vip, had_condition=had_condition)
     address = _requested_address(addresses, kube_vip.ipv4_of_pair, problems, is_dhcp=ipam == "dhcp")
     return Request(
-        ipam=Ipam.INVALID if ipam is None else Ipam(ipam or "pool"),
+        ipam=_ipam(ipam),
         workload_type=WorkloadType(workload_type or ""),
         network=requested_network(service),
         network_as_written=annotation(names.NETWORK) or "",
@@ -217,6 +217,19 @@ def _requested_address(
     return ""
 
 
+def _ipam(choice: str | None) -> Ipam:
+    """Return the IPAM of a valid value, of none (empty), or of an invalid one (None)."""
+    if choice is None:
+        return Ipam.INVALID
+    return Ipam(choice or "pool")
+
+
+def _named_port(port: ServicePort) -> str:
+    if port.name:
+        return f"{port.port} ({port.name})"
+    return str(port.port)
+
+
 def _health_check(service: Service, problems: list[EventMessage]) -> Mapping[str, int]:
     """Return the health check that the annotations request; empty without a usable port."""
     value = service.metadata.annotation(names.HEALTH_CHECK_PORT)
@@ -225,7 +238,7 @@ def _health_check(service: Service, problems: list[EventMessage]) -> Mapping[str
     ports = [port for port in service.spec.ports if port.protocol == "TCP" and port.node_port]
     port = _checked_port(value.strip(), ports)
     if port is None:
-        available = abbreviate([f"{port.port} ({port.name})" if port.name else str(port.port) for port in ports])
+        available = abbreviate([_named_port(port) for port in ports])
         expected = (
             "a TCP port of this Service: its number, its name or its node port; there are "
             f"{available or 'none'}. Nodes are not checked until then"

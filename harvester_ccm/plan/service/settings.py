@@ -121,7 +121,8 @@ def _other_address(kube_vip: KubeVip, primary: Service) -> Iterator[Ignored]:
 
 
 def _ipv6(service: Service) -> Iterator[Ignored]:
-    spec, policy = service.spec, service.spec.ip_family_policy
+    spec = service.spec
+    policy = service.spec.ip_family_policy
     if "IPv6" in spec.ip_families:
         has_policy = policy in {"RequireDualStack", "PreferDualStack"}
         families = f"ipFamilyPolicy {policy}" if has_policy else "ipFamilies"

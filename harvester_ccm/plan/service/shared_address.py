@@ -49,7 +49,8 @@ PRIMARY_GRACE_SECONDS: Final = 60.0
 def plan_sharing(snapshot: ServiceSnapshot) -> Desired:
     """Announce and publish the primary's address, after the Service's own load balancer is deleted."""
     address = sharing_of(snapshot).address
-    service, primary = snapshot.service, snapshot.existing_primary
+    service = snapshot.service
+    primary = snapshot.existing_primary
     of_primary = read_state(primary)
     events = _warnings(snapshot, primary, of_primary, address)
     if snapshot.match.undeleted:
@@ -143,11 +144,13 @@ def plan_sharing_pending(snapshot: ServiceSnapshot) -> Desired:
     if has_address and (sharing.gives_up or not _keeps_address(snapshot)):
         return _given_up(snapshot, waiting)
     # A Service that can never be served does not get the finalizer.
-    is_blocked = waiting.verdict.reason in BLOCKING_REASONS
+    finalizer = Finalizer.ADD
+    if waiting.verdict.reason in BLOCKING_REASONS:
+        finalizer = Finalizer.KEEP
     return Desired(
         waiting.verdict,
         _intent_without_address(snapshot),
-        finalizer=Finalizer.KEEP if is_blocked else Finalizer.ADD,
+        finalizer=finalizer,
         look_again_after=waiting.look_again_after,
     )
 
@@ -183,7 +186,8 @@ def _keeps_address(snapshot: ServiceSnapshot) -> bool:
 
     The primary gets its address again, unless it shows another one or another load balancer has this one.
     """
-    service, primary = snapshot.service, snapshot.primary
+    service = snapshot.service
+    primary = snapshot.primary
     if primary is None or service.metadata.label(names.PRIMARY_SERVICE_LABEL) != primary_label(primary.metadata.key):
         return False
     if not snapshot.primary_allocated.isdisjoint(service.addresses):

@@ -46,7 +46,9 @@ def sharing_of(snapshot: ServiceSnapshot) -> Sharing:
 
     The address must be from Harvester: kube-vip may announce for the primary the address that its user requested.
     """
-    service, reference, primary = snapshot.service, snapshot.request.primary, snapshot.primary
+    service = snapshot.service
+    reference = snapshot.request.primary
+    primary = snapshot.primary
     if not may_share(service, reference, snapshot.cluster):
         # The Warning is the same whether the primary exists or not: tenants cannot look for Services of others.
         return Sharing(refusal=_out_of_scope(service, reference), gives_up=True)
@@ -92,7 +94,8 @@ def _out_of_scope(service: Service, reference: str) -> EventMessage:
 
 def _obstacle(snapshot: ServiceSnapshot, primary: Service) -> EventMessage | None:
     """Return why the primary cannot be one for this Service, or None."""
-    service, key = snapshot.service, primary.metadata.key
+    service = snapshot.service
+    key = primary.metadata.key
     if key == service.metadata.key:
         return _rejected("The Service names itself as its primary", f"Remove annotation {names.PRIMARY_SERVICE}")
     further = primary_reference(primary)

@@ -228,7 +228,8 @@ class ServiceState(Struct, gc=False):
     def enter(self, phase: str, now: float) -> None:
         """Record the phase of a plan at the monotonic time ``now``."""
         if self.phase != phase:
-            self.phase, self.since = phase, now
+            self.phase = phase
+            self.since = now
 
 
 class ServiceSnapshot(Struct, frozen=True, dict=True):
@@ -367,7 +368,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     @property
     def wants_switch(self) -> bool:
         """Whether the Service requests another workload type than that of its load balancer."""
-        load_balancer, wanted = self.match.load_balancer, self.request.workload_type
+        load_balancer = self.match.load_balancer
+        wanted = self.request.workload_type
         return load_balancer is not None and wanted not in {WorkloadType.ANY, load_balancer.spec.workload_type}
 
 
@@ -378,8 +380,15 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     match = match_load_balancer(load_balancers, service, cluster)
     request = read_request(service, kube_vip, had_condition=_had_condition(service, match.load_balancer))
     key = service.metadata.key
-    primary = store.services.get(request.primary) if request.primary else None
+    primary = None
+    ranking_of_primary = Ranking()
+    if request.primary:
+        primary = store.services.get(request.primary)
+        ranking_of_primary = store.rankings.of(request.primary)
     of_primary = _owned_by(store, primary, cluster)
+    primary_allocated: frozenset[str] = frozenset()
+    if primary is not None:
+        primary_allocated = _addresses_of_primary(store, primary, of_primary)
     return ServiceSnapshot(
         service=service,
         cluster=cluster,
@@ -389,9 +398,9 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         request=request,
         holders=_holders(store, kube_vip, load_balancers),
         primary=primary,
-        primary_allocated=_addresses_of_primary(store, primary, of_primary) if primary else frozenset(),
+        primary_allocated=primary_allocated,
         primary_served=frozenset({load_balancer.address for load_balancer in of_primary} - {""}),
-        ranking_of_primary=store.rankings.of(request.primary) if request.primary else Ranking(),
+        ranking_of_primary=ranking_of_primary,
         own_ranking=store.rankings.of(key),
         own_secondaries=tuple(
             secondary for secondary in store.services.by_index(BY_PRIMARY, key) if secondary.metadata.key != key
@@ -408,7 +417,8 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
 
 def _candidates(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> tuple[LoadBalancer, ...]:
     """Return the load balancers with the Service's labels, UID or name."""
-    meta, by_index = service.metadata, store.load_balancers.by_index
+    meta = service.metadata
+    by_index = store.load_balancers.by_index
     labelled = (*by_index(BY_SERVICE, meta.key), *by_index(BY_SERVICE, meta.uid))
     named = store.load_balancers.get(f"{cluster.namespace}/{name_for(service, cluster)}")
     return labelled if named is None or named in labelled else (*labelled, named)

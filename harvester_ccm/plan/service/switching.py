@@ -82,13 +82,14 @@ def plan_switching(snapshot: ServiceSnapshot) -> Desired:
     if snapshot.secondary_in_progress or _is_shared(snapshot, load_balancer):
         # The secondaries withdraw the address when they see that this Service has. The patch by which one begins to
         # share the address may be on its way.
+        look_again_after = 1.0 if snapshot.secondary_in_progress else 5.0
         return Desired(
             waits_for(Reason.SHARED_ADDRESS_PENDING),
             Withdraw(),
             annotations=pinned,
             finalizer=Finalizer.ADD,
             dry_run=dry_run,
-            look_again_after=1.0 if snapshot.secondary_in_progress else 5.0,
+            look_again_after=look_again_after,
         )
     # From the deletion on, nobody announces the address.
     was_announced = is_about_announced_address(snapshot.service.ready_condition)

@@ -55,10 +55,11 @@ class Announcements(Struct, frozen=True):
 def announcements_of(services: Store[Service], last_at: float) -> Announcements:
     """Return what the notes on Services show; ``services`` has the index BY_PROGRESS."""
     waiting = services.first_by_index(BY_PROGRESS, Progress.AWAITS_LEASE)
+    awaits_lease = "" if waiting is None else waiting.metadata.key
     return Announcements(
         with_class=services.first_by_index(BY_PROGRESS, Progress.NOTED_WITH_CLASS) is not None,
         without_class=services.first_by_index(BY_PROGRESS, Progress.NOTED_WITHOUT_CLASS) is not None,
-        awaits_lease="" if waiting is None else waiting.metadata.key,
+        awaits_lease=awaits_lease,
         last_at=last_at,
     )
 

@@ -29,7 +29,7 @@ class VirtualIPIndex(Struct, frozen=True):
     @property
     def listed(self) -> bool:
         """Whether both collections were listed, or cannot be listed."""
-        return all(one.synced or one.problem is not None for one in (self.services, self.load_balancers))
+        return _is_listed(self.services) and _is_listed(self.load_balancers)
 
     def owner(self, address: str) -> str:
         """Return the object that has the address; empty if it is no virtual IP."""
@@ -39,6 +39,10 @@ class VirtualIPIndex(Struct, frozen=True):
         for load_balancer in self.load_balancers.by_index(VIRTUAL_IP, address):
             return owner_of_load_balancer(load_balancer)
         return ""
+
+
+def _is_listed(store: Store[Service] | Store[LoadBalancer]) -> bool:
+    return store.synced or store.problem is not None
 
 
 def owner_of_service(service: Service) -> str:

@@ -17,9 +17,9 @@ from harvester_ccm.names import (
     KUBE_VIP_IGNORE,
     LOAD_BALANCER_CLASS,
 )
-from harvester_ccm.plan.service.announced import LEASE_GRACE_SECONDS
 from harvester_ccm.plan.service.announcement import MAX_PROGRESS_SECONDS, NOTE_SECONDS
 from harvester_ccm.plan.service.desired import PatchService, ServicePlan
+from harvester_ccm.plan.service.dhcp_lease import LEASE_GRACE_SECONDS
 from harvester_ccm.plan.service.endpoints import (
     CONFIRM_SECONDS,
     READ_AGAIN_SECONDS,
