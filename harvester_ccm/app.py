@@ -32,11 +32,13 @@ from harvester_ccm.controllers.service import ServiceCaches, ServiceController, 
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import GuestHostnames, NodeWrites, VMCache
 from harvester_ccm.errors import ClusterReplaced
-from harvester_ccm.kube.client import ApiClient, WriteFence
+from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.identity import CredentialReloader, GuestIdentity, warn_if_insecure
+from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
+from harvester_ccm.kube.reload import CredentialReloader, warn_if_insecure
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, ClusterIdentity

@@ -28,9 +28,10 @@ from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, list
 from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, table
 from harvester_ccm.config import Announcer, Settings
-from harvester_ccm.kube import identity
+from harvester_ccm.kube import reviews
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, FileToken, token_claims
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.tokens import FileToken, token_claims
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import ObjectMeta, Resource
@@ -158,8 +159,8 @@ PERMISSIONS: Final = {
         Permission(CONFIG_MAPS, "watch", False, _POLLED),
         Permission(CONFIG_MAPS, "create", False, _NO_MAPPING),
         Permission(CONFIG_MAPS, "update", False, _NO_MAPPING),
-        Permission(identity.TOKEN_REVIEWS, "create", False, _NO_METRICS),
-        Permission(identity.SUBJECT_ACCESS_REVIEWS, "create", False, _NO_METRICS),
+        Permission(reviews.TOKEN_REVIEWS, "create", False, _NO_METRICS),
+        Permission(reviews.SUBJECT_ACCESS_REVIEWS, "create", False, _NO_METRICS),
         Permission(LEASES, "get", True, _NO_LEASE),
         Permission(LEASES, "create", True, _NO_LEASE),
         Permission(LEASES, "update", True, _NO_LEASE),
@@ -200,7 +201,7 @@ async def _is_granted(client: ApiClient, where: str, permission: Permission, set
         "name": name,
     }
     known = {key: value for key, value in attributes.items() if value}
-    return (await identity.ask_review(client, identity.ACCESS_REVIEWS, {"resourceAttributes": known})).allowed
+    return (await reviews.ask_review(client, reviews.ACCESS_REVIEWS, {"resourceAttributes": known})).allowed
 
 
 def _judged(pairs: Sequence[tuple[Permission, bool | errors.CCMError]], grantee: str) -> Finding:
@@ -248,7 +249,7 @@ async def _check_cluster(
     client = await stack.enter_async_context(ApiClient(credentials, cluster=where))
     version = await request_or_error(client.read("/version", _decode_version))
     is_usable = isinstance(version, dict | errors.Forbidden)
-    who = await request_or_error(identity.ask_review(client, identity.SUBJECT_REVIEWS, {})) if is_usable else version
+    who = await request_or_error(reviews.ask_review(client, reviews.SUBJECT_REVIEWS, {})) if is_usable else version
     # Servers before Kubernetes 1.28 do not serve the review.
     if isinstance(who, errors.CCMError) and not isinstance(who, errors.Forbidden | errors.NotServed):
         return [*checks, _unusable(who, credentials, where)], None

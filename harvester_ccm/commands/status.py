@@ -35,7 +35,7 @@ from harvester_ccm.commands.runner import (
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, LeaderElectionSettings, Settings
 from harvester_ccm.errors import CCMError, ConfigurationError, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.workqueue import time_text
+from harvester_ccm.kube.clock import time_text
 from harvester_ccm.model.core import LEASES, Lease, LeaseSpec, Node, Service, ServiceCondition
 from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import BLOCKING_REASONS, NodeReason, Reason

@@ -15,9 +15,11 @@ from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.service_writes import BalancerWrites
 from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.workqueue import ObjectStates, WorkQueue, loop_time
+from harvester_ccm.kube.object_state import ObjectStates
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, Outcome, Wait

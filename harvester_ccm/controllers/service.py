@@ -20,9 +20,12 @@ from harvester_ccm.controllers.service_writes import COMPONENT, BalancerWrites, 
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.errors import AnswerTooLarge, CCMError, Forbidden, NotServed, WriteReverted
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time, wall_time
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.workqueue import NamespaceTurns, ObjectStates, WorkQueue, loop_time, wall_time
+from harvester_ccm.kube.object_state import ObjectStates
+from harvester_ccm.kube.turns import NamespaceTurns
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait

@@ -9,7 +9,7 @@ import structlog
 from harvester_ccm import errors
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter
+from harvester_ccm.kube.write_limit import WRITE_LIMIT, WriteRateLimiter
 from harvester_ccm.kube.written_fields import fields_of_patch
 from harvester_ccm.model.core import (
     ENDPOINT_SLICES,

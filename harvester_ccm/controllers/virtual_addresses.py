@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.workqueue import loop_time
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.plan.service.scope import is_served_by_us

@@ -15,9 +15,10 @@ import structlog
 
 from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.workqueue import WRITE_LIMIT, WriteRateLimiter, loop_time
+from harvester_ccm.kube.write_limit import WRITE_LIMIT, WriteRateLimiter
 from harvester_ccm.kube.written_fields import fields_of_patch
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
 from harvester_ccm.model.harvester import GUEST_OS_INFO, ClusterIdentity, VirtualMachine, VirtualMachineInstance

@@ -1,4 +1,4 @@
-"""Requests to one API server, typed by resource, and the fence that stops writes without the Lease.
+"""Requests to one API server, typed by resource.
 
 No method retries, sleeps or hides an error: a failed call raises one of ``harvester_ccm.errors`` and the caller
 decides. Every call has a time limit. ``Retry-After`` is carried in the error. A watch yields until the server ends it,
@@ -11,10 +11,9 @@ Every write passes the client's ``WriteFence``, unless the resource is not fence
 """
 
 import asyncio
-import math
 import ssl
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -27,9 +26,11 @@ import structlog
 from msgspec import Struct
 
 from harvester_ccm import errors
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.connection import connection_fault, open_session
-from harvester_ccm.kube.credentials import Credentials, ExecToken, credential_text, token_claims
-from harvester_ccm.kube.workqueue import loop_time
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.tokens import ExecToken, credential_text, token_claims
 from harvester_ccm.model.meta import (
     EventDocument,
     Head,
@@ -97,47 +98,6 @@ class Request(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
-
-
-class NotLeading(errors.CCMError):
-    """Raised instead of sending a write when it is not certain that this process holds the Lease."""
-
-
-class WriteFence:
-    """The only way for writes of the clients that share it: none is sent after the renew deadline of the Lease.
-
-    The elector moves the deadline with each renewal. It is loop time: a process that was stopped (SIGSTOP) finds the
-    fence shut before it learns that it lost the Lease. An API server completes a request whose client disconnected. So
-    a write continues in the background when its caller is cancelled, and ``answered`` returns when no write is in
-    flight: only then can the Lease be released.
-    """
-
-    def __init__(self, *, shut: bool = False) -> None:
-        """``shut`` until an elector sets a deadline; otherwise always open."""
-        self.deadline = -math.inf if shut else math.inf
-        """Loop time from which no write is sent."""
-        self._in_flight: set[asyncio.Task[bytes]] = set()
-
-    async def send(self, exchange: Callable[[], Coroutine[None, None, bytes]], name: str) -> bytes:
-        """Make the exchange and return the body of the response. Raises NotLeading, and what the exchange raises."""
-        if loop_time() >= self.deadline:
-            raise NotLeading("not sent, because the Lease was not renewed in time and may be another's")
-        task = asyncio.create_task(exchange(), name=name)
-        self._in_flight.add(task)
-        task.add_done_callback(self._in_flight.discard)
-        # Retrieve the exception: the caller can be cancelled.
-        task.add_done_callback(lambda one: one.cancelled() or one.exception())
-        return await asyncio.shield(task)
-
-    async def answered(self) -> None:
-        """Return when no write is in flight."""
-        while self._in_flight:
-            await asyncio.wait(self._in_flight)
-
-    def cut(self) -> None:
-        """Cancel the writes in flight."""
-        for task in self._in_flight:
-            task.cancel()
 
 
 class ApiClient:

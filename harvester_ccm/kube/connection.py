@@ -1,20 +1,16 @@
-"""Connections: the pool of a client, certificates and their files, errors of failed connections, and the proxy by Go's
-rules.
-"""
+"""Connections: the pool of a client, certificates and their files, and errors of failed connections."""
 
 import os
 import ssl
 from asyncio import sslproto
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from harvester_ccm import __version__, errors
-from harvester_ccm.netip import parse_range, plain_address
 
 AGENT: Final = "harvester-ccm"
 """User agent; API servers record it as the manager of the fields that this controller writes."""
@@ -133,36 +129,3 @@ def _reason_of(error: OSError) -> str:
         return f"no TLS with this server: {(error.reason or error.__class__.__name__).replace('_', ' ').lower()}"
     # The event loop replaces the message of the operating system by the address.
     return os.strerror(error.errno) if error.errno else error.__class__.__name__
-
-
-def proxy_for(server: str, environment: Mapping[str, str]) -> str | None:
-    """Return the URL of the proxy for a server's URL, or None.
-
-    The variables are ``HTTPS_PROXY`` or ``HTTP_PROXY`` and ``NO_PROXY``, or their lower-case forms. Requests to
-    loopback addresses never use a proxy. Charts and distributions set ``NO_PROXY`` with ranges such as ``10.0.0.0/8``,
-    which Python's own rules do not support: they would send requests for the cluster's own API server to the proxy.
-
-    >>> proxy_for("https://10.43.0.1:443", {"HTTPS_PROXY": "proxy:3128", "NO_PROXY": "10.0.0.0/8,.svc"}) is None
-    True
-    """
-    parts = urlsplit(server)
-    host, port = (parts.hostname or "").rstrip("."), parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-    proxy = environment.get(f"{parts.scheme.upper()}_PROXY") or environment.get(f"{parts.scheme}_proxy")
-    listed = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
-    # Go programs have these exceptions for loopback addresses.
-    exceptions = f"{listed},localhost,127.0.0.0/8,::1".lower().split(",")
-    if not proxy or any(_covers(entry.strip(), host, str(port)) for entry in exceptions):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _covers(entry: str, host: str, port: str) -> bool:
-    """Return whether an entry of NO_PROXY covers a host: ``*``, an address, a range, or a domain, with a port or not.
-
-    ``.domain`` and ``*.domain`` cover only the subdomains.
-    """
-    with suppress(ValueError):
-        return plain_address(host) in parse_range(entry.removesuffix(f"]:{port}").strip("[]"))
-    name, _, number = entry.removeprefix("*").partition(":")
-    is_domain = host == name or host.endswith(name if name.startswith(".") else f".{name}")
-    return entry == "*" or (is_domain and number in ("", port))

@@ -16,8 +16,10 @@ import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from harvester_ccm.errors import AlreadyExists, CCMError, ServerError, Throttled, Unreachable
+from harvester_ccm.kube.backoff import IN_PLACE_DELAYS
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.workqueue import IN_PLACE_DELAYS, WriteRateLimiter, loop_time, wall_time
+from harvester_ccm.kube.clock import loop_time, wall_time
+from harvester_ccm.kube.write_limit import WriteRateLimiter
 from harvester_ccm.model.core import EVENTS
 from harvester_ccm.model.meta import ObjectT, Resource
 from harvester_ccm.model.outcome import EventMessage

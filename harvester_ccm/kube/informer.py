@@ -26,8 +26,9 @@ from typing import Final
 import structlog
 
 from harvester_ccm.errors import CCMError, Forbidden, Gone, NotFound, UnexpectedAnswer, Unreachable, WatchSilent
+from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.workqueue import loop_time, pause_after
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.model.meta import ObjectT, Page, Resource, Store, Unread, WatchEvent
 
 SILENCE_SECONDS: Final = 150.0

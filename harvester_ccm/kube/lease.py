@@ -21,8 +21,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound
-from harvester_ccm.kube.client import ApiClient, WriteFence
-from harvester_ccm.kube.workqueue import loop_time
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.model.core import LEASES, Lease
 
 RETRY_JITTER: Final = (0.5, 1.0)

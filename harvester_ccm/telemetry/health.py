@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any, Final
 
 from harvester_ccm.errors import CredentialError, Forbidden, Unauthorized
-from harvester_ccm.kube.identity import CredentialReloader
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.telemetry.metrics import Metrics
 
 LIVE: Final = "livez"

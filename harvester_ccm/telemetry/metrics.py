@@ -22,10 +22,11 @@ from prometheus_client.exposition import choose_encoder
 
 from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import token_claims
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
-from harvester_ccm.kube.workqueue import WorkQueue, loop_time
+from harvester_ccm.kube.tokens import token_claims
+from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import Reason

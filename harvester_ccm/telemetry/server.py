@@ -35,9 +35,10 @@ from msgspec import Struct
 from harvester_ccm.config import ServerSettings
 from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError, Forbidden
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.connection import load_certificate, read_all, read_bytes
-from harvester_ccm.kube.identity import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ask_review
-from harvester_ccm.kube.workqueue import WriteRateLimiter, loop_time
+from harvester_ccm.kube.reviews import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ask_review
+from harvester_ccm.kube.write_limit import WriteRateLimiter
 from harvester_ccm.telemetry.health import LIVE, HealthRegistry, summary
 from harvester_ccm.telemetry.metrics import Telemetry
 

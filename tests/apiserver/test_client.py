@@ -35,9 +35,10 @@ from harvester_ccm.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
+from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import TokenSource, load_credentials
-from harvester_ccm.kube.workqueue import pause_after
+from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, SERVICES
 from harvester_ccm.model.meta import Object, Resource, decoder
 from tests.support.waiting import wait_for

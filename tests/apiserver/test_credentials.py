@@ -18,8 +18,10 @@ from devenv.pki import Authority
 from devenv.restclient import Json
 from harvester_ccm.errors import CredentialError, Unauthorized, Unreachable
 from harvester_ccm.kube import credentials as module
+from harvester_ccm.kube import tokens
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, ExecToken, Plugin, load_credentials
+from harvester_ccm.kube.credentials import Credentials, load_credentials
+from harvester_ccm.kube.tokens import ExecToken, Plugin
 from harvester_ccm.model.core import NAMESPACES
 
 pytestmark = pytest.mark.apiserver
@@ -202,7 +204,7 @@ def running(command: str, tmp_path: Path) -> ExecToken:
 
 
 async def test_plugin_is_killed_at_its_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PLUGIN_SECONDS", 0.5)
+    monkeypatch.setattr(tokens, "PLUGIN_SECONDS", 0.5)
     with pytest.raises(CredentialError, match=r"failed: it did not end within 0\.5 s"):
         await running(f"echo $$ > {tmp_path / 'pid'}; exec sleep 600", tmp_path).fetch()
     with pytest.raises(ProcessLookupError):
@@ -222,5 +224,5 @@ async def test_request_times_out_while_the_plugin_runs(plugin: Callable[..., Pat
     async with ApiClient(load_credentials(path), cluster="guest", timeout=0.3) as client:
         with pytest.raises(Unreachable, match=r"no answer within 0\.3 s"):
             await client.get(NAMESPACES, "default")
-    assert time.monotonic() - started < module.PLUGIN_SECONDS / 2
+    assert time.monotonic() - started < tokens.PLUGIN_SECONDS / 2
     (tmp_path / "over").touch()

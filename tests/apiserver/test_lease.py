@@ -12,8 +12,9 @@ from devenv.apiserver import ControlPlane
 from devenv.faults import Answer, Hang, Lose
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
-from harvester_ccm.kube.client import ApiClient, WriteFence
+from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from tests.support.background import running
 from tests.support.waiting import wait_for

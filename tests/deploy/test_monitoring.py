@@ -12,7 +12,7 @@ import yaml
 from devenv.helm import CHART, render_chart
 from devenv.reference import described_metrics
 from devenv.restclient import Json
-from harvester_ccm.kube.identity import CredentialReloader
+from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.names import NodeReason, Reason
 from harvester_ccm.telemetry.health import READY, HealthRegistry
 from tests.support.memory_server import MemoryClient, MemoryServer

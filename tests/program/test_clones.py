@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from harvester_ccm.errors import CCMError
-from harvester_ccm.kube.identity import CredentialReloader
 from harvester_ccm.kube.informer import RELIST_SECONDS
+from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, PRIMARY_SERVICE

@@ -10,7 +10,7 @@ import pytest
 
 from harvester_ccm.controllers.service import RESPONSE_SECONDS
 from harvester_ccm.errors import CCMError, Unreachable
-from harvester_ccm.kube.workqueue import MAX_BACKOFF_SECONDS
+from harvester_ccm.kube.backoff import MAX_BACKOFF_SECONDS
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_CLUSTER, LB_SERVICE_NAME, WORKLOAD_TYPE

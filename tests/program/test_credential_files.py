@@ -8,9 +8,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from harvester_ccm.kube import identity
+from harvester_ccm.kube import reload
 from harvester_ccm.kube.credentials import load_credentials
-from harvester_ccm.kube.identity import CredentialReloader
+from harvester_ccm.kube.reload import CredentialReloader
 from tests.support.program_world import Harvester, Program, guest_server
 from tests.support.waiting import wait_for
 
@@ -50,7 +50,7 @@ def is_ready(program: Program, check: str) -> bool:
 async def test_unusable_kubeconfig_is_reported_until_it_is_corrected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object], reason: str
 ) -> None:
-    monkeypatch.setattr(identity, "INTERVAL", 0.05)
+    monkeypatch.setattr(reload, "INTERVAL", 0.05)
     file = tmp_path / "kubeconfig"
     file.write_text(kubeconfig("first"))
     program = Program(guest_server(), Harvester(), "prod")

@@ -10,9 +10,10 @@ from structlog.testing import capture_logs
 from harvester_ccm.app import Application
 from harvester_ccm.errors import ClusterReplaced
 from harvester_ccm.flags import build_settings, parse_command_line
-from harvester_ccm.kube.client import ApiClient, WriteFence
-from harvester_ccm.kube.identity import CredentialReloader
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import LEASES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.telemetry.metrics import Telemetry

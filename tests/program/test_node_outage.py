@@ -8,7 +8,7 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.errors import CCMError, Unreachable
-from harvester_ccm.kube.workqueue import MAX_BACKOFF_SECONDS
+from harvester_ccm.kube.backoff import MAX_BACKOFF_SECONDS
 from harvester_ccm.plan.node.match import unreadable
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, Document, placed, refused

@@ -23,7 +23,7 @@ import pytest
 from devenv.harvester.machines import Machine
 from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
 from harvester_ccm.errors import CCMError
-from harvester_ccm.kube.workqueue import MAX_BACKOFF_SECONDS
+from harvester_ccm.kube.backoff import MAX_BACKOFF_SECONDS
 from harvester_ccm.model.harvester import VirtualMachine
 from harvester_ccm.names import PROVIDED_NODE_IP, SHUTDOWN_TAINT, UNINITIALIZED_TAINT, VM_ANNOTATION, VM_CLUSTER
 from tests.support.clock import jumping_time

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.kube.workqueue import WRITE_INTERVAL_SECONDS
+from harvester_ccm.kube.write_limit import WRITE_INTERVAL_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from harvester_ccm.kube.workqueue import WRITE_BURST, WRITE_INTERVAL_SECONDS
+from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS
 from harvester_ccm.names import SHUTDOWN_TAINT, VM_ANNOTATION, ZONE
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Document

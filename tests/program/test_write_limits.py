@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from harvester_ccm.kube.informer import RELIST_SECONDS
-from harvester_ccm.kube.workqueue import WRITE_BURST, WRITE_INTERVAL_SECONDS, WRITES_OF_A_ROUND
+from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS, WRITES_OF_A_ROUND
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import IPAM, SERVICE_FINALIZER, WORKLOAD_TYPE, Reason
 from harvester_ccm.plan.service.plan import WITHDRAWAL_WRITES

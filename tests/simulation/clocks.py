@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Self
 
 import harvester_ccm.app
+import harvester_ccm.kube.clock
 import harvester_ccm.kube.events
 import harvester_ccm.kube.lease
-import harvester_ccm.kube.workqueue
 from tests.simulation.loop import PROCESS, SeededLoop
 
 BEGAN: Final = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -42,7 +42,7 @@ def of_schedule(loop: SeededLoop, seed: str) -> Iterator[None]:
     state = random.getstate()
     random.seed(f"{seed} program")
     replaced: list[tuple[Any, str, Any]] = [
-        (harvester_ccm.kube.workqueue, "datetime", Clock),
+        (harvester_ccm.kube.clock, "datetime", Clock),
         (harvester_ccm.kube.events, "time", Moment),
         (harvester_ccm.kube.lease, "datetime", Clock),
         (harvester_ccm.app, "uuid", Names),

@@ -18,15 +18,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from harvester_ccm.errors import Answer, CCMError, NoResponse, Unreachable, WatchSilent, error_from_answer
-from harvester_ccm.kube.client import (
-    REQUEST_TIMEOUT,
-    STRATEGIC_PATCH,
-    WRITE_TIMEOUT,
-    ApiClient,
-    Request,
-    WriteFence,
-)
-from harvester_ccm.kube.credentials import Credentials, TokenSource
+from harvester_ccm.kube.client import REQUEST_TIMEOUT, STRATEGIC_PATCH, WRITE_TIMEOUT, ApiClient, Request
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.meta import Object, Resource, WatchEvent
 from tests.support.builders import DELETED_AT

@@ -5,8 +5,9 @@ import json
 from typing import TypeVar
 
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, TokenSource
+from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.meta import Object
 
 ObjectT = TypeVar("ObjectT", bound=Object)

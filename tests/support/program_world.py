@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 from harvester_ccm.app import Application
 from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
-from harvester_ccm.kube.client import WriteFence
-from harvester_ccm.kube.identity import CredentialReloader
+from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import NAMESPACES, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.model.meta import Resource

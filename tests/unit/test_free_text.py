@@ -18,7 +18,8 @@ PRODUCT: Final = Path(str(redaction.__file__)).parent
 PATTERNS_OF_TRUSTED_TEXT: Final = {
     "commands/runner.py": "keys of the command's own documents",
     "flags/types.py": "values of flags",
-    "kube/credentials.py": "files and plugins of the administrator",
+    "kube/credentials.py": "files of the administrator",
+    "kube/tokens.py": "files, plugins and tokens of the administrator",
     "model/meta.py": "used with fullmatch on names of flags and files",
     "netip.py": "the length of a prefix",
     "plan/service/ownership.py": "the name of the cluster, a flag",

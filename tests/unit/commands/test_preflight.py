@@ -19,8 +19,9 @@ from harvester_ccm.commands.preflight import (
 from harvester_ccm.errors import CCMError, NoResponse, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, TokenSource
-from harvester_ccm.kube.identity import Review, ReviewStatus
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.reviews import Review, ReviewStatus
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.model.meta import Page, Resource

@@ -6,8 +6,9 @@ from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, TokenSource
+from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import (
     INSTANCES,

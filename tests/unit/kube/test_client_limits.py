@@ -25,7 +25,8 @@ from harvester_ccm.kube.client import (
     PAGE_LIMIT,
     ApiClient,
 )
-from harvester_ccm.kube.credentials import Credentials, TokenSource
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
 from tests.support.hostile_server import MIB, HostileServer, Reply, hostile_server, padded, whole
 

@@ -12,7 +12,8 @@ import yaml
 
 from devenv.pki import Authority
 from harvester_ccm.errors import CredentialError
-from harvester_ccm.kube.credentials import ExecToken, Plugin, load_credentials
+from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.kube.tokens import ExecToken, Plugin
 
 CASES: Final = 400
 """Mutated documents per seed."""

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.kube.client import ApiClient, NotLeading, WriteFence
-from harvester_ccm.kube.credentials import Credentials, TokenSource
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.events import EventRecorder
+from harvester_ccm.kube.fence import NotLeading, WriteFence
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import NODES, SERVICES, Node
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.model.meta import ObjectMeta

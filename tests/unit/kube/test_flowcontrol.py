@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from harvester_ccm.errors import UnexpectedAnswer
+from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REFILL_SECONDS, EventRecorder
-from harvester_ccm.kube.workqueue import (
+from harvester_ccm.kube.write_limit import (
     MAX_OBJECTS,
     WRITE_BURST,
     WRITE_INTERVAL_SECONDS,
     WRITES_OF_A_ROUND,
     WriteRateLimiter,
-    pause_after,
 )
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.meta import ObjectMeta

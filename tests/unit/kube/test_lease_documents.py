@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.kube.client import WriteFence
+from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.lease import LeaderElector, LeaseTimes
 from harvester_ccm.model.core import LEASES
 from tests.support.background import running

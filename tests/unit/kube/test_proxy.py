@@ -2,7 +2,7 @@
 
 import pytest
 
-from harvester_ccm.kube.connection import proxy_for
+from harvester_ccm.kube.proxy import proxy_for
 
 PROXY = "http://proxy:3128"
 

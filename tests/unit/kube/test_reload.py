@@ -15,7 +15,7 @@ from harvester_ccm.errors import ClusterReplaced
 from harvester_ccm.kube import credentials
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_credentials
-from harvester_ccm.kube.identity import CredentialReloader
+from harvester_ccm.kube.reload import CredentialReloader
 
 Document = dict[str, Any]
 

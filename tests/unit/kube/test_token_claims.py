@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harvester_ccm.kube.credentials import credential_text, token_claims
+from harvester_ccm.kube.tokens import credential_text, token_claims
 from tests.support.offline import json_web_token
 
 NOW = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)

@@ -9,12 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from harvester_ccm.errors import Answer, ClusterReplaced, Conflict, Throttled, Unreachable
-from harvester_ccm.kube.workqueue import (
-    CONFLICT_SECONDS,
-    MAX_BACKOFF_SECONDS,
-    RESYNC_SECONDS,
-    WorkQueue,
-)
+from harvester_ccm.kube.backoff import CONFLICT_SECONDS, MAX_BACKOFF_SECONDS
+from harvester_ccm.kube.workqueue import RESYNC_SECONDS, WorkQueue
 from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait
 from tests.support.background import running
 from tests.support.clock import jumping_time

@@ -1,0 +1,63 @@
+"""Turns: keys in a fair order between namespaces."""
+
+from collections import OrderedDict
+from collections.abc import Container
+
+
+class NamespaceTurns:
+    """Keys in the order of their turns: the namespaces in turn, and first come first served within a namespace.
+
+    Every operation takes constant time.
+    """
+
+    def __init__(self) -> None:
+        # Of an ordinary dict, the first key is found only behind the gaps of all that were removed before it.
+        self._namespaces: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._namespaces.get(_namespace_of(key), ())
+
+    def add(self, key: str) -> None:
+        """Add a key behind the others of its namespace, unless it is there already."""
+        keys = self._namespaces.setdefault(_namespace_of(key), OrderedDict())
+        if key not in keys:
+            keys[key] = None
+            self._length += 1
+
+    def first(self, *, without: Container[str] = ()) -> str | None:
+        """Return the key whose turn it is, of those that are not in ``without``; None if none exists."""
+        for keys in self._namespaces.values():
+            for key in keys:
+                if key not in without:
+                    return key
+        return None
+
+    def remove(self, key: str) -> None:
+        """Remove a key without a turn. Raises KeyError."""
+        namespace = _namespace_of(key)
+        keys = self._namespaces[namespace]
+        del keys[key]
+        self._length -= 1
+        if not keys:
+            del self._namespaces[namespace]
+
+    def take(self, key: str) -> None:
+        """Remove a key that had its turn: the other namespaces are next. Raises KeyError."""
+        namespace = _namespace_of(key)
+        self.remove(key)
+        if namespace in self._namespaces:
+            self._namespaces.move_to_end(namespace)
+
+    def clear(self) -> None:
+        """Remove all keys."""
+        self._namespaces.clear()
+        self._length = 0
+
+
+def _namespace_of(key: str) -> str:
+    """Return the namespace of an object by its key; empty for a cluster-scoped one."""
+    return key.rpartition("/")[0]
