@@ -21,7 +21,7 @@ from benchmarks.environment import open_environment
 from benchmarks.table import HEADING, Row
 from devenv.process import DevenvError, run_directory
 from devenv.stage import Scene
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 
 NODES, RATE_SERVICES = 100, 300
 """Of a run without options."""
@@ -43,7 +43,7 @@ def main() -> int:
                 for row in free_text.measure():
                     print(row.line(), flush=True)
             asyncio.run(_measure(directory, options.services, options.nodes))
-    except (CCMError, DevenvError, TimeoutError, RuntimeError) as error:
+    except (KubeError, DevenvError, TimeoutError, RuntimeError) as error:
         print(f"benchmarks could not run: {error}", file=sys.stderr)
         return 1
     return 0

@@ -16,9 +16,9 @@ from typing import Final
 
 from devenv.harvester.records import LOAD_BALANCERS
 from devenv.watch import Document, Mirror
-from harvester_ccm.errors import Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.kube.errors import Conflict, NotFound
 from harvester_ccm.names import LB_CONTROLLER_FINALIZER
 
 FIRST_ADDRESS: Final = ipaddress.IPv4Address("198.18.0.1")

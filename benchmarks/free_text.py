@@ -14,11 +14,11 @@ import msgspec
 from benchmarks.table import Row
 from harvester_ccm import names
 from harvester_ccm.commands.runner import sanitize_document
-from harvester_ccm.errors import error_from_response, normalized_message
 from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.kube.errors import error_from_response, normalized_message
 from harvester_ccm.model.core import NODES, SERVICES
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, ClusterIdentity, LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.node.addresses import plan_addresses
 from harvester_ccm.plan.node.facts import addresses_of
 from harvester_ccm.plan.service.allocation import deletion_step, is_in_progress, read_allocation

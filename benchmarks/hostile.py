@@ -37,7 +37,7 @@ from devenv.hostile import (
 from devenv.kubelets import DOCUMENTS, Kubelet, node_document
 from devenv.process import DevenvError, run_directory
 from devenv.stage import VM_NAMESPACE, Scene, Stage
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import NODES
 from harvester_ccm.names import PRIMARY_SERVICE, UNINITIALIZED_TAINT
 
@@ -273,7 +273,7 @@ def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     try:
         return 0 if asyncio.run(measure(options.parts, options.seconds)) else 1
-    except (CCMError, DevenvError, TimeoutError, RuntimeError) as error:
+    except (KubeError, DevenvError, TimeoutError, RuntimeError) as error:
         print(f"benchmarks could not run: {error}", file=sys.stderr)
         return 2
 

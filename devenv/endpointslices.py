@@ -12,8 +12,8 @@ from devenv.announcement import SERVICE_NAME_LABEL
 from devenv.background import Background
 from devenv.harvester.records import SERVICES, SLICES
 from devenv.watch import Document, Mirror, key_of, labels_of
-from harvester_ccm.errors import AlreadyExists, CCMError, NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import AlreadyExists, KubeError, NotFound
 
 START_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 0.2
@@ -82,7 +82,7 @@ class EndpointSlices:
                     await self._delete_slices(deleted)
                 else:
                     await self._write_slices(key)
-            except CCMError:
+            except KubeError:
                 await asyncio.sleep(RETRY_SECONDS)
                 self._due.put_nowait((key, deleted))
 

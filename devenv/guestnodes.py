@@ -12,8 +12,8 @@ from devenv.echo import EchoServers
 from devenv.harvester.machines import Machine, Machines
 from devenv.harvester.routes import loopback_of
 from devenv.kubelets import DOCUMENTS, Kubelet, node_document
-from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import NotFound
 from harvester_ccm.model.core import Service
 
 

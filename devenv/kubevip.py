@@ -44,8 +44,8 @@ from devenv.background import Background
 from devenv.echo import EchoServers
 from devenv.harvester.records import SERVICES, SLICES
 from devenv.watch import Document, Mirror, annotations_of, key_of
-from harvester_ccm.errors import ApiError, Conflict, NotFound, Unreachable
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import ApiError, Conflict, NotFound, Unreachable
 
 SHARED_GAP: Final = 2.0
 """Seconds for which a shared address is not announced after the deletion of one of its Services."""

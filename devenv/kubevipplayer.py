@@ -11,9 +11,9 @@ from devenv.harvester.records import SERVICES, SLICES
 from devenv.kubeviprecording import Recorder
 from devenv.kubevipscenarios import Scenario, Step
 from devenv.watch import Document, Mirror
-from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.meta import Resource
+from harvester_ccm.kube.errors import NotFound
+from harvester_ccm.kube.objects import Resource
 
 NAMESPACE: Final = "default"
 QUIET_SECONDS: Final = 3.5

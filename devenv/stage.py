@@ -21,12 +21,13 @@ from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.proxy import FaultProxy
 from devenv.watch import Document, addresses_in
-from harvester_ccm.errors import NotFound
+from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES, Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
-from harvester_ccm.model.core import EVENTS, LEASES, NAMESPACES, NODES, SERVICES, Lease, Node, Service
+from harvester_ccm.kube.errors import NotFound
+from harvester_ccm.kube.objects import Resource
+from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.model.meta import Resource
 
 VM_NAMESPACE: Final = "default"
 LEASE: Final = ("kube-system", "cloud-controller-manager")

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 
 import structlog
 
-from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.meta import Resource, decoder
+from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.kube.objects import Resource, decoder
 
 Document: TypeAlias = dict[str, Any]
 """A JSON object of an API server."""
@@ -99,7 +99,7 @@ class Mirror:
         while True:
             try:
                 await self._list_and_follow()
-            except CCMError as error:
+            except KubeError as error:
                 log.debug("mirror lost its watch", resource=self.resource.plural, error=str(error))
             await asyncio.sleep(RETRY_SECONDS)
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from harvester_ccm.config import GuestSettings, HarvesterSettings, Settings
-from harvester_ccm.errors import ConfigurationError, CredentialError
+from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.credentials import Credentials, load_credentials
+from harvester_ccm.kube.errors import CredentialError
 
 
 def harvester_credentials(settings: HarvesterSettings, environment: Mapping[str, str]) -> Credentials:

@@ -31,19 +31,20 @@ from harvester_ccm.controllers.orphans import OrphanCollector
 from harvester_ccm.controllers.service import ServiceCaches, ServiceController, follow_load_balancers
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import GuestHostnames, NodeWrites, VMCache
-from harvester_ccm.errors import ClusterReplaced
+from harvester_ccm.kube.builtin import LEASES, Lease
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import ClusterReplaced
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
+from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.kube.reload import CredentialReloader, warn_if_insecure
 from harvester_ccm.kube.workqueue import WorkQueue
-from harvester_ccm.model.core import CONFIG_MAPS, LEASES, NODES, SERVICES, Lease
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, ClusterIdentity
-from harvester_ccm.model.meta import ObjectMeta
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES, HarvesterCheck, check_harvester

@@ -18,8 +18,9 @@ import structlog
 from harvester_ccm import __version__
 from harvester_ccm.commands import COMMANDS, EXIT_OK, HELP, VERSION, Invocation
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError
+from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import build_settings, help_text, parse_command_line
+from harvester_ccm.kube.errors import CredentialError, KubeError
 from harvester_ccm.logs import configure_logging, report
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 
@@ -107,7 +108,7 @@ def _run_app(settings: Settings, environment: Mapping[str, str]) -> int:
         return EXIT_CLOUD_CONFIG
     except ConfigurationError as error:
         report(error.problems)
-    except CCMError as error:
+    except KubeError as error:
         report([str(error)])
     except Exception:
         # The log redacts credentials, a traceback on standard error does not.

@@ -13,7 +13,7 @@ from devenv.harvester.queue import FAST
 from devenv.kubevip import KubeVipOptions
 from devenv.process import DevenvError
 from devenv.stage import Scene, Stage, until
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.names import UNINITIALIZED_TAINT
 
 POOL_NAME: Final = "lan"
@@ -32,7 +32,7 @@ class UnexpectedError(Exception):
     """Raised if the demo does not observe what it expects; the text states what it observed."""
 
 
-FAILURES: Final = (AssertionError, CCMError, DevenvError, UnexpectedError, TimeoutError)
+FAILURES: Final = (AssertionError, KubeError, DevenvError, UnexpectedError, TimeoutError)
 """Raised if something is not as expected."""
 
 

@@ -31,7 +31,7 @@ from devenv.harvester.probes import Check, Probes
 from devenv.harvester.problems import Problem, Then
 from devenv.harvester.records import Records, is_deleting
 from devenv.watch import Document, Mirror, key_of
-from harvester_ccm.errors import ApiError, CCMError
+from harvester_ccm.kube.errors import ApiError, KubeError
 
 log = structlog.get_logger(__name__)
 
@@ -171,7 +171,7 @@ class Backends:
                 return
             try:
                 await self._slices.put({**stored, "endpoints": endpoints})
-            except CCMError as error:
+            except KubeError as error:
                 # Repeated one threshold later.
                 log.warning("health not written", balancer=key, address=address, error=str(error))
                 return

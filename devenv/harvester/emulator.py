@@ -24,8 +24,8 @@ from devenv.harvester.queue import STOCK, Pace, TokenBucket, WorkQueue
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, POOLS, SERVICES, SLICES, Records, is_ready
 from devenv.harvester.webhook import Webhook
 from devenv.watch import Document, Mirror, key_of
-from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import NotFound
 
 START_SECONDS: Final = 60.0
 WORKERS: Final = 2

@@ -10,7 +10,7 @@ from devenv.announcement import DHCP_ADDRESS
 from devenv.harvester.endpoints import SERVICE_LABEL, external_address
 from devenv.harvester.records import SERVICES, Records
 from devenv.watch import Document, Mirror, key_of, labels_of
-from harvester_ccm.errors import CCMError, Conflict, NotFound
+from harvester_ccm.kube.errors import Conflict, KubeError, NotFound
 
 ANNOUNCE_SECONDS: Final = 0.05
 """Delay until a Service gets its address."""
@@ -42,7 +42,7 @@ class HostVip:
                 await self._announce(key, address)
             except NotFound:
                 self._addresses.pop(key, None)
-            except CCMError as error:
+            except KubeError as error:
                 log.debug("service not served yet", service=key, error=str(error))
                 self._later(key, RETRY_SECONDS)
 
@@ -135,7 +135,7 @@ class Collector:
             await records.delete(document)
         except (NotFound, Conflict):
             log.debug("already collected", object=key_of(document))
-        except CCMError as error:
+        except KubeError as error:
             log.debug("not collected yet", object=key_of(document), error=str(error))
             self._schedule(uid)
 

@@ -36,7 +36,7 @@ from devenv.harvester.records import (
     without_finalizer,
 )
 from devenv.watch import Document, annotations_of, key_of
-from harvester_ccm.errors import ApiError, CCMError, NotFound
+from harvester_ccm.kube.errors import ApiError, KubeError, NotFound
 
 FINALIZER: Final = "wrangler.cattle.io/harvester-lb-controller"
 
@@ -102,11 +102,11 @@ class LoadBalancerController:
         problem = await self._serve(balancer, status)
         message = problem.message if problem else ""
         status = with_condition(status, ready=problem is None, message=message, now=self._now())
-        failure: CCMError | None = None
+        failure: KubeError | None = None
         try:
             if status != balancer.get("status"):
                 balancer = await self._balancers.put({**balancer, "status": status})
-        except CCMError as error:
+        except KubeError as error:
             failure = error
         # Another handler adds the finalizer, with the result of this one and also after an error.
         owned = with_finalizer(balancer, FINALIZER)
@@ -192,7 +192,7 @@ class LoadBalancerController:
         """Release the existing allocation of the owner: with a stale copy, it is rarely the one in its status."""
         try:
             await self._pools.put(given_back(document, owner))
-        except CCMError as error:
+        except KubeError as error:
             log.info("duplicate booking not released", pool=key_of(document), owner=owner, error=str(error))
         else:
             log.info("duplicate booking released", pool=key_of(document), owner=owner)
@@ -204,7 +204,7 @@ class LoadBalancerController:
             free = given_back(document, owner)
             if free is not document:
                 await self._pools.put(free)
-        except (Problem, CCMError) as error:
+        except (Problem, KubeError) as error:
             raise Problem(f"fail to release ip {address} to pool {name}, error: {error}") from error
 
     async def _remove(self, key: str, balancer: Document) -> None:

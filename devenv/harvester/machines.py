@@ -12,8 +12,8 @@ from typing import Final
 from devenv.harvester.admission import CREATOR_LABEL, GUEST_CLUSTER_LABEL, NODE_DRIVER
 from devenv.harvester.records import INSTANCES, MACHINES
 from devenv.watch import Document
-from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import NotFound
 
 VM_NAME_LABEL: Final = "harvesterhci.io/vmName"
 UUIDS_OF_NAMES: Final = uuid.UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")

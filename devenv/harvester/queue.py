@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 
 FIRST_RETRY: Final = 0.005
 LONGEST_RETRY: Final = 30.0
@@ -113,7 +113,7 @@ class WorkQueue:
     async def _attempt(self, key: str) -> float | None:
         try:
             pause = await self._reconcile(key)
-        except (Retry, CCMError) as error:
+        except (Retry, KubeError) as error:
             self._failures[key] = self._failures.get(key, 0) + 1
             log.debug("reconcile failed", queue=self._name, key=key, error=str(error))
             return retry_seconds(self._failures[key])

@@ -5,7 +5,7 @@ from typing import Final
 from devenv.harvester.queue import TokenBucket
 from devenv.watch import Document, Mirror, documents
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.meta import Resource
+from harvester_ccm.kube.objects import Resource
 
 LOAD_BALANCERS: Final = documents("loadbalancer.harvesterhci.io", "v1beta1", "loadbalancers", kind="LoadBalancer")
 POOLS: Final = documents("loadbalancer.harvesterhci.io", "v1beta1", "ippools", kind="IPPool", namespaced=False)

@@ -23,9 +23,9 @@ from devenv.harvester.pool_admission import mutate_pool, validate_pool, validate
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, NAMESPACES, POOLS
 from devenv.pki import Authority
 from devenv.watch import Document, Mirror, annotations_of, documents, key_of
-from harvester_ccm.errors import AdmissionDenied, AlreadyExists, NotFound
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.meta import Resource
+from harvester_ccm.kube.errors import AdmissionDenied, AlreadyExists, NotFound
+from harvester_ccm.kube.objects import Resource
 
 CONFIGURATION: Final = "harvester-load-balancer-webhook"
 VALIDATOR: Final = "validator.harvester-system.harvester-load-balancer-webhook"

@@ -17,9 +17,10 @@ from harvester_ccm.access import harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.clusters import HARVESTER, ClusterStore, request_or_error
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, describe, flag, switch
-from harvester_ccm.errors import CCMError, ConfigurationError, Conflict, NotFound
+from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.settings import trimmed_cluster_name
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import Conflict, KubeError, NotFound
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.vms import Membership, all_vms
@@ -52,7 +53,7 @@ REMOVAL_ATTEMPTS: Final = 60
 """Requests until Harvester has removed a load balancer: half a minute, and one second for each of them."""
 
 
-class NotYet(CCMError):
+class NotYet(KubeError):
     """Raised while Harvester has not finished something."""
 
 
@@ -122,7 +123,7 @@ async def delete_all(client: ApiClient, load_balancers: Sequence[LoadBalancer]) 
             stop = stop_after_attempt(1 if failed and step is _expect_removed else attempts)
             try:
                 await _RETRYING(stop=stop)(step, client, one)
-            except CCMError as error:
+            except KubeError as error:
                 failed[one.metadata.name] = str(error)
     return {
         "deleted": [one.metadata.name for one in load_balancers if one.metadata.name not in failed],
@@ -138,7 +139,7 @@ async def _delete(client: ApiClient, found: LoadBalancer) -> None:
         return
     owners = {(one.metadata.label(LB_CLUSTER), one.metadata.annotation(LB_OWNER)) for one in (found, current)}
     if len(owners) > 1:
-        raise CCMError("another cluster has taken it over since it was listed; list again")
+        raise KubeError("another cluster has taken it over since it was listed; list again")
     write = deletion_write(current)
     if isinstance(write, ChangeLoadBalancer):
         await client.replace(LOAD_BALANCERS, name, changed_document(current, write), namespace=namespace)

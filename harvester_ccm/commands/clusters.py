@@ -14,13 +14,16 @@ from typing import Any, Final, TypeVar
 from harvester_ccm.access import both_credentials
 from harvester_ccm.commands.runner import CommandContext
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.documents import Page, Unread
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
+from harvester_ccm.kube.objects import ObjectT, Resource
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import (
     CONFIG_MAPS,
     ENDPOINT_SLICES,
-    NAMESPACES,
     NODES,
     SERVICE_LABEL,
     SERVICES,
@@ -29,7 +32,6 @@ from harvester_ccm.model.core import (
     endpoint_slice_selector,
 )
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
-from harvester_ccm.model.meta import ObjectT, Page, Resource, Store, Unread
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
@@ -48,11 +50,11 @@ NAMED_OBJECTS: Final = 10
 T = TypeVar("T")
 
 
-async def request_or_error(request: Awaitable[T]) -> T | CCMError:
+async def request_or_error(request: Awaitable[T]) -> T | KubeError:
     """Return the response of a request, or its error."""
     try:
         return await request
-    except CCMError as error:
+    except KubeError as error:
         return error
 
 
@@ -70,7 +72,7 @@ async def open_clusters(context: CommandContext) -> AsyncIterator[tuple[ApiClien
 class ClusterStore:
     """Everything that the plans read, at one point in time: a ``ServiceStore`` and a ``NodeStore``."""
 
-    def __init__(self, cluster: ClusterIdentity, lists: Mapping[str, Page[Any] | CCMError] = {}) -> None:
+    def __init__(self, cluster: ClusterIdentity, lists: Mapping[str, Page[Any] | KubeError] = {}) -> None:
         """``lists`` has the list of each resource by its plural, or the reason why it could not be read."""
         self.lists = lists
         self.cluster = cluster
@@ -118,18 +120,18 @@ class ClusterStore:
             self.endpoints[service.metadata.key] = self._endpoints_of(service, slices)
 
     def _endpoints_of(self, service: Service, slices: "_Slices") -> Endpoints:
-        if isinstance(slices, CCMError):
+        if isinstance(slices, KubeError):
             return unreadable_endpoints(service).as_confirmed()
         found = slices.get(service.metadata.key, ())
         return count_endpoints(found, service, partial(is_node_of_kube_vip, self.services)).as_confirmed()
 
-    def problem(self, *resources: Resource[Any]) -> CCMError | None:
+    def problem(self, *resources: Resource[Any]) -> KubeError | None:
         """Return why one of these resources cannot be read, or None."""
         found = (self.lists.get(one.plural) for one in resources)
-        return next((one for one in found if isinstance(one, CCMError)), None)
+        return next((one for one in found if isinstance(one, KubeError)), None)
 
     @property
-    def harvester_problem(self) -> CCMError | None:
+    def harvester_problem(self) -> KubeError | None:
         """Why a collection of Harvester cannot be read."""
         return self.problem(LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES)
 
@@ -141,19 +143,19 @@ class ClusterStore:
         """
         known, notes = str(self.load_balancers.problem), []
         for plural, answer in self.lists.items():
-            if isinstance(answer, CCMError) and str(answer) != known:
+            if isinstance(answer, KubeError) and str(answer) != known:
                 notes.append(f"cannot read {plural}: {answer}")
             if isinstance(answer, Page):
                 notes += _unread_notes(plural, tuple(answer.unread.values()))
         return notes
 
 
-_Slices = Mapping[str, Sequence[EndpointSlice]] | CCMError
+_Slices = Mapping[str, Sequence[EndpointSlice]] | KubeError
 """EndpointSlices by the key of their Service, or why they cannot be read."""
 
 
-def _slices_by_service(found: Page[EndpointSlice] | CCMError) -> _Slices:
-    if isinstance(found, CCMError):
+def _slices_by_service(found: Page[EndpointSlice] | KubeError) -> _Slices:
+    if isinstance(found, KubeError):
         return found
     by_service: dict[str, list[EndpointSlice]] = {}
     for endpoint_slice in found.items:
@@ -183,12 +185,12 @@ async def list_clusters(settings: Settings, guest: ApiClient, harvester: ApiClie
     responses = await asyncio.gather(*map(request_or_error, requests.values()))
     found = {resource.plural: one for resource, one in zip(requests, responses, strict=True)}
     home = found[NAMESPACES.plural]
-    uid = "" if isinstance(home, CCMError) else home.metadata.uid
+    uid = "" if isinstance(home, KubeError) else home.metadata.uid
     return ClusterStore(ClusterIdentity.of(settings, namespace, uid), found)
 
 
 async def read_clusters(settings: Settings, guest: ApiClient, harvester: ApiClient) -> ClusterStore:
-    """Return the store of both clusters. Raises CCMError if Services or Nodes cannot be listed."""
+    """Return the store of both clusters. Raises KubeError if Services or Nodes cannot be listed."""
     store = await list_clusters(settings, guest, harvester)
     error = store.problem(SERVICES, NODES)
     if error is not None:

@@ -18,8 +18,9 @@ from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, Result, check_admi
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
 from harvester_ccm.commands.status import UNANNOUNCED, node_status, service_status, warnings_in
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer, Settings
-from harvester_ccm.errors import CCMError, ConfigurationError
+from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import VM_NAME, Reason
@@ -90,7 +91,7 @@ def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
 async def _explain_service(
     store: ClusterStore, key: str, settings: Settings, guest: ApiClient, harvester: ApiClient
 ) -> tuple[Document, bool]:
-    """Return the explanation of a Service, and whether all is well. Raises CCMError if there is no such Service."""
+    """Return the explanation of a Service, and whether all is well. Raises KubeError if there is no such Service."""
     service = _find(store, key)
     snapshot, plan, status = service_status(store, service, settings)
     if plan.reads_endpoints:
@@ -119,7 +120,7 @@ def _find(store: ClusterStore, key: str) -> Service:
         name = key.partition("/")[2]
         elsewhere = sorted(f"-n {one.metadata.namespace}" for one in store.services.all() if one.metadata.name == name)
         hint = f"; did you mean {' or '.join(elsewhere)}?" if elsewhere else ""
-        raise CCMError(f"there is no Service {key} in this cluster{hint}")
+        raise KubeError(f"there is no Service {key} in this cluster{hint}")
     return service
 
 
@@ -224,10 +225,10 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
 
 
 def _explain_node(store: ClusterStore, name: str, settings: Settings) -> tuple[Document, bool]:
-    """Return the explanation of a Node, and whether all is well. Raises CCMError if there is no such Node."""
+    """Return the explanation of a Node, and whether all is well. Raises KubeError if there is no such Node."""
     node = store.nodes.get(name)
     if node is None:
-        raise CCMError(f"there is no Node {name} in this cluster")
+        raise KubeError(f"there is no Node {name} in this cluster")
     view, plan, status = node_status(store, node, settings)
     confirmations = max(settings.nodes.deletion_confirmations, 2)
     lifecycle = LifecyclePlan()

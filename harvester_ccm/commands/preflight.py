@@ -21,21 +21,21 @@ from msgspec import Struct
 from rich.console import RenderableType
 from rich.text import Text
 
-from harvester_ccm import errors
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, list_clusters, request_or_error
 from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, table
 from harvester_ccm.config import Announcer, Settings
-from harvester_ccm.kube import reviews
+from harvester_ccm.kube import errors, reviews
+from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.objects import ObjectMeta, Resource
 from harvester_ccm.kube.tokens import FileToken, token_claims
-from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, NODES, SERVICES, Service
+from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NODES, SERVICES, Service
+from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
-from harvester_ccm.model.meta import ObjectMeta, Resource
-from harvester_ccm.model.outcome import abbreviate
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.kube_vip import NOTE_ANNOTATION, read_state
@@ -204,7 +204,7 @@ async def _is_granted(client: ApiClient, where: str, permission: Permission, set
     return (await reviews.ask_review(client, reviews.ACCESS_REVIEWS, {"resourceAttributes": known})).allowed
 
 
-def _judged(pairs: Sequence[tuple[Permission, bool | errors.CCMError]], grantee: str) -> Finding:
+def _judged(pairs: Sequence[tuple[Permission, bool | errors.KubeError]], grantee: str) -> Finding:
     """Check the permissions on one kind of object; ``grantee`` says where to grant what is missing."""
     verbs = ", ".join(one.verb for one, _ in pairs)
     missing = [one for one, granted in pairs if granted is False]
@@ -214,7 +214,7 @@ def _judged(pairs: Sequence[tuple[Permission, bool | errors.CCMError]], grantee:
         advice = f"Grant {', '.join(one.verb for one in missing)} on {missing[0].title}{group} {grantee}"
         result = Result.FAILED if any(one.required for one in missing) else Result.WARNING
         return result, f"may not {effects}", advice
-    unknown = next((granted for _, granted in pairs if isinstance(granted, errors.CCMError)), None)
+    unknown = next((granted for _, granted in pairs if isinstance(granted, errors.KubeError)), None)
     if unknown is not None:
         result = Result.SKIPPED if isinstance(unknown, errors.Forbidden) else Result.FAILED
         return result, f"unknown: {unknown}", "Check the health and the load of this server"
@@ -251,10 +251,10 @@ async def _check_cluster(
     is_usable = isinstance(version, dict | errors.Forbidden)
     who = await request_or_error(reviews.ask_review(client, reviews.SUBJECT_REVIEWS, {})) if is_usable else version
     # Servers before Kubernetes 1.28 do not serve the review.
-    if isinstance(who, errors.CCMError) and not isinstance(who, errors.Forbidden | errors.NotServed):
+    if isinstance(who, errors.KubeError) and not isinstance(who, errors.Forbidden | errors.NotServed):
         return [*checks, _unusable(who, credentials, where)], None
     known = f", Kubernetes {version.get('gitVersion')}" if isinstance(version, dict) else ""
-    user = "" if isinstance(who, errors.CCMError | dict) else who.user_info.username
+    user = "" if isinstance(who, errors.KubeError | dict) else who.user_info.username
     checks += [
         Check(where, "server", Result.OK, f"{credentials.server} answers{known}"),
         Check(where, "TLS", *_check_tls(credentials)),
@@ -280,7 +280,7 @@ def _check_file(credentials: Credentials, where: str) -> Finding:
     return Result.WARNING, text, "Name the namespace of this cluster's VMs in the context of the cloud-config"
 
 
-def _unusable(error: errors.CCMError, credentials: Credentials, where: str) -> Check:
+def _unusable(error: errors.KubeError, credentials: Credentials, where: str) -> Check:
     """Return the failed check of a server that cannot be used; for Harvester it has the remedy of the Events."""
     row, text, advice = "server", str(error), "Check that the address is that of a Kubernetes API server"
     match error:
@@ -342,7 +342,7 @@ async def check_versions(client: ApiClient) -> Finding:
                 "not swapped. Harvester before 1.2 is not supported: upgrade it"
             )
             return Result.FAILED, f"not served: {one}", advice
-        if isinstance(response, errors.CCMError):
+        if isinstance(response, errors.KubeError):
             return Result.FAILED, f"unknown: {response}", ""
     return Result.OK, f"{LOAD_BALANCERS.api_version}, {VIRTUAL_MACHINES.api_version}", ""
 

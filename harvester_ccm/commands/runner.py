@@ -27,9 +27,10 @@ from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE, Invocation
 from harvester_ccm.config import LogFormat, LoggingSettings, Settings
-from harvester_ccm.errors import CCMError, ConfigurationError, Unauthorized
+from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import FLAGS, Flag, FlagValues, Group, build_settings, parse_command_line, types
 from harvester_ccm.flags.parser import describe_flags
+from harvester_ccm.kube.errors import KubeError, Unauthorized
 from harvester_ccm.logs import configure_logging, report, wants_colours
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 from harvester_ccm.redaction import MAX_LOG_FIELD, one_line, redact_text
@@ -172,7 +173,7 @@ def run_command(invocation: Invocation, spec: CommandSpec) -> int:
     except ConfigurationError as error:
         report(error.problems, HINT)
         return EXIT_USAGE
-    except CCMError as error:
+    except KubeError as error:
         _report_failure(error)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -206,7 +207,7 @@ def container_flags(proc: Path, *, without: Collection[str] = ()) -> list[str]:
     return [f"--{name}={text}" for name, text in flags.given.items() if name not in left_out]
 
 
-def _report_failure(error: CCMError) -> None:
+def _report_failure(error: KubeError) -> None:
     """Report the error of a server, with the cluster that it belongs to and what helps."""
     where = {"guest": "guest cluster: ", "harvester": "Harvester: "}.get(error.cluster, "")
     remedy = f". {error.remedy}" if isinstance(error, Unauthorized) else ""

@@ -33,11 +33,13 @@ from harvester_ccm.commands.runner import (
     table,
 )
 from harvester_ccm.config import NODE_CONTROLLER, SERVICE_CONTROLLER, LeaderElectionSettings, Settings
-from harvester_ccm.errors import CCMError, ConfigurationError, NotFound
+from harvester_ccm.errors import ConfigurationError
+from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import time_text
-from harvester_ccm.model.core import LEASES, Lease, LeaseSpec, Node, Service, ServiceCondition
-from harvester_ccm.model.outcome import EventMessage, abbreviate
+from harvester_ccm.kube.errors import KubeError, NotFound
+from harvester_ccm.model.core import Node, Service, ServiceCondition
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.names import BLOCKING_REASONS, NodeReason, Reason
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
 from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
@@ -276,7 +278,7 @@ async def _watch(context: CommandContext) -> NoReturn:
         while True:
             try:
                 text = Group(*status_text(sanitize_document(await _read(context))))
-            except CCMError as error:
+            except KubeError as error:
                 text = Group(Text(sanitize_document(f"{datetime.now(UTC):%H:%M:%S} UTC: {error}")))
             live.update(text, refresh=True)
             await asyncio.sleep(WATCH_SECONDS)
@@ -314,7 +316,7 @@ async def _read(context: CommandContext) -> Document:
     }
 
 
-def _server_problems(error: CCMError | None, guest: ApiClient, harvester: ApiClient) -> Iterator[Line]:
+def _server_problems(error: KubeError | None, guest: ApiClient, harvester: ApiClient) -> Iterator[Line]:
     if error is not None:
         yield "Harvester", ObjectStatus(State.NONE, reasons=tuple(warnings_in([harvester_unavailable(error)])))
     if guest.credentials.server == harvester.credentials.server:
@@ -339,8 +341,8 @@ async def _read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec |
         await asyncio.sleep(2 * election.retry_period)
         lease = await request_or_error(read())
     name = f"Lease {election.namespace}/{election.name}"
-    spec, since = LeaseSpec() if isinstance(lease, CCMError) else lease.spec, ""
-    if isinstance(lease, CCMError) and not isinstance(lease, NotFound):
+    spec, since = LeaseSpec() if isinstance(lease, KubeError) else lease.spec, ""
+    if isinstance(lease, KubeError) and not isinstance(lease, NotFound):
         return None, [(name, ObjectStatus(State.NONE, reasons=(StatusReason("LeaseNotReadable", str(lease)),)))]
     if not spec.holder_identity:
         reason = StatusReason("NoLeader", f"No replica of the controller leads. {_NOT_RECONCILED}")
@@ -352,9 +354,9 @@ async def _read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec |
     return spec, [(name, ObjectStatus(State.NONE, since, (reason,)))]
 
 
-def _is_overdue(lease: Lease | CCMError, election: LeaderElectionSettings) -> bool:
+def _is_overdue(lease: Lease | KubeError, election: LeaderElectionSettings) -> bool:
     """Return whether the holder should have renewed a Lease, by the clock of this machine."""
-    if isinstance(lease, CCMError) or not lease.spec.holder_identity:
+    if isinstance(lease, KubeError) or not lease.spec.holder_identity:
         return False
     age = seconds_between(lease.spec.renew_time, datetime.now(UTC))
     return age is not None and age > (lease.spec.lease_duration_seconds or election.lease_duration)

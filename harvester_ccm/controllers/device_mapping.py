@@ -9,15 +9,16 @@ from typing import Final
 import structlog
 
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import AdmissionDenied, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.errors import AdmissionDenied, Forbidden, NotFound
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.kube.write_limit import WRITE_LIMIT, WriteRateLimiter
 from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NodeReason
 from harvester_ccm.plan.node.vms import own_vmis, plan_device_mapping
 

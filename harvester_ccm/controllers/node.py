@@ -13,13 +13,13 @@ from msgspec import Struct, field
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import HOSTNAME_SECONDS, GuestHostnames, NodeWrites, VMCache
-from harvester_ccm.errors import AdmissionDenied, Forbidden, Invalid, WebhookFailed
 from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.errors import AdmissionDenied, Forbidden, Invalid, WebhookFailed
 from harvester_ccm.kube.object_state import ObjectStates
+from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.names import NodeReason, Reason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node

@@ -12,15 +12,16 @@ from msgspec.structs import replace
 
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, NodeSettings
 from harvester_ccm.controllers.vms import NodeWrites, VMCache
-from harvester_ccm.errors import CCMError, Conflict, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.errors import Conflict, KubeError, NotFound
 from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.object_state import ObjectStates
+from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import NODES, Node
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import VIRTUAL_MACHINES
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.plan.node.lifecycle import LifecyclePlan, LifecycleView, is_absent, observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.messages import write_failed
 
@@ -113,10 +114,10 @@ class NodeLifecycleController:
         if state.absences + 1 >= self._settings.deletion_confirmations:
             # Before the GET, so that the deletion follows the response to the GET at once.
             await self._guest.confirm()
-        error: CCMError | None = None
+        error: KubeError | None = None
         try:
             await self._harvester.get(VIRTUAL_MACHINES, name, namespace=self._vms.cluster.namespace)
-        except CCMError as caught:
+        except KubeError as caught:
             error = caught
             log.debug("VM not found", vm=name, error=str(error))
         state.absences = state.absences + 1 if is_absent(error, name) else 0
@@ -170,7 +171,7 @@ class NodeLifecycleController:
             # A Node that has changed is enqueued by that.
             await self._nodes.refresh(node)
             return Wait("deletion", DELETION_INTERVAL_SECONDS)
-        except CCMError as error:
+        except KubeError as error:
             self._emit(node, write_failed(node, error, deletion=True))
             return Wait("deletion", DELETION_INTERVAL_SECONDS)
         log.warning("node deleted", node=meta.name, provider_id=node.spec.provider_id)

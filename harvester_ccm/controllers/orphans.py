@@ -13,16 +13,16 @@ from msgspec import Struct, field
 
 from harvester_ccm.config import OrphanPolicy, ServiceSettings
 from harvester_ccm.controllers.service_writes import BalancerWrites
-from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.errors import NotFound
 from harvester_ccm.kube.identity import GuestIdentity
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.object_state import ObjectStates
+from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.model.outcome import Done, Outcome, Wait
 from harvester_ccm.plan.service.deletion import deletion_write
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer
 from harvester_ccm.plan.service.load_balancer import changed_document

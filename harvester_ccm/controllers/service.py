@@ -18,17 +18,18 @@ from msgspec.structs import replace
 from harvester_ccm.config import Announcer
 from harvester_ccm.controllers.service_writes import COMPONENT, BalancerWrites, ServiceWrites
 from harvester_ccm.controllers.vms import VMCache
-from harvester_ccm.errors import AnswerTooLarge, CCMError, Forbidden, NotServed, WriteReverted
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time, wall_time
+from harvester_ccm.kube.errors import AnswerTooLarge, Forbidden, KubeError, NotServed, WriteReverted
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.object_state import ObjectStates
+from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.kube.turns import NamespaceTurns
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import SERVICES, ConfigMap, Service
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
-from harvester_ccm.model.outcome import Done, EventMessage, Outcome, Wait
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.service.address import not_allocated
@@ -315,7 +316,7 @@ class ServiceController:
         await self.queue.run()
 
     async def reconcile(self, key: str) -> Outcome:
-        """Bring one Service to its desired state, one write after another. Raises WriteReverted and CCMError."""
+        """Bring one Service to its desired state, one write after another. Raises WriteReverted and KubeError."""
         outcome: Outcome | None = None
         previous: Write | None = None
         try:
@@ -394,7 +395,7 @@ class ServiceController:
                 self._emit(step.snapshot, event)
 
     async def _send(self, step: _Step, write: Write) -> None:
-        """Send the write of a plan, after its dry run. Raises CCMError after its Event was emitted."""
+        """Send the write of a plan, after its dry run. Raises KubeError after its Event was emitted."""
         if isinstance(write, TriggerKubeVipResync):
             await self._trigger_resync(step)
             return
@@ -402,7 +403,7 @@ class ServiceController:
         snapshot = step.snapshot
         try:
             await self._writes.send(write, snapshot)
-        except CCMError as error:
+        except KubeError as error:
             event = self._report(error, write, snapshot)
             if event is not None:
                 await self._report_in_condition(event, write, snapshot)
@@ -422,7 +423,7 @@ class ServiceController:
             self._emit(step.snapshot, resync_not_permitted(step.snapshot.service))
 
     async def _read_endpoints(self, step: _Step) -> None:
-        """Read the EndpointSlices of the Service into its state. Raises CCMError if the API server is not available."""
+        """Read the EndpointSlices of the Service into its state. Raises KubeError if it cannot be reached."""
         service = step.snapshot.service
         try:
             page = await self._writes.list_endpoint_slices(service)
@@ -440,13 +441,13 @@ class ServiceController:
             return
         try:
             await self._balancers.check(plan.dry_run)
-        except CCMError as error:
+        except KubeError as error:
             # The Service keeps the load balancer that it has: Harvester would reject the creation of the next one.
             self._report(error, CreateLoadBalancer(snapshot.match.expected_name, plan.dry_run), snapshot)
             raise
         self._emit_planned(step, is_sent_now=True)
 
-    def _report(self, error: CCMError, write: Write, snapshot: ServiceSnapshot) -> EventMessage | None:
+    def _report(self, error: KubeError, write: Write, snapshot: ServiceSnapshot) -> EventMessage | None:
         """Emit and return the Event about a write that failed; None if it is too early for one."""
         service = snapshot.service
         failures = self.queue.failures(service.metadata.key) + 1

@@ -6,8 +6,9 @@ from typing import Final, cast
 
 import structlog
 
-from harvester_ccm import errors
+from harvester_ccm.kube import errors
 from harvester_ccm.kube.client import STRATEGIC_PATCH, ApiClient
+from harvester_ccm.kube.documents import Page
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.write_limit import WRITE_LIMIT, WriteRateLimiter
 from harvester_ccm.kube.written_fields import fields_of_patch
@@ -19,9 +20,8 @@ from harvester_ccm.model.core import (
     ServiceCondition,
     endpoint_slice_selector,
 )
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.model.meta import Page
-from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import LOAD_BALANCER_READY, RESYNC_TRIGGER, Reason
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
@@ -196,7 +196,7 @@ class ServiceWrites:
         return service_conflict(causes or repeated)
 
     async def send(self, write: Write, snapshot: ServiceSnapshot) -> None:
-        """Send the request of a write. Raises CCMError."""
+        """Send the request of a write. Raises KubeError."""
         service, key = snapshot.service, snapshot.service.metadata.key
         match write:
             case PatchService(patch=patch, releases=releases):
@@ -225,7 +225,7 @@ class ServiceWrites:
         patch = service_patch(snapshot.service, fields)
         if not patch or self._limiter.delay(meta.uid, _fields_of_service(patch), terminating=meta.deleting):
             return
-        with suppress(errors.CCMError):
+        with suppress(errors.KubeError):
             await self.send(PatchService(patch), snapshot)
 
     async def trigger_resync(self, snapshot: ServiceSnapshot) -> bool:
@@ -252,7 +252,7 @@ class ServiceWrites:
         return True
 
     async def list_endpoint_slices(self, service: Service) -> Page[EndpointSlice]:
-        """Return the EndpointSlices of a Service. Raises CCMError."""
+        """Return the EndpointSlices of a Service. Raises KubeError."""
         selector = {"labelSelector": endpoint_slice_selector(service)}
         return await self._guest.list(ENDPOINT_SLICES, namespace=service.metadata.namespace, params=selector)
 

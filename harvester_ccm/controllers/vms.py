@@ -13,16 +13,16 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.errors import CCMError, Conflict, Forbidden, NotFound
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.write_limit import WRITE_LIMIT, WriteRateLimiter
 from harvester_ccm.kube.written_fields import fields_of_patch
 from harvester_ccm.model.core import NODES, Node, parse_provider_id
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import GUEST_OS_INFO, ClusterIdentity, VirtualMachine, VirtualMachineInstance
-from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import NodeReason
 from harvester_ccm.plan.node.patch import NodeRequest
 from harvester_ccm.plan.node.vms import IDENTITY, identity, queryable_guests, vm_identities, vmi_identities, vms_of
@@ -149,7 +149,7 @@ class GuestHostnames:
         try:
             async with self._limit:
                 info = await self._harvester.get(GUEST_OS_INFO, name, namespace=namespace, subresource="guestosinfo")
-        except CCMError as error:
+        except KubeError as error:
             if isinstance(error, Forbidden) and not self._forbidden:
                 self._forbidden = True
                 log.warning(

@@ -8,7 +8,7 @@ from typing import Final
 from harvester_ccm import config
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.parser import FlagValues
-from harvester_ccm.model.meta import DNS_LABEL, DNS_SUBDOMAIN, LABEL_VALUE
+from harvester_ccm.kube.objects import DNS_LABEL, DNS_SUBDOMAIN, LABEL_VALUE
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 
 RETRY_JITTER: Final = 1.2

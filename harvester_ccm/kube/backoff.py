@@ -5,7 +5,7 @@ from typing import Final
 
 from tenacity import wait_exponential_jitter
 
-from harvester_ccm.errors import CCMError, Conflict
+from harvester_ccm.kube.errors import Conflict, KubeError
 
 BACKOFF_SECONDS: Final = 0.5
 MAX_BACKOFF_SECONDS: Final = 30.0
@@ -19,7 +19,7 @@ def pause_after(error: BaseException | None, failures: int, *, growth: float = 2
 
     It is the server's Retry-After, or else grows exponentially by the factor ``growth``, with jitter.
     """
-    if isinstance(error, CCMError) and error.retry_after is not None:
+    if isinstance(error, KubeError) and error.retry_after is not None:
         return error.retry_after
     first = CONFLICT_SECONDS if isinstance(error, Conflict) else BACKOFF_SECONDS
     # A much larger exponent would overflow a float.

@@ -1,6 +1,6 @@
 """Requests to one API server, typed by resource.
 
-No method retries, sleeps or hides an error: a failed call raises one of ``harvester_ccm.errors`` and the caller
+No method retries, sleeps or hides an error: a failed call raises one of ``kube.errors`` and the caller
 decides. Every call has a time limit. ``Retry-After`` is carried in the error. A watch yields until the server ends it,
 raises ``Gone`` if the version is too old, and ``WatchSilent`` if nothing arrived for too long.
 
@@ -25,22 +25,14 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from harvester_ccm import errors
+from harvester_ccm.kube import errors
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.connection import connection_fault, open_session
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.documents import EventDocument, Head, ListDocument, ListMeta, Page, Unread, WatchEvent
 from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.objects import Resource
 from harvester_ccm.kube.tokens import ExecToken, credential_text, token_claims
-from harvester_ccm.model.meta import (
-    EventDocument,
-    Head,
-    ListDocument,
-    ListMeta,
-    Page,
-    Resource,
-    Unread,
-    WatchEvent,
-)
 
 T = TypeVar("T")
 
@@ -156,7 +148,7 @@ class ApiClient:
     async def get(
         self, resource: Resource[T], name: str, *, namespace: str | None = None, subresource: str | None = None
     ) -> T:
-        """Return one object. Raises NotFound and the other errors of ``harvester_ccm.errors``."""
+        """Return one object. Raises NotFound and the other errors of ``kube.errors``."""
         return await self._request_object(resource, "GET", resource.path(namespace, name, subresource))
 
     async def list(
@@ -427,14 +419,14 @@ class ApiClient:
         unreachable.cluster = self.cluster
         return unreachable
 
-    async def _refusal(self, response: aiohttp.ClientResponse, request: Request, token: str) -> errors.CCMError:
+    async def _refusal(self, response: aiohttp.ClientResponse, request: Request, token: str) -> errors.KubeError:
         status = response.status
         if status < 300:
             return self._unexpected(str(request), "a compressed answer, which was not requested,")
         # Of an error, the status is enough.
         body = b"" if _is_compressed(response) else await _start_of(response, ERROR_LIMIT)
         log.debug("request refused", cluster=self.cluster, request=str(request), status=status)
-        error: errors.CCMError = errors.error_from_response(
+        error: errors.KubeError = errors.error_from_response(
             status=status, body=body, request=str(request), retry_after=response.headers.get("Retry-After")
         )
         if errors.is_not_from_api_server(status, body):

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from harvester_ccm import __version__, errors
+from harvester_ccm import __version__
+from harvester_ccm.kube import errors
 
 AGENT: Final = "harvester-ccm"
 """User agent; API servers record it as the manager of the fields that this controller writes."""

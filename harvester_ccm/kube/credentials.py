@@ -22,11 +22,11 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.connection import load_certificate, read_bytes
+from harvester_ccm.kube.errors import CredentialError
+from harvester_ccm.kube.objects import DNS_LABEL
 from harvester_ccm.kube.proxy import proxy_for
 from harvester_ccm.kube.tokens import ExecToken, FileToken, Plugin, TokenSource, checked_token
-from harvester_ccm.model.meta import DNS_LABEL
 from harvester_ccm.redaction import redact_text, sanitize
 
 T = TypeVar("T")

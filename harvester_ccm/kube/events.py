@@ -10,19 +10,18 @@ import asyncio
 import math
 import time
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol
 
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
-from harvester_ccm.errors import AlreadyExists, CCMError, ServerError, Throttled, Unreachable
 from harvester_ccm.kube.backoff import IN_PLACE_DELAYS
+from harvester_ccm.kube.builtin import EVENTS
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time, wall_time
+from harvester_ccm.kube.errors import AlreadyExists, KubeError, ServerError, Throttled, Unreachable
+from harvester_ccm.kube.objects import ObjectT, Resource
 from harvester_ccm.kube.write_limit import WriteRateLimiter
-from harvester_ccm.model.core import EVENTS
-from harvester_ccm.model.meta import ObjectT, Resource
-from harvester_ccm.model.outcome import EventMessage
 
 QUEUE_LENGTH: Final = 1000
 REPEAT_SECONDS: Final = 3600.0
@@ -37,8 +36,28 @@ REFILL_SECONDS: Final = 300.0
 log = structlog.get_logger(__name__)
 
 
+class EventContent(Protocol):
+    """What an Event says."""
+
+    @property
+    def type(self) -> Literal["Normal", "Warning"]:
+        """``Normal`` or ``Warning``."""
+
+    @property
+    def reason(self) -> str:
+        """A word in CamelCase."""
+
+    @property
+    def message(self) -> str:
+        """The text: of limited length, with neither credentials nor line ends."""
+
+    @property
+    def subject(self) -> str:
+        """Events on one object with the same reason and subject are equal; empty if the message decides."""
+
+
 class EventRecorder:
-    """Writes this controller's Events to the guest cluster while ``run`` is running."""
+    """Writes Events while ``run`` is running."""
 
     def __init__(self, client: ApiClient, *, host: str) -> None:
         self._client = client
@@ -50,11 +69,8 @@ class EventRecorder:
         self.dropped = 0
         """Events that were not written: queue full, too many for one object, or rejected."""
 
-    def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventMessage, *, component: str) -> None:
-        """Queue an Event about an object and log it, unless an equal one was emitted in the last hour.
-
-        The message of an event has a limited length and neither credentials nor line ends.
-        """
+    def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventContent, *, component: str) -> None:
+        """Queue an Event about an object and log it, unless an equal one was emitted in the last hour."""
         meta, now = item.metadata, loop_time()
         key = (meta.uid, event.reason, event.subject or event.message)
         last = self._last_seen.pop(key, -math.inf)
@@ -116,6 +132,6 @@ class EventRecorder:
             # A repetition whose first response was lost has the same name.
             with suppress(AlreadyExists):
                 await retrying(self._client.create, EVENTS, body, namespace=body["metadata"]["namespace"])
-        except CCMError as error:
+        except KubeError as error:
             self.dropped += 1
             log.debug("event not written", reason=body["reason"], error=str(error))

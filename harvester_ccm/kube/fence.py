@@ -4,11 +4,11 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine
 
-from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.errors import KubeError
 
 
-class NotLeading(CCMError):
+class NotLeading(KubeError):
     """Raised instead of sending a write when it is not certain that this process holds the Lease."""
 
 

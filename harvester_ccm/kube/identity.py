@@ -12,10 +12,10 @@ from typing import Final
 import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, retry_if_not_exception_type
 
-from harvester_ccm.errors import CCMError, ClusterReplaced, Forbidden
 from harvester_ccm.kube.backoff import IN_PLACE_DELAYS
+from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.core import NAMESPACES
+from harvester_ccm.kube.errors import ClusterReplaced, Forbidden, KubeError
 
 IDENTITY_NAMESPACE: Final = "kube-system"
 log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ class GuestIdentity:
     async def learn(self) -> str:
         """Read the UID, retrying until the API server responds; empty if reading the namespace is forbidden."""
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(CCMError) & retry_if_not_exception_type(Forbidden),
+            retry=retry_if_exception_type(KubeError) & retry_if_not_exception_type(Forbidden),
             wait=IN_PLACE_DELAYS,
             before_sleep=_log_first,
         )

@@ -25,11 +25,13 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.errors import CCMError, Forbidden, Gone, NotFound, UnexpectedAnswer, Unreachable, WatchSilent
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
-from harvester_ccm.model.meta import ObjectT, Page, Resource, Store, Unread, WatchEvent
+from harvester_ccm.kube.documents import Page, Unread, WatchEvent
+from harvester_ccm.kube.errors import Forbidden, Gone, KubeError, NotFound, UnexpectedAnswer, Unreachable, WatchSilent
+from harvester_ccm.kube.objects import ObjectT, Resource
+from harvester_ccm.kube.store import Store
 
 SILENCE_SECONDS: Final = 150.0
 """Time without any line after which a watch counts as dead; API servers send a bookmark about every minute."""
@@ -163,7 +165,7 @@ class Informer(Store[ObjectT]):
             live = await self._client.get(self.resource, meta.name, namespace=meta.namespace or None)
         except NotFound as error:
             self.not_found(item, error)
-        except CCMError as error:
+        except KubeError as error:
             log.debug("object not read", collection=self.name, name=meta.key, error=str(error))
         else:
             self.observe_read(item, live)
@@ -182,7 +184,7 @@ class Informer(Store[ObjectT]):
                         log.warning("watch forbidden", collection=self.name, seconds=POLL_SECONDS)
                     watch_forbidden = True
                     await asyncio.sleep(POLL_SECONDS)
-            except CCMError as error:
+            except KubeError as error:
                 # Expired versions are normal.
                 if not isinstance(error, Gone):
                     self._set_problem(error)
@@ -202,7 +204,7 @@ class Informer(Store[ObjectT]):
         return page.resource_version
 
     async def _follow(self, version: str) -> None:
-        """Watch from this version until the next list is due. Raises CCMError if a watch did not work."""
+        """Watch from this version until the next list is due. Raises KubeError if a watch did not work."""
         self._relist_due = loop_time() + random.uniform(*RELIST_SECONDS)
         try:
             async with asyncio.timeout_at(self._relist_due) as self._relist:
@@ -217,7 +219,7 @@ class Informer(Store[ObjectT]):
             self._relist = None
 
     async def _watch(self, version: str) -> str:
-        """Watch until a working watch ends; return the version to continue from. Raises CCMError if it did not work."""
+        """Watch until a working watch ends; return the version to continue from. Raises KubeError if none worked."""
         params = {
             **self._params,
             "resourceVersion": version,
@@ -310,7 +312,7 @@ class Informer(Store[ObjectT]):
         if current is None or not _version(current) >= _version(item) > 0:
             self._notify(*self._set(item.metadata.key, item))
 
-    def _set_problem(self, problem: CCMError | None) -> None:
+    def _set_problem(self, problem: KubeError | None) -> None:
         if problem is not None:
             # The frames of its traceback would keep the response that caused it, for as long as it is the problem.
             problem.with_traceback(None)

@@ -20,11 +20,11 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.errors import AlreadyExists, CCMError, Conflict, NotFound
+from harvester_ccm.kube.builtin import LEASES, Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from harvester_ccm.kube.fence import WriteFence
-from harvester_ccm.model.core import LEASES, Lease
 
 RETRY_JITTER: Final = (0.5, 1.0)
 """Range of the factor for ``retry_period`` of a candidate; shorter than in client-go, as no replica works meanwhile."""
@@ -45,7 +45,7 @@ _DOCUMENTS: Final = replace(_WHOLE, decode=_decode)
 log = structlog.get_logger(__name__)
 
 
-class LeaseLost(CCMError):
+class LeaseLost(KubeError):
     """Raised when the Lease was not renewed in time or another replica holds it."""
 
 
@@ -131,7 +131,7 @@ class LeaderElector:
                 await self._write("", 1, transitions=self._lease.spec.lease_transitions or 0)
                 self._stopped()
                 log.info("lease released", identity=self.identity)
-        except CCMError as error:
+        except KubeError as error:
             if self.leading:
                 log.warning("lease not released", error=str(error))
 
@@ -150,7 +150,7 @@ class LeaderElector:
             error = f"no answer within {limit:g} s; check the load and the admission webhooks of the API server"
         except (Conflict, AlreadyExists):
             log.debug("lease changed while writing")
-        except CCMError as failure:
+        except KubeError as failure:
             error = str(failure)
         # Only the first error in a row and the end of the errors: the API server can be away for hours.
         if error and self._failing_since is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from harvester_ccm.model.meta import Object
+from harvester_ccm.kube.objects import Object
 
 T = TypeVar("T")
 

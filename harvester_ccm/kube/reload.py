@@ -12,10 +12,10 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.errors import ClusterReplaced, CredentialError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.connection import read_all
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.errors import ClusterReplaced, CredentialError
 
 INTERVAL: Final = 2.0
 """Interval in seconds between two checks of the files."""

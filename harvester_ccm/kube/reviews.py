@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.meta import Model, Resource, decoder
+from harvester_ccm.kube.objects import Model, Resource, decoder
 
 
 class User(Model, frozen=True, kw_only=True):
@@ -48,5 +48,5 @@ SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
 
 
 async def ask_review(client: ApiClient, kind: Resource[Review], spec: Mapping[str, object]) -> ReviewStatus:
-    """Return the answer to a question; it needs no Lease. Raises the errors of ``harvester_ccm.errors``."""
+    """Return the answer to a question; it needs no Lease. Raises the errors of ``kube.errors``."""
     return (await client.create(kind, {"spec": spec} if spec else {})).status

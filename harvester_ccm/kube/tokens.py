@@ -16,8 +16,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Struct
 
-from harvester_ccm.errors import UNREADABLE, CredentialError
 from harvester_ccm.kube.connection import load_certificate, read_bytes
+from harvester_ccm.kube.errors import UNREADABLE, CredentialError
 from harvester_ccm.redaction import one_line, redact_text
 
 PLUGIN_SECONDS: Final = 20.0

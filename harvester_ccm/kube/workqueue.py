@@ -17,11 +17,11 @@ from typing import Final
 
 import structlog
 
-from harvester_ccm.errors import CCMError, ClusterReplaced, normalized_message
 from harvester_ccm.kube.backoff import BACKOFF_SECONDS, pause_after
 from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.errors import ClusterReplaced, KubeError, normalized_message
+from harvester_ccm.kube.outcome import Outcome, Refused, Wait
 from harvester_ccm.kube.turns import NamespaceTurns
-from harvester_ccm.model.outcome import Outcome, Refused, Wait
 
 RESYNC_SECONDS: Final = 600.0
 """Interval between two resyncs; shorter than the time for which the recorder drops a repeated Event."""
@@ -185,7 +185,7 @@ class WorkQueue:
             outcome = await self._reconcile(key)
         except ClusterReplaced:
             raise
-        except CCMError as error:
+        except KubeError as error:
             self._failed(key, error)
         except Exception as error:  # a bug that one object triggers must not stop the others
             log.exception("unexpected error in reconcile", controller=self.name, key=key)

@@ -1,4 +1,4 @@
-"""Views of built-in types: Service, EndpointSlice, Node, ConfigMap, Lease, Event, Namespace.
+"""Views of built-in types: Service, EndpointSlice, Node, ConfigMap.
 
 Field names follow the Kubernetes API (https://kubernetes.io/docs/reference/kubernetes-api/).
 """
@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from harvester_ccm.errors import UNREADABLE
-from harvester_ccm.model.meta import Condition, Model, Object, Resource, decoder
+from harvester_ccm.kube.errors import UNREADABLE
+from harvester_ccm.kube.objects import Condition, Model, Object, Resource, decoder
 from harvester_ccm.names import LOAD_BALANCER_READY, NAD_MAPPING_KEY, PROVIDER_NAME
 
 _MAX_DEVICE: Final = 15
@@ -206,38 +206,18 @@ class EndpointSlice(Object, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...] | None = None
 
 
-class LeaseSpec(Model, frozen=True, kw_only=True):
-    """``spec`` of a Lease; times are RFC 3339 with microseconds."""
-
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class Lease(Object, frozen=True, kw_only=True):
-    """The lock object of leader election."""
-
-    spec: LeaseSpec = LeaseSpec()
-
-
 SERVICES: Final = Resource("", "v1", "services", "Service", decoder(Service))
 NODES: Final = Resource("", "v1", "nodes", "Node", decoder(Node), namespaced=False)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", decoder(ConfigMap))
-NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", decoder(Object), namespaced=False)
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", decoder(EndpointSlice))
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
+"""Label of an EndpointSlice: the Service whose endpoints it has."""
 
 
 def endpoint_slice_selector(service: Service) -> str:
     """Return the label selector of the EndpointSlices of a Service, in its namespace."""
     return f"{SERVICE_LABEL}={service.metadata.name}"
 
-
-"""Label of an EndpointSlice: the Service whose endpoints it has."""
-EVENTS: Final = Resource("", "v1", "events", "Event", decoder(Object), fenced=False)
-LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", decoder(Lease), fenced=False)
 
 PROVIDER_SCHEME: Final = f"{PROVIDER_NAME}://"
 """Before the UID of the VM in a Node's provider ID. The form is stored on every Node and never changes."""

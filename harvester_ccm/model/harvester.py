@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from harvester_ccm.config import Announcer, Settings, SharedAddressScope
-from harvester_ccm.model.meta import Condition, Model, Object, ObjectMeta, Resource, decoder
+from harvester_ccm.kube.objects import Condition, Model, Object, ObjectMeta, Resource, decoder
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME
 from harvester_ccm.netip import plain_address
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from harvester_ccm.errors import CredentialError, Forbidden, Unauthorized
+from harvester_ccm.kube.errors import CredentialError, Forbidden, Unauthorized
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.telemetry.metrics import Metrics

@@ -33,10 +33,11 @@ from aiohttp.typedefs import Handler
 from msgspec import Struct
 
 from harvester_ccm.config import ServerSettings
-from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError, Forbidden
+from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.connection import load_certificate, read_all, read_bytes
+from harvester_ccm.kube.errors import CredentialError, Forbidden, KubeError
 from harvester_ccm.kube.reviews import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ask_review
 from harvester_ccm.kube.write_limit import WriteRateLimiter
 from harvester_ccm.telemetry.health import LIVE, HealthRegistry, summary
@@ -150,7 +151,7 @@ class AccessReviewer:
                 decision = await self._review(token, path)
         except Forbidden as error:
             raise web.HTTPForbidden(text=NOT_GRANTED) from error
-        except (CCMError, TimeoutError) as error:
+        except (KubeError, TimeoutError) as error:
             log.debug("caller not checked", path=path, error=str(error))
             raise web.HTTPServiceUnavailable(text=NOT_CHECKED) from error
         self._record(caller, decision)

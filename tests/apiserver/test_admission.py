@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 
 from devenv.apiserver import ControlPlane
-from harvester_ccm.errors import AdmissionDenied, ApiError, WebhookFailed
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import AdmissionDenied, ApiError, WebhookFailed
 from harvester_ccm.model.core import CONFIG_MAPS
 from tests.support.waiting import wait_for
 

@@ -17,16 +17,20 @@ from devenv.apiserver import ControlPlane
 from devenv.faults import Answer, Cut, Drop, Hang
 from devenv.pki import Authority
 from devenv.proxy import FaultProxy
-from harvester_ccm.errors import (
+from harvester_ccm.kube.backoff import pause_after
+from harvester_ccm.kube.builtin import NAMESPACES
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.kube.errors import (
     AlreadyExists,
     ApiError,
-    CCMError,
     CertificateNotValid,
     Conflict,
     ConnectionRefused,
     Forbidden,
     HostUnknown,
     Invalid,
+    KubeError,
     NotFound,
     NotTrusted,
     ServerError,
@@ -35,12 +39,9 @@ from harvester_ccm.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
-from harvester_ccm.kube.backoff import pause_after
-from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.kube.objects import Object, Resource, decoder
 from harvester_ccm.kube.tokens import TokenSource
-from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, SERVICES
-from harvester_ccm.model.meta import Object, Resource, decoder
+from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
@@ -249,7 +250,7 @@ async def test_html_error_page_is_not_an_api_error(client: ApiClient, guest_prox
     ],
 )
 async def test_connection_error_has_its_reason(
-    client: ApiClient, guest_proxy: FaultProxy, fault: Drop | Cut | str | None, error: type[CCMError], message: str
+    client: ApiClient, guest_proxy: FaultProxy, fault: Drop | Cut | str | None, error: type[KubeError], message: str
 ) -> None:
     url = guest_proxy.url
     match fault:
@@ -354,7 +355,7 @@ async def test_every_request_is_observed(guest_proxy: FaultProxy, admin_kubeconf
         async for _ in client.watch(NAMESPACES, params={}, silence=5):
             break
         await guest_proxy.down()
-        with pytest.raises(CCMError):
+        with pytest.raises(KubeError):
             await client.get(NAMESPACES, "default")
 
     all_of_them = "/api/v1/namespaces"

@@ -16,13 +16,13 @@ import yaml
 from devenv.apiserver import ControlPlane
 from devenv.pki import Authority
 from devenv.restclient import Json
-from harvester_ccm.errors import CredentialError, Unauthorized, Unreachable
 from harvester_ccm.kube import credentials as module
 from harvester_ccm.kube import tokens
+from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_credentials
+from harvester_ccm.kube.errors import CredentialError, Unauthorized, Unreachable
 from harvester_ccm.kube.tokens import ExecToken, Plugin
-from harvester_ccm.model.core import NAMESPACES
 
 pytestmark = pytest.mark.apiserver
 

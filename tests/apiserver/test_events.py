@@ -9,9 +9,9 @@ from devenv.proxy import FaultProxy
 from devenv.restclient import Json
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.events import TRIES, EventRecorder
+from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.model.core import NODES, SERVICES, Node, Service
-from harvester_ccm.model.meta import ObjectMeta
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import NodeReason, Reason
 from tests.support.background import running
 from tests.support.waiting import wait_for

@@ -10,9 +10,9 @@ from devenv.apiserver import ControlPlane
 from devenv.faults import Answer
 from devenv.proxy import FaultProxy
 from devenv.restclient import Json
-from harvester_ccm.errors import ConnectionRefused, Forbidden, Gone, Unauthorized, Unreachable
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_credentials
+from harvester_ccm.kube.errors import ConnectionRefused, Forbidden, Gone, Unauthorized, Unreachable
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS
 from tests.apiserver.follower import Follower

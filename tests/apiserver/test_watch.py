@@ -10,11 +10,13 @@ import pytest
 
 from devenv.faults import Answer, Cut, Silence
 from devenv.proxy import FaultProxy
-from harvester_ccm.errors import Gone, UnexpectedAnswer, Unreachable, WatchSilent
+from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
-from harvester_ccm.model.core import CONFIG_MAPS, NAMESPACES, ConfigMap
-from harvester_ccm.model.meta import Object, WatchEvent
+from harvester_ccm.kube.documents import WatchEvent
+from harvester_ccm.kube.errors import Gone, UnexpectedAnswer, Unreachable, WatchSilent
+from harvester_ccm.kube.objects import Object
+from harvester_ccm.model.core import CONFIG_MAPS, ConfigMap
 from tests.support.background import running
 from tests.support.waiting import wait_for
 

@@ -9,7 +9,7 @@ from devenv.background import Background
 from devenv.harvester.records import LOAD_BALANCERS
 from devenv.watch import Document, Mirror
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.model.meta import Resource
+from harvester_ccm.kube.objects import Resource
 
 LISTENER: Document = {"name": "http", "port": 8080, "protocol": "TCP", "backendPort": 30080}
 

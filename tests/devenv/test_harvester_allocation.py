@@ -7,8 +7,8 @@ from devenv.harvester.loadbalancers import FINALIZER
 from devenv.harvester.queue import Pace
 from devenv.harvester.records import LOAD_BALANCERS, POOLS
 from devenv.watch import Document
-from harvester_ccm.errors import NotFound
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import NotFound
 from tests.devenv.emulated import balancer, watching
 from tests.support.waiting import wait_for
 

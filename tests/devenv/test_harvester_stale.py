@@ -8,7 +8,7 @@ import pytest
 from devenv.harvester.loadbalancers import FINALIZER, LoadBalancerController
 from devenv.harvester.records import Records
 from devenv.watch import Document, key_of
-from harvester_ccm.errors import Answer, Conflict
+from harvester_ccm.kube.errors import Answer, Conflict
 from tests.devenv.emulated import balancer
 
 KEY, ADDRESS = "default/web", "127.77.0.10"

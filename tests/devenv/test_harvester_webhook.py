@@ -7,8 +7,8 @@ import pytest
 from devenv.harvester import HarvesterEmulator
 from devenv.harvester.machines import Machine, Machines
 from devenv.harvester.records import LOAD_BALANCERS, POOLS
-from harvester_ccm.errors import AdmissionDenied, ServerError
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import AdmissionDenied, ServerError
 from tests.devenv.emulated import balancer, vm_balancer
 from tests.support.waiting import wait_for
 

@@ -10,8 +10,8 @@ from devenv.demo.requests import ask
 from devenv.harvester.records import SERVICES, SLICES
 from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.watch import Document
-from harvester_ccm.errors import AlreadyExists
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import AlreadyExists
 from tests.devenv.emulated import endpoint_slice, service, watching
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import MemoryClient, MemoryServer

@@ -12,7 +12,8 @@ from devenv.kubevip import KubeVipOptions
 from devenv.logfile import logs_to
 from devenv.restclient import Json, RefusedError, RestClient
 from devenv.stage import Scene, Stage
-from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, SERVICES
+from harvester_ccm.kube.builtin import EVENTS, LEASES
+from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import NAD_MAPPING_NAME
 from tests.conftest import Clusters

@@ -31,7 +31,7 @@ from devenv.harvester.webhook import CONFIGURATION, MUTATING, VALIDATING
 from devenv.stage import Stage, until
 from harvester_ccm.cli import main
 from harvester_ccm.commands import clusters
-from harvester_ccm.errors import AdmissionDenied
+from harvester_ccm.kube.errors import AdmissionDenied
 from harvester_ccm.model.core import CONFIG_MAPS
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (

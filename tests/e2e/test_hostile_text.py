@@ -27,7 +27,7 @@ from devenv.kubelets import DOCUMENTS, Kubelet, node_document
 from devenv.process import ReservedPort
 from devenv.restclient import Json
 from devenv.stage import VM_NAMESPACE, Stage, until
-from harvester_ccm.model.core import Lease
+from harvester_ccm.kube.builtin import Lease
 from harvester_ccm.names import (
     IP_POOL,
     NETWORK,

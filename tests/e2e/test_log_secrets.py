@@ -17,7 +17,7 @@ from devenv.pki import Authority
 from devenv.process import ReservedPort
 from devenv.restclient import Json
 from devenv.stage import Stage
-from harvester_ccm.model.core import EVENTS
+from harvester_ccm.kube.builtin import EVENTS
 from harvester_ccm.names import IPAM
 from tests.conftest import bind
 from tests.e2e.connectproxy import ConnectProxy

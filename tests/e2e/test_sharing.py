@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from devenv.stage import Stage, until
-from harvester_ccm.errors import NotFound
+from harvester_ccm.kube.errors import NotFound
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     PRIMARY_SERVICE,

@@ -16,7 +16,8 @@ from devenv.helm import CHART, NAMESPACE, RELEASE, run_helm
 from devenv.manifests import IMAGE
 from devenv.stage import VM_NAMESPACE, Scene, Stage, until
 from devenv.watch import Document, annotations_of, documents
-from harvester_ccm.model.core import LEASES, SERVICES
+from harvester_ccm.kube.builtin import LEASES
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import IPAM
 from tests.deploy.published import write_published_chart
 from tests.e2e.observing import caught_up, writes

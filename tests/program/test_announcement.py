@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -234,7 +234,7 @@ async def test_endpoints_that_must_not_be_read() -> None:
     ],
 )
 @jumping_time
-async def test_api_server_that_is_not_available_is_no_answer(error: CCMError) -> None:
+async def test_api_server_that_is_not_available_is_no_answer(error: KubeError) -> None:
     program = new_program(KUBE_VIP)
     program.create("web")
     start_pod(program)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.errors import CCMError, UnexpectedAnswer
+from harvester_ccm.kube.errors import KubeError, UnexpectedAnswer
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import LB_SERVICE_NAME, SERVICE_FINALIZER
@@ -55,7 +55,7 @@ def names_of(harvester: Harvester) -> list[str]:
     ],
 )
 @jumping_time
-async def test_services_keep_their_addresses_while_load_balancers_cannot_be_listed(error: CCMError) -> None:
+async def test_services_keep_their_addresses_while_load_balancers_cannot_be_listed(error: KubeError) -> None:
     guest, harvester = guest_server(), Harvester()
     program = Program(guest, harvester, "demo")
     async with program.live():

@@ -8,7 +8,7 @@ from tempfile import NamedTemporaryFile
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.kube.informer import RELIST_SECONDS
 from harvester_ccm.kube.reload import CredentialReloader
 from harvester_ccm.model.core import SERVICES
@@ -178,7 +178,7 @@ def redirect(program: Program, server: MemoryServer) -> None:
     before = program.guest
     program.guest = program.client.server = server
 
-    def gone(call: Call) -> CCMError | None:
+    def gone(call: Call) -> KubeError | None:
         return refused(410, "Expired", "too old resource version") if call.verb == "WATCH" else None
 
     server.fault = gone

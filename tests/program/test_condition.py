@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, REQUESTED_ADDRESS, WORKLOAD_TYPE
 from tests.support.builders import ADDRESS, marked, service
@@ -108,7 +108,7 @@ async def test_condition_is_written_if_a_policy_rejects_the_finalizer() -> None:
     program = Program(guest_server(), Harvester(), "demo")
     denied = refused(422, "Invalid", "denied request: no finalizers here")
 
-    def policy(call: Call) -> CCMError | None:
+    def policy(call: Call) -> KubeError | None:
         return denied if call.verb == "PATCH" and "finalizers" in call.body.get("metadata", {}) else None
 
     program.guest.fault = policy
@@ -165,7 +165,7 @@ OUT_OF_REACH = Unreachable("no route to host")
 @pytest.mark.parametrize("error", [AWAY, OUT_OF_REACH], ids=["webhook", "Harvester"])
 @jumping_time
 async def test_change_that_harvester_does_not_take_is_in_the_condition_of_a_service_with_an_address(
-    error: CCMError,
+    error: KubeError,
 ) -> None:
     """The listeners of a VM load balancer forward to a node port that no node has any more."""
     program = Program(with_nodes(guest_server()), with_machines(Harvester()), "demo")

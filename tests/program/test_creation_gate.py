@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harvester_ccm.controllers.service import RESPONSE_SECONDS
-from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.backoff import MAX_BACKOFF_SECONDS
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_CLUSTER, LB_SERVICE_NAME, WORKLOAD_TYPE
@@ -234,7 +234,7 @@ async def test_creation_whose_response_is_lost_counts() -> None:
     harvester = SlowHarvester(4.0)
     lost: list[str] = []
 
-    def lose(call: Call) -> CCMError | None:
+    def lose(call: Call) -> KubeError | None:
         if call.verb != "POST" or lost:
             return None
         lost.append(call.path)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from harvester_ccm.controllers.service import RESYNC_RETRY_SECONDS
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, RESYNC_TRIGGER, WORKLOAD_TYPE
@@ -102,7 +102,7 @@ async def test_touch_follows_lost_responses_and_transient_errors() -> None:
     lost = iter([Unreachable("connection reset by peer")])
     program.guest.fault = lambda call: next(errors, None) if of_endpoints(call) else None
 
-    def lose(call: Call) -> CCMError | None:
+    def lose(call: Call) -> KubeError | None:
         return next(lost, None) if call.verb == "PATCH" and "/services/" in call.path else None
 
     program.guest.lost = lose

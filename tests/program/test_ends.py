@@ -8,13 +8,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from harvester_ccm.app import Application
-from harvester_ccm.errors import ClusterReplaced
 from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.kube.builtin import LEASES
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import ClusterReplaced
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.reload import CredentialReloader
-from harvester_ccm.model.core import LEASES, SERVICES
+from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.support.builders import CLUSTER, service

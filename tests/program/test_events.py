@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.kube.events import BURST, REFILL_SECONDS, REPEAT_SECONDS
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.model.core import NODES, SERVICES
@@ -122,7 +122,7 @@ OUTAGES = {"credential rejected": refused(401, "Unauthorized", "Unauthorized"), 
 @pytest.mark.parametrize("error", OUTAGES.values(), ids=OUTAGES.keys())
 @jumping_time
 async def test_outage_of_harvester_is_reported_only_on_services_that_wait_for_it(
-    error: CCMError, *, running: bool
+    error: KubeError, *, running: bool
 ) -> None:
     harvester = Harvester()
     program = Program(guest_server(), harvester, "demo")

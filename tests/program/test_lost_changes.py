@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import DESCRIPTION, SERVICE_FINALIZER
@@ -76,7 +76,7 @@ async def test_service_whose_change_was_lost_is_written(later_event: bool) -> No
         program.create("web", "api")
         await asyncio.sleep(10)
 
-        def change_during_the_deletion(call: Call, _error: CCMError | None) -> None:
+        def change_during_the_deletion(call: Call, _error: KubeError | None) -> None:
             if call.verb != "DELETE":
                 return
             change_silently(guest, SERVICES, "shop/web", CHANGED)

@@ -6,8 +6,8 @@ from typing import Final
 import pytest
 
 from harvester_ccm.controllers.service import ServiceController
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.model.outcome import Outcome
 from harvester_ccm.names import KUBE_VIP_ADDRESSES
 from harvester_ccm.plan.service.ownership import name_for
 from tests.support.builders import CLUSTER, allocated, served

@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 
 from harvester_ccm.controllers.service import ServiceController
+from harvester_ccm.kube.outcome import Outcome
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.model.outcome import Outcome
 from harvester_ccm.names import HEALTH_CHECK_PORT, PRIMARY_SERVICE, WORKLOAD_TYPE
 from harvester_ccm.plan.service import plan
 from tests.support.builders import CLUSTER, allocated, served, service

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
@@ -361,7 +361,7 @@ async def test_load_balancer_that_harvester_is_deleting_is_no_reason_to_start_a_
     held = next(key for key in harvester.of(LOAD_BALANCERS) if "-api-" in key)
     program = Program(guest, harvester, "demo")
 
-    def end_deletion(call: Call, _error: CCMError | None = None) -> None:
+    def end_deletion(call: Call, _error: KubeError | None = None) -> None:
         if call.verb == "DELETE" and held in harvester.of(LOAD_BALANCERS):
             harvester.change(LOAD_BALANCERS, held, {"metadata": {"finalizers": None}})
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from devenv.harvester.machines import Machine
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.names import PROVIDED_NODE_IP
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, Document, refused
@@ -254,7 +254,7 @@ def test_replacement_with_the_address_of_its_predecessor_is_initialized(
 ) -> None:
     """The ClusterRole of the Go provider does not permit to delete Nodes, so the Node of the predecessor stays."""
 
-    def forbidden(call: Call) -> CCMError | None:
+    def forbidden(call: Call) -> KubeError | None:
         is_deletion = call.verb == "DELETE" and "/nodes/" in call.path
         return refused(403, "Forbidden", "nodes is forbidden: cannot delete") if is_deletion else None
 

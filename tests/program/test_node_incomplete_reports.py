@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from harvester_ccm.errors import Unreachable
+from harvester_ccm.kube.errors import Unreachable
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST
 from tests.support.clock import jumping_time
 from tests.support.memory_server import refused

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from devenv.harvester.machines import Machine
-from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.kube.backoff import MAX_BACKOFF_SECONDS
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.plan.node.match import unreadable
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, Document, placed, refused
@@ -40,7 +40,7 @@ def vms(thorough: bool) -> list[Machine]:
 class Outage:
     """Begins and ends an outage of Harvester."""
 
-    def __init__(self, error: CCMError | None, *, event: str = "HarvesterUnavailable") -> None:
+    def __init__(self, error: KubeError | None, *, event: str = "HarvesterUnavailable") -> None:
         """``event``: the reason of the Event on a Node that joins during the outage."""
         self._error = error
         self.event = event
@@ -55,7 +55,7 @@ class Outage:
         """End the outage."""
         scene.harvester_server.fault = None
 
-    def _fail(self, _call: Call) -> CCMError | None:
+    def _fail(self, _call: Call) -> KubeError | None:
         return self._error
 
 
@@ -88,7 +88,7 @@ class WrongNamespace(Outage):
         server.fault = self._fail
         server.break_watches()
 
-    def _fail(self, call: Call) -> CCMError | None:
+    def _fail(self, call: Call) -> KubeError | None:
         """End every watch once, so that its collection is listed again."""
         if call.verb != "WATCH" or call.path not in self._reset:
             return None

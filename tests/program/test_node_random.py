@@ -22,8 +22,8 @@ import pytest
 
 from devenv.harvester.machines import Machine
 from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
-from harvester_ccm.errors import CCMError
 from harvester_ccm.kube.backoff import MAX_BACKOFF_SECONDS
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.harvester import VirtualMachine
 from harvester_ccm.names import PROVIDED_NODE_IP, SHUTDOWN_TAINT, UNINITIALIZED_TAINT, VM_ANNOTATION, VM_CLUSTER
 from tests.support.clock import jumping_time
@@ -82,7 +82,7 @@ class Simulation:
         """When a Node was last written while the cache had no VM of it, by UID."""
         self.log: list[str] = []
         self.clones = 0
-        self.fault: Callable[[Call], CCMError | None] = lambda _call: None
+        self.fault: Callable[[Call], KubeError | None] = lambda _call: None
         for number in range(NODES):
             networks = ("default/mgmt", "default/vlan5") if number % 3 == 0 else ("default/mgmt",)
             name = f"w{number}"
@@ -124,7 +124,7 @@ class Simulation:
         self._firmware(member.vm, member.uuid)
         self.scene.report_lists(member.vm, *member.addresses)
 
-    def _check(self, call: Call) -> CCMError | None:
+    def _check(self, call: Call) -> KubeError | None:
         if call.is_write and "/nodes/" in call.path:
             name = call.path.split("/nodes/")[1].partition("/")[0]
             node = self.scene.guest_server.of(NODE).get(name)

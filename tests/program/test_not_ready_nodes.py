@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from harvester_ccm.errors import Unreachable
+from harvester_ccm.kube.errors import Unreachable
 from tests.support.clock import jumping_time, until
 from tests.support.node_world import NAMESPACE, VM, NodeWorld, initialised, joined, machine
 

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from harvester_ccm.controllers.orphans import DELETION_PAUSE, RETRY_SECONDS
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import DHCP_ADDRESS, LB_CLUSTER, LB_OWNER, LB_SERVICE_UID, LB_SERVICE_UUID
@@ -94,7 +94,7 @@ async def test_service_that_the_cache_lacks_is_found_by_a_live_request(monkeypat
     assert world.left == set()
 
 
-RESPONSES: dict[str, CCMError] = {
+RESPONSES: dict[str, KubeError] = {
     "401": refused(401, "Unauthorized", "Unauthorized"),
     "403": refused(403, "Forbidden", "services is forbidden"),
     "404 page of a proxy": page(),
@@ -109,7 +109,7 @@ RESPONSES: dict[str, CCMError] = {
 @jumping_time
 @pytest.mark.guarantee("Only a 404 that names the object proves a deletion")
 @pytest.mark.security("A failure never causes a deletion")
-async def test_only_a_404_that_names_the_service_proves_its_deletion(response: CCMError, path: str) -> None:
+async def test_only_a_404_that_names_the_service_proves_its_deletion(response: KubeError, path: str) -> None:
     world = World()
     async with world.live():
         await asyncio.sleep(1)
@@ -145,7 +145,7 @@ async def test_nothing_is_deleted_while_a_cluster_cannot_be_listed(unreachable: 
     world = World()
     server = getattr(world, unreachable)
 
-    def fault(call: Call) -> CCMError | None:
+    def fault(call: Call) -> KubeError | None:
         reading = call.verb == "WATCH" or re.search("/(services|loadbalancers)$", call.path)
         return refused(503, "ServiceUnavailable", "busy") if reading else None
 

@@ -12,7 +12,7 @@ import pytest
 
 from devenv.announcement import Settings, Version
 from harvester_ccm.controllers.service import RESYNC_RETRY_SECONDS
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -257,7 +257,7 @@ async def test_touch_that_is_forbidden_is_reported() -> None:
     world.start(service())
     forbidden = refused(403, "Forbidden", "endpointslices is forbidden")
 
-    def refuse_touch(call: Call) -> CCMError | None:
+    def refuse_touch(call: Call) -> KubeError | None:
         return forbidden if call.verb == "PATCH" and ENDPOINT_SLICES.plural in call.path else None
 
     world.guest.fault = refuse_touch

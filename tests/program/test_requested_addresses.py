@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -220,7 +220,7 @@ async def test_address_without_a_load_balancer_stays_until_another_service_gets_
     program = Program(guest_server(), harvester, "demo")
     program.create("web")
 
-    def deny(call: Call) -> CCMError | None:
+    def deny(call: Call) -> KubeError | None:
         created = call.verb == "POST" and "-web-" in call.body["metadata"]["name"]
         return (
             refused(500, "InternalError", "admission webhook denied the request: it has no running vm")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import SERVICE_FINALIZER
@@ -29,7 +29,7 @@ AWAY = refused(500, "InternalError", 'failed calling webhook "x.example": connec
 REJECTIONS = {"policy": POLICY, "missing permission": FORBIDDEN, "webhook": WEBHOOK, "webhook unreachable": AWAY}
 
 
-def on_patches(error: Callable[[], CCMError]) -> Callable[[Call], CCMError | None]:
+def on_patches(error: Callable[[], KubeError]) -> Callable[[Call], KubeError | None]:
     """Return a fault that fails each patch of a Service."""
     return lambda call: error() if call.verb == "PATCH" and "/services/" in call.path else None
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from devenv.announcement import lacks_address
-from harvester_ccm.errors import CCMError, Conflict, Unreachable
+from harvester_ccm.kube.errors import Conflict, KubeError, Unreachable
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -124,7 +124,7 @@ async def test_new_service_delays_no_other_while_harvester_is_unreachable(*, run
 async def test_service_deleted_after_a_creation_without_response_leaves_nothing(after: float, *, cut: bool) -> None:
     world = World()
 
-    def lose(call: Call) -> CCMError | None:
+    def lose(call: Call) -> KubeError | None:
         if call.verb != "POST":
             return None
         world.harvester.lost = lambda _call: None
@@ -152,7 +152,7 @@ async def test_service_deleted_after_a_creation_without_response_leaves_nothing(
 async def test_service_keeps_its_finalizer_while_a_load_balancer_exists_that_the_cache_lacks() -> None:
     world = World("--orphaned-load-balancer-policy=report")
 
-    def lose(call: Call) -> CCMError | None:
+    def lose(call: Call) -> KubeError | None:
         if call.verb != "POST":
             return None
         world.harvester.lost = lambda _call: None
@@ -354,7 +354,7 @@ async def test_kube_vip_withdraws_the_address_before_a_vm_load_balancer_gets_it(
 @pytest.mark.parametrize("shared", [False, True], ids=["one service", "shared address"])
 @jumping_time
 async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing(
-    rejection: CCMError, reason: str, has: str, wanted: str, *, shared: bool
+    rejection: KubeError, reason: str, has: str, wanted: str, *, shared: bool
 ) -> None:
     world = World()
     world.put(service(annotations={WORKLOAD_TYPE: has}))
@@ -517,7 +517,7 @@ async def test_write_of_a_former_leader_that_arrives_late_is_rejected() -> None:
     world.create("web")
     late: list[Call] = []
 
-    def keep(call: Call) -> CCMError | None:
+    def keep(call: Call) -> KubeError | None:
         if call.verb != "PUT":
             return None
         late.append(call)

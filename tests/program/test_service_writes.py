@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
@@ -35,7 +35,7 @@ def new_program(*services: Any, balancer: Any = None) -> Program:
     return program
 
 
-FAILURES: dict[str, tuple[CCMError, str, bool]] = {
+FAILURES: dict[str, tuple[KubeError, str, bool]] = {
     "denied by the webhook": (
         refused(500, "InternalError", 'admission webhook "v" denied the request: listener has duplicate name x'),
         "SyncLoadBalancerFailed",
@@ -49,7 +49,7 @@ FAILURES: dict[str, tuple[CCMError, str, bool]] = {
 
 @pytest.mark.parametrize(("error", "reason", "at_once"), FAILURES.values(), ids=FAILURES.keys())
 @jumping_time
-async def test_failed_creation_is_reported_once_and_retried(error: CCMError, reason: str, at_once: bool) -> None:
+async def test_failed_creation_is_reported_once_and_retried(error: KubeError, reason: str, at_once: bool) -> None:
     """An error that can pass is reported if it is repeated, any other at once."""
     program = new_program()
     once = [error]
@@ -127,7 +127,7 @@ async def test_service_that_changed_since_it_was_read_is_not_overwritten(stored:
         before = program.service()
         states_after_conflicts: list[Document] = []
 
-        def answered(call: Call, error: CCMError | None) -> None:
+        def answered(call: Call, error: KubeError | None) -> None:
             if call.verb == "PATCH" and error is not None:
                 states_after_conflicts.append(program.service())
 

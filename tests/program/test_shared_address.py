@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, WORKLOAD_TYPE
@@ -144,7 +144,7 @@ def deletions_during_publications(program: Program, name: str) -> list[str]:
         if call.verb == "PATCH" and f"/services/{name}/" in call.path and ADDRESS in str(call.body):
             publications.append(call)
 
-    def answered(call: Call, _error: CCMError | None) -> None:
+    def answered(call: Call, _error: KubeError | None) -> None:
         if call in publications:
             publications.remove(call)
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Final
 
-from harvester_ccm.errors import CCMError, NotFound
+from harvester_ccm.kube.errors import KubeError, NotFound
 from harvester_ccm.kube.events import REPEAT_SECONDS
 from tests.simulation.world import EVENTS, LEASE, World
 from tests.support.memory_server import Call
@@ -34,7 +34,7 @@ class AmountOracle:
         self._emitted: dict[tuple[str, str, str, str], float] = {}
         """When an Event (process, UID, reason, message) was written last."""
 
-    def answered(self, call: Call, error: CCMError | None) -> None:
+    def answered(self, call: Call, error: KubeError | None) -> None:
         """Count a request that a server has processed."""
         if not call.is_write or call.path.startswith(LEASE):
             return
@@ -44,7 +44,7 @@ class AmountOracle:
             # The name of a new load balancer is not in the path; its deletion is.
             self._count_write(call, error)
 
-    def _count_write(self, call: Call, error: CCMError | None) -> None:
+    def _count_write(self, call: Call, error: KubeError | None) -> None:
         path = call.path.removesuffix("/status")
         self._writes[path] += 1
         if self._writes[path] > WRITES + self._world.actions:
@@ -56,7 +56,7 @@ class AmountOracle:
         if self._lost[call.by, path] > WRITES_AFTER_DELETION:
             self._world.wrong.append(f"{call.by} writes {path} again and again, which does not exist")
 
-    def _count_event(self, call: Call, error: CCMError | None) -> None:
+    def _count_event(self, call: Call, error: KubeError | None) -> None:
         if error is not None or call.body["metadata"]["name"] in self._event_names:
             return
         self._event_names.add(call.body["metadata"]["name"])

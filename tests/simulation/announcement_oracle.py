@@ -13,7 +13,7 @@ from typing import Final
 
 from devenv.announcement import HOST_ANNOTATION, is_ignored, wanted_addresses
 from harvester_ccm.config import Announcer
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
 from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY, SERVICE_FINALIZER
 from harvester_ccm.plan.service.announcement import NOTE_SECONDS
@@ -137,7 +137,7 @@ class AnnouncementOracle:
         if call.is_write and (problem := self._lie(call, self._world.guest_of(call.by))):
             self._world.wrong.append(problem)
 
-    def answered(self, call: Call, error: CCMError | None) -> None:
+    def answered(self, call: Call, error: KubeError | None) -> None:
         """Record a touch of the endpoints that an API server has processed."""
         is_touch = call.is_write and placed(call.path).collection == collection_of(ENDPOINT_SLICES)
         if is_touch and error is None:

@@ -17,8 +17,8 @@ from devenv.harvester.problems import Problem, Then
 from devenv.harvester.queue import STOCK, Retry, TokenBucket, retry_seconds
 from devenv.harvester.records import LOAD_BALANCERS, POOLS, Records, is_deleting
 from devenv.watch import key_of
-from harvester_ccm.errors import CCMError
-from harvester_ccm.model.meta import Resource
+from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.kube.objects import Resource
 from tests.simulation.loop import SeededLoop
 from tests.support.memory_server import Document, MemoryServer, name_of
 from tests.support.offline import offline_client
@@ -238,15 +238,15 @@ class HarvesterControllers:
         version = _version(self._caches[name_of(LOAD_BALANCERS)].get(key))
         self._copies[key] = 0 < version < self._own.get(key, 0), version
 
-    def _step(self, queue: _Queue, key: str, answer: Document | CCMError | None) -> None:
+    def _step(self, queue: _Queue, key: str, answer: Document | KubeError | None) -> None:
         """Let an attempt go on to its next write."""
         attempt = queue.busy[key]
         try:
-            write = attempt.throw(answer) if isinstance(answer, CCMError) else attempt.send(answer)  # type: ignore[arg-type]
+            write = attempt.throw(answer) if isinstance(answer, KubeError) else attempt.send(answer)  # type: ignore[arg-type]
         except StopIteration as end:
             queue.failures.pop(key, None)
             self._ended(queue, key, end.value)
-        except (Retry, CCMError):
+        except (Retry, KubeError):
             queue.failures[key] = queue.failures.get(key, 0) + 1
             self._ended(queue, key, retry_seconds(queue.failures[key]))
         else:
@@ -256,13 +256,13 @@ class HarvesterControllers:
     def _write(self, run: int, queue: _Queue, key: str, write: _Write) -> None:
         if run != self._run:
             return
-        answer: Document | CCMError
+        answer: Document | KubeError
         before = self._allocations(write)
         self._note_release(write, before)
         self._is_writing = True
         try:
             answer = self._server.replace(write.resource, key_of(write.document), write.document)
-        except CCMError as error:
+        except KubeError as error:
             answer = error
         else:
             self._note_allocations(write, answer, before)
@@ -340,7 +340,7 @@ class HarvesterControllers:
             ):
                 self.forgotten.add((address, owner))
 
-    def _answer(self, run: int, queue: _Queue, key: str, answer: Document | CCMError) -> None:
+    def _answer(self, run: int, queue: _Queue, key: str, answer: Document | KubeError) -> None:
         if run == self._run:
             self._step(queue, key, answer)
             self._go_on()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from devenv.harvester.admission import Refusal
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.names import PRIMARY_SERVICE, WORKLOAD_TYPE
 from tests.simulation.actions import LAN, Action, Fragment, pause, ports_of
 from tests.simulation.actor import Actor
@@ -69,7 +69,7 @@ class Interruptions(Actor):
         try:
             self._world.pools.delete(name)
             self._world.met["pool deleted as soon as it was empty"] += 1
-        except (Refusal, CCMError):
+        except (Refusal, KubeError):
             if loop.time() < until:
                 loop.call_later(LOOK_SECONDS, self._try_deletion, name, until)
 

@@ -35,7 +35,7 @@ from devenv.announcer import (
 )
 from devenv.kubevip import SHARED_GAP
 from devenv.watch import annotations_of, key_of
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES
 from harvester_ccm.names import LOAD_BALANCER_CLASS
 from tests.simulation.loop import SeededLoop
@@ -329,7 +329,7 @@ class KubeVip:
             ingress = ingress_due(service, instance.service, instance.addresses)
             if ingress is not None:
                 self._server.change(SERVICES, key, {"status": {"loadBalancer": {"ingress": ingress}}})
-        except CCMError:
+        except KubeError:
             return
 
 

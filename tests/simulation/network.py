@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from harvester_ccm.errors import CCMError, Forbidden, Unreachable
+from harvester_ccm.kube.errors import Forbidden, KubeError, Unreachable
 from tests.support.memory_server import Call, MemoryServer, Watch, page, refused
 
 SECONDS: Final = (0.001, 0.02)
@@ -15,7 +15,7 @@ SLOW: Final = (0.2, 6.0)
 """Latency during the fault ``slow``."""
 
 
-ERRORS: Final[Mapping[str, Callable[[], CCMError]]] = {
+ERRORS: Final[Mapping[str, Callable[[], KubeError]]] = {
     "404 pages": page,
     "500s": lambda: refused(500, "InternalError", "etcdserver: leader changed"),
     "503s": lambda: refused(503, "ServiceUnavailable", "apiserver is shutting down"),
@@ -84,7 +84,7 @@ class Network:
         self.active = [one for one in self.active if one.until > self._now()]
         return [one for one in self.active if one.kind in kinds]
 
-    def _fault(self, call: Call) -> CCMError | None:
+    def _fault(self, call: Call) -> KubeError | None:
         error = self._injected(call)
         is_forbidden = isinstance(error, Forbidden) or not self.permits_slices
         if SLICES_PATH in call.path and is_forbidden:
@@ -93,7 +93,7 @@ class Network:
             return refused(403, "Forbidden", "not permitted")
         return error
 
-    def _injected(self, call: Call) -> CCMError | None:
+    def _injected(self, call: Call) -> KubeError | None:
         """Return the error of a fault, or None."""
         for one in self._present(*ERRORS):
             # A process that is forbidden to read the cluster's identity deletes no orphan until it is restarted.
@@ -102,7 +102,7 @@ class Network:
                 return ERRORS[one.kind]()
         return None
 
-    def _lost(self, call: Call) -> CCMError | None:
+    def _lost(self, call: Call) -> KubeError | None:
         if any(one.affects(call, self._dice) for one in self._present("lost answers")):
             self._met["lost answers" + (" to writes" if call.is_write else "")] += 1
             return Unreachable("connection broken")

@@ -37,24 +37,24 @@ class Pools:
             self._put(name, EVERYBODY if name == LAN else OURS)
 
     def delete(self, name: str) -> None:
-        """Delete a pool. Raises Refusal, CCMError if there is no pool."""
+        """Delete a pool. Raises Refusal, KubeError if there is no pool."""
         validate_pool_deletion(self._server.get(POOLS, name))
         self._server.delete(POOLS, name)
 
     def resize(self, by: int) -> None:
-        """Give pool ``lan`` more addresses or fewer. Raises Refusal, CCMError if there is no pool."""
+        """Give pool ``lan`` more addresses or fewer. Raises Refusal, KubeError if there is no pool."""
         size = max(self._size + by, 1)
         self._change({"spec": {"ranges": _ranges(self._network, size)}})
         self._size = size
 
     def move(self) -> None:
-        """Give pool ``lan`` other addresses. Raises Refusal, CCMError if there is no pool."""
+        """Give pool ``lan`` other addresses. Raises Refusal, KubeError if there is no pool."""
         network = MOVED if self._network != MOVED else NETWORKS[LAN]
         self._change({"spec": {"ranges": _ranges(network, self._size)}})
         self._network = network
 
     def open(self, *, to_everybody: bool) -> None:
-        """Open pool ``lan`` for every namespace, or for another one. Raises Refusal, CCMError."""
+        """Open pool ``lan`` for every namespace, or for another one. Raises Refusal, KubeError."""
         self._change({"spec": {"selector": EVERYBODY if to_everybody else ELSEWHERE}})
 
     def can_serve(self, balancer: Document, asked: str) -> bool:

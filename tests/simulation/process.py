@@ -7,9 +7,9 @@ from contextvars import copy_context
 from typing import Final
 
 from harvester_ccm.app import Application
-from harvester_ccm.errors import NoResponse, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import WRITE_TIMEOUT, Request
+from harvester_ccm.kube.errors import NoResponse, Unreachable
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.simulation.loop import PROCESS, SeededLoop

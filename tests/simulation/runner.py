@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from devenv.harvester.admission import Refusal
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.kube.informer import SILENCE_SECONDS
 from tests.simulation.actions import Action
 from tests.simulation.announcing import Announcing
@@ -27,7 +27,7 @@ class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing):
             getattr(self, action.verb)(**action.more)
         except Refusal:
             self._world.met[f"{action.verb} refused by the webhook"] += 1
-        except CCMError:
+        except KubeError:
             return
 
     def calm(self) -> None:

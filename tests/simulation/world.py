@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from devenv.harvester.records import POOLS
 from harvester_ccm.config import Announcer
-from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, NODES, SERVICES
+from harvester_ccm.kube.builtin import NAMESPACES
+from harvester_ccm.kube.objects import Resource
+from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.model.meta import Resource
 from tests.simulation.clocks import time_of_day
 from tests.simulation.guest import Guest
 from tests.simulation.harvester import HarvesterControllers

@@ -7,10 +7,10 @@ import msgspec
 from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.documents import Page
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, EndpointSlice, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
-from harvester_ccm.model.meta import Page
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
@@ -204,7 +204,7 @@ def listed_store(
     services: Iterable[Service], load_balancers: Iterable[LoadBalancer], backends: Backends
 ) -> ClusterStore:
     """Return a store in which all of this is listed, without a ConfigMap."""
-    lists: dict[str, Page[Any] | CCMError] = {
+    lists: dict[str, Page[Any] | KubeError] = {
         SERVICES.plural: Page(tuple(services), ""),
         LOAD_BALANCERS.plural: Page(tuple(load_balancers), ""),
     }

@@ -17,13 +17,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from harvester_ccm.errors import Answer, CCMError, NoResponse, Unreachable, WatchSilent, error_from_answer
 from harvester_ccm.kube.client import REQUEST_TIMEOUT, STRATEGIC_PATCH, WRITE_TIMEOUT, ApiClient, Request
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.documents import WatchEvent
+from harvester_ccm.kube.errors import Answer, KubeError, NoResponse, Unreachable, WatchSilent, error_from_answer
 from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.objects import Object, Resource
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.meta import Object, Resource, WatchEvent
 from tests.support.builders import DELETED_AT
 from tests.support.merge_patch import Strategic, merged, merged_strategically
 
@@ -31,7 +32,7 @@ T = TypeVar("T")
 Document = dict[str, Any]
 Where = Resource[Any] | str
 """A collection: its resource, or its name (``group/version/plural``)."""
-Line = tuple[str, Document] | CCMError | None
+Line = tuple[str, Document] | KubeError | None
 """A line of a watch: a change, the error that breaks it, or None at its end."""
 
 BOOKMARK_SECONDS: Final = 60.0
@@ -74,16 +75,16 @@ class Place(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-Fault = Callable[[Call], CCMError | None]
+Fault = Callable[[Call], KubeError | None]
 """The error for a request; None for no error."""
 
 
-def refused(status: int, reason: str, message: str, *, about: str = "") -> CCMError:
+def refused(status: int, reason: str, message: str, *, about: str = "") -> KubeError:
     """Return the error for a response with this status, whose details name the object ``about``."""
     return error_from_answer(Answer(status, reason, message, about))
 
 
-def page() -> CCMError:
+def page() -> KubeError:
     """Return the error for the 404 page of a proxy."""
     return refused(404, "", "404 page not found")
 
@@ -121,7 +122,7 @@ class MemoryServer:
         """Stored objects by collection (``group/version/plural``) and ``namespace/name`` or name."""
         self.calls: list[Call] = []
         self.fault: Fault | None = None
-        self.faults: list[CCMError] = []
+        self.faults: list[KubeError] = []
         """Errors for the next writes, one each."""
         self.delay: Callable[[Call], float] = lambda _call: 0.002
         """Seconds until a request is processed."""
@@ -143,7 +144,7 @@ class MemoryServer:
         """Called with every request as it is sent."""
         self.on_arrived: list[Callable[[Call], None]] = []
         """Called with every request before it is processed."""
-        self.on_answered: list[Callable[[Call, CCMError | None], None]] = []
+        self.on_answered: list[Callable[[Call, KubeError | None], None]] = []
         """Called with every request after it was processed, and the error if it was rejected."""
         self.hanging = False
         """Whether no request gets a response, and watches deliver nothing."""
@@ -284,7 +285,7 @@ class MemoryServer:
         for collection, kind, document in undelivered:
             self._deliver(collection, kind, document)
 
-    def break_watches(self, error: CCMError | None = None, *, by: str = "") -> None:
+    def break_watches(self, error: KubeError | None = None, *, by: str = "") -> None:
         """End every watch, or those of one client; with an error, break them."""
         for watch in self.watches:
             if by in {"", watch.by}:
@@ -340,10 +341,10 @@ class MemoryServer:
     def _processed(self, call: Call, params: Mapping[str, str]) -> Document:
         for arrived in self.on_arrived:
             arrived(call)
-        error: CCMError | None = None
+        error: KubeError | None = None
         try:
             return self._carry_out(call, params)
-        except CCMError as rejection:
+        except KubeError as rejection:
             error = rejection
             raise
         finally:
@@ -453,7 +454,7 @@ class MemoryServer:
             await self._fail(call)
             yield "BOOKMARK", {}
             while (line := await self._next(watch, silence)) is not None:
-                if isinstance(line, CCMError):
+                if isinstance(line, KubeError):
                     raise line
                 yield line
                 watch.lines.task_done()

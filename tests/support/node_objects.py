@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.errors import Answer, ApiError, CCMError, error_from_answer
 from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.kube.documents import Page
+from harvester_ccm.kube.errors import Answer, ApiError, KubeError, error_from_answer
 from harvester_ccm.model.core import NODES, Node, NodeAddress
 from harvester_ccm.model.harvester import (
     INSTANCES,
@@ -18,7 +19,6 @@ from harvester_ccm.model.harvester import (
     VirtualMachine,
     VirtualMachineInstance,
 )
-from harvester_ccm.model.meta import Page
 from tests.support.merge_patch import merged
 
 NAMESPACE = "prod"
@@ -149,7 +149,7 @@ def store(
     hostnames: Mapping[str, str] | None = None,
     nodes: Iterable[Node] = (),
     cluster: ClusterIdentity = CLUSTER,
-    problem: CCMError | None = None,
+    problem: KubeError | None = None,
 ) -> ClusterStore:
     """Return a store with these objects; ``problem``: why VMs cannot be listed."""
     lists = {

@@ -7,8 +7,8 @@ from typing import TypeVar
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.informer import Informer
+from harvester_ccm.kube.objects import Object
 from harvester_ccm.kube.tokens import TokenSource
-from harvester_ccm.model.meta import Object
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 

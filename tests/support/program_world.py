@@ -10,13 +10,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from harvester_ccm.app import Application
-from harvester_ccm.errors import CCMError, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
+from harvester_ccm.kube.builtin import NAMESPACES
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.objects import Resource
 from harvester_ccm.kube.reload import CredentialReloader
-from harvester_ccm.model.core import NAMESPACES, NODES, SERVICES, Service
+from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
-from harvester_ccm.model.meta import Resource
 from harvester_ccm.names import DHCP_ADDRESS, LB_CONTROLLER_FINALIZER, LOAD_BALANCER_READY
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.support.builders import CLUSTER, service
@@ -129,7 +130,7 @@ class Program:
         task = asyncio.create_task(self.run())
         left = writes
 
-        def lost(call: Call) -> CCMError | None:
+        def lost(call: Call) -> KubeError | None:
             nonlocal left
             left -= call.is_write and "/events" not in call.path
             if left > 0:

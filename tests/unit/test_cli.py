@@ -13,7 +13,8 @@ from harvester_ccm import __version__
 from harvester_ccm.cli import main
 from harvester_ccm.commands import COMMANDS, Command, Invocation
 from harvester_ccm.config import Settings
-from harvester_ccm.errors import CCMError, ConfigurationError, CredentialError
+from harvester_ccm.errors import ConfigurationError
+from harvester_ccm.kube.errors import CredentialError, KubeError
 
 NEEDED = ("--cloud-config=/etc/cloud-config", "--cluster-name=demo")
 NAMES = ", ".join([*(command.name for command in COMMANDS), "help", "version"])
@@ -229,7 +230,7 @@ def test_full_help_after_errors(app: App, capsys: pytest.CaptureFixture[str]) ->
             ["harvester-ccm: error: guest cluster: no token", "harvester-ccm: error: and more"],
             id="configuration",
         ),
-        pytest.param(CCMError("port 10258 is in use"), 1, ["harvester-ccm: error: port 10258 is in use"], id="other"),
+        pytest.param(KubeError("port 10258 is in use"), 1, ["harvester-ccm: error: port 10258 is in use"], id="other"),
     ],
 )
 def test_a_run_that_cannot_start(

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.free_text import LONG, READERS, Reader
 from harvester_ccm import redaction
-from harvester_ccm.model.outcome import COMMAND_TOO_LONG, EventMessage
+from harvester_ccm.model.event import COMMAND_TOO_LONG, EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.redaction import MAX_LOG_FIELD, MAX_MESSAGE
 
@@ -19,8 +19,8 @@ PATTERNS_OF_TRUSTED_TEXT: Final = {
     "commands/runner.py": "keys of the command's own documents",
     "flags/types.py": "values of flags",
     "kube/credentials.py": "files of the administrator",
+    "kube/objects.py": "used with fullmatch on names of flags and files",
     "kube/tokens.py": "files, plugins and tokens of the administrator",
-    "model/meta.py": "used with fullmatch on names of flags and files",
     "netip.py": "the length of a prefix",
     "plan/service/ownership.py": "the name of the cluster, a flag",
 }

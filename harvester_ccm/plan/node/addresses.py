@@ -24,8 +24,8 @@ from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import Node, NodeAddress
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.model.outcome import EventMessage, abbreviate
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.claims import Claim

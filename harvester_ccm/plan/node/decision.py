@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
 from harvester_ccm.model.core import PROVIDER_SCHEME, Node, NodeAddress, parse_provider_id
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import VM_ANNOTATION, NodeReason
 from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.addresses import AddressPlan, Conflict, plan_addresses

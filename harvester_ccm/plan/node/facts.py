@@ -8,10 +8,10 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.errors import UNREADABLE
+from harvester_ccm.kube.errors import UNREADABLE
 from harvester_ccm.model.core import Node
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import ADDITIONAL_INTERNAL_IPS, PROVIDED_NODE_IP
 from harvester_ccm.netip import IPAddress, IPNetwork, RangeSet, parse_range, plain_address
 from harvester_ccm.plan.node.claims import Claim, Precedence

@@ -19,9 +19,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.config import NodeSettings
-from harvester_ccm.errors import CCMError, NotFound
+from harvester_ccm.kube.errors import KubeError, NotFound
 from harvester_ccm.model.core import Node, Taint, parse_provider_id
-from harvester_ccm.model.outcome import EventMessage, abbreviate
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
 from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm, unreadable
 from harvester_ccm.plan.node.messages import warning
@@ -192,7 +192,7 @@ def _blocked(view: LifecycleView, obstacle: Obstacle) -> EventMessage:
     return warning(NodeReason.DELETION_BLOCKED, obstacle.value, why=why, node=view.node.metadata.name)
 
 
-def is_absent(error: CCMError | None, vm_name: str) -> bool:
+def is_absent(error: KubeError | None, vm_name: str) -> bool:
     """Return whether the error of a GET proves that this VM does not exist.
 
     A 404 can also come from a proxy, or mean that the server does not know the resource type. Only the message of the

@@ -21,10 +21,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harvester_ccm.errors import Forbidden
+from harvester_ccm.kube.errors import Forbidden
 from harvester_ccm.model.core import Node, is_of_other_provider, parse_provider_id
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NODE_DRIVER, VM_ANNOTATION, VM_CLUSTER, VM_CREATOR, NodeReason
 from harvester_ccm.plan.node.messages import harvester_unavailable, warning
 from harvester_ccm.plan.node.patch import uninitialized_taints, was_initialized

@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm.errors import ApiError, CCMError, Forbidden, Unauthorized, Unreachable
+from harvester_ccm.kube.errors import ApiError, Forbidden, KubeError, Unauthorized, Unreachable
 from harvester_ccm.model.core import Node
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import PROVIDED_NODE_IP, UNINITIALIZED_TAINT, VM_CLUSTER, NodeReason
 
 
@@ -152,7 +152,7 @@ def invalid_annotation(annotation: str, value: str, expected: str) -> EventMessa
     return warning(NodeReason.INVALID_ANNOTATION, subject, annotation=annotation, value=value, expected=expected)
 
 
-def harvester_unavailable(error: CCMError | None) -> EventMessage:
+def harvester_unavailable(error: KubeError | None) -> EventMessage:
     """Return the Event while VMs or VMIs cannot be read, which never means that a VM is deleted.
 
     No error: there is no response yet.
@@ -178,7 +178,7 @@ def _unavailable(cause: str, remedy: str = "", answer: str = "", *, subject: str
     return EventMessage("Warning", reason, cause, remedy, answer=answer, subject=subject)
 
 
-def write_failed(node: Node, error: CCMError, *, deletion: bool = False) -> EventMessage:
+def write_failed(node: Node, error: KubeError, *, deletion: bool = False) -> EventMessage:
     """Return the Event for a patch or a deletion of a Node that the API server of the guest cluster rejected."""
     advice = "See what rejects it, for example an admission policy or webhook"
     if isinstance(error, Forbidden):

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from harvester_ccm import names
+from harvester_ccm.kube.objects import LABEL_VALUE
 from harvester_ccm.model.core import Node, NodeAddress, Taint, parse_provider_id
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.model.meta import LABEL_VALUE
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.plan.node.messages import invalid_annotation
 
 _BETA: Final[Mapping[str, str]] = {

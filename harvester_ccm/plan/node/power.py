@@ -4,7 +4,7 @@ import shlex
 from enum import StrEnum
 from typing import Final
 
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import NodeReason
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.vms import VM

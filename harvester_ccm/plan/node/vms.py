@@ -20,9 +20,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harvester_ccm.kube.objects import DNS_SUBDOMAIN
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import ConfigMap, Node, is_device, parse_provider_id, published_devices
 from harvester_ccm.model.harvester import ClusterIdentity, InstanceSpec, VirtualMachine, VirtualMachineInstance
-from harvester_ccm.model.meta import DNS_SUBDOMAIN, Store
 from harvester_ccm.names import GO_VM_ANNOTATION, NODE_DRIVER, VM_ANNOTATION, VM_CLUSTER, VM_CREATOR
 from harvester_ccm.netip import plain_address
 from harvester_ccm.plan.node.patch import was_initialized

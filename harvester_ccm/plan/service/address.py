@@ -1,8 +1,8 @@
 """Events about the address of a Service."""
 
 from harvester_ccm import names
+from harvester_ccm.model.event import EventMessage, abbreviate, quoted
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import EventMessage, abbreviate, quoted
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from harvester_ccm.config import Announcer
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import DEFAULT_KUBEVIP_CLASS, LOAD_BALANCER_CLASS, Reason
 from harvester_ccm.plan.service.desired import Desired
 from harvester_ccm.plan.service.endpoints import Endpoints, Reading, Use, is_local

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.deletion import REPORTED_AFTER_SECONDS, deletion_remedy
 from harvester_ccm.plan.service.desired import (

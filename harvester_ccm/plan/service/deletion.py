@@ -5,8 +5,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import LB_RECONCILE, Reason
 from harvester_ccm.plan.service.allocation import DeletionStep, deletion_step, read_allocation
 from harvester_ccm.plan.service.desired import (

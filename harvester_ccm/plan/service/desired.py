@@ -7,8 +7,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from harvester_ccm.model.core import Ingress, Service, ServiceCondition, ServicePort
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.kube_vip import LEAVE, Intent
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot

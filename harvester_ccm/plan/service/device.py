@@ -5,8 +5,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import EventMessage, quoted
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, NETWORK, Reason
 from harvester_ccm.plan.service.kube_vip import DEVICE_ANNOTATION, KubeVip
 from harvester_ccm.plan.service.load_balancer import network_of

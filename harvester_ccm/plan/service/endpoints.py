@@ -12,9 +12,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from harvester_ccm.kube.documents import Page
 from harvester_ccm.model.core import Endpoint, EndpointSlice, Service
-from harvester_ccm.model.meta import Page
-from harvester_ccm.model.outcome import abbreviate, quoted
+from harvester_ccm.model.event import abbreviate, quoted
 
 READ_AGAIN_SECONDS: Final = 400.0
 """Age at which the endpoints are read again. It is shorter than the interval between two resyncs."""

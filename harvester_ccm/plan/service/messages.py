@@ -10,10 +10,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from harvester_ccm import errors
+from harvester_ccm.kube import errors
 from harvester_ccm.model.core import Service
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
 
 CONTROLLER_GRACE_SECONDS: Final = 30.0
@@ -86,7 +86,7 @@ _UNAVAILABLE: Final = {
     errors.WebhookFailed: _Explanation(
         "Harvester's admission webhook does not answer; the controller retries", WEBHOOK_AWAY
     ),
-    errors.CCMError: _Explanation(
+    errors.KubeError: _Explanation(
         "Harvester cannot serve requests at the moment; the controller retries",
         "If this stays, check its API servers and what stands in front of them",
     ),
@@ -94,7 +94,7 @@ _UNAVAILABLE: Final = {
 """Causes and remedies of errors without a remedy of their own; the first class that fits counts."""
 
 
-def harvester_unavailable(error: errors.CCMError | None, service: Service | None = None) -> EventMessage:
+def harvester_unavailable(error: errors.KubeError | None, service: Service | None = None) -> EventMessage:
     """Return the Warning for Services that wait while load balancers cannot be read or written.
 
     For a ``service`` that is being deleted while Harvester sends no response at all, it has the command that releases
@@ -112,7 +112,7 @@ def harvester_unavailable(error: errors.CCMError | None, service: Service | None
     )
 
 
-def _answer_of(error: errors.CCMError | None) -> str:
+def _answer_of(error: errors.KubeError | None) -> str:
     """Return what Harvester said, or why the request failed if it said nothing."""
     # The text of a rejected credential is part of the cause.
     if error is None or isinstance(error, errors.Unauthorized):
@@ -128,7 +128,7 @@ def _release_command(service: Service) -> str:
     return f"kubectl patch service -n {meta.namespace} {meta.name} --type=merge -p {shlex.quote(patch)}"
 
 
-def _explanation_of(error: errors.CCMError | None) -> _Explanation:
+def _explanation_of(error: errors.KubeError | None) -> _Explanation:
     match error:
         case None:
             return _Explanation("Harvester has not answered yet")
@@ -154,7 +154,7 @@ def harvester_mismatch(cluster: ClusterIdentity) -> EventMessage:
 
 
 def failure_event(
-    error: errors.CCMError, failures: int, service: Service, *, in_guest: bool = False
+    error: errors.KubeError, failures: int, service: Service, *, in_guest: bool = False
 ) -> EventMessage | None:
     """Return the Warning for a write that failed; None while it is too early for a report.
 
@@ -175,14 +175,14 @@ def failure_event(
     return harvester_unavailable(error, service) if at_once or failures >= REPORTED_FAILURES else None
 
 
-def _rejected(error: errors.CCMError) -> EventMessage:
+def _rejected(error: errors.KubeError) -> EventMessage:
     """Return the Warning for a load balancer that Harvester's webhook or schema rejects."""
     cause = "Harvester refused the load balancer"
     answer = f"Harvester: {error}"
     return EventMessage("Warning", Reason.SYNC_FAILED, cause, remedy(str(error)), answer=answer)
 
 
-def _patch_rejected(error: errors.CCMError) -> EventMessage:
+def _patch_rejected(error: errors.KubeError) -> EventMessage:
     """Return the Warning for a Service whose patch the API server of the guest cluster rejects."""
     action = "Have the policy or webhook that refuses it allow this controller to patch services/status"
     if isinstance(error, errors.WebhookFailed):

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.desired import Desired, not_ready, waits_at_most, waits_for
 from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Intent, KubeVip, Withdraw

@@ -7,9 +7,9 @@ balancer has not been answered. No finalizer then requests the deletion of the l
 from typing import Final
 
 from harvester_ccm import names
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.model.meta import Store
 from harvester_ccm.plan.service.allocation import DeletionStep, deletion_step
 from harvester_ccm.plan.service.kube_vip import read_state
 from harvester_ccm.plan.service.ownership import (

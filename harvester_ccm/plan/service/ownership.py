@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
 
 _DNS_1035_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")

@@ -5,8 +5,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import EventMessage, quoted
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, IP_POOL, Reason
 from harvester_ccm.plan.service.address import not_allocated
 from harvester_ccm.plan.service.allocation import Allocation, Requirement, Stage

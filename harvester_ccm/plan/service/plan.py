@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from harvester_ccm.model.core import ServiceCondition
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import LOAD_BALANCER_READY, PRIMARY_SERVICE_LABEL, REQUESTED_ADDRESS, Reason
 from harvester_ccm.plan.service.announced import plan_announced_by_kube_vip, plan_device_unknown
 from harvester_ccm.plan.service.creation import plan_new, plan_old_terminating, plan_queued

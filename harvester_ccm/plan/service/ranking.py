@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct, field
 
 from harvester_ccm import names
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service, ServicePort
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.model.meta import Store
 from harvester_ccm.plan.service.kube_vip import read_state
 from harvester_ccm.plan.service.request import is_in_network, primary_reference
 from harvester_ccm.plan.service.scope import (

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.config import Announcer
 from harvester_ccm.model.core import Service, endpoint_slice_selector
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.desired import Desired, TriggerKubeVipResync, waits_for
 from harvester_ccm.plan.service.kube_vip import (

@@ -5,7 +5,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from harvester_ccm import names
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.deletion import next_deletion
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_for

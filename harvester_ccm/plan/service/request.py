@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from harvester_ccm import names
 from harvester_ccm.model.core import ConfigMap, Service, ServicePort, ipv4_text, is_device, published_devices
-from harvester_ccm.model.outcome import NAMED, EventMessage, abbreviate, quoted
+from harvester_ccm.model.event import NAMED, EventMessage, abbreviate, quoted
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.kube_vip import ADDRESS_ANNOTATION, KubeVip
 

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from harvester_ccm.config import SharedAddressScope
 from harvester_ccm.model.core import Service
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.kube_vip import KubeVip, read_state
 from harvester_ccm.plan.service.request import primary_reference

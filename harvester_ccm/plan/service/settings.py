@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.kube_vip import KubeVip
 from harvester_ccm.plan.service.request import Ipam, Request, WorkloadType, normal_network

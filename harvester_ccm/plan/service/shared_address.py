@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import BLOCKING_REASONS, Reason
 from harvester_ccm.plan.service.announcement import with_announcement
 from harvester_ccm.plan.service.deletion import next_deletion

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.outcome import EventMessage, quoted
+from harvester_ccm.model.event import EventMessage, quoted
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.kube_vip import read_state
 from harvester_ccm.plan.service.ownership import allocated_addresses

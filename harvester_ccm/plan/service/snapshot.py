@@ -12,10 +12,10 @@ from typing import Final, Protocol
 
 from msgspec import Struct, field
 
-from harvester_ccm.errors import CCMError, Forbidden
+from harvester_ccm.kube.errors import Forbidden, KubeError
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import ConfigMap, Node, Service, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine
-from harvester_ccm.model.meta import Store
 from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.allocation import Allocation, read_allocation
 from harvester_ccm.plan.service.endpoints import Endpoints
@@ -271,11 +271,11 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """What kube-vip has noted on all managed Services."""
     harvester_known: bool = True
     """Whether Harvester's load balancers have been listed; before that, the absence of one means nothing."""
-    harvester_problem: CCMError | None = None
+    harvester_problem: KubeError | None = None
     """Why they cannot be read now."""
     harvester_check: HarvesterCheck = HarvesterCheck.OURS
     """Whether a load balancer can be created in this Harvester, without those of the Service."""
-    services_problem: CCMError | None = None
+    services_problem: KubeError | None = None
     """Why the Services cannot be read now."""
     wall_time: str = ""
     """The time in the format of the API, for the condition."""

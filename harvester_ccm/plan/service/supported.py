@@ -2,7 +2,7 @@
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 
 

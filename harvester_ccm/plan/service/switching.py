@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from harvester_ccm import names
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.creation import next_body
 from harvester_ccm.plan.service.deletion import next_deletion

@@ -5,7 +5,7 @@ It is computed once. Condition, Event, metric, ``status`` and ``explain`` print 
 
 from msgspec import Struct
 
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.meta import Store
 from harvester_ccm.names import SERVICE_FINALIZER
 from harvester_ccm.plan.service.kube_vip import noted_node, read_state
 from harvester_ccm.plan.service.scope import has_other_class

@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service, ipv4_text
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
-from harvester_ccm.model.meta import Store
 from harvester_ccm.names import DHCP_ADDRESS, SERVICE_FINALIZER
 from harvester_ccm.plan.service.kube_vip import is_about_announced_address, read_state
 from harvester_ccm.plan.service.scope import is_served_by_us

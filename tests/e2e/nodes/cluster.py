@@ -11,7 +11,7 @@ from devenv.harvester.records import INSTANCES, MACHINES
 from devenv.kubelets import DOCUMENTS, Kubelet, Kubelets
 from devenv.stage import VM_NAMESPACE, Stage, until
 from devenv.watch import Document, Mirror
-from harvester_ccm.errors import NotFound
+from harvester_ccm.kube.errors import NotFound
 from harvester_ccm.model.core import CONFIG_MAPS
 from harvester_ccm.names import NAD_MAPPING_KEY, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, UNINITIALIZED_TAINT
 

@@ -7,9 +7,9 @@ import pytest
 from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, Result, check_announcer
 from harvester_ccm.config import Announcer
+from harvester_ccm.kube.documents import Page
 from harvester_ccm.model.core import SERVICE_LABEL, SERVICES
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.model.meta import Page
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IPAM,

@@ -8,7 +8,8 @@ import pytest
 
 from harvester_ccm.commands.cleanup import delete_all, find_warnings
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.documents import Page
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.harvester import (
     LOAD_BALANCERS,
     VIRTUAL_MACHINES,
@@ -16,7 +17,6 @@ from harvester_ccm.model.harvester import (
     LoadBalancer,
     VirtualMachine,
 )
-from harvester_ccm.model.meta import Page
 from harvester_ccm.names import LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from tests.support.clock import jumping_time
 from tests.support.memory_server import MemoryClient, MemoryServer
@@ -114,7 +114,7 @@ def machine(name: str, cluster: str = "") -> VirtualMachine:
     return VIRTUAL_MACHINES.decode(msgspec.json.encode(document))
 
 
-WARNINGS: dict[str, tuple[str, list[VirtualMachine] | CCMError, list[str], str]] = {
+WARNINGS: dict[str, tuple[str, list[VirtualMachine] | KubeError, list[str], str]] = {
     "no VMs": ("demo", [], ["a"], ""),
     "VMs of another cluster": ("demo", [machine("x", "other")], ["a", ""], ""),
     "VMs": ("demo", [machine("w1", "demo")], [], "VMs of a cluster of this name exist: w1"),
@@ -131,13 +131,13 @@ WARNINGS: dict[str, tuple[str, list[VirtualMachine] | CCMError, list[str], str]]
 
 
 @pytest.mark.parametrize(("cluster", "vms", "owners", "warning"), WARNINGS.values(), ids=WARNINGS.keys())
-def test_warnings(cluster: str, vms: list[VirtualMachine] | CCMError, owners: list[str], warning: str) -> None:
+def test_warnings(cluster: str, vms: list[VirtualMachine] | KubeError, owners: list[str], warning: str) -> None:
     documents = [
         objects.balancer(cluster, name=f"lb-{number}", annotations={LB_OWNER: owner} if owner else {})
         for number, owner in enumerate(owners)
     ]
     balancers = [LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in documents]
-    machines = vms if isinstance(vms, CCMError) else Page(tuple(vms), "")
+    machines = vms if isinstance(vms, KubeError) else Page(tuple(vms), "")
     store = ClusterStore(ClusterIdentity(cluster, objects.VMS), {VIRTUAL_MACHINES.plural: machines})
     found = list(find_warnings(store, balancers))
     assert (len(found), "".join(found)[: len(warning)]) == (bool(warning), warning)

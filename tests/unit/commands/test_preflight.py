@@ -16,15 +16,16 @@ from harvester_ccm.commands.preflight import (
     check_permissions,
     permissions_of,
 )
-from harvester_ccm.errors import CCMError, NoResponse, Unreachable
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.documents import Page
+from harvester_ccm.kube.errors import KubeError, NoResponse, Unreachable
+from harvester_ccm.kube.objects import Resource
 from harvester_ccm.kube.reviews import Review, ReviewStatus
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
-from harvester_ccm.model.meta import Page, Resource
 from harvester_ccm.names import VM_CLUSTER
 from tests.support.memory_server import MemoryClient, MemoryServer, refused
 from tests.unit.commands import objects
@@ -42,7 +43,7 @@ def decoded(resource: Resource[Any], documents: Sequence[objects.Json]) -> Page[
 def store(
     vms: Sequence[tuple[str, str]],
     *nodes: objects.Json,
-    error: CCMError | None = None,
+    error: KubeError | None = None,
     services: Sequence[objects.Json] = (),
 ) -> ClusterStore:
     """Return Nodes and running VMs, each with the cluster in its label."""
@@ -127,7 +128,7 @@ def test_services_that_show_the_address_of_a_node_are_listed(service: objects.Js
 
 
 WEBHOOK = 'admission webhook "validator.harvester-system" denied the request: '
-RESPONSES: dict[str, tuple[CCMError | None, Result, str]] = {
+RESPONSES: dict[str, tuple[KubeError | None, Result, str]] = {
     "admitted": (None, Result.OK, ""),
     "name exists": (refused(409, "AlreadyExists", "exists"), Result.OK, ""),
     "rejected": (
@@ -150,7 +151,7 @@ RESPONSES: dict[str, tuple[CCMError | None, Result, str]] = {
 
 
 @pytest.mark.parametrize(("error", "result", "advice"), RESPONSES.values(), ids=RESPONSES.keys())
-async def test_dry_run(error: CCMError | None, result: Result, advice: str) -> None:
+async def test_dry_run(error: KubeError | None, result: Result, advice: str) -> None:
     server = MemoryServer()
     server.fault = lambda call: error if call.is_write else None
     client = MemoryClient(server, cluster="harvester", namespace=objects.VMS)
@@ -164,7 +165,7 @@ class Reviewer:
 
     namespace = "prod"
 
-    def __init__(self, error: CCMError | None = None) -> None:
+    def __init__(self, error: KubeError | None = None) -> None:
         self.reviews: list[dict[str, Any]] = []
         self._error = error
 

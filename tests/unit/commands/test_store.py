@@ -7,6 +7,7 @@ from harvester_ccm.controllers.service import ServiceCaches
 from harvester_ccm.controllers.vms import VMCache
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.documents import Page
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
@@ -17,7 +18,6 @@ from harvester_ccm.model.harvester import (
     ClusterIdentity,
     LoadBalancer,
 )
-from harvester_ccm.model.meta import Page
 from harvester_ccm.names import LB_SERVICE_UUID
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, observe

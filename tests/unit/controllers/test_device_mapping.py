@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import refused
 from tests.support.node_world import CONFIG_MAP, MAPPING, NodeWorld, machine
@@ -98,7 +98,7 @@ async def test_chart_without_permissions_for_config_maps() -> None:
     ],
 )
 @jumping_time
-async def test_denied_write_is_retried_every_ten_minutes(denied: CCMError, advice: str) -> None:
+async def test_denied_write_is_retried_every_ten_minutes(denied: KubeError, advice: str) -> None:
     scene = NodeWorld()
     scene.guest_server.fault = lambda call: denied if "/configmaps" in call.path and call.verb == "POST" else None
     vm = machine("w1")

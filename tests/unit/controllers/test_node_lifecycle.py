@@ -6,9 +6,9 @@ import itertools
 import pytest
 
 from harvester_ccm.controllers.node_lifecycle import DELETION_INTERVAL_SECONDS
-from harvester_ccm.errors import CCMError, ClusterReplaced, Unreachable
+from harvester_ccm.kube.builtin import NAMESPACES
+from harvester_ccm.kube.errors import ClusterReplaced, KubeError, Unreachable
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
-from harvester_ccm.model.core import NAMESPACES
 from tests.support.clock import jumping_time, until
 from tests.support.memory_server import Call, page, refused
 from tests.support.node_objects import DEFAULTS, vm_not_found
@@ -144,7 +144,7 @@ async def test_only_404s_in_a_row_count() -> None:
         failing = refused(500, "InternalError", "boom")
         gets: list[str] = []
 
-        def every_third(call: Call) -> CCMError | None:
+        def every_third(call: Call) -> KubeError | None:
             if not call.path.endswith("/virtualmachines/w0"):
                 return None
             gets.append(call.path)
@@ -205,7 +205,7 @@ async def test_no_node_is_deleted_when_another_guest_cluster_responds() -> None:
     ],
 )
 @jumping_time
-async def test_only_a_404_that_names_the_vm_counts(error: CCMError) -> None:
+async def test_only_a_404_that_names_the_vm_counts(error: KubeError) -> None:
     scene = NodeWorld()
     async with scene.live():
         vm, *_ = await joined(scene, machines(4))

@@ -10,14 +10,6 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.errors import (
-    AnswerTooLarge,
-    CCMError,
-    ServerError,
-    Unauthorized,
-    UnexpectedAnswer,
-    WatchSilent,
-)
 from harvester_ccm.kube.client import (
     ANSWER_LIMIT,
     LINE_LIMIT,
@@ -26,6 +18,14 @@ from harvester_ccm.kube.client import (
     ApiClient,
 )
 from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.errors import (
+    AnswerTooLarge,
+    KubeError,
+    ServerError,
+    Unauthorized,
+    UnexpectedAnswer,
+    WatchSilent,
+)
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
 from tests.support.hostile_server import MIB, HostileServer, Reply, hostile_server, padded, whole
@@ -235,7 +235,7 @@ async def test_numbers_of_any_length_raise_no_other_error(digits: str, status: s
             requests = (client.get(SERVICES, "web"), client.list(SERVICES), watched(client))
             # Any other exception fails the test.
             results = [await ask(request) for request in requests]
-            delays = [result.retry_after for result in results if isinstance(result, CCMError)]
+            delays = [result.retry_after for result in results if isinstance(result, KubeError)]
             assert all(delay is None or 0 < delay <= 300 for delay in delays)
 
 
@@ -243,5 +243,5 @@ async def ask(request: Awaitable[Any]) -> Any:
     """Return the answer to a request, or its error."""
     try:
         return await request
-    except CCMError as error:
+    except KubeError as error:
         return error

@@ -16,10 +16,10 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 
 from devenv.pki import Authority
-from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube import credentials
 from harvester_ccm.kube.connection import read_bytes
 from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.kube.errors import CredentialError
 
 Document = dict[str, Any]
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from devenv.pki import Authority
-from harvester_ccm.errors import CredentialError
 from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.kube.errors import CredentialError
 from harvester_ccm.kube.tokens import ExecToken, Plugin
 
 CASES: Final = 400

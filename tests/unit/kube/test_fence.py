@@ -15,11 +15,11 @@ from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.fence import NotLeading, WriteFence
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
+from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import NODES, SERVICES, Node
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LOAD_BALANCERS
-from harvester_ccm.model.meta import ObjectMeta
-from harvester_ccm.model.outcome import EventMessage
 from harvester_ccm.names import NodeReason
 from harvester_ccm.telemetry.server import AccessReviewer
 from tests.support.background import running

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from harvester_ccm.errors import UnexpectedAnswer
 from harvester_ccm.kube.backoff import pause_after
+from harvester_ccm.kube.errors import UnexpectedAnswer
 from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REFILL_SECONDS, EventRecorder
+from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.kube.write_limit import (
     MAX_OBJECTS,
     WRITE_BURST,
@@ -15,8 +16,7 @@ from harvester_ccm.kube.write_limit import (
     WriteRateLimiter,
 )
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.model.meta import ObjectMeta
-from harvester_ccm.model.outcome import EventMessage
+from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES, WITHDRAWAL_WRITES
 from tests.support.clock import jumping_time

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.errors import ClusterReplaced, Forbidden
+from harvester_ccm.kube.builtin import NAMESPACES
+from harvester_ccm.kube.errors import ClusterReplaced, Forbidden
 from harvester_ccm.kube.identity import GuestIdentity
-from harvester_ccm.model.core import NAMESPACES
 from tests.support.clock import jumping_time
 from tests.support.memory_server import MemoryClient, MemoryServer, refused
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from harvester_ccm.errors import Answer, CCMError, NotFound, UnexpectedAnswer, Unreachable
 from harvester_ccm.kube import informer as informer_module
+from harvester_ccm.kube.errors import Answer, KubeError, NotFound, UnexpectedAnswer, Unreachable
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
 from tests.support.background import running
@@ -78,7 +78,7 @@ FAILED = refused(500, "InternalError", "etcd is unavailable")
     [(BROKEN, 1, 0.3, False), (BROKEN, 10, 0.3, False), (FAILED, 240, 2, True), (EXPIRED, 240, 2, True)],
 )
 async def test_working_watch_that_ends_is_opened_again_from_its_version_or_after_a_list(
-    end: CCMError, every: float, delay: float, *, relists: bool
+    end: KubeError, every: float, delay: float, *, relists: bool
 ) -> None:
     server = MemoryServer()
     informer, delays = followed(server), []
@@ -95,9 +95,9 @@ async def test_working_watch_that_ends_is_opened_again_from_its_version_or_after
 
 @jumping_time
 @pytest.mark.parametrize("end", [HTML, FAILED], ids=["HTML", "error"])
-async def test_error_of_a_watch_is_the_problem_until_the_next_list(end: CCMError) -> None:
+async def test_error_of_a_watch_is_the_problem_until_the_next_list(end: KubeError) -> None:
     server = MemoryServer()
-    informer, problems = followed(server), list[CCMError | None]()
+    informer, problems = followed(server), list[KubeError | None]()
     informer.on_state(lambda: problems.append(informer.problem))
     async with running(informer.run()):
         await informer.wait_synced()
@@ -109,7 +109,7 @@ async def test_error_of_a_watch_is_the_problem_until_the_next_list(end: CCMError
 
 @jumping_time
 @pytest.mark.parametrize("error", [BROKEN, EXPIRED, None], ids=["broken", "expired", "HTML after a second"])
-async def test_watches_that_never_work_are_opened_with_backoff(error: CCMError | None) -> None:
+async def test_watches_that_never_work_are_opened_with_backoff(error: KubeError | None) -> None:
     server = MemoryServer()
     server.fault = lambda call: error if call.verb == "WATCH" else None
 
@@ -259,7 +259,7 @@ async def test_problem_keeps_no_response_in_memory() -> None:
         assert {frame.f_code.co_filename for frame in frames} <= {informer_module.__file__}
 
 
-async def removed_without_an_event(server: MemoryServer, informer: Informer[Service]) -> CCMError:
+async def removed_without_an_event(server: MemoryServer, informer: Informer[Service]) -> KubeError:
     """Delete a Service, lose the event, and report the 404 of a request to the informer."""
     item = informer.get(KEY)
     assert item is not None
@@ -406,7 +406,7 @@ async def test_refresh_does_not_replace_what_the_watch_delivers_meanwhile(event:
         item = informer.get(KEY)
         assert item is not None
 
-        def change_after(call: Call, _error: CCMError | None) -> None:
+        def change_after(call: Call, _error: KubeError | None) -> None:
             if call.verb != "GET":
                 return
             if event == "change":

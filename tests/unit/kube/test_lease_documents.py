@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from harvester_ccm.kube.builtin import LEASES
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.lease import LeaderElector, LeaseTimes
-from harvester_ccm.model.core import LEASES
 from tests.support.background import running
 from tests.support.clock import jumping_time
 from tests.support.memory_server import MemoryClient, MemoryServer

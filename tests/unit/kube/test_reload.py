@@ -11,10 +11,10 @@ import yaml
 from structlog.testing import capture_logs
 
 from devenv.pki import Authority
-from harvester_ccm.errors import ClusterReplaced
 from harvester_ccm.kube import credentials
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_credentials
+from harvester_ccm.kube.errors import ClusterReplaced
 from harvester_ccm.kube.reload import CredentialReloader
 
 Document = dict[str, Any]

@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
-from harvester_ccm.errors import Answer, ClusterReplaced, Conflict, Throttled, Unreachable
 from harvester_ccm.kube.backoff import CONFLICT_SECONDS, MAX_BACKOFF_SECONDS
+from harvester_ccm.kube.errors import Answer, ClusterReplaced, Conflict, Throttled, Unreachable
+from harvester_ccm.kube.outcome import Done, Outcome, Refused, Wait
 from harvester_ccm.kube.workqueue import RESYNC_SECONDS, WorkQueue
-from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait
 from tests.support.background import running
 from tests.support.clock import jumping_time
 

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 
 
 def now() -> float:
@@ -16,7 +16,7 @@ class CacheState:
 
     name: str = "harvester/loadbalancers"
     synced: bool = True
-    problem: CCMError | None = None
+    problem: KubeError | None = None
     last_contact: float = field(default_factory=now)
 
     def __len__(self) -> int:

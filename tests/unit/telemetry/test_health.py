@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.errors import Answer, CCMError, CredentialError, Forbidden, ServerError, Unauthorized, Unreachable
+from harvester_ccm.kube.errors import (
+    Answer,
+    CredentialError,
+    Forbidden,
+    KubeError,
+    ServerError,
+    Unauthorized,
+    Unreachable,
+)
 from harvester_ccm.telemetry.health import LIVE, READY, HealthRegistry, summary
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.unit.telemetry.states import CacheState
@@ -48,7 +56,7 @@ async def test_caches_that_are_not_synced_are_not_ready() -> None:
         (CredentialError("/token: no such file"), "harvester-credential"),
     ],
 )
-async def test_rejected_credential_is_not_an_unreachable_server(problem: CCMError, check: str) -> None:
+async def test_rejected_credential_is_not_an_unreachable_server(problem: KubeError, check: str) -> None:
     cache: Any = CacheState(problem=problem)
     health = HealthRegistry()
     health.follow_caches(guest=[], harvester=[cache])

@@ -10,10 +10,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from devenv.reference import described_metrics, metrics_page
-from harvester_ccm.errors import Answer, Conflict, CredentialError, Unreachable
+from harvester_ccm.kube.errors import Answer, Conflict, CredentialError, Unreachable
+from harvester_ccm.kube.outcome import Done, Outcome, Refused, Wait
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.kube.workqueue import WorkQueue
-from harvester_ccm.model.outcome import Done, Outcome, Refused, Wait
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.support.background import running
 from tests.support.clock import jumping_time

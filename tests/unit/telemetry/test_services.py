@@ -10,10 +10,10 @@ import pytest
 
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector
+from harvester_ccm.kube.outcome import Done, Outcome
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import NODES, SERVICES, Node, Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
-from harvester_ccm.model.outcome import Done, Outcome
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry, measure_load_balancers, measure_nodes, measure_services
 from tests.support.builders import CLUSTER, load_balancer, service

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import Node
 from harvester_ccm.names import VM_ANNOTATION, NodeReason
 from harvester_ccm.plan.node import decision, messages
@@ -149,7 +149,7 @@ def test_change_of_the_internal_ip_is_emitted_with_its_reason() -> None:
         (None, "has not listed its VMs yet"),
     ],
 )
-def test_harvester_unavailable(error: CCMError | None, text: str) -> None:
+def test_harvester_unavailable(error: KubeError | None, text: str) -> None:
     event = harvester_unavailable(error)
     assert event.reason is NodeReason.HARVESTER_UNAVAILABLE
     assert text in event.message

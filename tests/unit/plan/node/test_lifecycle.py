@@ -2,7 +2,7 @@
 
 import pytest
 
-from harvester_ccm.errors import CCMError
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import GO_VM_ANNOTATION, VM_ANNOTATION
@@ -157,5 +157,5 @@ def test_clones_in_another_namespace_confirm_nothing() -> None:
         (answered(403, "no"), False, "The Node could not be written. Grant the verb patch on nodes and nodes/status"),
     ],
 )
-def test_rejected_write_names_the_next_step(error: CCMError, text: str, *, deletion: bool) -> None:
+def test_rejected_write_names_the_next_step(error: KubeError, text: str, *, deletion: bool) -> None:
     assert write_failed(lost(), error, deletion=deletion).message.startswith(text)

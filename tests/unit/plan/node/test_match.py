@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harvester_ccm.errors import Unreachable
+from harvester_ccm.kube.errors import Unreachable
+from harvester_ccm.kube.objects import ObjectT
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.harvester import ClusterIdentity, VirtualMachine, VirtualMachineInstance
-from harvester_ccm.model.meta import ObjectT, Store
 from harvester_ccm.names import VM_ANNOTATION, VM_CLUSTER, NodeReason
 from harvester_ccm.plan.node.match import find_vm, vm_names
 from harvester_ccm.plan.node.vms import (

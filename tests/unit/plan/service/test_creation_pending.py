@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from harvester_ccm.errors import Unreachable
+from harvester_ccm.kube.errors import Unreachable
 from harvester_ccm.model.core import Service, ServiceCondition
 from harvester_ccm.names import (
     DHCP_ADDRESS,

@@ -4,15 +4,15 @@ from typing import Final
 
 import pytest
 
-from harvester_ccm.errors import (
+from harvester_ccm.kube.errors import (
     Answer,
     BadRequest,
-    CCMError,
     CertificateNotValid,
     ConnectionRefused,
     CredentialError,
     Forbidden,
     HostUnknown,
+    KubeError,
     NoResponse,
     NotFound,
     NotServed,
@@ -43,12 +43,12 @@ GUEST = "Internal error occurred: create loadbalancer vms/web failed with guest 
 FORBIDDEN = 'loadbalancers.loadbalancer.harvesterhci.io "x" is forbidden: '
 
 
-def denied(text: str) -> CCMError:
+def denied(text: str) -> KubeError:
     """Return the rejection of Harvester's webhook."""
     return refused(500, "InternalError", WEBHOOK + text)
 
 
-REJECTIONS: dict[str, tuple[CCMError, str]] = {
+REJECTIONS: dict[str, tuple[KubeError, str]] = {
     "no listener": (denied(CREATE + "the loadbalancer needs to have at least one listener"), "update Harvester to 1.5"),
     "cluster being removed": (
         denied(GUEST + "the vm vms/a shows guest cluster demo is being removed"),
@@ -83,7 +83,7 @@ REJECTIONS: dict[str, tuple[CCMError, str]] = {
 
 
 @pytest.mark.parametrize(("error", "remedy"), REJECTIONS.values(), ids=REJECTIONS.keys())
-def test_rejection_is_reported_at_once_with_a_remedy(error: CCMError, remedy: str) -> None:
+def test_rejection_is_reported_at_once_with_a_remedy(error: KubeError, remedy: str) -> None:
     event = failure_event(error, 1, service())
     assert event is not None
     assert (event.type, event.reason) == ("Warning", Reason.SYNC_FAILED)
@@ -97,7 +97,7 @@ def answer(status: int, text: str = "no") -> Answer:
     return Answer(status, "", text)
 
 
-FAILURES: dict[str, tuple[CCMError, bool, str]] = {
+FAILURES: dict[str, tuple[KubeError, bool, str]] = {
     "webhook unreachable": (
         refused(500, "InternalError", 'failed calling webhook "validator.harvester-system": connection refused'),
         True,
@@ -122,7 +122,7 @@ FAILURES: dict[str, tuple[CCMError, bool, str]] = {
 
 
 @pytest.mark.parametrize(("error", "at_once", "text"), FAILURES.values(), ids=FAILURES.keys())
-def test_other_errors_are_reported_as_harvester_unavailable(error: CCMError, at_once: bool, text: str) -> None:
+def test_other_errors_are_reported_as_harvester_unavailable(error: KubeError, at_once: bool, text: str) -> None:
     event = failure_event(error, REPORTED_FAILURES, service())
     assert event == harvester_unavailable(error)
     assert event.reason == Reason.HARVESTER_UNAVAILABLE
@@ -171,7 +171,7 @@ def test_conflict_is_reported_only_if_it_lasts(*, in_guest: bool) -> None:
 
 
 PATCH: Final = 'services "web" is forbidden: User "ccm" cannot patch resource "services/status"'
-REFUSED_PATCHES: dict[str, tuple[CCMError, str]] = {
+REFUSED_PATCHES: dict[str, tuple[KubeError, str]] = {
     "no permission": (refused(403, "Forbidden", PATCH), "Grant the verb patch on services/status"),
     "a policy": (denied("images must be signed"), "Have the policy or webhook that refuses it allow"),
     "a webhook that does not answer": (
@@ -183,7 +183,7 @@ REFUSED_PATCHES: dict[str, tuple[CCMError, str]] = {
 
 
 @pytest.mark.parametrize(("error", "action"), REFUSED_PATCHES.values(), ids=REFUSED_PATCHES.keys())
-def test_refused_patch_of_a_service_says_what_it_holds_up(error: CCMError, action: str) -> None:
+def test_refused_patch_of_a_service_says_what_it_holds_up(error: KubeError, action: str) -> None:
     assert failure_event(error, REPORTED_FAILURES - 1, service(), in_guest=True) is None
     event = failure_event(error, REPORTED_FAILURES, service(), in_guest=True)
     assert event is not None
@@ -194,11 +194,11 @@ def test_refused_patch_of_a_service_says_what_it_holds_up(error: CCMError, actio
 
 
 @pytest.mark.parametrize("error", [ServerError(answer(503)), Unreachable("no route"), Unauthorized(answer(401))])
-def test_outage_of_the_guest_cluster_is_no_event_of_a_service(error: CCMError) -> None:
+def test_outage_of_the_guest_cluster_is_no_event_of_a_service(error: KubeError) -> None:
     assert failure_event(error, 99, service(), in_guest=True) is None
 
 
-RELEASES: dict[str, tuple[Service | None, CCMError, bool]] = {
+RELEASES: dict[str, tuple[Service | None, KubeError, bool]] = {
     "deleted, no response": (service(ours=True, deleting=True), Unreachable("no route"), True),
     "deleted, refused": (service(ours=True, deleting=True), Forbidden(answer(403)), False),
     "deleted, not read yet": (service(ours=True, deleting=True), ServerError(answer(500)), False),
@@ -208,7 +208,7 @@ RELEASES: dict[str, tuple[Service | None, CCMError, bool]] = {
 
 
 @pytest.mark.parametrize(("concerned", "error", "has_command"), RELEASES.values(), ids=RELEASES.keys())
-def test_command_that_releases_a_service(concerned: Service | None, error: CCMError, *, has_command: bool) -> None:
+def test_command_that_releases_a_service(concerned: Service | None, error: KubeError, *, has_command: bool) -> None:
     event = harvester_unavailable(error, concerned)
     assert bool(event.command) is has_command
     assert ("If that Harvester no longer exists, release the Service" in event.message) is has_command

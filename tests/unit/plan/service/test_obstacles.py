@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from harvester_ccm.errors import Answer, Forbidden, Unreachable
+from harvester_ccm.kube.errors import Answer, Forbidden, Unreachable
 from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
     IPAM,

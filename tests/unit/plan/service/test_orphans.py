@@ -3,7 +3,7 @@
 import pytest
 
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import (
@@ -87,7 +87,7 @@ def test_service_is_found_by_the_labels_or_by_its_uid() -> None:
     assert [owner and owner.metadata.name for owner in found] == ["web", "api", None]
 
 
-def with_problem(**problems: CCMError) -> ClusterStore:
+def with_problem(**problems: KubeError) -> ClusterStore:
     """Return a store of which some lists could not be read."""
     return ClusterStore(CLUSTER, dict(problems))
 

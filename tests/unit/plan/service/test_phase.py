@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from harvester_ccm.errors import Unreachable
+from harvester_ccm.kube.errors import Unreachable
 from harvester_ccm.names import (
     IP_POOL,
     IPAM,

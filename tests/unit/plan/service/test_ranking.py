@@ -14,8 +14,8 @@ from msgspec.structs import fields, replace
 
 from harvester_ccm import names
 from harvester_ccm.config import SharedAddressScope
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service, ServiceCondition
-from harvester_ccm.model.meta import Store
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, LOAD_BALANCER_READY, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.ranking import Ranking, Rankings, rank, sharing_fields

@@ -7,7 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.errors import Answer, CCMError, Forbidden, Unreachable
+from harvester_ccm.kube.documents import Page, Unread
+from harvester_ccm.kube.errors import Answer, Forbidden, KubeError, Unreachable
+from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import (
     LOAD_BALANCERS,
@@ -16,7 +18,6 @@ from harvester_ccm.model.harvester import (
     LoadBalancer,
     VirtualMachine,
 )
-from harvester_ccm.model.meta import ObjectMeta, Page, Unread
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     IP_POOL,
@@ -58,7 +59,7 @@ API: Final = served("api", uid="api-uid")
 OF_API: Final = allocated(API, name="demo-shop-api-1", uid="api-lb")
 
 
-def outdated(store: ClusterStore, *, vms: CCMError) -> ClusterStore:
+def outdated(store: ClusterStore, *, vms: KubeError) -> ClusterStore:
     """Return a store whose VMs were listed once and cannot be read now."""
     store.vms.problem = vms
     return store
@@ -69,18 +70,18 @@ def store_of(
     load_balancers: Iterable[LoadBalancer] = (),
     *,
     node_uids: Iterable[str] = ("vm-uid",),
-    vm_uids: Iterable[str] | CCMError = (),
+    vm_uids: Iterable[str] | KubeError = (),
     unread: Iterable[Unread] = (),
     unread_vms: Iterable[Unread] = (),
-    **lists: CCMError,
+    **lists: KubeError,
 ) -> ClusterStore:
     """Return a store with Nodes of the VMs ``node_uids``; ``vm_uids`` are in Harvester, or why they are not listed."""
-    vms: Page[VirtualMachine] | CCMError
-    if isinstance(vm_uids, CCMError):
+    vms: Page[VirtualMachine] | KubeError
+    if isinstance(vm_uids, KubeError):
         vms = vm_uids
     else:
         vms = Page(tuple(vm(uid, uid=uid) for uid in vm_uids), "", {item.key: item for item in unread_vms})
-    read: dict[str, Page[Any] | CCMError] = {
+    read: dict[str, Page[Any] | KubeError] = {
         SERVICES.plural: Page(tuple(services), ""),
         LOAD_BALANCERS.plural: Page(tuple(load_balancers), "", {item.key: item for item in unread}),
         NODES.plural: Page(tuple(node(uid, provider_id=f"harvester://{uid}") for uid in node_uids), ""),

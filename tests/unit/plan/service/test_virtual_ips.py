@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.errors import CCMError, Unreachable
+from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, REQUESTED_ADDRESS
 from harvester_ccm.plan.service.virtual_ips import virtual_ips_of_load_balancer, virtual_ips_of_service
 from tests.support.builders import ADDRESS, CLUSTER, listed_store, load_balancer, served, service
@@ -130,5 +130,5 @@ def test_absent_objects_have_no_virtual_ips() -> None:
     ("lists", "listed"),
     [({}, True), ({"services": Unreachable("no route")}, True), ({"loadbalancers": Unreachable("no route")}, True)],
 )
-def test_collections_that_cannot_be_listed_are_not_waited_for(lists: dict[str, CCMError], *, listed: bool) -> None:
+def test_collections_that_cannot_be_listed_are_not_waited_for(lists: dict[str, KubeError], *, listed: bool) -> None:
     assert ClusterStore(CLUSTER, lists).virtual_ips.listed is listed

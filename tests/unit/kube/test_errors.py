@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harvester_ccm.errors import (
+from harvester_ccm.kube.errors import (
     MAX_RETRY_AFTER,
     AdmissionDenied,
     AlreadyExists,

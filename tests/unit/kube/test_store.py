@@ -2,8 +2,8 @@
 
 import pytest
 
+from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.meta import Store
 from tests.support.builders import service
 
 BY_LABEL = "label"

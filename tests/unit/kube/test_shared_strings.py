@@ -2,7 +2,7 @@
 
 import msgspec
 
-from harvester_ccm.model import meta
+from harvester_ccm.kube import objects
 from harvester_ccm.model.core import SERVICES, Service
 
 
@@ -19,7 +19,7 @@ def strings(service: Service) -> list[str]:
 
 
 def test_objects_share_keys_and_namespaces() -> None:
-    meta._strings.clear()
+    objects._strings.clear()
     one, other = (strings(decoded("example.com/a-key-of-this-test", "b")) for _ in range(2))
     assert one == other
     assert [id(text) for text in one] == [id(text) for text in other]
@@ -27,11 +27,11 @@ def test_objects_share_keys_and_namespaces() -> None:
 
 def test_shared_strings_are_bounded_whatever_tenants_choose() -> None:
     # Other tests of the process have left strings, and the moment at which all are forgotten depends on them.
-    meta._strings.clear()
-    for number in range(3 * meta.SHARED_STRINGS):
+    objects._strings.clear()
+    for number in range(3 * objects.SHARED_STRINGS):
         decoded(f"example.com/{number}", "x" * 100_000, namespace=f"namespace-{number}")
-        assert len(meta._strings) <= meta.SHARED_STRINGS
-    assert max(map(len, meta._strings)) <= meta.MAX_KEY
+        assert len(objects._strings) <= objects.SHARED_STRINGS
+    assert max(map(len, objects._strings)) <= objects.MAX_KEY
     # The common ones are shared again.
     one, other = (strings(decoded("example.com/a-key-of-this-test")) for _ in range(2))
     assert [id(text) for text in one] == [id(text) for text in other]

@@ -1,7 +1,4 @@
-"""Outcome of a reconcile, and the content of an Event.
-
-A reconcile has three outcomes. It raises an error to be retried with backoff.
-"""
+"""The content of an Event, and how a message quotes and names."""
 
 from collections.abc import Sequence
 from typing import Final, Literal
@@ -84,25 +81,3 @@ def abbreviate(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
-
-
-class Done(Struct, frozen=True):
-    """The object is in its desired state; its next change triggers a reconcile."""
-
-
-class Wait(Struct, frozen=True):
-    """Another object must change first, which triggers a reconcile; so does the end of ``at_most`` seconds."""
-
-    reason: str
-    """Of a Service or a Node the reason of its condition or Event; elsewhere any short text."""
-    at_most: float | None = None
-
-
-class Refused(Struct, frozen=True):
-    """The user must change the object, which triggers a reconcile."""
-
-    reason: str
-    """As of ``Wait``."""
-
-
-Outcome = Done | Wait | Refused

@@ -1,0 +1,371 @@
+"""All errors, and the one place that turns an API response into one of them.
+
+Callers catch by class. Errors of the HTTP library are chained as causes and do not leak. Messages are cut and contain
+no request bodies, headers or credentials, so they can be logged and shown in Events.
+"""
+
+from typing import ClassVar, Final
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from harvester_ccm.redaction import MAX_FOREIGN_TEXT, cut
+
+MAX_RETRY_AFTER: Final = 300.0
+"""Longest delay in seconds that a server can request; a longer one is cut."""
+
+
+class KubeError(Exception):
+    """Base of all errors that this controller raises on purpose."""
+
+    cluster: str = ""
+    """Cluster of the API server, ``guest`` or ``harvester``; empty if there was none."""
+    retry_after: float | None = None
+    """Seconds to wait before the next attempt, if the server requested a delay."""
+
+
+class WriteReverted(KubeError):
+    """Raised when the API server accepted a write without effect, for example because of an admission webhook."""
+
+
+class CredentialError(KubeError):
+    """Raised when a kubeconfig or a service account is not a usable credential."""
+
+
+class ClusterReplaced(KubeError):
+    """Raised when a credential leads to another cluster, server or namespace than at the start. It ends the process."""
+
+
+class Unreachable(KubeError):
+    """Raised when an API server sent no HTTP response: timed out, broken, or for the reason of a class below."""
+
+    summary: ClassVar[str] = "cannot be reached"
+    """The problem; follows the name of the server in a message."""
+    remedy: ClassVar[str] = (
+        "Check firewalls and routes from the nodes to the address of Harvester's API, and that the server in the "
+        "cloud-config is that address"
+    )
+    """Remedy if the server is Harvester."""
+
+
+class HostUnknown(Unreachable):
+    """Raised when the host name of an API server cannot be resolved."""
+
+    summary = "cannot be reached, because the name of its host has no address"
+    remedy = "Check the name in the cloud-config and the DNS servers of the nodes, or put Harvester's VIP in its place"
+
+
+class ConnectionRefused(Unreachable):
+    """Raised when the host of an API server refuses the connection."""
+
+    summary = "cannot be reached, because nothing listens at its address"
+    remedy = (
+        "Check that Harvester is up, and that address and port of the server in the cloud-config are those of its API "
+        "(usually https://HARVESTER-VIP:6443)"
+    )
+
+
+class NotTrusted(Unreachable):
+    """Raised when TLS with a server failed: its certificate is not the one that the credential is for."""
+
+    summary = "answers with a certificate that does not fit the cloud-config"
+    remedy = (
+        "Either the address is not Harvester's, or the cloud-config is old: make it again with generate_addon.sh "
+        "--server https://HARVESTER-VIP:6443"
+    )
+
+
+class CertificateNotValid(NotTrusted):
+    """Raised when an API server's certificate has expired or is not valid yet."""
+
+    summary = "answers with a certificate that is not valid at this time"
+    remedy = (
+        "Compare the clocks of this node and of Harvester's; where they agree, the certificate of Harvester's API has "
+        "run out, and Harvester has to renew it"
+    )
+
+
+class UnexpectedAnswer(Unreachable):
+    """Raised when a response is not from a Kubernetes API server, for example a login page."""
+
+    summary = "gives an answer that is not that of a Kubernetes API server"
+    remedy = (
+        "Check that the server in the cloud-config is Harvester's API, and what stands in between (a proxy, a login)"
+    )
+
+
+class AnswerTooLarge(UnexpectedAnswer):
+    """Raised when a response is larger than an API server's can be; the rest of it was not read."""
+
+    summary = "gives an answer that is too large for an API server"
+
+
+class NoResponse(Unreachable):
+    """Raised when an API server accepted a write and did not respond in the time that admission webhooks can take."""
+
+    summary = "does not respond to writes"
+    remedy = (
+        "If it can be read, an admission webhook most likely hangs: check that harvester-load-balancer-webhook in "
+        "namespace harvester-system of Harvester runs, and that its API servers reach it"
+    )
+
+
+class WatchSilent(Unreachable):
+    """Raised when a watch delivered nothing, not even a bookmark, for too long."""
+
+
+class Answer(Struct, frozen=True):
+    """Error response of an API server."""
+
+    status: int
+    reason: str
+    message: str
+    about: str = ""
+    """Name of the object in the Status; empty if the request was for another one."""
+    retry_after: float | None = None
+    """Requested delay in seconds (header ``Retry-After`` or ``details.retryAfterSeconds``)."""
+
+
+class ApiError(KubeError):
+    """Raised when an API server responded with an error status."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.message)
+        self.answer = answer
+        self.retry_after = answer.retry_after
+
+
+class BadRequest(ApiError):
+    """Raised on 400 and on client errors without a class of their own."""
+
+
+class Unauthorized(ApiError):
+    """Raised on 401: the credential is rejected."""
+
+    def __init__(self, answer: Answer, *, server: str = "", credential: str = "", remedy: str = "") -> None:
+        """``credential`` describes what ``server`` rejected, and ``remedy`` how to renew it."""
+        rejected = f"does not accept {credential or 'the token in the cloud-config'}"
+        if server:
+            answer = replace(answer, message=f"{server} {rejected}: {answer.message}")
+        super().__init__(answer)
+        self.summary = f"at {server} {rejected}" if server else rejected
+        """The problem; follows the name of the server in a message."""
+        self.remedy = remedy or credential_hint("harvester")
+        """Remedy."""
+
+
+class Forbidden(ApiError):
+    """Raised on 403: the credential is accepted, but lacks the permission."""
+
+    @property
+    def remedy(self) -> str:
+        """Remedy if the server is Harvester; continues a sentence."""
+        return rbac_hint(_namespace_without_permission(self.answer.message))
+
+
+class NotFound(ApiError):
+    """Raised on 404 with a Status that names the requested object or its namespace: it does not exist."""
+
+
+class NotServed(ApiError):
+    """Raised on every other 404: nothing serves this path, which says nothing about the object.
+
+    A server without the resource type responds like this, or a proxy that has no route at the moment.
+    """
+
+
+class AlreadyExists(ApiError):
+    """Raised on 409 with reason ``AlreadyExists``."""
+
+
+class Conflict(ApiError):
+    """Raised on 409: the object changed since it was read, or a precondition does not hold.
+
+    Also raised on 422 for a patch whose UID is not the one of the object that has the name now.
+    """
+
+
+class StaleCache(Conflict):
+    """Raised when a live read shows that a cached object is not current."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(Answer(409, "Conflict", f"the cached object {key} is not current"))
+
+
+class Gone(ApiError):
+    """Raised on 410: the requested resource version is too old."""
+
+
+class Invalid(ApiError):
+    """Raised on 422: the object does not match its schema."""
+
+
+class Throttled(ApiError):
+    """Raised on 429: the server is too busy."""
+
+
+class ServerError(ApiError):
+    """Raised on 5xx: an error of the server that a retry can solve."""
+
+
+class WebhookFailed(ServerError):
+    """Raised when the API server could not call an admission webhook, or got no response from it."""
+
+
+class AdmissionDenied(ApiError):
+    """Raised when an admission webhook or an admission rule of the API server denied the request.
+
+    Harvester's webhook denies with HTTP 500 and the text ``denied the request``. A quota, or a namespace that is being
+    deleted, results in 403 like a missing permission, whose message always names the user.
+    """
+
+
+def credential_hint(cluster: str, account: str = "") -> str:
+    """Return how to renew a credential; ``account`` is the ``namespace/name`` of its ServiceAccount, if known.
+
+    >>> credential_hint("harvester", "default/demo")[:72]
+    'Create a new token: run generate_addon.sh demo default against Harvester'
+    """
+    if cluster == "harvester":
+        namespace, _, name = (account or "<namespace>/<account>").partition("/")
+        return (
+            f"Create a new token: run generate_addon.sh {name} {namespace} against Harvester (with --rotate only if "
+            "the new token is rejected, too: it ends the token of all its users). Store it where the old one was: in "
+            "Secret kube-system/cloud-config, in the file on the nodes, or with Rancher in the Secret that "
+            "cloud-provider-config names. The controller reloads it; a command takes it with --cloud-config. Existing "
+            "addresses keep working"
+        )
+    return (
+        'Get a new kubeconfig of this cluster (Rancher: "Download KubeConfig"; else /etc/rancher/rke2/rke2.yaml, '
+        "/etc/rancher/k3s/k3s.yaml or /etc/kubernetes/admin.conf of a control plane node), or in a pod leave "
+        "--kubeconfig out"
+    )
+
+
+def rbac_hint(namespace: str) -> str:
+    """Return how to grant the permissions of a cloud provider in a namespace of Harvester; empty if it is unknown.
+
+    >>> rbac_hint("vms")[:72]
+    'bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vm'
+    """
+    where = f"namespace {namespace}" if namespace else "the namespace of the VMs"
+    return (
+        f"bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}, as generate_addon.sh does; if it was "
+        "created for another server or namespace, correct the context of the cloud-config"
+    )
+
+
+def normalized_message(message: str) -> str:
+    """Return a message without the words that can change with each attempt: those with a digit.
+
+    >>> normalized_message("denied at 10:04, request 5f3c: no")
+    'denied at request no'
+    """
+    return " ".join(word for word in message.split() if not any(one.isdigit() for one in word))
+
+
+def _namespace_without_permission(message: str) -> str:
+    """Return the namespace in ``User "u" cannot VERB ... in the namespace "n"`` of RBAC; empty if it names none."""
+    subject, verb, rest = message.partition('" cannot ')
+    _, literal, quoted = rest.partition(' in the namespace "')
+    is_from_rbac = 'User "' in subject and verb and literal
+    return quoted.partition('"')[0] if is_from_rbac else ""
+
+
+def _is_admission_rule(message: str) -> bool:
+    """Return whether a 403 comes from an admission rule, such as a quota: RBAC always names the user."""
+    _, literal, reason = message.partition('" is forbidden: ')
+    return bool(literal) and not reason.startswith('User "')
+
+
+def _is_about_uid(message: str) -> bool:
+    """Return whether a 422 says that the object has another UID than the request.
+
+    Only the text behind the quoted name counts, because the value of another field can contain the same words.
+    """
+    _, _, behind_name = message.partition('"')[2].partition('"')
+    return behind_name.startswith((" is invalid: metadata.uid: ", " is invalid: [metadata.uid: "))
+
+
+UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+"""Errors of decoding a document that is not JSON, is nested too deep, or has another type than expected."""
+
+_BY_STATUS: Final[dict[int, type[ApiError]]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotServed,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: Throttled,
+}
+
+
+def error_from_answer(answer: Answer) -> ApiError:
+    """Return the error whose class matches the response."""
+    by_webhook = "denied the request" in answer.message and "admission webhook" in answer.message
+    if by_webhook or (answer.status == 403 and _is_admission_rule(answer.message)):
+        return AdmissionDenied(answer)
+    if answer.status == 409 and answer.reason == "AlreadyExists":
+        return AlreadyExists(answer)
+    if answer.status == 404 and answer.reason == "NotFound" and answer.about:
+        return NotFound(answer)
+    if answer.status == 422 and _is_about_uid(answer.message):
+        return Conflict(answer)
+    if answer.reason == "Expired":
+        return Gone(answer)
+    error = WebhookFailed if "failed calling webhook" in answer.message else ServerError
+    return error(answer) if answer.status >= 500 else _BY_STATUS.get(answer.status, BadRequest)(answer)
+
+
+def is_not_from_api_server(status: int, body: bytes) -> bool:
+    """Return whether an error response is from something in front of a Kubernetes API server, such as a proxy.
+
+    An API server sends a Status or a line of text, never an HTML page or a redirect. A page with 404 is ``NotServed``.
+    """
+    return 300 <= status < 400 or (body.lstrip().startswith(b"<") and (status == 403 or status >= 500))
+
+
+def error_from_response(*, status: int, body: bytes, request: str, retry_after: str | None = None) -> ApiError:
+    """Return the error for an HTTP response.
+
+    ``body`` is a Status object or any text, ``request`` the verb and path, and ``retry_after`` the header.
+    """
+    found = _read_status(body)
+    seconds = float(retry_after) if retry_after and retry_after.isdecimal() else found.details.retry_after_seconds
+    return error_from_answer(
+        Answer(
+            status=status,
+            reason=found.reason,
+            message=cut(found.message) or f"HTTP status {status}",
+            about=found.details.name if found.details.name in request.split("/") else "",
+            # A delay of 0 s does not say when: the caller's own backoff applies.
+            retry_after=min(seconds, MAX_RETRY_AFTER) if seconds > 0 else None,
+        )
+    )
+
+
+class _Details(Struct, rename="camel"):
+    name: str = ""
+    retry_after_seconds: float = 0
+
+
+class _Status(Struct):
+    kind: str = ""
+    reason: str = ""
+    message: str = ""
+    details: _Details = field(default_factory=_Details)
+
+
+_decode_status: Final = msgspec.json.Decoder(_Status).decode
+
+
+def _read_status(body: bytes) -> _Status:
+    try:
+        status = _decode_status(body)
+    except UNREADABLE:
+        text = body[:MAX_FOREIGN_TEXT].decode("utf-8", "replace").strip()
+        # An HTML page explains nothing, and a JSON document that is no Status can contain secrets.
+        return _Status(message="" if text.startswith(("<", "{", "[")) else text)
+    return status if status.kind == "Status" else _Status()

@@ -1,0 +1,25 @@
+"""Outcome of a reconcile. A reconcile has three outcomes; it raises an error to be retried with backoff."""
+
+from msgspec import Struct
+
+
+class Done(Struct, frozen=True):
+    """The object is in its desired state; its next change triggers a reconcile."""
+
+
+class Wait(Struct, frozen=True):
+    """Another object must change first, which triggers a reconcile; so does the end of ``at_most`` seconds."""
+
+    reason: str
+    """Of a Service or a Node the reason of its condition or Event; elsewhere any short text."""
+    at_most: float | None = None
+
+
+class Refused(Struct, frozen=True):
+    """The user must change the object, which triggers a reconcile."""
+
+    reason: str
+    """As of ``Wait``."""
+
+
+Outcome = Done | Wait | Refused
