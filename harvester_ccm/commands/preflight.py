@@ -43,6 +43,7 @@ from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.plan.service.vip_hosts import announcements_of
+from harvester_ccm.remedies import credential_hint, rbac_hint, remedy_of
 
 SOON: Final = timedelta(days=14)
 """A token that expires within this time is reported."""
@@ -185,7 +186,7 @@ async def check_permissions(client: ApiClient, where: str, settings: Settings, u
     who = f"to {user}" if user else "to the user of the kubeconfig"
     grantee = f"{who}: install the chart of this version, or add it to its ClusterRole"
     if where == HARVESTER:
-        grantee = f"{who}: {errors.rbac_hint(client.namespace)}"
+        grantee = f"{who}: {rbac_hint(client.namespace)}"
     reviewed = groupby(zip(used, granted, strict=True), key=lambda pair: pair[0].title)
     return [Check(where, title, *_judged(list(pairs), grantee)) for title, pairs in reviewed]
 
@@ -285,13 +286,13 @@ def _unusable(error: errors.KubeError, credentials: Credentials, where: str) -> 
     row, text, advice = "server", str(error), "Check that the address is that of a Kubernetes API server"
     match error:
         case errors.Unauthorized():
-            row, advice = "credential", error.remedy
+            row, advice = "credential", remedy_of(error)
         case errors.CredentialError():
             # The plugin or the token file failed, and nothing was sent.
             row, advice = "credential", _REMEDIES[where]
         case errors.Unreachable():
             row = "TLS" if isinstance(error, errors.NotTrusted) else row
-            advice = error.remedy
+            advice = remedy_of(error)
             if where == GUEST:
                 advice = (
                     "Check address, certificate-authority-data and tls-server-name in the kubeconfig, and firewalls"
@@ -329,7 +330,7 @@ def check_credential(credentials: Credentials, where: str, user: str) -> Finding
     text = f"{name}, the token expires on {end:%Y-%m-%d %H:%M} UTC"
     if end - datetime.now(UTC) > SOON:
         return Result.OK, text, ""
-    return Result.WARNING, f"{text}; it works until then", errors.credential_hint(where, account)
+    return Result.WARNING, f"{text}; it works until then", credential_hint(where, account)
 
 
 async def check_versions(client: ApiClient) -> Finding:

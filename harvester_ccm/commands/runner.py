@@ -34,6 +34,7 @@ from harvester_ccm.kube.errors import KubeError, Unauthorized
 from harvester_ccm.logs import configure_logging, report, wants_colours
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 from harvester_ccm.redaction import MAX_LOG_FIELD, one_line, redact_text
+from harvester_ccm.remedies import remedy_of
 
 EXIT_INTERRUPTED: Final = 130
 """Exit code that shells report after Ctrl-C."""
@@ -210,7 +211,7 @@ def container_flags(proc: Path, *, without: Collection[str] = ()) -> list[str]:
 def _report_failure(error: KubeError) -> None:
     """Report the error of a server, with the cluster that it belongs to and what helps."""
     where = {"guest": "guest cluster: ", "harvester": "Harvester: "}.get(error.cluster, "")
-    remedy = f". {error.remedy}" if isinstance(error, Unauthorized) else ""
+    remedy = f". {remedy_of(error)}" if isinstance(error, Unauthorized) else ""
     hint = f"{PROGRAM} preflight checks both clusters and names the remedy" if where and not remedy else ""
     report([f"{where}{error}{remedy}", *getattr(error, "__notes__", ())], hint)
 

@@ -438,7 +438,7 @@ class ApiClient:
                 error.answer,
                 server=self.credentials.server,
                 credential=credential_text(token, self.credentials.origin, datetime.now(UTC)),
-                remedy=errors.credential_hint(self.cluster, token_claims(token)[1]),
+                account=token_claims(token)[1],
             )
         error.cluster = self.cluster
         return error

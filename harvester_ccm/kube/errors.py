@@ -1,10 +1,10 @@
-"""All errors, and the one place that turns an API response into one of them.
+"""The errors of requests, and the one place that turns an API response into one of them.
 
 Callers catch by class. Errors of the HTTP library are chained as causes and do not leak. Messages are cut and contain
 no request bodies, headers or credentials, so they can be logged and shown in Events.
 """
 
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct, field
@@ -17,10 +17,10 @@ MAX_RETRY_AFTER: Final = 300.0
 
 
 class KubeError(Exception):
-    """Base of all errors that this controller raises on purpose."""
+    """Base of all errors that are raised on purpose."""
 
     cluster: str = ""
-    """Cluster of the API server, ``guest`` or ``harvester``; empty if there was none."""
+    """Name of the API server, as its client has it; empty if there was none."""
     retry_after: float | None = None
     """Seconds to wait before the next attempt, if the server requested a delay."""
 
@@ -40,75 +40,33 @@ class ClusterReplaced(KubeError):
 class Unreachable(KubeError):
     """Raised when an API server sent no HTTP response: timed out, broken, or for the reason of a class below."""
 
-    summary: ClassVar[str] = "cannot be reached"
-    """The problem; follows the name of the server in a message."""
-    remedy: ClassVar[str] = (
-        "Check firewalls and routes from the nodes to the address of Harvester's API, and that the server in the "
-        "cloud-config is that address"
-    )
-    """Remedy if the server is Harvester."""
-
 
 class HostUnknown(Unreachable):
     """Raised when the host name of an API server cannot be resolved."""
-
-    summary = "cannot be reached, because the name of its host has no address"
-    remedy = "Check the name in the cloud-config and the DNS servers of the nodes, or put Harvester's VIP in its place"
 
 
 class ConnectionRefused(Unreachable):
     """Raised when the host of an API server refuses the connection."""
 
-    summary = "cannot be reached, because nothing listens at its address"
-    remedy = (
-        "Check that Harvester is up, and that address and port of the server in the cloud-config are those of its API "
-        "(usually https://HARVESTER-VIP:6443)"
-    )
-
 
 class NotTrusted(Unreachable):
     """Raised when TLS with a server failed: its certificate is not the one that the credential is for."""
-
-    summary = "answers with a certificate that does not fit the cloud-config"
-    remedy = (
-        "Either the address is not Harvester's, or the cloud-config is old: make it again with generate_addon.sh "
-        "--server https://HARVESTER-VIP:6443"
-    )
 
 
 class CertificateNotValid(NotTrusted):
     """Raised when an API server's certificate has expired or is not valid yet."""
 
-    summary = "answers with a certificate that is not valid at this time"
-    remedy = (
-        "Compare the clocks of this node and of Harvester's; where they agree, the certificate of Harvester's API has "
-        "run out, and Harvester has to renew it"
-    )
-
 
 class UnexpectedAnswer(Unreachable):
     """Raised when a response is not from a Kubernetes API server, for example a login page."""
-
-    summary = "gives an answer that is not that of a Kubernetes API server"
-    remedy = (
-        "Check that the server in the cloud-config is Harvester's API, and what stands in between (a proxy, a login)"
-    )
 
 
 class AnswerTooLarge(UnexpectedAnswer):
     """Raised when a response is larger than an API server's can be; the rest of it was not read."""
 
-    summary = "gives an answer that is too large for an API server"
-
 
 class NoResponse(Unreachable):
     """Raised when an API server accepted a write and did not respond in the time that admission webhooks can take."""
-
-    summary = "does not respond to writes"
-    remedy = (
-        "If it can be read, an admission webhook most likely hangs: check that harvester-load-balancer-webhook in "
-        "namespace harvester-system of Harvester runs, and that its API servers reach it"
-    )
 
 
 class WatchSilent(Unreachable):
@@ -143,25 +101,26 @@ class BadRequest(ApiError):
 class Unauthorized(ApiError):
     """Raised on 401: the credential is rejected."""
 
-    def __init__(self, answer: Answer, *, server: str = "", credential: str = "", remedy: str = "") -> None:
-        """``credential`` describes what ``server`` rejected, and ``remedy`` how to renew it."""
-        rejected = f"does not accept {credential or 'the token in the cloud-config'}"
+    def __init__(self, answer: Answer, *, server: str = "", credential: str = "", account: str = "") -> None:
+        """``credential`` describes what ``server`` rejected."""
         if server:
-            answer = replace(answer, message=f"{server} {rejected}: {answer.message}")
+            answer = replace(answer, message=f"{server} does not accept {credential}: {answer.message}")
         super().__init__(answer)
-        self.summary = f"at {server} {rejected}" if server else rejected
-        """The problem; follows the name of the server in a message."""
-        self.remedy = remedy or credential_hint("harvester")
-        """Remedy."""
+        self.server = server
+        """URL of the server; empty if it is not known, like the two others."""
+        self.credential = credential
+        """What was rejected, in words."""
+        self.account = account
+        """``namespace/name`` of the ServiceAccount whose token it is."""
 
 
 class Forbidden(ApiError):
     """Raised on 403: the credential is accepted, but lacks the permission."""
 
     @property
-    def remedy(self) -> str:
-        """Remedy if the server is Harvester; continues a sentence."""
-        return rbac_hint(_namespace_without_permission(self.answer.message))
+    def namespace(self) -> str:
+        """Namespace in which the permission is missing; empty if the server does not say that."""
+        return _namespace_without_permission(self.answer.message)
 
 
 class NotFound(ApiError):
@@ -216,44 +175,9 @@ class WebhookFailed(ServerError):
 class AdmissionDenied(ApiError):
     """Raised when an admission webhook or an admission rule of the API server denied the request.
 
-    Harvester's webhook denies with HTTP 500 and the text ``denied the request``. A quota, or a namespace that is being
+    Some webhooks deny with HTTP 500; all have the text ``denied the request``. A quota, or a namespace that is being
     deleted, results in 403 like a missing permission, whose message always names the user.
     """
-
-
-def credential_hint(cluster: str, account: str = "") -> str:
-    """Return how to renew a credential; ``account`` is the ``namespace/name`` of its ServiceAccount, if known.
-
-    >>> credential_hint("harvester", "default/demo")[:72]
-    'Create a new token: run generate_addon.sh demo default against Harvester'
-    """
-    if cluster == "harvester":
-        namespace, _, name = (account or "<namespace>/<account>").partition("/")
-        return (
-            f"Create a new token: run generate_addon.sh {name} {namespace} against Harvester (with --rotate only if "
-            "the new token is rejected, too: it ends the token of all its users). Store it where the old one was: in "
-            "Secret kube-system/cloud-config, in the file on the nodes, or with Rancher in the Secret that "
-            "cloud-provider-config names. The controller reloads it; a command takes it with --cloud-config. Existing "
-            "addresses keep working"
-        )
-    return (
-        'Get a new kubeconfig of this cluster (Rancher: "Download KubeConfig"; else /etc/rancher/rke2/rke2.yaml, '
-        "/etc/rancher/k3s/k3s.yaml or /etc/kubernetes/admin.conf of a control plane node), or in a pod leave "
-        "--kubeconfig out"
-    )
-
-
-def rbac_hint(namespace: str) -> str:
-    """Return how to grant the permissions of a cloud provider in a namespace of Harvester; empty if it is unknown.
-
-    >>> rbac_hint("vms")[:72]
-    'bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vm'
-    """
-    where = f"namespace {namespace}" if namespace else "the namespace of the VMs"
-    return (
-        f"bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}, as generate_addon.sh does; if it was "
-        "created for another server or namespace, correct the context of the cloud-config"
-    )
 
 
 def normalized_message(message: str) -> str:

@@ -12,6 +12,7 @@ from harvester_ccm.kube.errors import ApiError, Forbidden, KubeError, Unauthoriz
 from harvester_ccm.model.core import Node
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import PROVIDED_NODE_IP, UNINITIALIZED_TAINT, VM_CLUSTER, NodeReason
+from harvester_ccm.remedies import problem_of, remedy_of
 
 
 class Template(Struct, frozen=True):
@@ -163,12 +164,12 @@ def harvester_unavailable(error: KubeError | None) -> EventMessage:
     match error:
         case Forbidden():
             cause = "Harvester forbids the credential in the cloud-config to read VMs"
-            remedy = f"{error.remedy[0].upper()}{error.remedy[1:]}"
             # The answer names the missing permission, and each one needs an Event.
-            return _unavailable(cause, remedy, answer, subject="")
+            return _unavailable(cause, remedy_of(error), answer, subject="")
         case Unauthorized() | Unreachable():
-            cause = f"Harvester {error.summary}; requests are retried"
-            return _unavailable(cause, error.remedy, answer, subject=error.summary)
+            problem = problem_of(error)
+            cause = f"Harvester {problem}; requests are retried"
+            return _unavailable(cause, remedy_of(error), answer, subject=problem)
     cause = "Harvester failed to list its VMs; requests are retried"
     return _unavailable(cause, answer=answer, subject=type(error).__name__)
 

@@ -15,6 +15,7 @@ from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
 from harvester_ccm.names import SERVICE_FINALIZER, Reason
+from harvester_ccm.remedies import problem_of, remedy_of
 
 CONTROLLER_GRACE_SECONDS: Final = 30.0
 """Time that Harvester may take for a new load balancer before an Event reports it; it processes about one a second if
@@ -133,12 +134,11 @@ def _explanation_of(error: errors.KubeError | None) -> _Explanation:
         case None:
             return _Explanation("Harvester has not answered yet")
         case errors.Unauthorized():
-            return _Explanation(f"Harvester {error.summary} (401)", error.remedy)
+            return _Explanation(f"Harvester {problem_of(error)} (401)", remedy_of(error))
         case errors.Forbidden():
-            remedy = f"{error.remedy[0].upper()}{error.remedy[1:]}"
-            return _Explanation("The credential in the cloud-config lacks a permission in Harvester", remedy)
+            return _Explanation("The credential in the cloud-config lacks a permission in Harvester", remedy_of(error))
         case errors.Unreachable():
-            return _Explanation(f"Harvester {error.summary}; the controller retries", error.remedy)
+            return _Explanation(f"Harvester {problem_of(error)}; the controller retries", remedy_of(error))
     return next(explanation for kind, explanation in _UNAVAILABLE.items() if isinstance(error, kind))
 
 

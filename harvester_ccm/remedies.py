@@ -1,0 +1,125 @@
+"""What an error of an API server means for a user, and what to do about it.
+
+``kube`` reports what happened. Only here, an error is put into words that know Harvester, Rancher, and the files and
+flags of this program. The texts are in Events and in the output of commands.
+"""
+
+from typing import Final
+
+from harvester_ccm.kube.errors import (
+    AnswerTooLarge,
+    CertificateNotValid,
+    ConnectionRefused,
+    Forbidden,
+    HostUnknown,
+    KubeError,
+    NoResponse,
+    NotTrusted,
+    Unauthorized,
+    UnexpectedAnswer,
+    Unreachable,
+)
+
+_PROBLEMS: Final[dict[type[KubeError], str]] = {
+    Unreachable: "cannot be reached",
+    HostUnknown: "cannot be reached, because the name of its host has no address",
+    ConnectionRefused: "cannot be reached, because nothing listens at its address",
+    NotTrusted: "answers with a certificate that does not fit the cloud-config",
+    CertificateNotValid: "answers with a certificate that is not valid at this time",
+    UnexpectedAnswer: "gives an answer that is not that of a Kubernetes API server",
+    AnswerTooLarge: "gives an answer that is too large for an API server",
+    NoResponse: "does not respond to writes",
+}
+"""The problem by the class of the error; a class without an entry has that of its base."""
+
+_REMEDIES: Final[dict[type[KubeError], str]] = {
+    Unreachable: (
+        "Check firewalls and routes from the nodes to the address of Harvester's API, and that the server in the "
+        "cloud-config is that address"
+    ),
+    HostUnknown: (
+        "Check the name in the cloud-config and the DNS servers of the nodes, or put Harvester's VIP in its place"
+    ),
+    ConnectionRefused: (
+        "Check that Harvester is up, and that address and port of the server in the cloud-config are those of its API "
+        "(usually https://HARVESTER-VIP:6443)"
+    ),
+    NotTrusted: (
+        "Either the address is not Harvester's, or the cloud-config is old: make it again with generate_addon.sh "
+        "--server https://HARVESTER-VIP:6443"
+    ),
+    CertificateNotValid: (
+        "Compare the clocks of this node and of Harvester's; where they agree, the certificate of Harvester's API has "
+        "run out, and Harvester has to renew it"
+    ),
+    UnexpectedAnswer: (
+        "Check that the server in the cloud-config is Harvester's API, and what stands in between (a proxy, a login)"
+    ),
+    NoResponse: (
+        "If it can be read, an admission webhook most likely hangs: check that harvester-load-balancer-webhook in "
+        "namespace harvester-system of Harvester runs, and that its API servers reach it"
+    ),
+}
+"""The remedy by the class of the error, if the server is Harvester; a class without an entry has that of its base."""
+
+
+def problem_of(error: Unreachable | Unauthorized) -> str:
+    """Return the problem; it follows the name of the server in a message."""
+    if isinstance(error, Unreachable):
+        return _by_class(_PROBLEMS, error)
+    rejected = f"does not accept {error.credential or 'the token in the cloud-config'}"
+    return f"at {error.server} {rejected}" if error.server else rejected
+
+
+def remedy_of(error: Unreachable | Unauthorized | Forbidden) -> str:
+    """Return the remedy: for a rejected credential that of its cluster, otherwise if the server is Harvester.
+
+    >>> remedy_of(NoResponse())[:52]
+    'If it can be read, an admission webhook most likely '
+    """
+    if isinstance(error, Unauthorized):
+        return credential_hint(error.cluster or "harvester", error.account)
+    if isinstance(error, Forbidden):
+        hint = rbac_hint(error.namespace)
+        return f"{hint[0].upper()}{hint[1:]}"
+    return _by_class(_REMEDIES, error)
+
+
+def _by_class(texts: dict[type[KubeError], str], error: KubeError) -> str:
+    """Return the text of the error's class, or of the nearest base class that has one."""
+    return next(texts[kind] for kind in type(error).__mro__ if kind in texts)
+
+
+def credential_hint(cluster: str, account: str = "") -> str:
+    """Return how to renew a credential; ``account`` is the ``namespace/name`` of its ServiceAccount, if known.
+
+    >>> credential_hint("harvester", "default/demo")[:72]
+    'Create a new token: run generate_addon.sh demo default against Harvester'
+    """
+    if cluster == "harvester":
+        namespace, _, name = (account or "<namespace>/<account>").partition("/")
+        return (
+            f"Create a new token: run generate_addon.sh {name} {namespace} against Harvester (with --rotate only if "
+            "the new token is rejected, too: it ends the token of all its users). Store it where the old one was: in "
+            "Secret kube-system/cloud-config, in the file on the nodes, or with Rancher in the Secret that "
+            "cloud-provider-config names. The controller reloads it; a command takes it with --cloud-config. Existing "
+            "addresses keep working"
+        )
+    return (
+        'Get a new kubeconfig of this cluster (Rancher: "Download KubeConfig"; else /etc/rancher/rke2/rke2.yaml, '
+        "/etc/rancher/k3s/k3s.yaml or /etc/kubernetes/admin.conf of a control plane node), or in a pod leave "
+        "--kubeconfig out"
+    )
+
+
+def rbac_hint(namespace: str) -> str:
+    """Return how to grant the permissions of a cloud provider in a namespace of Harvester; empty if it is unknown.
+
+    >>> rbac_hint("vms")[:72]
+    'bind the ClusterRole harvesterhci.io:cloudprovider to it in namespace vm'
+    """
+    where = f"namespace {namespace}" if namespace else "the namespace of the VMs"
+    return (
+        f"bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}, as generate_addon.sh does; if it was "
+        "created for another server or namespace, correct the context of the cloud-config"
+    )

@@ -1,0 +1,82 @@
+"""What an error of an API server means for a user, and what to do about it."""
+
+import pytest
+
+from harvester_ccm.kube.errors import (
+    Answer,
+    AnswerTooLarge,
+    CertificateNotValid,
+    ConnectionRefused,
+    Forbidden,
+    HostUnknown,
+    NoResponse,
+    NotTrusted,
+    Unauthorized,
+    UnexpectedAnswer,
+    Unreachable,
+    WatchSilent,
+)
+from harvester_ccm.remedies import problem_of, remedy_of
+
+FIREWALL = "Check firewalls and routes"
+OTHER_SERVER = "Check that the server in the cloud-config is Harvester's API"
+REJECTED = Answer(401, "Unauthorized", "Unauthorized")
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem", "remedy"),
+    [
+        (Unreachable, "cannot be reached", FIREWALL),
+        (WatchSilent, "cannot be reached", FIREWALL),
+        (HostUnknown, "cannot be reached, because the name of its host has no address", "Check the name"),
+        (ConnectionRefused, "cannot be reached, because nothing listens at its address", "Check that Harvester is up"),
+        (NotTrusted, "answers with a certificate that does not fit the cloud-config", "Either the address"),
+        (CertificateNotValid, "answers with a certificate that is not valid at this time", "Compare the clocks"),
+        (UnexpectedAnswer, "gives an answer that is not that of a Kubernetes API server", OTHER_SERVER),
+        (AnswerTooLarge, "gives an answer that is too large for an API server", OTHER_SERVER),
+        (NoResponse, "does not respond to writes", "If it can be read, an admission webhook most likely hangs"),
+    ],
+)
+def test_kind_of_outage_has_a_problem_and_a_remedy(kind: type[Unreachable], problem: str, remedy: str) -> None:
+    error = kind("refused")
+    assert problem_of(error) == problem
+    assert remedy_of(error).startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("message", "where"),
+    [
+        pytest.param(
+            'services is forbidden: User "u" cannot list resource "services" in API group "" in the namespace "vms"',
+            "namespace vms",
+            id="named",
+        ),
+        pytest.param("no", "the namespace of the VMs", id="unknown"),
+    ],
+)
+def test_remedy_of_a_missing_permission_has_the_namespace(message: str, where: str) -> None:
+    remedy = remedy_of(Forbidden(Answer(403, "Forbidden", message)))
+    assert remedy.startswith(f"Bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}, as")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "remedy"),
+    [
+        pytest.param(
+            "harvester", "Create a new token: run generate_addon.sh demo vms against Harvester", id="Harvester"
+        ),
+        pytest.param("", "Create a new token: run generate_addon.sh demo vms against Harvester", id="not known"),
+        pytest.param("guest", "Get a new kubeconfig of this cluster", id="guest cluster"),
+    ],
+)
+def test_rejected_credential_has_the_remedy_of_its_cluster(cluster: str, remedy: str) -> None:
+    error = Unauthorized(REJECTED, server="https://h", credential="the token in /cc", account="vms/demo")
+    error.cluster = cluster
+    assert problem_of(error) == "at https://h does not accept the token in /cc"
+    assert remedy_of(error).startswith(remedy)
+
+
+def test_rejected_credential_without_a_description_is_that_of_the_cloud_config() -> None:
+    error = Unauthorized(REJECTED)
+    assert problem_of(error) == "does not accept the token in the cloud-config"
+    assert "generate_addon.sh <account> <namespace> against" in remedy_of(error)
