@@ -36,7 +36,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import ClusterReplaced
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.fence import WriteFence
-from harvester_ccm.kube.identity import GuestIdentity
+from harvester_ccm.kube.identity import ServerIdentity
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.objects import ObjectMeta
@@ -160,7 +160,9 @@ class Application:
         self._reloaders = reloaders
         for reloader in reloaders:
             reloader.on_problem = partial(self._emit_reload_failure, reloader.cluster)
-        self._guest_identity = GuestIdentity(guest)
+        self._guest_identity = ServerIdentity(
+            guest, without="load balancers get no owner annotation, orphaned ones are not deleted"
+        )
         self._queues: list[WorkQueue] = []
         self._observe()
 

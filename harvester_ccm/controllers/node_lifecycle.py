@@ -15,7 +15,7 @@ from harvester_ccm.controllers.vms import NodeWrites, VMCache
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import Conflict, KubeError, NotFound
-from harvester_ccm.kube.identity import GuestIdentity
+from harvester_ccm.kube.identity import ServerIdentity
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.kube.workqueue import WorkQueue
@@ -51,7 +51,7 @@ class NodeLifecycleController:
 
     def __init__(
         self,
-        guest: GuestIdentity,
+        guest: ServerIdentity,
         harvester: ApiClient,
         writes: NodeWrites,
         vms: VMCache,

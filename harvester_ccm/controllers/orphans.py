@@ -16,7 +16,7 @@ from harvester_ccm.controllers.service_writes import BalancerWrites
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import NotFound
-from harvester_ccm.kube.identity import GuestIdentity
+from harvester_ccm.kube.identity import ServerIdentity
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.outcome import Done, Outcome, Wait
@@ -50,7 +50,7 @@ class OrphanCollector:
 
     def __init__(
         self,
-        guest: GuestIdentity,
+        guest: ServerIdentity,
         harvester: ApiClient,
         services: Informer[Service],
         load_balancers: Informer[LoadBalancer],

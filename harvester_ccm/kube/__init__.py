@@ -1,1 +1,1 @@
-"""The Kubernetes protocol: credentials, requests, watches, Events and the Lease. Knows nothing of Harvester."""
+"""Kubernetes for asyncio: credentials, requests, informers, work queues, Events, and a Lease with a write fence."""

@@ -187,7 +187,7 @@ class ApiClient:
                 listing.unread[item.key] = item
             else:
                 listing.items.append(item)
-            # What is kept is less than what was sent: a VM has 10 KB, its view a few hundred bytes.
+            # What is kept is less than what was sent: the view of an object of 10 KB has a few hundred bytes.
             size = len(msgspec.json.encode(item))
             listing.size += size
             self._listed_bytes += size
@@ -343,7 +343,11 @@ class ApiClient:
                 headers["Content-Type"] = request.content_type
             if self._session is None:
                 # A connection keeps its client certificate, which a plugin renews.
-                self._session = open_session(credentials.tls, reuse=not isinstance(credentials.token, ExecToken))
+                self._session = open_session(
+                    credentials.tls,
+                    reuse=not isinstance(credentials.token, ExecToken),
+                    user_agent=credentials.user_agent,
+                )
             response = await self._session.request(
                 "GET" if request.method == "WATCH" else request.method,
                 credentials.server + request.path + (f"?{urlencode(request.params)}" if request.params else ""),

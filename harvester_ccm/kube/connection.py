@@ -10,11 +10,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from harvester_ccm import __version__
 from harvester_ccm.kube import errors
 
-AGENT: Final = "harvester-ccm"
-"""User agent; API servers record it as the manager of the fields that this controller writes."""
 CONNECT_TIMEOUT: Final = 10.0
 """Time limit for a TCP connection in seconds; writes wait longer for their response."""
 _OUT_OF_TIME: Final = (9, 10)
@@ -43,18 +40,17 @@ class Response(aiohttp.ClientResponse):
         return super().release()
 
 
-def open_session(tls: ssl.SSLContext | None, *, reuse: bool) -> aiohttp.ClientSession:
+def open_session(tls: ssl.SSLContext | None, *, reuse: bool, user_agent: str = "") -> aiohttp.ClientSession:
     """Return a connection pool, or if not ``reuse`` one that opens a connection for each request. The caller closes it.
 
     ``tls`` is None for plain http; the certificate of an https proxy is verified in any case.
     """
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+    if user_agent:
+        headers["User-Agent"] = user_agent
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=tls or True, limit=0, ttl_dns_cache=30, force_close=not reuse),
-        headers={
-            "User-Agent": f"{AGENT}/{__version__}",
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-        },
+        headers=headers,
         # Without inflating: 300 KB of gzip can become 300 MiB.
         auto_decompress=False,
         # The callers set time limits around whole calls. The credentials contain the proxy of the environment:

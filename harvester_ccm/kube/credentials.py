@@ -23,7 +23,7 @@ import yaml
 from msgspec import Struct
 
 from harvester_ccm.kube.connection import load_certificate, read_bytes
-from harvester_ccm.kube.errors import CredentialError
+from harvester_ccm.kube.errors import CredentialError, NotInCluster
 from harvester_ccm.kube.objects import DNS_LABEL
 from harvester_ccm.kube.proxy import proxy_for
 from harvester_ccm.kube.tokens import ExecToken, FileToken, Plugin, TokenSource, checked_token
@@ -55,6 +55,9 @@ class Credentials:
     """File of the identity, for messages."""
     files: Mapping[Path, bytes] = field(default_factory=dict, repr=False)
     """Contents of the kubeconfigs and of the certificates and keys that they name; empty for a missing file."""
+    user_agent: str = ""
+    """Name and version of the program: API servers record the name as the manager of the fields that it writes. Empty:
+    that of the HTTP library."""
 
     @property
     def weakness(self) -> str:
@@ -119,7 +122,7 @@ def load_credentials(
     """Return the credentials of a context, by default of the current one; without paths, those of the pod.
 
     ``environment`` has the address of the pod's API server, and names the proxy if the file does not. ``master``
-    replaces the URL of the server. Raises CredentialError.
+    replaces the URL of the server. Raises CredentialError, and NotInCluster outside of a pod.
     """
     files: dict[Path, bytes] = {}
     paths = (paths,) if isinstance(paths, Path) else paths
@@ -174,7 +177,7 @@ def _read_files(paths: Sequence[Path], context: str, files: dict[Path, bytes]) -
 def _read_pod(environment: Mapping[str, str]) -> _Identity:
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
-        raise CredentialError("no kubeconfig was given and this is not a pod; set --kubeconfig or KUBECONFIG")
+        raise NotInCluster("no kubeconfig was given and this is not a pod")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     where = str(SERVICE_ACCOUNT)
     cluster = _Entry(SERVICE_ACCOUNT / "ca.crt", where, _Cluster(server, certificate_authority="ca.crt"))

@@ -33,6 +33,10 @@ class CredentialError(KubeError):
     """Raised when a kubeconfig or a service account is not a usable credential."""
 
 
+class NotInCluster(CredentialError):
+    """Raised when there is no kubeconfig, and the process does not run in a pod, which has a service account."""
+
+
 class ClusterReplaced(KubeError):
     """Raised when a credential leads to another cluster, server or namespace than at the start. It ends the process."""
 

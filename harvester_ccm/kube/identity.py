@@ -1,7 +1,7 @@
 """Identity: the cluster that a credential leads to.
 
-A replaced kubeconfig, a DNS name or a load balancer in front of the API servers can lead to another cluster, in which
-none of the Services and Nodes exist. Their absence there must not look like a deletion: the process ends.
+A replaced kubeconfig, a DNS name or a proxy in front of the API servers can lead to another cluster, in which none of
+the objects exist. Their absence there must not look like a deletion: the process ends.
 
 The identity of a cluster is the UID of its namespace ``kube-system``. It is read once at the start and again before
 each deletion that no finalizer requested.
@@ -18,14 +18,17 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import ClusterReplaced, Forbidden, KubeError
 
 IDENTITY_NAMESPACE: Final = "kube-system"
+
 log = structlog.get_logger(__name__)
 
 
-class GuestIdentity:
-    """UID of the guest cluster of this process."""
+class ServerIdentity:
+    """The cluster that a client led to at the start of the process, by its UID."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, *, without: str) -> None:
+        """``without`` is what does not work while the UID is not known, for the log."""
         self.client = client
+        self._without = without
         self.uid = ""
         """Empty until ``learn`` returned, and if reading the namespace is forbidden."""
 
@@ -41,7 +44,7 @@ class GuestIdentity:
         except Forbidden:
             log.warning(
                 "kube-system namespace not readable",
-                effect="load balancers get no owner annotation, orphaned ones are not deleted",
+                effect=self._without,
                 remedy="grant get on namespaces kube-system to the service account and restart",
             )
         return self.uid

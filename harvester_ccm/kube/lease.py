@@ -1,6 +1,6 @@
 """Leader election on a Lease, compatible with client-go: at most one replica acts.
 
-* Only get, create and update are used, which installed charts grant. Only ``spec`` is changed.
+* Only get, create and update are used, which every Role for client-go grants. Only ``spec`` is changed.
 * The holder's clock is never trusted: a Lease of another holder counts as expired if it did not change for its own
   duration, measured here.
 * ``hold`` raises LeaseLost ``renew_deadline`` seconds after the last renewal at the latest, before any other replica

@@ -11,7 +11,7 @@ class Wait(Struct, frozen=True):
     """Another object must change first, which triggers a reconcile; so does the end of ``at_most`` seconds."""
 
     reason: str
-    """Of a Service or a Node the reason of its condition or Event; elsewhere any short text."""
+    """A short text, such as the reason of a condition or an Event."""
     at_most: float | None = None
 
 

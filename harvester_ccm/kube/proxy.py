@@ -11,7 +11,8 @@ def proxy_for(server: str, environment: Mapping[str, str]) -> str | None:
     """Return the URL of the proxy for a server's URL, or None.
 
     The variables are ``HTTPS_PROXY`` or ``HTTP_PROXY`` and ``NO_PROXY``, or their lower-case forms. Requests to
-    loopback addresses never use a proxy. Charts and distributions set ``NO_PROXY`` with ranges such as ``10.0.0.0/8``,
+    loopback addresses never use a proxy. Distributions of Kubernetes set ``NO_PROXY`` with ranges such as
+    ``10.0.0.0/8``,
     which Python's own rules do not support: they would send requests for the cluster's own API server to the proxy.
 
     >>> proxy_for("https://10.43.0.1:443", {"HTTPS_PROXY": "proxy:3128", "NO_PROXY": "10.0.0.0/8,.svc"}) is None

@@ -50,7 +50,7 @@ class CredentialReloader:
 
     @property
     def cluster(self) -> str:
-        """Name of the cluster: ``guest`` or ``harvester``."""
+        """Name of the API server, as its client has it."""
         return self._client.cluster
 
     async def run(self) -> None:

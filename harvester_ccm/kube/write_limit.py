@@ -1,12 +1,12 @@
 """Rate limit of the writes that concern one object.
 
 Two controllers that insist on different values of one field write forever, each as fast as the API server responds. One
-limit per object covers every write that this controller sends on its behalf: to the Service and its load balancer, or
-to the Node. It needs neither the field nor the other writer: a burst of writes is always allowed, so ordinary
-operation never waits. Afterwards each interval permits one write, and the writes that complete what it began: those of
-a field that this round has not written with the same value. So the object has its last state after one interval, and
-another controller that reverts a field causes one write of it per interval. A write that must not be the last one for
-an interval, because others belong to it, waits for a new round, which has room for all of them.
+limit per object covers every write that a controller sends on its behalf, also those to other objects. It needs neither
+the field nor the other writer: a burst of writes is always allowed, so ordinary operation never waits. Afterwards each
+interval permits one write, and the writes that complete what it began: those of a field that this round has not written
+with the same value. So the object has its last state after one interval, and another controller that reverts a field
+causes one write of it per interval. A write that must not be the last one for an interval, because others belong to it,
+waits for a new round, which has room for all of them.
 """
 
 from collections import Counter
@@ -16,12 +16,11 @@ from typing import Final
 from harvester_ccm.kube.clock import loop_time
 
 WRITE_BURST: Final = 20
-"""Maximum number of writes for one object without a pause; a Service takes four from its creation to its address."""
+"""Maximum number of writes for one object without a pause: several times what a new object takes."""
 WRITE_INTERVAL_SECONDS: Final = 30.0
 """Time between two rounds of writes for an object whose burst is used up."""
 WRITES_OF_A_ROUND: Final = 12
-"""Maximum number of writes of one round. That many belong together for a Service that gets a cluster load balancer with
-DHCP in place of one for VMs, until it has its lease."""
+"""Maximum number of writes of one round, so the most that can belong together."""
 WRITE_LIMIT: Final = (
     f"after {WRITE_BURST} writes in a short time, each field is written with the same value only every "
     f"{WRITE_INTERVAL_SECONDS:.0f} s"

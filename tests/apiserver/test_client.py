@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -103,6 +104,17 @@ async def test_object_is_created_replaced_patched_and_deleted(client: ApiClient,
     await client.delete(CONFIG_MAPS, "cm", namespace=namespace, uid=created.metadata.uid)
     with pytest.raises(NotFound, match='configmaps "cm" not found'):
         await client.get(CONFIG_MAPS, "cm", namespace=namespace)
+
+
+@pytest.mark.parametrize(("user_agent", "manager"), [("demo/1.2", "demo"), ("", "Python")])
+async def test_api_server_records_the_program_as_the_manager_of_its_fields(
+    admin_kubeconfig: Path, namespace: str, user_agent: str, manager: str
+) -> None:
+    credentials = replace(load_credentials(admin_kubeconfig), user_agent=user_agent)
+    async with ApiClient(credentials, cluster="guest") as client:
+        written = await client.create(CONFIG_MAPS.whole(), config_map("cm") | {"data": {"a": "1"}}, namespace=namespace)
+    fields = msgspec.convert(written["metadata"], dict[str, Any])["managedFields"]
+    assert [entry["manager"] for entry in fields] == [manager]
 
 
 async def test_response_to_the_removal_of_the_last_finalizer_has_the_version_before(

@@ -21,7 +21,7 @@ from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.vms import GuestHostnames, NodeWrites, VMCache
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.events import EventRecorder
-from harvester_ccm.kube.identity import IDENTITY_NAMESPACE, GuestIdentity
+from harvester_ccm.kube.identity import IDENTITY_NAMESPACE, ServerIdentity
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
@@ -94,7 +94,7 @@ class NodeWorld:
             hostnames=self.hostnames,
         )
         self.mapping = NetworkMapping(self.guest, self.vms, self.config_maps, recorder=self.recorder)
-        identity = GuestIdentity(self.guest)
+        identity = ServerIdentity(self.guest, without="nothing")
         identity.uid = CLUSTER_UID
         self.guest_server.put(NAMESPACES, {"metadata": {"name": IDENTITY_NAMESPACE, "uid": CLUSTER_UID}})
         self.lifecycle = NodeLifecycleController(

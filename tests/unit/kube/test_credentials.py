@@ -19,7 +19,7 @@ from devenv.pki import Authority
 from harvester_ccm.kube import credentials
 from harvester_ccm.kube.connection import read_bytes
 from harvester_ccm.kube.credentials import load_credentials
-from harvester_ccm.kube.errors import CredentialError
+from harvester_ccm.kube.errors import CredentialError, NotInCluster
 
 Document = dict[str, Any]
 
@@ -292,7 +292,7 @@ def test_token_file_is_read_for_every_request(path: Path) -> None:
 
 def test_service_account_of_a_pod(tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path)
-    with pytest.raises(CredentialError, match=r"not a pod; set --kubeconfig or KUBECONFIG"):
+    with pytest.raises(NotInCluster, match="no kubeconfig was given and this is not a pod"):
         load_credentials((), {})
     with pytest.raises(CredentialError, match=r"ca\.crt: No such file"):
         load_credentials((), POD)
