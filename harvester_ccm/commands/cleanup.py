@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from harvester_ccm.access import harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
@@ -19,6 +18,7 @@ from harvester_ccm.commands.clusters import HARVESTER, ClusterStore, request_or_
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, describe, flag, switch
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags.settings import trimmed_cluster_name
+from harvester_ccm.kube.backoff import repeat
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import Conflict, KubeError, NotFound
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
@@ -55,11 +55,6 @@ REMOVAL_ATTEMPTS: Final = 60
 
 class NotYet(KubeError):
     """Raised while Harvester has not finished something."""
-
-
-_RETRYING: Final = partial(
-    AsyncRetrying, retry=retry_if_exception_type((NotYet, Conflict)), wait=wait_fixed(RETRY_SECONDS), reraise=True
-)
 
 
 async def _clean_up(context: CommandContext) -> int:
@@ -120,9 +115,14 @@ async def delete_all(client: ApiClient, load_balancers: Sequence[LoadBalancer]) 
             if one.metadata.name in failed:
                 continue
             # Harvester removes them one after the other. If one stays, the others are only read once.
-            stop = stop_after_attempt(1 if failed and step is _expect_removed else attempts)
+            is_read_once = bool(failed) and step is _expect_removed
             try:
-                await _RETRYING(stop=stop)(step, client, one)
+                await repeat(
+                    partial(step, client, one),
+                    on=(NotYet, Conflict),
+                    attempts=1 if is_read_once else attempts,
+                    delay=lambda _failures: RETRY_SECONDS,
+                )
             except KubeError as error:
                 failed[one.metadata.name] = str(error)
     return {

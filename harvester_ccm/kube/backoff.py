@@ -1,32 +1,63 @@
-"""Backoff: the delay after a failure, for everything in this package that tries again."""
+"""Backoff: the delay after a failure, for everything that tries again.
 
+A reconcile never waits in place: the work queue enqueues its key again after ``pause_after``, as the informer lists
+again. ``repeat`` is for the few calls outside of a reconcile.
+"""
+
+import asyncio
+import math
 import random
-from typing import Final
-
-from tenacity import wait_exponential_jitter
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from harvester_ccm.kube.errors import Conflict, KubeError
+
+T = TypeVar("T")
 
 BACKOFF_SECONDS: Final = 0.5
 MAX_BACKOFF_SECONDS: Final = 30.0
 """First and longest delay after failures."""
 CONFLICT_SECONDS: Final = 0.02
 """First delay after a conflict: the watch has usually delivered the newer object by then."""
+_MAX_EXPONENT: Final = 64
+"""A much larger one would overflow a float."""
 
 
-def pause_after(error: BaseException | None, failures: int, *, growth: float = 2.0) -> float:
-    """Return the delay in seconds after the n-th failure in a row.
+def growing_delay(failures: int, *, first: float = BACKOFF_SECONDS, growth: float = 2.0) -> float:
+    """Return the delay in seconds after the n-th failure in a row: it grows by a factor, with jitter, up to a limit."""
+    factor = growth ** min(failures - 1, _MAX_EXPONENT)
+    return min(MAX_BACKOFF_SECONDS, first * (factor + random.random()))
 
-    It is the server's Retry-After, or else grows exponentially by the factor ``growth``, with jitter.
-    """
+
+def pause_after(error: Exception | None, failures: int, *, growth: float = 2.0) -> float:
+    """Return the delay in seconds after the n-th failure in a row: the server's Retry-After, or else one that grows."""
     if isinstance(error, KubeError) and error.retry_after is not None:
         return error.retry_after
     first = CONFLICT_SECONDS if isinstance(error, Conflict) else BACKOFF_SECONDS
-    # A much larger exponent would overflow a float.
-    return min(MAX_BACKOFF_SECONDS, first * (growth ** min(failures - 1, 64) + random.random()))
+    return growing_delay(failures, first=first, growth=growth)
 
 
-IN_PLACE_DELAYS: Final = wait_exponential_jitter(
-    multiplier=BACKOFF_SECONDS, max=MAX_BACKOFF_SECONDS, jitter=BACKOFF_SECONDS
-)
-"""Delays of the calls that tenacity repeats in place, outside of a reconcile."""
+async def repeat(
+    call: Callable[[], Awaitable[T]],
+    *,
+    on: type[KubeError] | tuple[type[KubeError], ...],
+    attempts: float = math.inf,
+    delay: Callable[[int], float] = growing_delay,
+    failed: Callable[[int, KubeError], None] = lambda _failures, _error: None,
+) -> T:
+    """Repeat a call in place after errors of these classes, and return its result.
+
+    ``delay`` returns the seconds to wait by the number of failures, of which ``failed`` is told first. A Retry-After
+    does not count: others wait behind a call that is repeated in place, and one response would stop them for minutes.
+    Raises any other error, and that of the last attempt.
+    """
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except on as error:
+            failures += 1
+            if failures >= attempts:
+                raise
+            failed(failures, error)
+        await asyncio.sleep(delay(failures))

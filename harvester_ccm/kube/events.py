@@ -10,12 +10,12 @@ import asyncio
 import math
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Literal, Protocol
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
-from harvester_ccm.kube.backoff import IN_PLACE_DELAYS
+from harvester_ccm.kube.backoff import repeat
 from harvester_ccm.kube.builtin import EVENTS
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time, wall_time
@@ -122,16 +122,13 @@ class EventRecorder:
             await self._write(self._queue.get_nowait(), tries=1)
 
     async def _write(self, body: dict[str, Any], *, tries: int) -> None:
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type((Unreachable, ServerError, Throttled)),
-            stop=stop_after_attempt(tries),
-            wait=IN_PLACE_DELAYS,
-            reraise=True,
-        )
         try:
-            # A repetition whose first response was lost has the same name.
-            with suppress(AlreadyExists):
-                await retrying(self._client.create, EVENTS, body, namespace=body["metadata"]["namespace"])
+            await repeat(partial(self._create, body), on=(Unreachable, ServerError, Throttled), attempts=tries)
         except KubeError as error:
             self.dropped += 1
             log.debug("event not written", reason=body["reason"], error=str(error))
+
+    async def _create(self, body: dict[str, Any]) -> None:
+        # A repetition whose first response was lost has the same name.
+        with suppress(AlreadyExists):
+            await self._client.create(EVENTS, body, namespace=body["metadata"]["namespace"])

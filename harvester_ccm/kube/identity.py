@@ -10,9 +10,8 @@ each deletion that no finalizer requested.
 from typing import Final
 
 import structlog
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, retry_if_not_exception_type
 
-from harvester_ccm.kube.backoff import IN_PLACE_DELAYS
+from harvester_ccm.kube.backoff import repeat
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import ClusterReplaced, Forbidden, KubeError
@@ -34,19 +33,7 @@ class ServerIdentity:
 
     async def learn(self) -> str:
         """Read the UID, retrying until the API server responds; empty if reading the namespace is forbidden."""
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(KubeError) & retry_if_not_exception_type(Forbidden),
-            wait=IN_PLACE_DELAYS,
-            before_sleep=_log_first,
-        )
-        try:
-            self.uid = await retrying(self._read)
-        except Forbidden:
-            log.warning(
-                "kube-system namespace not readable",
-                effect=self._without,
-                remedy="grant get on namespaces kube-system to the service account and restart",
-            )
+        self.uid = await repeat(self._read_if_allowed, on=KubeError, failed=_log_first)
         return self.uid
 
     async def confirm(self) -> None:
@@ -63,10 +50,22 @@ class ServerIdentity:
                 "of the API server leads to another cluster"
             )
 
+    async def _read_if_allowed(self) -> str:
+        try:
+            return await self._read()
+        except Forbidden:
+            log.warning(
+                "kube-system namespace not readable",
+                effect=self._without,
+                remedy="grant get on namespaces kube-system to the service account and restart",
+            )
+            return ""
+
     async def _read(self) -> str:
-        return (await self.client.get(NAMESPACES, IDENTITY_NAMESPACE)).metadata.uid
+        namespace = await self.client.get(NAMESPACES, IDENTITY_NAMESPACE)
+        return namespace.metadata.uid
 
 
-def _log_first(attempts: RetryCallState) -> None:
-    if attempts.attempt_number == 1 and attempts.outcome is not None:
-        log.warning("kube-system namespace not read", error=str(attempts.outcome.exception()))
+def _log_first(failures: int, error: KubeError) -> None:
+    if failures == 1:
+        log.warning("kube-system namespace not read", error=str(error))

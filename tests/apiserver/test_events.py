@@ -1,7 +1,6 @@
 """Events on a real API server: counts, limits and retries."""
 
 import pytest
-from tenacity import wait_fixed
 
 from devenv.apiserver import ControlPlane
 from devenv.faults import Answer, Drop
@@ -119,7 +118,7 @@ async def test_event_is_retried_during_an_outage(
     fault: Answer | Drop,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harvester_ccm.kube.events.IN_PLACE_DELAYS", wait_fixed(0.01))
+    monkeypatch.setattr("harvester_ccm.kube.backoff.MAX_BACKOFF_SECONDS", 0.01)
     guest_proxy.inject(fault, times=TRIES - 1)
     async with running(recorder.run()):
         warn(recorder, web, "first")

@@ -1,11 +1,9 @@
-"""Backoff, rate limit of writes, and the Event recorder that uses it, on simulated time."""
+"""Rate limit of writes, and the Event recorder that uses it, on simulated time."""
 
 import asyncio
 
 import pytest
 
-from harvester_ccm.kube.backoff import pause_after
-from harvester_ccm.kube.errors import UnexpectedAnswer
 from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REFILL_SECONDS, EventRecorder
 from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.kube.write_limit import (
@@ -21,14 +19,6 @@ from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES, WITHDRAWAL_WRITES
 from tests.support.clock import jumping_time
 from tests.support.offline import offline_client
-
-
-def test_backoff_grows_up_to_the_maximum_unless_the_server_requests_a_delay() -> None:
-    for failures, least, most in ((1, 0.5, 1.0), (2, 1.0, 1.5), (5, 8.0, 8.5), (7, 30.0, 30.0), (5000, 30.0, 30.0)):
-        assert least <= pause_after(None, failures) <= most
-    error = UnexpectedAnswer("HTML")
-    error.retry_after = 45.0
-    assert pause_after(error, failures=5) == 45.0
 
 
 @pytest.mark.parametrize(("sent", "writes", "delay"), [(19, 1, 0), (20, 1, 1), (19, 10, 0), (20, 10, 1)])
