@@ -79,6 +79,7 @@ async def test_list_is_read_in_pages(
     assert [record.query.partition("&")[0] for record in guest_proxy.requests] == ["limit=2"] * 3
 
 
+@pytest.mark.kube("An object that cannot be decoded hides no other one of its list")
 async def test_object_that_cannot_be_decoded_is_skipped(client: ApiClient, namespace: str, put_config_map: Put) -> None:
     put_config_map("bad", size="many")
     put_config_map("good", size="3")
@@ -261,6 +262,7 @@ async def test_html_error_page_is_not_an_api_error(client: ApiClient, guest_prox
         ("https://harvester.invalid:6443", HostUnknown, "the host name cannot be resolved"),
     ],
 )
+@pytest.mark.kube("A failed request raises one error class by its meaning, and never an error of the HTTP library")
 async def test_connection_error_has_its_reason(
     client: ApiClient, guest_proxy: FaultProxy, fault: Drop | Cut | str | None, error: type[KubeError], message: str
 ) -> None:

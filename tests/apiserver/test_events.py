@@ -110,6 +110,7 @@ async def test_forbidden_event_is_dropped_and_the_next_one_is_written(
 
 
 @pytest.mark.parametrize("fault", [Answer(500, "no"), Answer(429, "busy", retry_after=60), Drop()])
+@pytest.mark.kube("An Event is written after a short outage of the API server")
 async def test_event_is_retried_during_an_outage(
     recorder: EventRecorder,
     web: Service,

@@ -48,6 +48,7 @@ async def test_index_follows_the_objects(follower: Follower, put_config_map: Put
         assert (follower.named("red"), follower.named("blue"), follower.named("green")) == ([], [], ["one"])
 
 
+@pytest.mark.kube("A callback sees a list as a whole, never a store that is half filled")
 async def test_changes_are_delivered_after_the_complete_list(follower: Follower, put_config_map: Put) -> None:
     sizes: list[int] = []
     follower.informer.on_change(lambda _old, _new: sizes.append(len(follower.informer)))

@@ -42,6 +42,7 @@ async def watching(proxy: FaultProxy) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.kube("The store has every change also after a watch that broke, expired, fell silent or was rejected")
 async def test_broken_watch_continues_without_a_list(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, delete_config_map: Delete
 ) -> None:
@@ -63,6 +64,7 @@ async def test_broken_watch_continues_without_a_list(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.kube("The store has every change also after a watch that broke, expired, fell silent or was rejected")
 async def test_expired_version_leads_to_a_list_and_no_change_is_lost(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, delete_config_map: Delete
 ) -> None:
@@ -89,6 +91,7 @@ async def test_expired_version_leads_to_a_list_and_no_change_is_lost(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.kube("The store has every change also after a watch that broke, expired, fell silent or was rejected")
 async def test_silent_watch_is_replaced(
     follower: Follower, guest_proxy: FaultProxy, put_config_map: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +107,7 @@ async def test_silent_watch_is_replaced(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.kube("The store has every change also after a watch that broke, expired, fell silent or was rejected")
 async def test_rejected_watch_leads_to_a_list(follower: Follower, guest_proxy: FaultProxy, put_config_map: Put) -> None:
     guest_proxy.inject(Answer(400, "required revision is a future revision"), watch=True, times=1)
     async with follower.running():
@@ -158,6 +162,9 @@ async def test_granted_watch_ends_polling(
     [(Answer(401, "Unauthorized"), Unauthorized), (Answer(403, "Forbidden"), Forbidden), (None, ConnectionRefused)],
     ids=["401", "403", "down"],
 )
+@pytest.mark.kube(
+    "No error ends an informer: the store keeps its objects, and ``problem`` says why it may not be current"
+)
 async def test_problem_at_the_start_is_reported_until_it_ends(
     follower: Follower, guest_proxy: FaultProxy, answer: Answer | None, problem: type[Exception], put_config_map: Put
 ) -> None:
@@ -186,6 +193,7 @@ async def test_problem_at_the_start_is_reported_until_it_ends(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.kube("A server that was restored from a backup replaces the store, although its versions are older")
 async def test_server_with_older_versions_replaces_the_cache(
     client: ApiClient, guest: ControlPlane, harvester: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

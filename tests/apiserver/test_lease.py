@@ -108,6 +108,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
+@pytest.mark.kube("The Lease is that of client-go, and needs only the verbs get, create and update")
 async def test_absent_lease_is_created_as_client_go_does(
     candidate: Candidate, lease: LeaseObject, guest_proxy: FaultProxy
 ) -> None:
@@ -139,6 +140,9 @@ async def test_leader_renews_with_one_request_and_keeps_time_and_count(
     assert [after[key] for key in unchanged] == [before[key] for key in unchanged]
 
 
+@pytest.mark.kube(
+    "A Lease of another holder is taken only if it has not changed for its duration, whatever any clock says"
+)
 @pytest.mark.parametrize(("clock", "seconds"), [(timedelta(hours=-1), 1), (timedelta(), 2), (timedelta(hours=1), 1)])
 async def test_lease_is_taken_when_it_is_unchanged_for_its_duration(
     candidate: Candidate, lease: LeaseObject, clock: timedelta, seconds: int
@@ -155,6 +159,9 @@ async def test_lease_is_taken_when_it_is_unchanged_for_its_duration(
     assert lease.document()["metadata"]["labels"] == {"kept": "yes"}
 
 
+@pytest.mark.kube(
+    "A Lease of another holder is taken only if it has not changed for its duration, whatever any clock says"
+)
 async def test_lease_that_is_renewed_is_not_taken(candidate: Candidate, lease: LeaseObject) -> None:
     lease.hold_like_go(seconds=2)
     with capture_logs() as logs:
@@ -185,6 +192,7 @@ async def test_released_lease_is_taken_at_once(client: ApiClient, namespace: str
     assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == ("second", 1, 15)
 
 
+@pytest.mark.kube("The Lease is that of client-go, and needs only the verbs get, create and update")
 async def test_released_lease_looks_as_client_go_leaves_it(candidate: Candidate, lease: LeaseObject) -> None:
     await candidate.acquire()
     lease.annotate("kept")
@@ -288,6 +296,7 @@ async def test_deleted_lease_is_created_again(patient: Candidate, lease: LeaseOb
     assert lease.read()["holderIdentity"] == "us"
 
 
+@pytest.mark.kube("The Lease is that of client-go, and needs only the verbs get, create and update")
 async def test_lease_needs_get_create_and_update_only(
     guest_kubeconfig: Path, guest_proxy: FaultProxy, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """Promises of pages, and the tests that name them.
 
-Each guarantee on the page about ownership and safety has a test with the marker ``guarantee``.
+Each guarantee on the page about ownership and safety has a test with the marker ``guarantee``, and each line about what
+the package ``kube`` guarantees one with the marker ``kube``.
 
 The page about security and the section "Scope" of ``SECURITY.md`` consist of promises: each sentence, item of a list
 and row of a table. Tests with the marker ``security`` name a promise or a part of it. Together, the parts contain every
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import pytest
+
+from harvester_ccm import kube
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "concepts" / "ownership-and-safety.md"
@@ -115,7 +118,7 @@ def marked_tests(marker: str) -> Iterator[MarkedTest]:
         yield from found
 
 
-@pytest.mark.parametrize("marker", ["guarantee", "security"])
+@pytest.mark.parametrize("marker", ["guarantee", "kube", "security"])
 def test_each_marked_test_runs_and_asserts_something(marker: str) -> None:
     tests = list(marked_tests(marker))
     assert tests
@@ -125,6 +128,12 @@ def test_each_marked_test_runs_and_asserts_something(marker: str) -> None:
 def test_each_guarantee_has_a_test_and_a_line_on_the_page() -> None:
     page = re.findall(r"^\d+\. \*\*(.+?)[.,]\*\*", PAGE.read_text(), re.MULTILINE)
     assert sorted(page) == sorted({test.text for test in marked_tests("guarantee")})
+
+
+def test_each_guarantee_of_the_package_kube_has_a_test_and_a_line_in_its_docstring() -> None:
+    lines = re.findall(r"^\* (.+)\.$", str(kube.__doc__), re.MULTILINE)
+    assert len(lines) == str(kube.__doc__).count("\n* ")
+    assert sorted(lines) == sorted({test.text for test in marked_tests("kube")})
 
 
 def rows_of(markdown: str) -> list[list[str]]:

@@ -62,6 +62,7 @@ async def watched(client: ApiClient, *, silence: float = 60.0) -> list[Any]:
 )
 @pytest.mark.parametrize("announced", [False, True])
 @pytest.mark.security("8 MiB for other responses")
+@pytest.mark.kube("A response, a line of a watch and a list are read up to a limit, whoever is at the other end")
 async def test_response_of_more_than_8_mib_is_not_read(start: bytes, size: int, end: bytes, *, announced: bool) -> None:
     length = len(start) + size + len(end)
     headers = (f"Content-Length: {length}",) if announced else ()
@@ -101,6 +102,7 @@ async def test_objects_that_are_together_too_large_are_read_on_smaller_pages() -
 
 @pytest.mark.parametrize("token", ["same", "alternating", "new", "long"])
 @pytest.mark.security("400 pages")
+@pytest.mark.kube("A response, a line of a watch and a list are read up to a limit, whoever is at the other end")
 async def test_list_that_never_ends_is_refused(token: str) -> None:
     numbers = itertools.count()
     tokens: dict[str, Callable[[], str]] = {
@@ -174,6 +176,7 @@ async def test_of_an_error_only_the_start_is_read() -> None:
 
 
 @pytest.mark.security("4 MiB for a watch event")
+@pytest.mark.kube("A response, a line of a watch and a list are read up to a limit, whoever is at the other end")
 async def test_line_of_a_watch_without_an_end_is_refused() -> None:
     async with hostile_server(lambda _path: Reply(padded(b'{"type":"', 300 * MIB))) as server:
         async with client_of(server) as client:

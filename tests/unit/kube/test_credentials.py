@@ -277,6 +277,7 @@ def test_certificate_files_next_to_the_kubeconfig(path: Path, authority: Authori
         load_credentials(path, {})
 
 
+@pytest.mark.kube("Tokens and certificates that are replaced are used without a restart")
 def test_token_file_is_read_for_every_request(path: Path) -> None:
     path.write_text(written(user(token="fixed", tokenFile="token")))
     token_file = path.with_name("token")

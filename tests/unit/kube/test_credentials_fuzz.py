@@ -155,6 +155,7 @@ def error_of(path: Path, environment: dict[str, str]) -> str:
 @pytest.mark.security("the error names the file, and ends no running controller")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.security("Whatever a kubeconfig")
+@pytest.mark.kube("Any kubeconfig is loaded, or causes a CredentialError that names its file")
 def test_any_kubeconfig_is_loaded_or_causes_a_credential_error_with_its_name(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     path = tmp_path / "kubeconfig"

@@ -66,6 +66,7 @@ def error(
         (504, "Timeout", ServerError),
     ],
 )
+@pytest.mark.kube("A failed request raises one error class by its meaning, and never an error of the HTTP library")
 def test_class_follows_from_status_and_reason(status: int, reason: str, expected: type[ApiError]) -> None:
     found = error(status, reason=reason)
 
@@ -121,6 +122,9 @@ def test_missing_permission_names_the_namespace() -> None:
         pytest.param(["web"], "NotFound", NotServed, id="no text"),
         pytest.param("web", "", NotServed, id="no reason"),
     ],
+)
+@pytest.mark.kube(
+    "A 404 counts as the absence of an object only if it is a Status that names the object or its namespace"
 )
 def test_only_a_status_that_names_the_object_is_not_found(about: object, reason: str, expected: type[ApiError]) -> None:
     assert type(error(404, reason=reason, about=about)) is expected

@@ -82,6 +82,9 @@ class Leader:
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.kube(
+    "No write is sent after the renew deadline of the Lease, also not by a process that was stopped meanwhile"
+)
 def test_no_change_is_sent_without_the_lease(change: Callable[[ApiClient], Awaitable[Any]]) -> None:
     @jumping_time
     async def scenario() -> None:
@@ -147,6 +150,9 @@ async def test_leader_writes_until_it_releases_the_lease_and_a_candidate_never()
 
 @pytest.mark.parametrize("response", [0.0, 3.0], ids=["prompt response", "late response"])
 @jumping_time
+@pytest.mark.kube(
+    "No write is sent after the renew deadline of the Lease, also not by a process that was stopped meanwhile"
+)
 async def test_fence_is_shut_by_the_clock_before_the_loss_is_known(response: float) -> None:
     """A process that was stopped continues before its timers expire. The time counts from the request."""
     process = Leader()
@@ -158,6 +164,9 @@ async def test_fence_is_shut_by_the_clock_before_the_loss_is_known(response: flo
 
 
 @jumping_time
+@pytest.mark.kube(
+    "No write is sent after the renew deadline of the Lease, also not by a process that was stopped meanwhile"
+)
 async def test_fence_is_shut_if_the_lease_cannot_be_renewed() -> None:
     process = Leader()
     await process.elector.acquire()
@@ -188,6 +197,7 @@ async def test_fence_is_shut_if_another_process_took_the_lease() -> None:
 )
 @pytest.mark.parametrize("renewed_before", [0.0, 1.0, 1.9])
 @jumping_time
+@pytest.mark.kube("Writes of a machine that was paused with its clocks end with its next renewal")
 async def test_writes_end_within_4_s_after_a_pause_of_all_clocks(renewed_before: float) -> None:
     """No time passes for the process, while another one takes the Lease."""
     process = Leader()
@@ -206,6 +216,7 @@ async def hold_until_it_is_lost(process: Leader) -> None:
 
 
 @pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.kube("A write that was sent is waited for before the Lease is released, even if its caller was cancelled")
 async def test_write_of_a_cancelled_caller_ends_with_its_response_or_if_it_is_cut(*, cut: bool) -> None:
     fence, sent, response = WriteFence(), asyncio.Event(), asyncio.Event()
     finished = []

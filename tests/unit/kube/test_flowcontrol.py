@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REFILL_SECONDS, EventRecorder
+from harvester_ccm.kube.events import BURST, QUEUE_LENGTH, REFILL_SECONDS, REPEAT_SECONDS, EventRecorder
 from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.kube.write_limit import (
     MAX_OBJECTS,
@@ -17,12 +17,15 @@ from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.plan import REPLACEMENT_WRITES, WITHDRAWAL_WRITES
+from tests.support.background import running
 from tests.support.clock import jumping_time
+from tests.support.memory_server import MemoryClient, MemoryServer
 from tests.support.offline import offline_client
 
 
 @pytest.mark.parametrize(("sent", "writes", "delay"), [(19, 1, 0), (20, 1, 1), (19, 10, 0), (20, 10, 1)])
 @jumping_time
+@pytest.mark.kube("Two writers that insist on different values of a field cause one write of it per interval")
 async def test_burst_is_free_and_then_one_write_per_interval(sent: int, writes: int, delay: float) -> None:
     assert WRITE_BURST == 20
     limiter = WriteRateLimiter()
@@ -46,6 +49,7 @@ def exhausted() -> WriteRateLimiter:
 
 
 @jumping_time
+@pytest.mark.kube("Two writers that insist on different values of a field cause one write of it per interval")
 async def test_round_is_completed_by_fields_and_values_that_it_has_not_written() -> None:
     limiter = exhausted()
     await asyncio.sleep(WRITE_INTERVAL_SECONDS)
@@ -127,6 +131,25 @@ def warn(recorder: EventRecorder, name: str, message: str) -> None:
 
 
 @jumping_time
+@pytest.mark.kube("An equal Event on an object is written again only after an hour in which it was not emitted")
+async def test_event_is_written_again_after_an_hour_without_it() -> None:
+    server = MemoryServer()
+    recorder = EventRecorder(MemoryClient(server, cluster="guest"), host="node-1")
+    async with running(recorder.run()):
+        for _ in range(20):
+            warn(recorder, "web", "no pool")
+            await asyncio.sleep(REPEAT_SECONDS - 1)
+        assert len(server.calls) == 1
+        await asyncio.sleep(2)
+        warn(recorder, "web", "no pool")
+        warn(recorder, "other", "no pool")
+        await asyncio.sleep(1)
+    assert len(server.calls) == 3
+    assert recorder.dropped == 0
+
+
+@jumping_time
+@pytest.mark.kube("Emitting never waits: what exceeds the queue or the limit of an object is dropped and counted")
 async def test_events_of_one_object_are_limited() -> None:
     recorder = EventRecorder(offline_client("guest"), host="node-1")
     for number in range(BURST + 1):
@@ -141,6 +164,7 @@ async def test_events_of_one_object_are_limited() -> None:
 
 
 @jumping_time
+@pytest.mark.kube("Emitting never waits: what exceeds the queue or the limit of an object is dropped and counted")
 async def test_event_is_dropped_if_the_queue_is_full() -> None:
     recorder = EventRecorder(offline_client("guest"), host="node-1")
     for number in range(QUEUE_LENGTH + 3):

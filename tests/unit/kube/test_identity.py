@@ -22,6 +22,7 @@ def cluster(uid: str) -> MemoryServer:
 
 
 @jumping_time
+@pytest.mark.kube("A credential that leads to another server, namespace or cluster raises ClusterReplaced")
 async def test_other_cluster_is_detected_when_the_identity_is_confirmed() -> None:
     client = MemoryClient(cluster("one"), cluster="guest")
     identity = ServerIdentity(client, without=EFFECT)

@@ -30,6 +30,7 @@ def followed(server: MemoryServer) -> Informer[Service]:
 
 
 @jumping_time
+@pytest.mark.kube("The response to a write is in the store at once, and never replaces a newer object")
 async def test_response_to_a_write_is_stored_unless_the_watch_is_ahead_of_it() -> None:
     server = MemoryServer()
     informer = followed(server)
@@ -95,6 +96,9 @@ async def test_working_watch_that_ends_is_opened_again_from_its_version_or_after
 
 @jumping_time
 @pytest.mark.parametrize("end", [HTML, FAILED], ids=["HTML", "error"])
+@pytest.mark.kube(
+    "No error ends an informer: the store keeps its objects, and ``problem`` says why it may not be current"
+)
 async def test_error_of_a_watch_is_the_problem_until_the_next_list(end: KubeError) -> None:
     server = MemoryServer()
     informer, problems = followed(server), list[KubeError | None]()
@@ -125,6 +129,9 @@ async def test_watches_that_never_work_are_opened_with_backoff(error: KubeError 
 
 @jumping_time
 @pytest.mark.parametrize(("outage", "delay"), [(4.0, 2.0), (20.0, 2.7), (35.0, 3.8)])
+@pytest.mark.kube(
+    "After an outage, the store is current within two seconds and a tenth of the time that the outage lasted"
+)
 async def test_collection_is_current_soon_after_an_outage(outage: float, delay: float) -> None:
     server = MemoryServer()
     informer, delays = followed(server), []
@@ -162,6 +169,7 @@ async def test_server_is_listed_after_an_outage_because_it_may_have_been_restore
 
 
 @jumping_time
+@pytest.mark.kube("An object that cannot be decoded is never removed from the store by that")
 async def test_list_replaces_newer_objects_and_keeps_those_that_it_has_unreadable() -> None:
     server, backup = MemoryServer(), MemoryServer()
     for each in (server, backup):
@@ -275,6 +283,7 @@ async def removed_without_an_event(server: MemoryServer, informer: Informer[Serv
 
 
 @jumping_time
+@pytest.mark.kube("A deletion that the watch has lost is found by a 404 of any request, and then by a list")
 async def test_404_that_names_the_object_removes_it_and_a_lost_deletion_causes_a_list() -> None:
     server = MemoryServer()
     server.put(SERVICES, service())
@@ -424,6 +433,7 @@ async def test_refresh_does_not_replace_what_the_watch_delivers_meanwhile(event:
 
 
 @jumping_time
+@pytest.mark.kube("A server that was restored from a backup replaces the store, although its versions are older")
 async def test_read_of_older_data_causes_a_list() -> None:
     """The server was restored while this process was suspended, so the watch ended without an error."""
     server = MemoryServer()

@@ -109,6 +109,7 @@ def rewrite(files: Files) -> None:
         pytest.param(Files.use_token, 1, 1, "", id="kubeconfig"),
     ],
 )
+@pytest.mark.kube("Tokens and certificates that are replaced are used without a restart")
 async def test_changed_contents_are_loaded_once(
     files: Files, change: Callable[[Files], object], loads: int, reloads: int, problem: str
 ) -> None:
@@ -135,6 +136,7 @@ async def test_changed_contents_are_loaded_once(
         ("cluster", {"server": "https://192.0.2.2"}, "192.0.2.1 .* to .*192.0.2.2"),
     ],
 )
+@pytest.mark.kube("A credential that leads to another server, namespace or cluster raises ClusterReplaced")
 async def test_other_server_or_namespace_ends_the_process(
     files: Files, kind: str, fields: Document, message: str
 ) -> None:

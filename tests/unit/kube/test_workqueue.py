@@ -70,6 +70,7 @@ async def test_key_is_reconciled_once_when_it_is_enqueued_several_times() -> Non
 
 
 @jumping_time
+@pytest.mark.kube("A key is reconciled by one worker at a time, and again if it was enqueued meanwhile")
 async def test_key_is_reconciled_again_when_it_is_enqueued_during_its_reconcile() -> None:
     reconciler = Reconciler(workers=4)
     reconciler.blocked["a"] = asyncio.Event()
@@ -86,6 +87,7 @@ async def test_key_is_reconciled_again_when_it_is_enqueued_during_its_reconcile(
 
 
 @jumping_time
+@pytest.mark.kube("Keys of objects that changed come before those of a resync")
 async def test_background_keys_wait_for_urgent_keys_and_can_become_urgent() -> None:
     reconciler = Reconciler(workers=1)
     queue = reconciler.queue
@@ -134,6 +136,7 @@ async def test_earliest_of_several_timers_is_used_and_an_event_replaces_it() -> 
 
 
 @jumping_time
+@pytest.mark.kube("A failed key is retried with backoff, or when the server asks for it")
 async def test_failures_back_off_up_to_the_maximum_and_are_logged_once() -> None:
     reconciler = Reconciler(*[Unreachable("no route")] * 12)
     reconciler.queue.enqueue("a")
@@ -148,6 +151,7 @@ async def test_failures_back_off_up_to_the_maximum_and_are_logged_once() -> None
 
 
 @jumping_time
+@pytest.mark.kube("A failed key is retried with backoff, or when the server asks for it")
 async def test_retry_after_of_the_server_is_the_delay() -> None:
     error = Throttled(Answer(429, "TooManyRequests", "busy"))
     error.retry_after = 7.0
@@ -173,6 +177,7 @@ async def test_conflicts_are_retried_quickly_and_logged_when_they_last() -> None
 
 
 @jumping_time
+@pytest.mark.kube("A reconcile that fails, even by a bug, does not stop those of other keys")
 async def test_reconcile_with_a_bug_is_repeated_and_does_not_stop_the_others() -> None:
     reconciler = Reconciler(KeyError("spec"), workers=1)
     reconciler.queue.enqueue("broken")
@@ -213,6 +218,7 @@ async def test_drain_waits_for_reconciles_in_progress_and_accepts_no_more_keys()
 
 
 @jumping_time
+@pytest.mark.kube("Namespaces take turns: many keys of one do not delay those of another")
 async def test_namespaces_take_turns() -> None:
     reconciler = Reconciler(workers=1)
     for number in range(4):
