@@ -40,10 +40,9 @@ from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import PLANS
 from harvester_ccm.plan.service.reannouncement import Stage
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "contributing" / "architecture.md"
-NODES_PAGE: Final = Path(__file__).parents[1] / "docs" / "concepts" / "nodes.md"
-_PACKAGE: Final = "harvester_ccm.plan.service."
-_PLAN: Final = Path(__file__).parents[1] / "harvester_ccm" / "plan" / "service"
+_ROOT: Final = Path(__file__).parents[1]
+PAGE: Final = _ROOT / "docs" / "contributing" / "architecture.md"
+NODES_PAGE: Final = _ROOT / "docs" / "concepts" / "nodes.md"
 _ADDRESS: Final = "192.0.2.10"
 _ANNOUNCED: Final = {KUBE_VIP_ADDRESSES: _ADDRESS, KUBE_VIP_HOST: "node-1"}
 _EXAMPLES: Final[Mapping[Mode, Mapping[str, str]]] = {
@@ -86,7 +85,8 @@ def sections() -> dict[str, str]:
         "intents": intents_table(),
         "annotations": annotations_table(),
         "stages": stages_table(),
-        "modules": modules_table(),
+        "modules": modules_table("harvester_ccm.plan.service"),
+        "kube-modules": modules_table("harvester_ccm.kube"),
     }
 
 
@@ -165,10 +165,14 @@ def stages_table() -> str:
     return table(("Stage", "Meaning"), rows)
 
 
-def modules_table() -> str:
-    """Return the table of the modules of the Service plan, each after those that it imports."""
-    trees = {file.stem: ast.parse(file.read_text(encoding="utf-8")) for file in _PLAN.glob("[a-z]*.py")}
-    imports = {name: _imports(tree) for name, tree in trees.items()}
+def modules_table(package: str) -> str:
+    """Return the table of the modules of a package, each after those that it imports."""
+    folder = _ROOT.joinpath(*package.split("."))
+    trees = {file.stem: ast.parse(file.read_text(encoding="utf-8")) for file in folder.glob("[a-z]*.py")}
+    imports = {name: _imports(tree, package) for name, tree in trees.items()}
+    for name, tree in trees.items():
+        # As in ``from harvester_ccm.kube import errors``.
+        imports[name] |= {module for module in trees if module in _imported_from(tree, package)}
     rows = []
     for name in sorted(trees, key=lambda name: (_level(name, imports), name)):
         first, _, _ = (ast.get_docstring(trees[name]) or "").partition("\n\n")
@@ -176,10 +180,16 @@ def modules_table() -> str:
     return table(("Module", "Content"), rows)
 
 
-def _imports(tree: ast.Module) -> set[str]:
-    """Return the modules of the Service plan that a module imports."""
+def _imports(tree: ast.Module, package: str) -> set[str]:
+    """Return the modules of the package from which a module imports."""
     modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    return {name.removeprefix(_PACKAGE) for name in modules if name.startswith(_PACKAGE)}
+    return {name.removeprefix(f"{package}.") for name in modules if name.startswith(f"{package}.")}
+
+
+def _imported_from(tree: ast.Module, package: str) -> set[str]:
+    """Return the names that a module imports from the package itself."""
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == package]
+    return {alias.name for statement in statements for alias in statement.names}
 
 
 def _level(name: str, imports: Mapping[str, set[str]]) -> int:
