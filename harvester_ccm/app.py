@@ -14,6 +14,7 @@ import gc
 import signal
 import socket
 import uuid
+from asyncio import sslproto
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -72,6 +73,8 @@ def run(settings: Settings, environment: Mapping[str, str]) -> int:
     Raises CredentialError if the cloud-config, and ConfigurationError if the kubeconfig of the guest cluster, cannot be
     used.
     """
+    # By default, asyncio allocates 256 KiB for each open TLS connection; a TLS record has at most 16 KiB.
+    sslproto.SSLProtocol.max_size = 16 * 1024
     # Loaded modules stay in memory. The garbage collector would need 30 ms to traverse them each time.
     gc.collect()
     gc.freeze()

@@ -2,7 +2,6 @@
 
 import os
 import ssl
-from asyncio import sslproto
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +15,6 @@ CONNECT_TIMEOUT: Final = 10.0
 """Time limit for a TCP connection in seconds; writes wait longer for their response."""
 _OUT_OF_TIME: Final = (9, 10)
 """OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
-
-# By default, asyncio allocates 256 KiB for each open TLS connection; a TLS record has at most 16 KiB.
-sslproto.SSLProtocol.max_size = 16 * 1024
 
 
 class Response(aiohttp.ClientResponse):
