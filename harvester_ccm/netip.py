@@ -39,7 +39,8 @@ def parse_range(text: str) -> IPNetwork:
     address = ipaddress.ip_address(head or text)
     bits = int(length) if slash else address.max_prefixlen
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped and bits >= 96:
-        address, bits = address.ipv4_mapped, bits - 96
+        address = address.ipv4_mapped
+        bits -= 96
     if isinstance(address, ipaddress.IPv4Address):
         return ipaddress.IPv4Network((int(address), bits), strict=False)
     return ipaddress.IPv6Network((int(address), bits), strict=False)

@@ -88,6 +88,16 @@ class Request(Struct, frozen=True):
     max_bytes: int = ANSWER_LIMIT
     """Largest response."""
 
+    @property
+    def http_method(self) -> str:
+        """The method of HTTP: a watch is a GET whose response does not end."""
+        return "GET" if self.method == "WATCH" else self.method
+
+    @property
+    def target(self) -> str:
+        """The path with its query."""
+        return f"{self.path}?{urlencode(self.params)}" if self.params else self.path
+
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
@@ -136,7 +146,8 @@ class ApiClient:
         # Readers of a response would wait forever if only the session was closed.
         for response in list(self._responses):
             response.close()
-        session, self._session = self._session, None
+        session = self._session
+        self._session = None
         if session is not None:
             await session.close()
 
@@ -261,12 +272,12 @@ class ApiClient:
 
         Raises Conflict if the object has another UID than ``uid`` or another resourceVersion than ``version``.
         """
-        preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions} if preconditions else None
         path = resource.path(namespace, name)
-        answer, request = await self.request("DELETE", path, body=body), f"DELETE {path}"
-        is_gone = self._read(_decode_head, answer, request).kind == "Status"
-        return None if is_gone else self._read(resource.decode, answer, request)
+        request = f"DELETE {path}"
+        answer = await self.request("DELETE", path, body=_delete_options(uid, version))
+        if self._read(_decode_head, answer, request).kind == "Status":
+            return None
+        return self._read(resource.decode, answer, request)
 
     async def watch(
         self, resource: Resource[T], *, namespace: str | None = None, params: Mapping[str, str], silence: float
@@ -335,29 +346,12 @@ class ApiClient:
 
         Raises UnexpectedAnswer for a compressed response: its size says nothing about what it inflates to.
         """
-        credentials, started, status = self.credentials, loop_time(), 0
+        credentials = self.credentials
+        started = loop_time()
+        status = 0
         try:
             token = await credentials.token.fetch() or ""
-            headers = {"Authorization": f"Bearer {token}"} if token else {}
-            if request.data is not None:
-                headers["Content-Type"] = request.content_type
-            if self._session is None:
-                # A connection keeps its client certificate, which a plugin renews.
-                self._session = open_session(
-                    credentials.tls,
-                    reuse=not isinstance(credentials.token, ExecToken),
-                    user_agent=credentials.user_agent,
-                )
-            response = await self._session.request(
-                "GET" if request.method == "WATCH" else request.method,
-                credentials.server + request.path + (f"?{urlencode(request.params)}" if request.params else ""),
-                data=request.data,
-                headers=headers,
-                server_hostname=credentials.tls_server_name,
-                proxy=credentials.proxy,
-                allow_redirects=False,
-            )
-            self._responses.add(response)
+            response = await self._open(request, credentials, token)
             status = response.status
             if status < 300 and not _is_compressed(response):
                 return response
@@ -369,6 +363,27 @@ class ApiClient:
         finally:
             if self._observer is not None:
                 self._observer(self.cluster, request.method, request.path, status, loop_time() - started)
+
+    async def _open(self, request: Request, credentials: Credentials, token: str) -> aiohttp.ClientResponse:
+        """Send a request; return the response as soon as its head has arrived."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if request.data is not None:
+            headers["Content-Type"] = request.content_type
+        if self._session is None:
+            # A connection keeps its client certificate, which a plugin renews.
+            reuse = not isinstance(credentials.token, ExecToken)
+            self._session = open_session(credentials.tls, reuse=reuse, user_agent=credentials.user_agent)
+        response = await self._session.request(
+            request.http_method,
+            f"{credentials.server}{request.target}",
+            data=request.data,
+            headers=headers,
+            server_hostname=credentials.tls_server_name,
+            proxy=credentials.proxy,
+            allow_redirects=False,
+        )
+        self._responses.add(response)
+        return response
 
     def _event(self, resource: Resource[T], line: bytes) -> WatchEvent[T]:
         request = f"WATCH {resource.path()}"
@@ -460,6 +475,18 @@ class _Listing(Generic[T]):
         """The continue tokens so far."""
 
 
+def _delete_options(uid: str, version: str) -> Mapping[str, object] | None:
+    """Return the body of a deletion; None if it has no precondition."""
+    preconditions = {}
+    if uid:
+        preconditions["uid"] = uid
+    if version:
+        preconditions["resourceVersion"] = version
+    if not preconditions:
+        return None
+    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+
+
 def _is_compressed(response: aiohttp.ClientResponse) -> bool:
     return response.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}
 
@@ -475,7 +502,10 @@ async def _body_of(response: aiohttp.ClientResponse, limit: int) -> bytes | None
 async def _start_of(response: aiohttp.ClientResponse, size: int) -> bytes:
     """Return the first ``size`` bytes of a body."""
     body = bytearray()
-    while len(body) < size and (chunk := await response.content.readany()):
+    while len(body) < size:
+        chunk = await response.content.readany()
+        if not chunk:
+            break
         body += chunk
     del body[size:]
     return bytes(body)
@@ -488,7 +518,10 @@ async def _lines(stream: aiohttp.StreamReader, silence: float) -> AsyncIterator[
     """
     pending = bytearray()
     last_line = loop_time()
-    while chunk := await _chunk_before(stream, last_line + silence, silence):
+    while True:
+        chunk = await _chunk_before(stream, last_line + silence, silence)
+        if not chunk:
+            return
         first, *others = chunk.split(b"\n")
         # Only what is new is searched and copied, however long the line becomes.
         pending += first

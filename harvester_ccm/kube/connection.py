@@ -88,33 +88,44 @@ def read_all(paths: Iterable[Path]) -> dict[Path, bytes]:
 
 
 def connection_fault(error: BaseException, *, limit: float) -> tuple[type[errors.Unreachable], str]:
-    """Return the error class of a failed connection, which determines the remedy, and the message without the server.
+    """Return the error class of a failed connection, and the message without the server.
 
     ``limit`` is the time limit in seconds. The message contains no part of a request or credential.
     """
+    return _class_of(error), _message_of(error, limit)
+
+
+def _class_of(error: BaseException) -> type[errors.Unreachable]:
     # The error of a proxy is never a HostUnknown or ConnectionRefused: these are about the server.
-    kind: type[errors.Unreachable] = (
-        errors.NotTrusted if isinstance(error, ssl.SSLError | aiohttp.ClientSSLError) else errors.Unreachable
-    )
+    match error:
+        case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError(verify_code=code)):
+            return errors.CertificateNotValid if code in _OUT_OF_TIME else errors.NotTrusted
+        case aiohttp.ClientConnectorDNSError():
+            return errors.HostUnknown
+        case aiohttp.ClientProxyConnectionError():
+            return errors.Unreachable
+        case aiohttp.ClientSSLError() | ssl.SSLError():
+            return errors.NotTrusted
+        case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
+            return errors.ConnectionRefused
+    return errors.Unreachable
+
+
+def _message_of(error: BaseException, limit: float) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError(certificate_error=why):
-            is_late = isinstance(why, ssl.SSLCertVerificationError) and why.verify_code in _OUT_OF_TIME
-            kind = errors.CertificateNotValid if is_late else errors.NotTrusted
-            text = f"the server's certificate is not trusted: {getattr(why, 'verify_message', '') or why}"
+            return f"the server's certificate is not trusted: {getattr(why, 'verify_message', '') or why}"
         case aiohttp.ClientConnectorDNSError():
-            kind, text = errors.HostUnknown, "the host name cannot be resolved"
+            return "the host name cannot be resolved"
         case aiohttp.ClientProxyConnectionError():
-            text = f"connection to the proxy failed: {_reason_of(error.os_error)}"
+            return f"connection to the proxy failed: {_reason_of(error.os_error)}"
         case aiohttp.ClientConnectorError():
-            kind = errors.ConnectionRefused if isinstance(error.os_error, ConnectionRefusedError) else kind
-            text = f"connection failed: {_reason_of(error.os_error)}"
+            return f"connection failed: {_reason_of(error.os_error)}"
         case aiohttp.ClientHttpProxyError():
-            text = f"the proxy refused the connection: HTTP status {error.status}"
+            return f"the proxy refused the connection: HTTP status {error.status}"
         case TimeoutError():
-            text = f"no answer within {limit:g} s"
-        case _:
-            text = f"connection broken: {error.__class__.__name__}"
-    return kind, text
+            return f"no answer within {limit:g} s"
+    return f"connection broken: {error.__class__.__name__}"
 
 
 def _reason_of(error: OSError) -> str:

@@ -12,7 +12,7 @@ import base64
 import os
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field  # noqa: TID251  # a field must not be printed
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
@@ -125,8 +125,12 @@ def load_credentials(
     replaces the URL of the server. Raises CredentialError, and NotInCluster outside of a pod.
     """
     files: dict[Path, bytes] = {}
-    paths = (paths,) if isinstance(paths, Path) else paths
-    cluster, user, namespace = _read_files(paths, context, files) if paths else _read_pod(environment)
+    if isinstance(paths, Path):
+        paths = (paths,)
+    if paths:
+        cluster, user, namespace = _read_files(paths, context, files)
+    else:
+        cluster, user, namespace = _read_pod(environment)
     server = (master or cluster.value.server).strip().rstrip("/")
     server_name = cluster.value.tls_server_name or None
     if not _is_url(server) or "@" in server:
@@ -150,40 +154,69 @@ def load_credentials(
     )
 
 
-def _read_files(paths: Sequence[Path], context: str, files: dict[Path, bytes]) -> _Identity:
-    files |= dict.fromkeys(paths, b"")
-    documents = {path: _parse(path, files) for path in [one for one in paths if os.path.exists(one)] or paths[:1]}
-    where = os.pathsep.join(map(str, documents))
+class _Kubeconfigs:
+    """Several kubeconfigs: of the entries with one name, the first counts."""
 
-    def find(kind: str, name: str, view: type[T]) -> _Entry[T]:
-        entries = [(path, one) for path in documents for one in getattr(documents[path], f"{kind}s") or ()]
-        for path, one in entries:
-            if one.get("name") == name:
-                entry = f"{path}: {kind} {name!r}"
-                return _Entry(path, entry, _convert(entry, one.get(kind) or {}, view))
+    def __init__(self, documents: Mapping[Path, _Kubeconfig]) -> None:
+        self._documents = documents
+        self._where = os.pathsep.join(map(str, documents))
+
+    def current_context(self) -> str:
+        """Return the name of the current context. Raises CredentialError if no file names one."""
+        for document in self._documents.values():
+            if document.current_context:
+                return document.current_context
+        raise CredentialError(f"{self._where}: current-context: not set; name the context to use")
+
+    def find(self, kind: str, name: str, view: type[T]) -> _Entry[T]:
+        """Return the cluster, user or context of this name. Raises CredentialError."""
+        for path, section in self._sections(kind):
+            if section.get("name") == name:
+                where = f"{path}: {kind} {name!r}"
+                return _Entry(path, where, _convert(where, section.get(kind) or {}, view))
+        raise CredentialError(f"{self._where}: {kind} {name!r} not found; available: {self._names(kind)}")
+
+    def _names(self, kind: str) -> str:
         # A name that is no text can be a nested alias, whose text would not fit into memory.
-        names = {one.get("name") for _, one in entries if isinstance(one.get("name"), str)}
-        available = sanitize(", ".join(sorted(names))) or "none"
-        raise CredentialError(f"{where}: {kind} {name!r} not found; available: {available}")
+        names = {section["name"] for _, section in self._sections(kind) if isinstance(section.get("name"), str)}
+        return sanitize(", ".join(sorted(names))) or "none"
 
-    name = context or next(filter(None, (one.current_context for one in documents.values())), "")
-    if not name:
-        raise CredentialError(f"{where}: current-context: not set; name the context to use")
-    path, entry, found = find("context", name, _Context)
-    user = find("user", found.user, _User) if found.user else _Entry(path, f"{entry}: user", _User())
-    return find("cluster", found.cluster, _Cluster), user, found.namespace or ""
+    def _sections(self, kind: str) -> Iterator[tuple[Path, Section]]:
+        for path, document in self._documents.items():
+            for section in getattr(document, f"{kind}s") or ():
+                yield path, section
+
+
+def _read_files(paths: Sequence[Path], context: str, files: dict[Path, bytes]) -> _Identity:
+    """Return the identity of a context in these files, and put their contents into ``files``."""
+    files |= dict.fromkeys(paths, b"")
+    present = [path for path in paths if os.path.exists(path)]
+    # Without any, the error is about the first one.
+    kubeconfigs = _Kubeconfigs({path: _parse(path, files) for path in present or paths[:1]})
+    chosen = kubeconfigs.find("context", context or kubeconfigs.current_context(), _Context)
+    # A server without TLS may need no user.
+    user = _Entry(chosen.path, f"{chosen.where}: user", _User())
+    if chosen.value.user:
+        user = kubeconfigs.find("user", chosen.value.user, _User)
+    cluster = kubeconfigs.find("cluster", chosen.value.cluster, _Cluster)
+    return cluster, user, chosen.value.namespace or ""
 
 
 def _read_pod(environment: Mapping[str, str]) -> _Identity:
-    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    """Return the identity of the service account of the pod."""
+    host = environment.get("KUBERNETES_SERVICE_HOST")
+    port = environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise NotInCluster("no kubeconfig was given and this is not a pod")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     where = str(SERVICE_ACCOUNT)
     cluster = _Entry(SERVICE_ACCOUNT / "ca.crt", where, _Cluster(server, certificate_authority="ca.crt"))
     user = _Entry(SERVICE_ACCOUNT / "token", where, _User(token_file="token"))  # noqa: S106 - a file name
+    namespace = ""
     file = SERVICE_ACCOUNT / "namespace"
-    return cluster, user, read_bytes(file).decode("utf-8", "replace").strip() if file.exists() else ""
+    if file.exists():
+        namespace = read_bytes(file).decode("utf-8", "replace").strip()
+    return cluster, user, namespace
 
 
 class _Loader(yaml.SafeLoader):
@@ -204,7 +237,8 @@ def _parse(path: Path, files: dict[Path, bytes]) -> _Kubeconfig:
         # PyYAML raises errors of many classes besides its own: IndexError for "!!int ''", KeyError for "!!bool x",
         # AttributeError for "!!timestamp x", ValueError for the date 2024-13-45, RecursionError for deep nesting.
         mark = getattr(error, "problem_mark", None)
-        raise CredentialError(f"{path}: not valid YAML{f' at line {mark.line + 1}' if mark else ''}") from None
+        place = f" at line {mark.line + 1}" if mark else ""
+        raise CredentialError(f"{path}: not valid YAML{place}") from None
     if not isinstance(document, dict):
         raise CredentialError(f"{path}: not a kubeconfig; it may be base64-encoded twice")
     return _convert(str(path), document, _Kubeconfig)
@@ -272,13 +306,14 @@ def _tls(cluster: _Entry[_Cluster], user: _Entry[_User], files: dict[Path, bytes
 
 def _material(entry: _Entry[Any], key: str, files: dict[Path, bytes]) -> bytes | None:
     """Return the contents of ``<key>-data`` or of the file ``<key>``; None if the entry has neither."""
-    field_name = key.replace("-", "_")
-    data, name = getattr(entry.value, f"{field_name}_data"), getattr(entry.value, field_name)
+    attribute = key.replace("-", "_")
+    data = getattr(entry.value, f"{attribute}_data")
     if data:
         try:
             return base64.b64decode(data)
         except ValueError:
             raise CredentialError(f"{entry.where}: {key}-data: not valid base64") from None
+    name = getattr(entry.value, attribute)
     if not name:
         return None
     path = entry.path.parent / name

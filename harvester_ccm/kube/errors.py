@@ -190,7 +190,8 @@ def normalized_message(message: str) -> str:
     >>> normalized_message("denied at 10:04, request 5f3c: no")
     'denied at request no'
     """
-    return " ".join(word for word in message.split() if not any(one.isdigit() for one in word))
+    words = [word for word in message.split() if not any(character.isdigit() for character in word)]
+    return " ".join(words)
 
 
 def _namespace_without_permission(message: str) -> str:
@@ -232,19 +233,32 @@ _BY_STATUS: Final[dict[int, type[ApiError]]] = {
 
 def error_from_answer(answer: Answer) -> ApiError:
     """Return the error whose class matches the response."""
-    by_webhook = "denied the request" in answer.message and "admission webhook" in answer.message
-    if by_webhook or (answer.status == 403 and _is_admission_rule(answer.message)):
-        return AdmissionDenied(answer)
+    return _class_of(answer)(answer)
+
+
+def _class_of(answer: Answer) -> type[ApiError]:
+    if _is_denied(answer):
+        return AdmissionDenied
     if answer.status == 409 and answer.reason == "AlreadyExists":
-        return AlreadyExists(answer)
+        return AlreadyExists
     if answer.status == 404 and answer.reason == "NotFound" and answer.about:
-        return NotFound(answer)
+        return NotFound
     if answer.status == 422 and _is_about_uid(answer.message):
-        return Conflict(answer)
+        return Conflict
     if answer.reason == "Expired":
-        return Gone(answer)
-    error = WebhookFailed if "failed calling webhook" in answer.message else ServerError
-    return error(answer) if answer.status >= 500 else _BY_STATUS.get(answer.status, BadRequest)(answer)
+        return Gone
+    if answer.status < 500:
+        return _BY_STATUS.get(answer.status, BadRequest)
+    if "failed calling webhook" in answer.message:
+        return WebhookFailed
+    return ServerError
+
+
+def _is_denied(answer: Answer) -> bool:
+    """Return whether an admission webhook or an admission rule denied the request."""
+    if "denied the request" in answer.message and "admission webhook" in answer.message:
+        return True
+    return answer.status == 403 and _is_admission_rule(answer.message)
 
 
 def is_not_from_api_server(status: int, body: bytes) -> bool:
@@ -252,7 +266,10 @@ def is_not_from_api_server(status: int, body: bytes) -> bool:
 
     An API server sends a Status or a line of text, never an HTML page or a redirect. A page with 404 is ``NotServed``.
     """
-    return 300 <= status < 400 or (body.lstrip().startswith(b"<") and (status == 403 or status >= 500))
+    if 300 <= status < 400:
+        return True
+    is_page = body.lstrip().startswith(b"<")
+    return is_page and (status == 403 or status >= 500)
 
 
 def error_from_response(*, status: int, body: bytes, request: str, retry_after: str | None = None) -> ApiError:
@@ -260,18 +277,18 @@ def error_from_response(*, status: int, body: bytes, request: str, retry_after: 
 
     ``body`` is a Status object or any text, ``request`` the verb and path, and ``retry_after`` the header.
     """
-    found = _read_status(body)
-    seconds = float(retry_after) if retry_after and retry_after.isdecimal() else found.details.retry_after_seconds
-    return error_from_answer(
-        Answer(
-            status=status,
-            reason=found.reason,
-            message=cut(found.message) or f"HTTP status {status}",
-            about=found.details.name if found.details.name in request.split("/") else "",
-            # A delay of 0 s does not say when: the caller's own backoff applies.
-            retry_after=min(seconds, MAX_RETRY_AFTER) if seconds > 0 else None,
-        )
+    document = _read_status(body)
+    about = document.details.name
+    if about not in request.split("/"):
+        about = ""
+    answer = Answer(
+        status=status,
+        reason=document.reason,
+        message=cut(document.message) or f"HTTP status {status}",
+        about=about,
+        retry_after=_requested_delay(document, retry_after or ""),
     )
+    return error_from_answer(answer)
 
 
 class _Details(Struct, rename="camel"):
@@ -289,11 +306,22 @@ class _Status(Struct):
 _decode_status: Final = msgspec.json.Decoder(_Status).decode
 
 
+def _requested_delay(document: _Status, header: str) -> float | None:
+    """Return the delay in seconds that a server requests by the header or the Status; None if it requests none."""
+    seconds = document.details.retry_after_seconds
+    if header.isdecimal():
+        seconds = float(header)
+    # A delay of 0 s does not say when: the caller's own backoff applies.
+    return min(seconds, MAX_RETRY_AFTER) if seconds > 0 else None
+
+
 def _read_status(body: bytes) -> _Status:
     try:
         status = _decode_status(body)
     except UNREADABLE:
         text = body[:MAX_FOREIGN_TEXT].decode("utf-8", "replace").strip()
         # An HTML page explains nothing, and a JSON document that is no Status can contain secrets.
-        return _Status(message="" if text.startswith(("<", "{", "[")) else text)
+        if text.startswith(("<", "{", "[")):
+            return _Status()
+        return _Status(message=text)
     return status if status.kind == "Status" else _Status()

@@ -20,7 +20,7 @@ from harvester_ccm.kube.builtin import EVENTS
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time, wall_time
 from harvester_ccm.kube.errors import AlreadyExists, KubeError, ServerError, Throttled, Unreachable
-from harvester_ccm.kube.objects import ObjectT, Resource
+from harvester_ccm.kube.objects import ObjectMeta, ObjectT, Resource
 from harvester_ccm.kube.write_limit import WriteRateLimiter
 
 QUEUE_LENGTH: Final = 1000
@@ -32,6 +32,9 @@ TRIES: Final = 6
 """Attempts to write an Event while the API server is unavailable: enough for a restart of the server."""
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
+
+_Key = tuple[str, str, str]
+"""UID of the object, reason and subject: what makes two Events equal."""
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +66,7 @@ class EventRecorder:
         self._client = client
         self._host = host
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(QUEUE_LENGTH)
-        self._last_seen: dict[tuple[str, str, str], float] = {}
+        self._last_seen: dict[_Key, float] = {}
         """Loop time of the last repetition by UID, reason and subject, the least recent first."""
         self._limiter = WriteRateLimiter(BURST, REFILL_SECONDS)
         self.dropped = 0
@@ -71,45 +74,59 @@ class EventRecorder:
 
     def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventContent, *, component: str) -> None:
         """Queue an Event about an object and log it, unless an equal one was emitted in the last hour."""
-        meta, now = item.metadata, loop_time()
+        meta = item.metadata
         key = (meta.uid, event.reason, event.subject or event.message)
-        last = self._last_seen.pop(key, -math.inf)
-        is_repeated = now - last < REPEAT_SECONDS
-        if not is_repeated and (self._limiter.delay(meta.uid) or self._queue.full()):
+        if self._is_repeated(key):
+            return
+        if self._limiter.delay(meta.uid) or self._queue.full():
             # Not tracked: the next reconcile tries again.
             self.dropped += 1
             return
-        self._last_seen[key] = now
-        if len(self._last_seen) > MAX_TRACKED:
-            del self._last_seen[next(iter(self._last_seen))]
-        if is_repeated:
-            return
+        self._track(key)
         self._limiter.record(meta.uid)
-        now_text = wall_time()
-        self._queue.put_nowait(
-            {
-                "metadata": {"name": f"{meta.name}.{time.time_ns():x}", "namespace": meta.namespace or "default"},
-                "involvedObject": {
-                    "apiVersion": resource.api_version,
-                    "kind": resource.kind,
-                    "namespace": meta.namespace,
-                    "name": meta.name,
-                    "uid": meta.uid,
-                },
-                "type": event.type,
-                "reason": event.reason,
-                "message": event.message,
-                "source": {"component": component, "host": self._host},
-                "reportingComponent": component,
-                "reportingInstance": self._host,
-                "count": 1,
-                "firstTimestamp": now_text,
-                "lastTimestamp": now_text,
-            }
-        )
+        self._queue.put_nowait(self._document(resource, meta, event, component))
         level = log.warning if event.type == "Warning" else log.debug
         about = {resource.kind.lower(): meta.key}
         level("event emitted", **about, reason=str(event.reason), detail=event.message)
+
+    def _is_repeated(self, key: _Key) -> bool:
+        """Return whether an equal Event was emitted in the last hour, which begins again with this one."""
+        last = self._last_seen.get(key, -math.inf)
+        if loop_time() - last >= REPEAT_SECONDS:
+            return False
+        self._track(key)
+        return True
+
+    def _track(self, key: _Key) -> None:
+        self._last_seen.pop(key, None)
+        self._last_seen[key] = loop_time()
+        if len(self._last_seen) > MAX_TRACKED:
+            del self._last_seen[next(iter(self._last_seen))]
+
+    def _document(
+        self, resource: Resource[ObjectT], meta: ObjectMeta, event: EventContent, component: str
+    ) -> dict[str, Any]:
+        """Return the Event as it is written."""
+        now = wall_time()
+        return {
+            "metadata": {"name": f"{meta.name}.{time.time_ns():x}", "namespace": meta.namespace or "default"},
+            "involvedObject": {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "namespace": meta.namespace,
+                "name": meta.name,
+                "uid": meta.uid,
+            },
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message,
+            "source": {"component": component, "host": self._host},
+            "reportingComponent": component,
+            "reportingInstance": self._host,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+        }
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""

@@ -35,7 +35,7 @@ class WriteFence:
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
         # Retrieve the exception: the caller can be cancelled.
-        task.add_done_callback(lambda one: one.cancelled() or one.exception())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
     async def answered(self) -> None:

@@ -18,11 +18,12 @@ class ObjectStates(Generic[T]):
 
     def of(self, item: Object) -> T:
         """Return the state of an object; created on first use."""
-        key, uid = item.metadata.key, item.metadata.uid
-        known = self._states.get(key)
-        if known is None or known[0] != uid:
-            known = self._states[key] = (uid, self._new())
-        return known[1]
+        key = item.metadata.key
+        known_uid, state = self._states.get(key, ("", None))
+        if state is None or known_uid != item.metadata.uid:
+            state = self._new()
+            self._states[key] = (item.metadata.uid, state)
+        return state
 
     def forget(self, key: str) -> None:
         """Drop the state of the object with this key."""

@@ -63,7 +63,8 @@ class CredentialReloader:
 
     async def check(self) -> None:
         """Load the files if their contents changed. Raises ClusterReplaced."""
-        current, last_problem = self._client.credentials, self.problem
+        current = self._client.credentials
+        last_problem = self.problem
         if read_all(current.files) == current.files:
             if last_problem:
                 self.problem = ""
@@ -79,10 +80,15 @@ class CredentialReloader:
                 log.warning("credentials not reloaded", cluster=self._client.cluster, error=self.problem)
             return
         self.problem = ""
-        before, after = (f"{one.server} namespace {one.namespace or 'default'}" for one in (current, credentials))
+        before = _destination_of(current)
+        after = _destination_of(credentials)
         if before != after:
             # The caches hold the objects of one server and namespace: elsewhere, all would seem to be deleted.
             raise ClusterReplaced(f"{credentials.origin} changed from {before} to {after}: restore it if it is wrong")
         await self._client.use(credentials)
         log.info("credentials reloaded", cluster=self._client.cluster, server=credentials.server)
         warn_if_insecure(credentials, self._client.cluster)
+
+
+def _destination_of(credentials: Credentials) -> str:
+    return f"{credentials.server} namespace {credentials.namespace or 'default'}"

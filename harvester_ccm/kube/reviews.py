@@ -49,4 +49,8 @@ SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
 
 async def ask_review(client: ApiClient, kind: Resource[Review], spec: Mapping[str, object]) -> ReviewStatus:
     """Return the answer to a question; it needs no Lease. Raises the errors of ``kube.errors``."""
-    return (await client.create(kind, {"spec": spec} if spec else {})).status
+    body: dict[str, object] = {}
+    if spec:
+        body["spec"] = spec
+    review = await client.create(kind, body)
+    return review.status

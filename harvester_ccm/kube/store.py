@@ -34,7 +34,7 @@ def _with(keys: _Keys, key: str) -> _Keys:
 def _without(keys: _Keys, key: str) -> _Keys:
     """Return the keys without one of them; a map is changed in place."""
     if isinstance(keys, tuple):
-        return tuple(other for other in keys if other != key)
+        return tuple(kept for kept in keys if kept != key)
     del keys[key]
     return keys
 
@@ -95,20 +95,24 @@ class Store(Generic[ObjectT]):
         """Store or remove an object and update the indexes; return the old and the new one."""
         old = self._objects.get(key)
         for name, values_of in self._index_functions.items():
-            index = self._indexes[name]
             before = set(values_of(old)) if old is not None else set()
             after = set(values_of(new)) if new is not None else set()
-            for value in before - after:
-                index[value] = _without(index[value], key)
-                if not index[value]:
-                    del index[value]
-            for value in after - before:
-                index[value] = _with(index.get(value, ()), key)
+            self._index(self._indexes[name], key, before, after)
         if new is not None:
             self._objects[key] = new
         else:
             del self._objects[key]
         return old, new
+
+    @staticmethod
+    def _index(index: dict[str, _Keys], key: str, before: set[str], after: set[str]) -> None:
+        """Move the key of an object from its values before to those after."""
+        for value in before - after:
+            index[value] = _without(index[value], key)
+            if not index[value]:
+                del index[value]
+        for value in after - before:
+            index[value] = _with(index.get(value, ()), key)
 
     def _notify(self, old: ObjectT | None, new: ObjectT | None) -> None:
         for callback in self._callbacks:

@@ -134,9 +134,11 @@ class ExecToken(TokenSource):
     def _output(self) -> bytes:
         """Run the plugin and return its standard output."""
         plugin = self._plugin
-        spec = {"interactive": False, **({"cluster": self._cluster} if plugin.provide_cluster_info else {})}
+        spec: dict[str, object] = {"interactive": False}
+        if plugin.provide_cluster_info:
+            spec["cluster"] = self._cluster
         info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-        variables = {one.get("name", ""): one.get("value", "") for one in plugin.env or ()}
+        variables = {variable.get("name", ""): variable.get("value", "") for variable in plugin.env or ()}
         variables["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
         try:
             done = subprocess.run(
@@ -179,7 +181,8 @@ def token_claims(token: str | None) -> tuple[datetime | None, str]:
     except (IndexError, OverflowError, *UNREADABLE):
         return None, ""
     match = _SUBJECT.fullmatch(claims.sub)
-    return end, f"{match[1]}/{match[2]}" if match is not None else ""
+    account = f"{match[1]}/{match[2]}" if match is not None else ""
+    return end, account
 
 
 def credential_text(token: str, origin: str, now: datetime) -> str:
@@ -188,5 +191,8 @@ def credential_text(token: str, origin: str, now: datetime) -> str:
         return f"the credential in {origin}"
     end, account = token_claims(token)
     owner = f" of ServiceAccount {account}" if account else ""
-    expiry = f", which {'expired on' if end <= now else 'is valid until'} {end:%Y-%m-%d %H:%M} UTC" if end else ""
-    return f"the token{owner} in {origin}{expiry}"
+    text = f"the token{owner} in {origin}"
+    if end is None:
+        return text
+    state = "expired on" if end <= now else "is valid until"
+    return f"{text}, which {state} {end:%Y-%m-%d %H:%M} UTC"

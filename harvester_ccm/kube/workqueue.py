@@ -208,7 +208,8 @@ class WorkQueue:
         self.retries += 1
         self.reasons[key] = type(error).__name__
         self._failures[key] = self.failures(key) + 1
-        delay, message = pause_after(error, self._failures[key]), normalized_message(str(error))
+        delay = pause_after(error, self._failures[key])
+        message = normalized_message(str(error))
         # An outage lasts for many retries: log a failure once until its message changes. A few conflicts are normal.
         if delay >= BACKOFF_SECONDS and message != self._logged.get(key):
             self._logged[key] = message

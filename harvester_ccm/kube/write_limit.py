@@ -70,7 +70,9 @@ class WriteRateLimiter:
 
     def record(self, uid: str, fields: Mapping[str, str] = {}) -> None:
         """Count one write of these fields for the object."""
-        bucket, now = self._buckets.pop(uid, None) or _Bucket(), loop_time()
+        now = loop_time()
+        # The most recently used one is the last.
+        bucket = self._buckets.pop(uid, None) or _Bucket()
         self._buckets[uid] = bucket
         if bucket.full_at <= now:
             bucket.fields.clear()

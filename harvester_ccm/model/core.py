@@ -84,7 +84,10 @@ class Service(Object, frozen=True, kw_only=True):
     @property
     def ready_condition(self) -> ServiceCondition | None:
         """The condition ``LoadBalancerReady``, which this controller sets; None while none exists."""
-        return next((one for one in self.status.conditions if one.type == LOAD_BALANCER_READY), None)
+        for condition in self.status.conditions:
+            if condition.type == LOAD_BALANCER_READY:
+                return condition
+        return None
 
 
 class Taint(Model, frozen=True, kw_only=True):

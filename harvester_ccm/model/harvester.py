@@ -114,7 +114,10 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
     @property
     def ready(self) -> Condition | None:
         """The Ready condition; None until Harvester has reconciled the object."""
-        return next((one for one in self.status.conditions or () if one.type == "Ready"), None)
+        for condition in self.status.conditions or ():
+            if condition.type == "Ready":
+                return condition
+        return None
 
     def document(self) -> dict[str, object]:
         """Return a fresh copy of the whole object, to be changed and written back."""
@@ -130,10 +133,12 @@ def decode_load_balancer(source: bytes) -> LoadBalancer:
 
     ``managedFields`` is left out: it is a third of the document, and the API server keeps it if a PUT lacks it.
     """
-    found, document = _decode_fields(source), _decode_document(source)
+    load_balancer = _decode_fields(source)
+    document = _decode_document(source)
     document.get("metadata", {}).pop("managedFields", None)
     # Copied, because an encoder keeps as much again in reserve.
-    return replace(found, source=bytes(memoryview(msgspec.json.encode(document))))
+    kept = bytes(memoryview(msgspec.json.encode(document)))
+    return replace(load_balancer, source=kept)
 
 
 class MultusNetwork(Model, frozen=True, kw_only=True):
@@ -170,7 +175,9 @@ class Interface(Model, frozen=True, kw_only=True):
     @property
     def addresses(self) -> tuple[str, ...]:
         """All reported addresses in order."""
-        return self.ip_addresses or ((self.ip_address,) if self.ip_address else ())
+        if self.ip_addresses:
+            return self.ip_addresses
+        return (self.ip_address,) if self.ip_address else ()
 
 
 class MigrationState(Model, frozen=True, kw_only=True):
@@ -200,7 +207,9 @@ class InstanceSpec(Model, frozen=True, kw_only=True):
     @property
     def multus_networks(self) -> dict[str, str]:
         """NIC name to network, ``namespace/name`` or ``name``, in NIC order, without those on the pod network."""
-        return {one.name: one.multus.network_name for one in self.networks or () if one.multus is not None}
+        return {
+            network.name: network.multus.network_name for network in self.networks or () if network.multus is not None
+        }
 
 
 class InstanceStatus(Model, frozen=True, kw_only=True):
@@ -233,7 +242,8 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
     @property
     def has_agent(self) -> bool:
         """Whether the guest agent is connected."""
-        return any((one.type, one.status) == ("AgentConnected", "True") for one in self.status.conditions or ())
+        connected = ("AgentConnected", "True")
+        return any((condition.type, condition.status) == connected for condition in self.status.conditions or ())
 
 
 _decode_whole_instance = decoder(VirtualMachineInstance)
