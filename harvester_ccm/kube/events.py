@@ -1,9 +1,10 @@
 """Event recorder: writes Events in the background and drops repeated ones.
 
-Plans emit an Event for every state that holds, at every reconcile. The recorder writes an equal Event on an object
-once, until one hour has passed since its last repetition. Resyncs are more frequent, so an Event for a persistent state
-is written once in the life of the process. Every object has a token bucket (25 Events, then one per five minutes), the
-queue is bounded, and an Event that the API server rejects is dropped: Events never delay a reconcile.
+A controller emits an Event for every state that holds, at every reconcile. The recorder writes an equal one on an
+object once, until one hour has passed since its last repetition. Resyncs are more frequent, so an Event for a
+persistent state is written once in the life of the process. Every object has a token bucket (25 Events, then one per
+five minutes), the queue is bounded, and an Event that the API server rejects is dropped: Events never delay a
+reconcile.
 """
 
 import asyncio
