@@ -1,8 +1,8 @@
 """Generate tables of the documentation from the code: ``python -m devenv.contributor_tables``.
 
-The page for contributors has the phases, modes of kube-vip, intents and stages, described by their docstrings; the
-annotations of an intent are those that ``annotations_for`` returns. The page about Nodes has the rules for Nodes in
-the order in which the code tests them.
+The page for contributors has the rules of what wakes what, the phases, modes of kube-vip, intents and stages, described
+by their docstrings; the annotations of an intent are those that ``annotations_for`` returns. The page about Nodes has
+the rules for Nodes in the order in which the code tests them.
 """
 
 import ast
@@ -15,6 +15,15 @@ from typing import Final, get_args
 
 import msgspec
 
+from harvester_ccm.controllers.wake import (
+    RULES,
+    Effect,
+    Enqueue,
+    EnqueueFamilies,
+    EnqueueMapping,
+    Lane,
+    RefreshBackends,
+)
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, KUBE_VIP_IGNORE, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.node.interface import InterfaceRule
@@ -80,6 +89,7 @@ def with_section(page: str, name: str, table: str) -> str:
 def sections() -> dict[str, str]:
     """Return the tables by the name of their section."""
     return {
+        "wakes": wakes_table(),
         "phases": phases_table(),
         "modes": modes_table(),
         "intents": intents_table(),
@@ -117,6 +127,37 @@ def rules_table(title: str, rules: type[StrEnum], parts: Sequence[str], *, named
         rows.append((str(number), *names, *map(_sentence, cells)))
     heads = [title, *parts] if named else list(parts)
     return table(("", *heads), rows)
+
+
+def wakes_table() -> str:
+    """Return the table of what wakes what."""
+    rows = []
+    for rule in RULES:
+        signals = ", ".join(rule.signals)
+        first, _, _ = inspect.cleandoc(rule.keys.__doc__ or "").partition("\n\n")
+        objects = _sentence(_markdown(first).removeprefix("Return "))
+        effects = "; ".join(map(_effect, rule.effects))
+        rows.append((signals, objects.removesuffix("."), effects))
+    return table(("Change", "Objects", "Queue"), rows)
+
+
+def _effect(effect: Effect) -> str:
+    """Return what a rule does, in the words of the page."""
+    match effect:
+        case Enqueue(queue=queue, lane=Lane.BACKGROUND):
+            return f"`{queue}`, in the background"
+        case Enqueue(queue=queue):
+            return f"`{queue}`"
+        case EnqueueFamilies(queue=queue):
+            return f"`{queue}`: they and the Services that share their addresses, in the background"
+        case EnqueueMapping(queue=queue, after_seconds=seconds):
+            return f"`{queue}`{_delay(seconds)}"
+        case RefreshBackends(after_seconds=seconds):
+            return f"the nodes that get traffic are determined again{_delay(seconds)}"
+
+
+def _delay(seconds: float) -> str:
+    return f" after {seconds:g} s" if seconds else ""
 
 
 def phases_table() -> str:

@@ -17,38 +17,39 @@ import uuid
 from asyncio import sslproto
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from msgspec.structs import replace
 
 from harvester_ccm import __version__
 from harvester_ccm.access import both_credentials, guest_credentials, harvester_credentials
-from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, Settings
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, NODE_CONTROLLER, SERVICE_CONTROLLER, OrphanPolicy, Settings
+from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.controllers.device_mapping import NetworkMapping
+from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
-from harvester_ccm.controllers.orphans import OrphanCollector
-from harvester_ccm.controllers.service import ServiceCaches, ServiceController, follow_load_balancers
+from harvester_ccm.controllers.node_writes import NodeWrites
+from harvester_ccm.controllers.orphans import OrphanController
+from harvester_ccm.controllers.reconciler import Reconciler, Shared
+from harvester_ccm.controllers.service import ServiceController
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import GuestHostnames, NodeWrites, VMCache
+from harvester_ccm.controllers.wake import Wakes
 from harvester_ccm.kube.builtin import LEASES, Lease
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import ClusterReplaced
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.identity import ServerIdentity
-from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.kube.reload import CredentialReloader, warn_if_insecure
 from harvester_ccm.kube.workqueue import WorkQueue
-from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
 from harvester_ccm.model.event import EventMessage
-from harvester_ccm.model.harvester import INSTANCES, VIRTUAL_MACHINES, ClusterIdentity
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, Reason
-from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.snapshot import SERVICE_INDEXES, HarvesterCheck, check_harvester
+from harvester_ccm.model.harvester import ClusterIdentity
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.snapshot import HarvesterCheck, check_harvester
 from harvester_ccm.telemetry.health import HealthRegistry
 from harvester_ccm.telemetry.metrics import Telemetry, measure_load_balancers, measure_nodes, measure_services
 from harvester_ccm.telemetry.server import AccessReviewer, https_server
@@ -57,8 +58,6 @@ DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""
 SHUTDOWN_SECONDS: Final = 1.7
 """Time for responses to writes in flight, for releasing the Lease and for the last Events at shutdown."""
-
-_Controller = ServiceController | OrphanCollector | NodeController | NetworkMapping | NodeLifecycleController
 
 log = structlog.get_logger(__name__)
 
@@ -134,22 +133,11 @@ class Application:
         self._harvester = harvester
         host = socket.gethostname()
         self._recorder = EventRecorder(guest, host=host)
-        namespace, mapping = harvester.namespace, f"metadata.name={NAD_MAPPING_NAME}"
-        self._vms = VMCache(
-            Informer(guest, NODES, indexes=NODE_INDEXES),
-            Informer(harvester, VIRTUAL_MACHINES, namespace=namespace, indexes=VM_INDEXES),
-            Informer(harvester, INSTANCES, namespace=namespace, indexes=VMI_INDEXES),
-            ClusterIdentity.of(settings, namespace),
+        self._caches = Caches(guest, harvester, ClusterIdentity.of(settings, harvester.namespace))
+        # It notes when an address was removed, also while another process is the leader.
+        self._virtual_addresses = VirtualAddresses(
+            self._caches.services, self._caches.load_balancers, self._caches.cluster
         )
-        self._caches = ServiceCaches(
-            services=Informer(guest, SERVICES, indexes=SERVICE_INDEXES),
-            load_balancers=follow_load_balancers(harvester, namespace),
-            vms=self._vms,
-            config_maps=Informer(guest, CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, field_selector=mapping),
-        )
-        self._addresses = VirtualAddresses(self._caches.services, self._caches.load_balancers, self._vms.cluster)
-        self._guest_caches = self._caches.services, self._vms.nodes
-        self._harvester_caches = self._caches.load_balancers, self._vms.vms, self._vms.vmis
         election = settings.leader_election
         self._elector = LeaderElector(
             guest,
@@ -171,19 +159,20 @@ class Application:
 
     def _observe(self) -> None:
         """Connect metrics and health checks to what they observe."""
-        telemetry, health, caches, settings = self._telemetry, self.health, self._caches, self._settings
-        guest, harvester = self._guest_caches, self._harvester_caches
-        # Without the cache of ConfigMaps: older charts do not grant them, and the rest works without.
-        health.follow_caches(guest=guest, harvester=harvester)
+        telemetry = self._telemetry
+        health = self.health
+        caches = self._caches
+        settings = self._settings
+        health.follow_caches(guest=caches.of_guest, harvester=caches.of_harvester)
         health.follow_files(self._reloaders)
-        telemetry.follow_harvester(harvester)
+        telemetry.follow_harvester(caches.of_harvester)
         telemetry.follow_clients(self._guest, self._harvester)
         telemetry.before_scrape(lambda: health.show(telemetry.metrics))
         telemetry.follow_count(telemetry.metrics.events_dropped, lambda: self._recorder.dropped)
-        measure_nodes(telemetry, self._vms.nodes)
+        measure_nodes(telemetry, caches.nodes)
         if SERVICE_CONTROLLER in settings.controllers:
-            measure_services(telemetry, caches.services, self._vms.cluster)
-            measure_load_balancers(telemetry, caches.load_balancers, caches.services, self._vms.cluster)
+            measure_services(telemetry, caches.services, caches.cluster)
+            measure_load_balancers(telemetry, caches.load_balancers, caches.services, caches.cluster)
         if settings.leader_election.enabled:
             telemetry.follow_lease(settings.leader_election.name, self._elector)
 
@@ -228,7 +217,7 @@ class Application:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._until_stopped(stop), name="stop")
             group.create_task(self._recorder.run(), name="events")
-            for informer in (*self._guest_caches, *self._harvester_caches, self._caches.config_maps):
+            for informer in self._caches.all:
                 group.create_task(informer.run(), name=informer.name)
             for reloader in self._reloaders:
                 group.create_task(reloader.run(), name="credentials")
@@ -253,41 +242,39 @@ class Application:
         """Run the enabled controllers."""
         async with asyncio.TaskGroup() as group:
             uid = await self._guest_identity.learn()
-            for controller in self._controllers(replace(self._vms.cluster, uid=uid)):
+            self._caches.cluster = replace(self._caches.cluster, uid=uid)
+            controllers = list(self._controllers())
+            Wakes(self._caches, controllers)
+            for controller in controllers:
                 self._telemetry.follow_queue(controller.queue)
                 self._queues.append(controller.queue)
-                group.create_task(controller.run(), name=controller.queue.name)
+                group.create_task(controller.run(), name=controller.name)
 
-    def _controllers(self, cluster: ClusterIdentity) -> Iterator[_Controller]:
+    def _controllers(self) -> Iterator[Reconciler[Any, Any]]:
         """Yield the enabled controllers."""
-        enabled, caches, vms, recorder = self._settings.controllers, self._caches, self._vms, self._recorder
-        services, nodes = self._settings.services, self._settings.nodes
-        writes = NodeWrites(self._guest, vms.nodes, recorder)
+        enabled = self._settings.controllers
+        services = self._settings.services
+        nodes = self._settings.nodes
+        caches = self._caches
+        shared = Shared(caches, self._recorder)
+        node_writes = NodeWrites(self._guest, caches.nodes)
         if SERVICE_CONTROLLER in enabled:
-            self.health.add(
-                "harvester-matches-cluster", lambda: check_harvester(caches, cluster) is not HarvesterCheck.MISMATCH
-            )
-            workers = services.concurrent_syncs
-            yield ServiceController(
-                self._guest, self._harvester, caches, recorder=recorder, cluster=cluster, workers=workers
-            )
-            collector = OrphanCollector(
-                self._guest_identity,
-                self._harvester,
-                caches.services,
-                caches.load_balancers,
-                cluster=cluster,
-                settings=services,
-            )
-            self._telemetry.follow_count(self._telemetry.metrics.orphans_deleted, lambda: collector.deleted)
-            yield collector
+            self.health.add("harvester-matches-cluster", self._is_our_harvester)
+            yield ServiceController(shared, self._guest, self._harvester, workers=services.concurrent_syncs)
+        if SERVICE_CONTROLLER in enabled and services.orphan_policy is not OrphanPolicy.OFF:
+            orphans = OrphanController(shared, self._guest_identity, self._harvester, settings=services)
+            self._telemetry.follow_count(self._telemetry.metrics.orphans_deleted, lambda: orphans.deleted)
+            yield orphans
         if NODE_CONTROLLER in enabled:
-            hostnames = GuestHostnames(self._harvester, vms)
-            yield NodeController(writes, vms, self._addresses, settings=nodes, hostnames=hostnames)
-            if nodes.vmi_controller:
-                yield NetworkMapping(self._guest, vms, caches.config_maps, recorder=recorder)
+            hostnames = GuestHostnames(self._harvester, caches)
+            yield NodeController(shared, node_writes, self._virtual_addresses, settings=nodes, hostnames=hostnames)
+        if NODE_CONTROLLER in enabled and nodes.vmi_controller:
+            yield NetworkMapping(shared, self._guest)
         if LIFECYCLE_CONTROLLER in enabled:
-            yield NodeLifecycleController(self._guest_identity, self._harvester, writes, vms, settings=nodes)
+            yield NodeLifecycleController(shared, node_writes, self._guest_identity, self._harvester, settings=nodes)
+
+    def _is_our_harvester(self) -> bool:
+        return check_harvester(self._caches, self._caches.cluster) is not HarvesterCheck.MISMATCH
 
     async def _shut_down(self, *, flush: bool) -> None:
         """Release the Lease, and if ``flush`` write the last Events."""

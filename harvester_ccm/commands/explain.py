@@ -26,7 +26,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import VM_NAME, Reason
 from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.match import Match
-from harvester_ccm.plan.node.patch import uninitialized_taints
+from harvester_ccm.plan.node.patch import NodePatch, uninitialized_taints
 from harvester_ccm.plan.node.power import state_of
 from harvester_ccm.plan.service.announcement import NOTE_SECONDS
 from harvester_ccm.plan.service.desired import (
@@ -238,7 +238,7 @@ def _explain_node(store: ClusterStore, name: str, settings: Settings) -> tuple[D
     # An outage of Harvester is no problem of a Node that works, but here it explains why the VM is unknown.
     more = warnings_in([lifecycle.cause, lifecycle.event, view.match.problem])
     status = replace(status, reasons=tuple(dict.fromkeys((*status.reasons, *more))))
-    patches = [one for one in (plan.request, lifecycle.request) if one is not None]
+    patches = [one for one in (plan.write, lifecycle.write) if isinstance(one, NodePatch)]
     writes = [_write(f"patch Node {name}", diff(_plain(node), one.body)) for one in patches]
     if lifecycle.deletes:
         writes.append(_write(f"delete Node {name}, after {confirmations} live GETs did not find its VM"))

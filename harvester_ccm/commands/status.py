@@ -41,7 +41,7 @@ from harvester_ccm.kube.errors import KubeError, NotFound
 from harvester_ccm.model.core import Node, Service, ServiceCondition
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.names import BLOCKING_REASONS, NodeReason, Reason
-from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
+from harvester_ccm.plan.node.decision import NodePlan, NodeSnapshot, observe, plan_node
 from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, CreateLoadBalancer, ServicePlan
@@ -218,7 +218,7 @@ def warnings_in(events: Iterable[EventMessage | None]) -> list[StatusReason]:
     return [StatusReason(str(event.reason), event.prose, event.command) for event in found]
 
 
-def node_status(store: ClusterStore, node: Node, settings: Settings) -> tuple[NodeView, NodePlan, ObjectStatus]:
+def node_status(store: ClusterStore, node: Node, settings: Settings) -> tuple[NodeSnapshot, NodePlan, ObjectStatus]:
     """Return snapshot, plan and verdict of a Node, as if an address that is not reported had been missing for long."""
     without_grace = replace(settings.nodes, monitor_period=0.0)
     view = observe(store, node, virtual_ips=store.virtual_ips, settings=without_grace)
@@ -243,7 +243,7 @@ def _not_ready_reasons(store: ClusterStore, node: Node, settings: Settings) -> l
     return [StatusReason("NodeNotReady", "The kubelet of this Node does not report")]
 
 
-def _status_of_node(view: NodeView, plan: NodePlan, not_ready: Iterable[StatusReason]) -> ObjectStatus:
+def _status_of_node(view: NodeSnapshot, plan: NodePlan, not_ready: Iterable[StatusReason]) -> ObjectStatus:
     meta, lost = view.node.metadata, view.match.problem
     is_new = bool(uninitialized_taints(view.node))
     if view.match.unmanaged:
@@ -253,7 +253,7 @@ def _status_of_node(view: NodeView, plan: NodePlan, not_ready: Iterable[StatusRe
         return ObjectStatus(State.DELETING, meta.deletion_timestamp or "")
     # For a Node that works, no Event reports that its VM is missing.
     is_outage = lost is not None and lost.reason is NodeReason.HARVESTER_UNAVAILABLE
-    events = (plan.waiting, *plan.events, *plan.emitted, None if is_outage else lost)
+    events = (plan.waiting, *plan.events, *plan.events_after_write, None if is_outage else lost)
     reasons = list(dict.fromkeys([*not_ready, *warnings_in(events)]))
     if not is_new:
         return ObjectStatus(State.DEGRADED if reasons else State.READY, reasons=tuple(reasons))

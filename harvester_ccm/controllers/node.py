@@ -1,28 +1,29 @@
-"""Controller that initializes Nodes and keeps them like their VMs.
+"""The Node controller: initializes Nodes, and keeps them like their VMs.
 
-Every change of a Node, its VM or a load balancer's address enqueues the Node, and a resync enqueues all. ``plan_node``
-decides on the caches; Harvester is queried only for host names of guests. The plan has at most one write. Its response
-is in the cache when the next reconcile starts, which is enqueued by that change.
-
-Warnings are emitted after they have held for ``--node-monitor-period``, so a regular join has one Event.
+``plan_node`` decides on the caches. Harvester is queried live only for host names of guests, on behalf of a Node that
+nothing else identifies. Warnings are emitted after they have held for ``--node-monitor-period``, so that a regular join
+has one Event.
 """
+
+from collections.abc import Iterable
 
 import structlog
 from msgspec import Struct, field
 
 from harvester_ccm.config import NODE_CONTROLLER, NodeSettings
+from harvester_ccm.controllers.concerned import all_nodes
+from harvester_ccm.controllers.guest_hostnames import HOSTNAME_SECONDS, GuestHostnames
+from harvester_ccm.controllers.held_events import HeldEvents
+from harvester_ccm.controllers.node_writes import NodeWrites, node_conflict, patched_fields
+from harvester_ccm.controllers.reconciler import LimitedWrite, QueueName, Reconciler, Shared
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import HOSTNAME_SECONDS, GuestHostnames, NodeWrites, VMCache
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import AdmissionDenied, Forbidden, Invalid, WebhookFailed
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.outcome import Done, Outcome, Wait
-from harvester_ccm.kube.workqueue import WorkQueue
-from harvester_ccm.model.core import Node
-from harvester_ccm.model.harvester import VirtualMachineInstance
-from harvester_ccm.names import NodeReason, Reason
+from harvester_ccm.model.core import NODES, Node
 from harvester_ccm.netip import IPAddress
-from harvester_ccm.plan.node.decision import NodePlan, NodeView, observe, plan_node
+from harvester_ccm.plan.node.decision import NodePlan, NodeSnapshot, observe, plan_node
 from harvester_ccm.plan.node.match import needs_hostname
 from harvester_ccm.plan.node.messages import write_failed
 
@@ -34,152 +35,149 @@ class _State(Struct):
 
     missing_since: dict[IPAddress, float] = field(default_factory=dict)
     """Loop time since when the VM does not report an address."""
-    events: set[tuple[NodeReason | Reason, str]] = field(default_factory=set)
-    """Reasons and subjects of the Events that hold."""
-    events_since: float = 0.0
-    """Loop time since when these Events hold."""
+    warnings: HeldEvents = field(default_factory=HeldEvents)
 
 
-class NodeController:
+class NodeController(Reconciler[NodeSnapshot, NodePlan]):
     """Keeps every Node like its VM."""
 
     def __init__(
         self,
+        shared: Shared,
         writes: NodeWrites,
-        vms: VMCache,
         virtual_addresses: VirtualAddresses,
         *,
         settings: NodeSettings,
         hostnames: GuestHostnames,
     ) -> None:
-        self._vms = vms
-        self._nodes = vms.nodes
-        self._virtual_addresses = virtual_addresses
+        super().__init__(
+            QueueName.NODE,
+            shared,
+            resource=NODES,
+            component=NODE_CONTROLLER,
+            workers=settings.concurrent_syncs,
+            resync_seconds=settings.status_period,
+        )
         self._writes = writes
+        self._virtual_addresses = virtual_addresses
         self._settings = settings
         self._hostnames = hostnames
-        self._unmatched: set[str] = set()
-        """Names of the Nodes that only the host name of a guest can identify."""
         self._blocked: dict[str, set[str]] = {}
         """Name of a Node to those that wait for it, because they claim the same InternalIP or VM."""
         self._states = ObjectStates(_State)
-        self.queue = WorkQueue(
-            "node",
-            self.reconcile,
-            workers=settings.concurrent_syncs,
-            resync=lambda: [node.metadata.name for node in self._nodes.all()],
-            resync_seconds=settings.status_period,
-        )
-        vms.on_wake(self._enqueue)
-        vms.vmis.on_change(self._vmi_changed)
-        virtual_addresses.on_state(vms.enqueue_all)
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._nodes.wait_synced()
-        self._vms.enqueue_all()
-        await self.queue.run()
+    async def wait_synced(self) -> None:
+        """Return when Nodes are listed: Harvester may be unavailable."""
+        await self.caches.nodes.wait_synced()
 
-    def _enqueue(self, name: str) -> None:
-        """Enqueue a Node, and those that wait for it."""
-        self.queue.enqueue(name)
-        for blocked in self._blocked.pop(name, ()):
-            self.queue.enqueue(blocked)
+    def keys(self) -> list[str]:
+        """Return all Nodes."""
+        return all_nodes(self.caches)
 
-    async def reconcile(self, name: str) -> Outcome:
-        """Reconcile one Node."""
-        self._unmatched.discard(name)
-        node = self._nodes.get(name)
-        if node is None or node.metadata.deleting:
-            self._states.forget(name)
-            return Done()
-        state = self._states.of(node)
-        view = await self._observe_with_hostname(node, state)
-        plan = plan_node(view)
-        self._remember_missing(state, view, plan)
-        for conflict in plan.conflicts:
-            self._blocked.setdefault(conflict.other, set()).add(name)
-        delays = [plan.requeue_after, self._emit_due(node, plan, state)]
-        if name in self._unmatched:
-            delays.append(HOSTNAME_SECONDS)
-        delays.append(await self._write(node, plan))
-        return _outcome(plan, [seconds for seconds in delays if seconds is not None])
+    def wake(self, keys: Iterable[str]) -> None:
+        """Enqueue Nodes that have changed, and those that wait for one of them."""
+        for name in keys:
+            self.queue.enqueue(name)
+            for blocked in self._blocked.pop(name, ()):
+                self.queue.enqueue(blocked)
 
-    async def _observe_with_hostname(self, node: Node, state: _State) -> NodeView:
+    async def observe(self, key: str) -> NodeSnapshot | None:
         """Return the snapshot; guests are queried for their host names if nothing else identifies the VM."""
-        view = self._observe(node, state)
-        if not self._settings.asks_guests or not needs_hostname(node, view.match):
-            return view
+        unidentified = self.caches.unidentified
+        unidentified.discard(key)
+        node = self.caches.nodes.get(key)
+        if node is None or node.metadata.deleting:
+            self._states.forget(key)
+            return None
+        snapshot = self._observe(node)
+        if not self._settings.asks_guests or not needs_hostname(node, snapshot.match):
+            return snapshot
         await self._hostnames.query()
-        view = self._observe(node, state)
-        if view.match.vm is None:
-            self._unmatched.add(node.metadata.name)
-        return view
+        snapshot = self._observe(node)
+        if snapshot.match.vm is None:
+            unidentified.add(key)
+        return snapshot
 
-    def _observe(self, node: Node, state: _State) -> NodeView:
+    def _observe(self, node: Node) -> NodeSnapshot:
         now = loop_time()
+        state = self._states.of(node)
         return observe(
-            self._vms,
+            self.caches,
             node,
             virtual_ips=self._virtual_addresses,
             settings=self._settings,
             missing_for={address: now - since for address, since in state.missing_since.items()},
         )
 
-    def _remember_missing(self, state: _State, view: NodeView, plan: NodePlan) -> None:
-        """Start or stop the time of addresses that the VM does not report; it counts while the report is current."""
+    def plan(self, snapshot: NodeSnapshot) -> NodePlan:
+        """Return the plan of a Node, and remember which addresses are missing and which Nodes it waits for."""
+        plan = plan_node(snapshot)
+        node = snapshot.node
+        state = self._states.of(node)
+        # The time of a missing address counts while the report of the VM is current.
+        missing: frozenset[IPAddress] = frozenset()
+        if not snapshot.unreadable:
+            missing = plan.addresses.missing
         now = loop_time()
-        missing = frozenset() if view.unreadable else plan.addresses.missing
         state.missing_since = {address: state.missing_since.get(address, now) for address in missing}
-
-    def _emit_due(self, node: Node, plan: NodePlan, state: _State) -> float | None:
-        """Emit the Events that hold if they are the same for long enough; return the seconds until then."""
-        now = loop_time()
-        keys = {(event.reason, event.subject) for event in plan.events}
-        if keys != state.events:
-            state.events = keys
-            state.events_since = now
-        delay = state.events_since + self._settings.monitor_period - now
-        if keys and delay > 0:
-            return delay
-        self._writes.emit(node, *plan.events, component=NODE_CONTROLLER)
+        state.warnings.note(plan.events)
         for conflict in plan.conflicts:
-            other = self._nodes.get(conflict.other)
-            if other is not None:
-                self._writes.emit(other, conflict.event, component=NODE_CONTROLLER)
-        return None
+            self._blocked.setdefault(conflict.other, set()).add(node.metadata.name)
+        return plan
 
-    async def _write(self, node: Node, plan: NodePlan) -> float | None:
-        """Send the write of a plan; return the seconds until the rate limit permits it."""
-        if plan.request is None:
+    def emit_planned(self, plan: NodePlan, snapshot: NodeSnapshot, *, is_sent_now: bool) -> None:
+        """Emit the Events that have held for long enough, those about another Node also on that one."""
+        if self._due_after(snapshot) > 0:
+            return
+        self.emit(snapshot.node, *plan.events)
+        for conflict in plan.conflicts:
+            other = self.caches.nodes.get(conflict.other)
+            if other is not None:
+                self.emit(other, conflict.event)
+
+    def _due_after(self, snapshot: NodeSnapshot) -> float:
+        """Return the seconds until the Events are emitted; 0 if they are emitted now, or if there are none."""
+        return self._states.of(snapshot.node).warnings.due_after(self._settings.monitor_period)
+
+    def outcome(self, plan: NodePlan, snapshot: NodeSnapshot) -> Outcome:
+        """Return what the Node waits for, and for how long at most."""
+        delays = []
+        if plan.requeue_after is not None:
+            delays.append(plan.requeue_after)
+        due_after = self._due_after(snapshot)
+        if due_after > 0:
+            delays.append(due_after)
+        if snapshot.node.metadata.name in self.caches.unidentified:
+            delays.append(HOSTNAME_SECONDS)
+        reason = ""
+        if plan.waiting is not None:
+            reason = str(plan.waiting.reason)
+        elif plan.skip_reason:
+            reason = "caches"
+        if not reason and not delays:
+            return Done()
+        return Wait(reason, min(delays, default=None))
+
+    def limited(self, plan: NodePlan, snapshot: NodeSnapshot) -> LimitedWrite:
+        """Return what the rate limit has to know."""
+        return LimitedWrite(snapshot.node.metadata.uid, patched_fields(plan.write))
+
+    def report_conflict(self, fields: tuple[str, ...], snapshot: NodeSnapshot) -> None:
+        """Emit the Warning about a write that is delayed."""
+        self.emit(snapshot.node, node_conflict(fields))
+
+    async def send(self, plan: NodePlan, snapshot: NodeSnapshot) -> Outcome | None:
+        """Send the patch of a plan."""
+        if plan.write is None:
             return None
+        node = snapshot.node
         try:
-            written = await self._writes.patch(node, plan.request, component=NODE_CONTROLLER)
+            written = await self._writes.patch(node, plan.write)
         except (Invalid, Forbidden, AdmissionDenied, WebhookFailed) as error:
-            self._writes.emit(node, write_failed(node, error), component=NODE_CONTROLLER)
+            self.emit(node, write_failed(node, error))
             raise
-        if not isinstance(written, Node):
-            return written
         addresses = [f"{entry.type} {entry.address}" for entry in written.status.addresses]
         log.info("node updated", node=node.metadata.name, provider_id=written.spec.provider_id, addresses=addresses)
         log.debug("node addresses selected", node=node.metadata.name, reasons=plan.addresses.reasons)
-        self._writes.emit(node, *plan.emitted, component=NODE_CONTROLLER)
-        return 0.0
-
-    def _vmi_changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
-        had_agent = old is not None and old.has_agent
-        if new is None or not new.has_agent or had_agent:
-            return
-        for name in self._unmatched:
-            self.queue.enqueue(name)
-
-
-def _outcome(plan: NodePlan, delays: list[float]) -> Outcome:
-    """Return the outcome of a reconcile that is repeated after the shortest of the delays in seconds."""
-    reason = "caches" if plan.skip_reason else ""
-    if plan.waiting is not None:
-        reason = str(plan.waiting.reason)
-    delay = min(delays, default=None)
-    if not reason and delay is None:
-        return Done()
-    return Wait(reason, delay)
+        self.emit(node, *plan.events_after_write)
+        return None

@@ -1,4 +1,4 @@
-"""Deletes load balancers whose Service does not exist any more, following the one rule for such deletions.
+"""The controller of load balancers whose Service does not exist any more, following the one rule for such deletions.
 
 The caches have shown the orphan for a grace period; no Service shows its address; a live request confirms that its
 Service does not exist, in a guest cluster that is still the same one; the DELETE carries UID and resourceVersion.
@@ -12,23 +12,22 @@ import structlog
 from msgspec import Struct, field
 
 from harvester_ccm.config import OrphanPolicy, ServiceSettings
-from harvester_ccm.controllers.service_writes import BalancerWrites
+from harvester_ccm.controllers.concerned import is_orphan_in
+from harvester_ccm.controllers.reconciler import LimitedWrite, QueueName, Reconciler, Shared
+from harvester_ccm.controllers.service_writes import BalancerWrites, written_fields
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import NotFound
 from harvester_ccm.kube.identity import ServerIdentity
-from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.outcome import Done, Outcome, Wait
-from harvester_ccm.kube.workqueue import WorkQueue
-from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.plan.service.deletion import deletion_write
-from harvester_ccm.plan.service.desired import ChangeLoadBalancer
+from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
 from harvester_ccm.plan.service.load_balancer import changed_document
-from harvester_ccm.plan.service.orphans import ORPHAN_GRACE_SECONDS, ORPHANED, deletion_obstacle, is_orphan, service_of
-from harvester_ccm.plan.service.ownership import has_cluster_name, service_key
-from harvester_ccm.plan.service.snapshot import BY_SERVICE
+from harvester_ccm.plan.service.orphans import ORPHAN_GRACE_SECONDS, ORPHANED, deletion_obstacle, is_orphan
+from harvester_ccm.plan.service.ownership import service_key
 
 RETRY_SECONDS: Final = 30.0
 """Interval at which an orphan that cannot be deleted yet is checked again; its own changes are seen at once."""
@@ -38,111 +37,145 @@ DELETION_PAUSE: Final = 3.0
 log = structlog.get_logger(__name__)
 
 
-class _Candidate(Struct):
-    """State of an orphan."""
+class _State(Struct):
+    """In-memory state of an orphan; a restart begins its grace period again."""
 
     since: float = field(default_factory=loop_time)
+    """Loop time since when the caches show it."""
     reported: bool = False
 
 
-class OrphanCollector:
+class OrphanSnapshot(Struct, frozen=True):
+    """Everything that the decision about an orphan depends on."""
+
+    load_balancer: LoadBalancer
+    state: _State
+    grace_left: float
+    """Seconds for which the caches must show it before anything is done."""
+    pause_left: float
+    """Seconds until the next load balancer may be deleted."""
+    obstacle: str
+    """Why it must not be deleted now; empty if it can be."""
+
+
+class OrphanPlan(Struct, frozen=True):
+    """At most one write."""
+
+    write: ChangeLoadBalancer | DeleteLoadBalancer | None = None
+    """A change without which the deletion would lose the address, or the deletion."""
+    report: str = ""
+    """What is logged about it, once; empty if nothing is."""
+    look_again_after: float | None = None
+    """Seconds after which it is planned again; None: when something changes."""
+
+
+class OrphanController(Reconciler[OrphanSnapshot, OrphanPlan]):
     """Reports or deletes orphans, as ``--orphaned-load-balancer-policy`` says."""
 
     def __init__(
-        self,
-        guest: ServerIdentity,
-        harvester: ApiClient,
-        services: Informer[Service],
-        load_balancers: Informer[LoadBalancer],
-        *,
-        cluster: ClusterIdentity,
-        settings: ServiceSettings,
+        self, shared: Shared, guest: ServerIdentity, harvester: ApiClient, *, settings: ServiceSettings
     ) -> None:
-        """``services`` has the index BY_ADDRESS, ``load_balancers`` has BY_SERVICE."""
+        super().__init__(
+            QueueName.ORPHANS,
+            shared,
+            resource=LOAD_BALANCERS,
+            component="",
+            workers=1,
+            resync_seconds=settings.orphan_period,
+        )
         self._guest = guest
-        self._writes = BalancerWrites(harvester, load_balancers, cluster.namespace)
-        self._services = services
-        self._load_balancers = load_balancers
-        self._cluster = cluster
+        self._writes = BalancerWrites(harvester, self.caches.load_balancers, self.caches.cluster.namespace)
         self._settings = settings
-        self._candidates = ObjectStates(_Candidate)
+        self._states = ObjectStates(_State)
         self._next_deletion = 0.0
+        """Loop time before which no load balancer is deleted."""
         self.deleted = 0
         """Load balancers deleted so far."""
-        self.queue = WorkQueue(
-            "orphans", self.reconcile, workers=1, resync=self._keys, resync_seconds=settings.orphan_period
+
+    async def wait_synced(self) -> None:
+        """Return when Services and load balancers are listed: before, the absence of one means nothing."""
+        await self.caches.services.wait_synced()
+        await self.caches.load_balancers.wait_synced()
+
+    def keys(self) -> list[str]:
+        """Return all load balancers."""
+        return [load_balancer.metadata.key for load_balancer in self.caches.load_balancers.all()]
+
+    async def observe(self, key: str) -> OrphanSnapshot | None:
+        """Return the snapshot of an orphan; None if the load balancer is none."""
+        load_balancer = self.caches.load_balancers.get(key)
+        if load_balancer is None or not is_orphan_in(self.caches, load_balancer):
+            self._states.forget(key)
+            return None
+        state = self._states.of(load_balancer)
+        now = loop_time()
+        return OrphanSnapshot(
+            load_balancer,
+            state,
+            grace_left=max(0.0, state.since + ORPHAN_GRACE_SECONDS - now),
+            pause_left=max(0.0, self._next_deletion - now),
+            obstacle=deletion_obstacle(load_balancer, self.caches.services, self.caches.load_balancers),
         )
-        if settings.orphan_policy is not OrphanPolicy.OFF:
-            services.on_change(self._service_changed)
-            load_balancers.on_change(self._load_balancer_changed)
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self._services.wait_synced()
-        await self._load_balancers.wait_synced()
-        self.queue.enqueue_background(self._keys())
-        await self.queue.run()
-
-    async def reconcile(self, key: str) -> Outcome:
-        """Check one load balancer, and delete it if it is an orphan."""
-        load_balancer = self._load_balancers.get(key)
-        if load_balancer is None or not self._is_orphan_now(load_balancer):
-            self._candidates.forget(key)
-            return Done()
-        candidate, now = self._candidates.of(load_balancer), loop_time()
-        if now < candidate.since + ORPHAN_GRACE_SECONDS:
-            return Wait("orphan", candidate.since + ORPHAN_GRACE_SECONDS - now)
-        obstacle = deletion_obstacle(load_balancer, self._services, self._load_balancers)
-        if not candidate.reported:
-            candidate.reported, detail = True, obstacle or ORPHANED
-            log.warning("orphaned load balancer found", lb=key, service=service_key(load_balancer), detail=detail)
+    def plan(self, snapshot: OrphanSnapshot) -> OrphanPlan:
+        """Return the plan of an orphan."""
+        if snapshot.grace_left > 0:
+            return OrphanPlan(look_again_after=snapshot.grace_left)
+        report = snapshot.obstacle or ORPHANED
         if self._settings.orphan_policy is not OrphanPolicy.DELETE:
-            return Wait("orphan")
-        if obstacle or now < self._next_deletion:
-            return Wait("orphan", RETRY_SECONDS if obstacle else self._next_deletion - now)
+            return OrphanPlan(report=report)
+        if snapshot.obstacle:
+            return OrphanPlan(report=report, look_again_after=RETRY_SECONDS)
+        if snapshot.pause_left > 0:
+            return OrphanPlan(report=report, look_again_after=snapshot.pause_left)
+        return OrphanPlan(deletion_write(snapshot.load_balancer), report)
+
+    def emit_planned(self, plan: OrphanPlan, snapshot: OrphanSnapshot, *, is_sent_now: bool) -> None:
+        """Log an orphan once. Harvester grants no Events, and the guest cluster has no object for one."""
+        if not plan.report or snapshot.state.reported:
+            return
+        snapshot.state.reported = True
+        load_balancer = snapshot.load_balancer
+        log.warning(
+            "orphaned load balancer found",
+            lb=load_balancer.metadata.key,
+            service=service_key(load_balancer),
+            detail=plan.report,
+        )
+
+    def outcome(self, plan: OrphanPlan, _snapshot: OrphanSnapshot) -> Outcome:
+        """Return when the orphan is planned again."""
+        return Wait("orphan", plan.look_again_after)
+
+    def limited(self, plan: OrphanPlan, snapshot: OrphanSnapshot) -> LimitedWrite:
+        """Return what the rate limit has to know."""
+        fields = {} if plan.write is None else written_fields(plan.write)
+        return LimitedWrite(snapshot.load_balancer.metadata.uid, fields)
+
+    def report_conflict(self, fields: tuple[str, ...], snapshot: OrphanSnapshot) -> None:
+        """Log that a write is delayed."""
+        log.warning("orphaned load balancer not deleted", lb=snapshot.load_balancer.metadata.key, reverted=list(fields))
+
+    async def send(self, plan: OrphanPlan, snapshot: OrphanSnapshot) -> Outcome | None:
+        """Confirm that the load balancer is an orphan, and send the write of the plan."""
+        load_balancer = snapshot.load_balancer
+        if not await self._is_confirmed(load_balancer):
+            return Wait("orphan", self._settings.orphan_period)
+        if isinstance(plan.write, ChangeLoadBalancer):
+            await self._writes.replace(load_balancer, changed_document(load_balancer, plan.write))
+            return None
+        self._next_deletion = loop_time() + DELETION_PAUSE
+        await self._writes.delete(load_balancer)
+        self.deleted += 1
+        log.info("orphaned load balancer deleted", lb=load_balancer.metadata.key, service=service_key(load_balancer))
+        return Done()
+
+    async def _is_confirmed(self, load_balancer: LoadBalancer) -> bool:
+        """Return whether a live request confirms that a load balancer is an orphan. Raises ClusterReplaced."""
         namespace, _, name = service_key(load_balancer).partition("/")
         service = None
         with suppress(NotFound):
             service = await self._guest.client.get(SERVICES, name, namespace=namespace)
         # Another cluster responds with a 404 for every Service.
         await self._guest.confirm()
-        if not self._is_orphan(load_balancer, service):
-            return Wait("orphan", self._settings.orphan_period)
-        await self._end(load_balancer)
-        return Done()
-
-    def _is_orphan_now(self, load_balancer: LoadBalancer) -> bool:
-        """Return whether a load balancer is an orphan by the caches."""
-        # To find the Service of one without labels, all Services are looked at.
-        if not has_cluster_name(load_balancer, self._cluster):
-            return False
-        return self._is_orphan(load_balancer, service_of(load_balancer, self._services))
-
-    def _is_orphan(self, load_balancer: LoadBalancer, service: Service | None) -> bool:
-        return is_orphan(load_balancer, service, self._cluster)
-
-    async def _end(self, load_balancer: LoadBalancer) -> None:
-        """Delete a load balancer, or first send the write without which the deletion would lose the address."""
-        meta, write = load_balancer.metadata, deletion_write(load_balancer)
-        if isinstance(write, ChangeLoadBalancer):
-            await self._writes.replace(load_balancer, changed_document(load_balancer, write))
-            return
-        self._next_deletion = loop_time() + DELETION_PAUSE
-        await self._writes.delete(load_balancer)
-        self.deleted += 1
-        log.info("orphaned load balancer deleted", lb=meta.key, service=service_key(load_balancer))
-
-    def _keys(self) -> list[str]:
-        off = self._settings.orphan_policy is OrphanPolicy.OFF
-        return [] if off else [one.metadata.key for one in self._load_balancers.all()]
-
-    def _service_changed(self, old: Service | None, new: Service | None) -> None:
-        if old is None or new is None or old.metadata.uid != new.metadata.uid:
-            for item in filter(None, (old, new)):
-                for load_balancer in self._load_balancers.by_index(BY_SERVICE, item.metadata.key):
-                    self.queue.enqueue(load_balancer.metadata.key)
-
-    def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
-        for item in filter(None, (new, old)):
-            if self._is_orphan_now(item):
-                self.queue.enqueue(item.metadata.key)
+        return is_orphan(load_balancer, service, self.caches.cluster)

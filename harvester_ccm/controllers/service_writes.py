@@ -1,4 +1,4 @@
-"""Sends the writes of a Service plan to the guest cluster and to Harvester, within the rate limit of the Service."""
+"""Sends the writes of a Service plan to the guest cluster and to Harvester."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +29,6 @@ from harvester_ccm.plan.service.desired import (
     DeleteLoadBalancer,
     Document,
     PatchService,
-    ServicePlan,
     TriggerKubeVipResync,
     Write,
 )
@@ -54,9 +53,10 @@ def service_conflict(fields: Sequence[str]) -> EventMessage:
 
     ``fields`` are those that were written repeatedly.
     """
+    causes = [field for field in fields if field not in _CONSEQUENCES]
     cause = (
         f"Changes of this Service and its load balancer are delayed: {WRITE_LIMIT}. Another controller probably "
-        f"overwrites or deletes {abbreviate(fields)}"
+        f"overwrites or deletes {abbreviate(causes or fields)}"
     )
     remedy = (
         "Typical causes: K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles this Service (set "
@@ -131,36 +131,36 @@ class BalancerWrites:
             raise errors.Conflict(error.answer) from error
         self._cache.observe(created)
 
-    async def replace(self, lb: LoadBalancer, document: Document) -> LoadBalancer:
+    async def replace(self, load_balancer: LoadBalancer, document: Document) -> LoadBalancer:
         """Write a whole load balancer and return it. Raises Conflict when it is gone or not the cached one any more."""
         try:
             written = await self._harvester.replace(
-                LOAD_BALANCERS, lb.metadata.name, document, namespace=self._namespace
+                LOAD_BALANCERS, load_balancer.metadata.name, document, namespace=self._namespace
             )
         except errors.NotFound as error:
-            self._cache.not_found(lb, error)
+            self._cache.not_found(load_balancer, error)
             raise errors.Conflict(error.answer) from error
         except errors.Conflict:
-            await self._cache.refresh(lb)
+            await self._cache.refresh(load_balancer)
             raise
         self._cache.observe(written)
         return written
 
-    async def delete(self, lb: LoadBalancer) -> None:
+    async def delete(self, load_balancer: LoadBalancer) -> None:
         """Delete a load balancer in this version; not found is success.
 
         Raises Conflict when another load balancer has the name, or it has changed.
         """
-        meta = lb.metadata
+        meta = load_balancer.metadata
         try:
             held = await self._harvester.delete(
                 LOAD_BALANCERS, meta.name, namespace=self._namespace, uid=meta.uid, version=meta.resource_version
             )
         except errors.NotFound as error:
-            self._cache.not_found(lb, error)
+            self._cache.not_found(load_balancer, error)
             return
         except errors.Conflict:
-            await self._cache.refresh(lb)
+            await self._cache.refresh(load_balancer)
             raise
         if held is not None:
             self._cache.observe(held)
@@ -175,29 +175,19 @@ class BalancerWrites:
 class ServiceWrites:
     """Sends writes; their responses are in the caches when a method returns."""
 
-    def __init__(self, guest: ApiClient, balancers: BalancerWrites, services: Informer[Service]) -> None:
+    def __init__(
+        self, guest: ApiClient, balancers: BalancerWrites, services: Informer[Service], limiter: WriteRateLimiter
+    ) -> None:
+        """``limiter`` has counted the writes of all plans."""
         self._guest = guest
         self._balancers = balancers
         self._services = services
-        self._limiter = WriteRateLimiter()
-
-    def delay(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> float:
-        """Return the seconds until the rate limit of the Service permits the write of a plan."""
-        meta = snapshot.service.metadata
-        if plan.write is None:
-            return 0.0
-        fields = written_fields(plan.write)
-        return self._limiter.delay(meta.uid, fields, writes=plan.writes_needed, terminating=meta.deleting)
-
-    def conflict(self, write: Write, snapshot: ServiceSnapshot) -> EventMessage:
-        """Return the Warning about a write that the rate limit delays."""
-        repeated = self._limiter.repeated(snapshot.service.metadata.uid, written_fields(write))
-        causes = [field for field in repeated if field not in _CONSEQUENCES]
-        return service_conflict(causes or repeated)
+        self._limiter = limiter
 
     async def send(self, write: Write, snapshot: ServiceSnapshot) -> None:
         """Send the request of a write. Raises KubeError."""
-        service, key = snapshot.service, snapshot.service.metadata.key
+        service = snapshot.service
+        key = service.metadata.key
         match write:
             case PatchService(patch=patch, releases=releases):
                 if releases and not (snapshot.match.own or was_secondary(service)):
@@ -216,17 +206,18 @@ class ServiceWrites:
                     await self._confirm(service)
                 await self._balancers.delete(load_balancer)
                 log.info("load balancer deleted", service=key, lb=load_balancer.metadata.name)
-        self._limiter.record(service.metadata.uid, written_fields(write))
 
     async def report(self, condition: ServiceCondition, snapshot: ServiceSnapshot) -> None:
         """Update the condition of a Service on a best-effort basis; errors are ignored."""
         meta = snapshot.service.metadata
         fields = ServiceFields(annotations=kept_request(snapshot), condition=ConditionChange(condition))
         patch = service_patch(snapshot.service, fields)
-        if not patch or self._limiter.delay(meta.uid, _fields_of_service(patch), terminating=meta.deleting):
+        written = _fields_of_service(patch)
+        if not patch or self._limiter.delay(meta.uid, written, terminating=meta.deleting):
             return
         with suppress(errors.KubeError):
             await self.send(PatchService(patch), snapshot)
+            self._limiter.record(meta.uid, written)
 
     async def trigger_resync(self, snapshot: ServiceSnapshot) -> bool:
         """Patch an EndpointSlice of a Service, if one has endpoints; return False if that is not permitted.
@@ -237,8 +228,12 @@ class ServiceWrites:
         meta = snapshot.service.metadata
         name = ""
         try:
-            found = await self.list_endpoint_slices(snapshot.service)
-            filled = {one.metadata.name: one.metadata.resource_version for one in found.items if one.endpoints}
+            slices = await self.list_endpoint_slices(snapshot.service)
+            filled = {
+                endpoint_slice.metadata.name: endpoint_slice.metadata.resource_version
+                for endpoint_slice in slices.items
+                if endpoint_slice.endpoints
+            }
             if filled:
                 name = min(filled)
                 body = {"metadata": {"annotations": {RESYNC_TRIGGER: filled[name]}}}
@@ -247,7 +242,6 @@ class ServiceWrites:
             return False
         except errors.NotFound as error:
             raise errors.Conflict(error.answer) from error
-        self._limiter.record(meta.uid, written_fields(TriggerKubeVipResync()))
         log.info("resync of kube-vip triggered", service=meta.key, slice=name or None)
         return True
 

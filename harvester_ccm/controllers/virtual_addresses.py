@@ -4,7 +4,6 @@ A virtual IP counts for ``LINGER_SECONDS`` after it was removed, because guest a
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -41,7 +40,6 @@ class VirtualAddresses:
         self, services: Informer[Service], load_balancers: Informer[LoadBalancer], cluster: ClusterIdentity
     ) -> None:
         """The informers have the index VIRTUAL_IP."""
-        self._informers = services, load_balancers
         self._cluster = cluster
         self._present = VirtualIPIndex(services, load_balancers, cluster)
         self._removed: OrderedDict[str, _Removed] = OrderedDict()
@@ -64,21 +62,18 @@ class VirtualAddresses:
             return ""
         return f"{removed.owner}, which had it in the last {LINGER_SECONDS:.0f} s"
 
-    def on_state(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when ``listed`` can have changed."""
-        for informer in self._informers:
-            informer.on_state(callback)
-
     def _service_changed(self, old: Service | None, new: Service | None) -> None:
         if old is None:
             return
-        before, after = self._of_service(old), self._of_service(new)
+        before = self._of_service(old)
+        after = self._of_service(new)
         self._remove(before - after, owner_of_service(old))
 
     def _load_balancer_changed(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         if old is None:
             return
-        before, after = virtual_ips_of_load_balancer(old), virtual_ips_of_load_balancer(new)
+        before = virtual_ips_of_load_balancer(old)
+        after = virtual_ips_of_load_balancer(new)
         self._remove(before - after, owner_of_load_balancer(old))
 
     def _of_service(self, service: Service | None) -> set[str]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from harvester_ccm.controllers.service import COALESCE_SECONDS
+from harvester_ccm.controllers.wake import BACKENDS_SECONDS
 from harvester_ccm.model.core import NODES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, UNINITIALIZED_TAINT, VM_CLUSTER, WORKLOAD_TYPE
@@ -52,13 +52,13 @@ async def test_backends_follow_the_nodes() -> None:
         assert world.selected == ["vm-a"]
         world.put_vm("vm-b")
         world.put_node("vm-b")
-        await asyncio.sleep(2 * COALESCE_SECONDS)
+        await asyncio.sleep(2 * BACKENDS_SECONDS)
         assert world.selected == ["vm-a", "vm-b"]
         world.put_node("vm-b", ready="False")
         await asyncio.sleep(5)
         assert world.selected == ["vm-a", "vm-b"], "Harvester checks the health of the backends"
         world.put_node("vm-b", {EXCLUDE_NODE_LABEL: "true"})
-        await asyncio.sleep(2 * COALESCE_SECONDS)
+        await asyncio.sleep(2 * BACKENDS_SECONDS)
         assert world.selected == ["vm-a"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harvester_ccm.controllers.service import RESPONSE_SECONDS
+from harvester_ccm.controllers.creation_gate import RESPONSE_SECONDS
 from harvester_ccm.kube.backoff import MAX_BACKOFF_SECONDS
 from harvester_ccm.kube.errors import KubeError, Unreachable
 from harvester_ccm.model.core import NODES, SERVICES
@@ -157,7 +157,7 @@ async def test_text_of_load_balancers_of_another_cluster_is_not_read(monkeypatch
         read.append(load_balancer.metadata.labels[LB_CLUSTER] if load_balancer.metadata.labels else "")
         return is_in_progress(load_balancer)
 
-    monkeypatch.setattr("harvester_ccm.controllers.service.is_in_progress", observed)
+    monkeypatch.setattr("harvester_ccm.controllers.creation_gate.is_in_progress", observed)
     world = World()
     foreign = {"metadata": {"name": "foreign", "namespace": "vms", "labels": {LB_CLUSTER: "another"}}}
     async with world.live():

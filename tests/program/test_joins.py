@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from harvester_ccm.controllers import device_mapping
-from harvester_ccm.controllers.service import COALESCE_SECONDS, ServiceCaches
+from harvester_ccm.controllers.caches import Caches
+from harvester_ccm.controllers.wake import BACKENDS_SECONDS
 from harvester_ccm.plan.node.vms import plan_device_mapping
 from tests.support.clock import jumping_time
 from tests.support.node_world import NAMESPACE, NodeWorld, initialised, machine
@@ -29,7 +30,7 @@ def test_refreshes_are_coalesced_while_many_nodes_join(label: str, monkeypatch: 
         return count
 
     monkeypatch.setattr(device_mapping, "plan_device_mapping", counted("networks", plan_device_mapping))
-    monkeypatch.setattr(ServiceCaches, "refresh_backends", counted("backends", ServiceCaches.refresh_backends))
+    monkeypatch.setattr(Caches, "refresh_backends", counted("backends", Caches.refresh_backends))
 
     @jumping_time
     async def run() -> None:
@@ -47,7 +48,7 @@ def test_refreshes_are_coalesced_while_many_nodes_join(label: str, monkeypatch: 
                 world.report(vm, f"10.0.0.{number}")
             took = await initialised(world, [vm.name for vm in vms])
             await asyncio.sleep(1)
-        most = 2 + (took + 1) / COALESCE_SECONDS
+        most = 2 + (took + 1) / BACKENDS_SECONDS
         assert refreshes.keys() == {"networks", "backends"}
         assert max(refreshes.values()) <= most
 

@@ -160,7 +160,7 @@ async def _pass_outage(
     outage.end(scene)
     for vm in vms:
         scene.say_ready(vm.name, "True")
-    await until(lambda: unreadable(scene.vms) is None and len(scene.machines) == len(vms), seconds=300)
+    await until(lambda: unreadable(scene.caches) is None and len(scene.caches.vms) == len(vms), seconds=300)
     scene.report(vms[0], "10.9.9.9")
     scene.boot(LATE, "10.0.0.99")
     await initialised(scene, [LATE.name], 300)

@@ -189,7 +189,7 @@ class Simulation:
         """Return whether the cache has the VM of the Node, without the label of another cluster."""
         return any(
             vm.metadata.uid in member.uids and (vm.metadata.labels or {}).get(VM_CLUSTER) != "other"
-            for vm in self.scene.machines.all()
+            for vm in self.scene.caches.vms.all()
         )
 
     def _check_addresses(
@@ -224,7 +224,7 @@ class Simulation:
 
     def _running(self) -> list[VirtualMachine]:
         """Return the VMs that run, as the caches have them."""
-        return [vm for vm in self.scene.machines.all() if self.scene.instances.get(vm.metadata.key) is not None]
+        return [vm for vm in self.scene.caches.vms.all() if self.scene.caches.vmis.get(vm.metadata.key) is not None]
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -150,7 +150,7 @@ async def test_shutdown_taint_is_not_set_because_of_a_name() -> None:
     document["status"]["nodeInfo"]["systemUUID"] = ""
     scene.guest_server.put(NODE, document)
     async with scene.live():
-        await until(lambda: scene.vms.vms.synced)
+        await until(lambda: scene.caches.vms.synced)
         scene.stop(SAME_NAME)
         scene.say_ready("w1", "False")
         await asyncio.sleep(600)
@@ -164,7 +164,7 @@ async def test_vm_with_the_name_of_a_deleted_one_sets_no_shutdown_taint() -> Non
     async with scene.live():
         vms = await joined(scene, [machine("w1"), machine("w2")])
         scene.destroy(vms[0])
-        await until(lambda: scene.machines.get(f"{NAMESPACE}/w1") is None)
+        await until(lambda: scene.caches.vms.get(f"{NAMESPACE}/w1") is None)
         scene.harvester_server.lagging = True
         scene.create(machine("w1", cluster=""))
         scene.harvester_server.change(VM, f"{NAMESPACE}/w1", {"status": {"printableStatus": "Stopped"}})

@@ -14,24 +14,20 @@ from devenv.harvester.machines import (
     machine_document,
 )
 from harvester_ccm.config import NodeSettings
+from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.controllers.device_mapping import NetworkMapping
+from harvester_ccm.controllers.guest_hostnames import GuestHostnames
 from harvester_ccm.controllers.node import NodeController
 from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
+from harvester_ccm.controllers.node_writes import NodeWrites
+from harvester_ccm.controllers.reconciler import Shared
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
-from harvester_ccm.controllers.vms import GuestHostnames, NodeWrites, VMCache
+from harvester_ccm.controllers.wake import Wakes
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE, ServerIdentity
-from harvester_ccm.kube.informer import Informer
-from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
+from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.names import UNINITIALIZED_TAINT
-from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.virtual_ips import (
-    VIRTUAL_IP,
-    virtual_ips_of_load_balancer,
-    virtual_ips_of_service,
-)
 from tests.support.clock import until
 from tests.support.memory_server import Document, MemoryClient, MemoryServer
 from tests.support.node_objects import DEFAULTS
@@ -73,46 +69,29 @@ class NodeWorld:
         """Loop times of the begin and end of an outage of Harvester."""
         self.guest = MemoryClient(self.guest_server, cluster="guest")
         self.harvester = MemoryClient(self.harvester_server, cluster="harvester", namespace=NAMESPACE)
-        self.nodes = Informer(self.guest, NODES, indexes=NODE_INDEXES)
-        self.machines = Informer(self.harvester, VIRTUAL_MACHINES, namespace=NAMESPACE, indexes=VM_INDEXES)
-        self.instances = Informer(self.harvester, INSTANCES, namespace=NAMESPACE, indexes=VMI_INDEXES)
-        self.services = Informer(self.guest, SERVICES, indexes={VIRTUAL_IP: virtual_ips_of_service})
-        self.load_balancers = Informer(
-            self.harvester, LOAD_BALANCERS, namespace=NAMESPACE, indexes={VIRTUAL_IP: virtual_ips_of_load_balancer}
-        )
-        self.config_maps = Informer(self.guest, CONFIG_MAPS, namespace="kube-system")
+        self.caches = Caches(self.guest, self.harvester, ClusterIdentity(cluster, NAMESPACE))
         self.recorder = EventRecorder(self.guest, host="test")
-        self.vms = VMCache(self.nodes, self.machines, self.instances, ClusterIdentity(cluster, NAMESPACE))
-        self.virtual_addresses = VirtualAddresses(self.services, self.load_balancers, self.vms.cluster)
-        self.hostnames = GuestHostnames(self.harvester, self.vms)
-        writes = NodeWrites(self.guest, self.nodes, self.recorder)
-        self.node = NodeController(
-            writes,
-            self.vms,
-            self.virtual_addresses,
-            settings=settings,
-            hostnames=self.hostnames,
-        )
-        self.mapping = NetworkMapping(self.guest, self.vms, self.config_maps, recorder=self.recorder)
+        shared = Shared(self.caches, self.recorder)
+        writes = NodeWrites(self.guest, self.caches.nodes)
         identity = ServerIdentity(self.guest, without="nothing")
         identity.uid = CLUSTER_UID
         self.guest_server.put(NAMESPACES, {"metadata": {"name": IDENTITY_NAMESPACE, "uid": CLUSTER_UID}})
-        self.lifecycle = NodeLifecycleController(
-            identity,
-            self.harvester,
+        self.node = NodeController(
+            shared,
             writes,
-            self.vms,
+            VirtualAddresses(self.caches.services, self.caches.load_balancers, self.caches.cluster),
             settings=settings,
+            hostnames=GuestHostnames(self.harvester, self.caches),
         )
+        self.mapping = NetworkMapping(shared, self.guest)
+        self.lifecycle = NodeLifecycleController(shared, writes, identity, self.harvester, settings=settings)
+        Wakes(self.caches, (self.node, self.mapping, self.lifecycle))
 
     @asynccontextmanager
     async def live(self) -> AsyncIterator[None]:
         """Run everything for the time of the block."""
-        informers = (
-            self.nodes, self.machines, self.instances, self.services, self.load_balancers, self.config_maps
-        )  # fmt: skip
         async with asyncio.TaskGroup() as group:
-            work = [informer.run() for informer in informers]
+            work = [informer.run() for informer in self.caches.all]
             work += [self.recorder.run(), self.node.run(), self.mapping.run()]
             work.append(self.lifecycle.run())
             tasks = [group.create_task(one, name="scene") for one in work]

@@ -29,9 +29,9 @@ from harvester_ccm.plan.node.facts import VirtualIPs, addresses_of
 from harvester_ccm.plan.node.match import Match, find_vm, unreadable
 from harvester_ccm.plan.node.messages import warning
 from harvester_ccm.plan.node.patch import (
-    NodeRequest,
-    addresses_request,
-    metadata_request,
+    NodePatch,
+    addresses_patch,
+    metadata_patch,
     topology_labels,
     uninitialized_taints,
     was_initialized,
@@ -52,7 +52,7 @@ _TRANSIENT: Final = frozenset(
 InternalIP."""
 
 
-class NodeView(Struct, frozen=True):
+class NodeSnapshot(Struct, frozen=True):
     """Everything that the decision depends on."""
 
     node: Node
@@ -70,8 +70,8 @@ class NodeView(Struct, frozen=True):
 class NodePlan(Struct, frozen=True):
     """At most one write, with its reasons."""
 
-    request: NodeRequest | None = None
-    emitted: tuple[EventMessage, ...] = ()
+    write: NodePatch | None = None
+    events_after_write: tuple[EventMessage, ...] = ()
     """Events for after the write."""
     waiting: EventMessage | None = None
     """Why the Node cannot be initialized yet; also one of the events."""
@@ -93,79 +93,79 @@ def observe(
     virtual_ips: VirtualIPs,
     settings: NodeSettings,
     missing_for: Mapping[IPAddress, float] | None = None,
-) -> NodeView:
+) -> NodeSnapshot:
     """Return the snapshot of a Node."""
     match = find_vm(store, node)
     claims: dict[str, Claim] = {}
     if match.vm is not None and match.vm.vmi is not None:
         claims = claims_to(store, node, addresses_of(node, match.vm.vmi))
-    return NodeView(node, match, settings, virtual_ips, unreadable(store), missing_for or {}, claims)
+    return NodeSnapshot(node, match, settings, virtual_ips, unreadable(store), missing_for or {}, claims)
 
 
-def plan_node(view: NodeView) -> NodePlan:
+def plan_node(snapshot: NodeSnapshot) -> NodePlan:
     """Return the plan for a Node. A new plan after its write has the next write, or none."""
-    if view.node.metadata.deleting:
+    if snapshot.node.metadata.deleting:
         return NodePlan(skip_reason="the Node is being deleted")
-    if not view.virtual_ips.listed:
+    if not snapshot.virtual_ips.listed:
         return NodePlan(skip_reason="the addresses of load balancers have not been listed yet")
-    vm = view.match.vm
+    vm = snapshot.match.vm
     if vm is None:
-        return _waiting(view, AddressPlan(problem=view.match.problem), ())
+        return _waiting(snapshot, AddressPlan(problem=snapshot.match.problem), ())
     if vm.vmi is None:
-        return _plan_without_instance(view, vm)
-    if view.match.runs_other_machine:
-        return _plan_with_vm(view, vm, AddressPlan(problem=view.match.event))
+        return _plan_without_instance(snapshot, vm)
+    if snapshot.match.runs_other_machine:
+        return _plan_with_vm(snapshot, vm, AddressPlan(problem=snapshot.match.event))
     addresses = plan_addresses(
-        view.node,
+        snapshot.node,
         vm.vmi,
-        settings=view.settings,
-        virtual_ips=view.virtual_ips,
-        missing_for=view.missing_for,
-        claims=view.claims,
+        settings=snapshot.settings,
+        virtual_ips=snapshot.virtual_ips,
+        missing_for=snapshot.missing_for,
+        claims=snapshot.claims,
     )
-    return _plan_with_vm(view, vm, addresses)
+    return _plan_with_vm(snapshot, vm, addresses)
 
 
-def _plan_without_instance(view: NodeView, vm: VM) -> NodePlan:
+def _plan_without_instance(snapshot: NodeSnapshot, vm: VM) -> NodePlan:
     """Return the plan for a Node whose VM has no VMI in the cache: it does not run, or VMIs cannot be read."""
-    if view.unreadable is not None:
-        _, invalid = _topology(view, vm)
-        return _waiting(view, AddressPlan(problem=view.unreadable), invalid)
-    return _plan_with_vm(view, vm, AddressPlan(problem=not_running(vm, "it has no address yet")))
+    if snapshot.unreadable is not None:
+        _, invalid = _topology(snapshot, vm)
+        return _waiting(snapshot, AddressPlan(problem=snapshot.unreadable), invalid)
+    return _plan_with_vm(snapshot, vm, AddressPlan(problem=not_running(vm, "it has no address yet")))
 
 
-def _plan_with_vm(view: NodeView, vm: VM, addresses: AddressPlan) -> NodePlan:
+def _plan_with_vm(snapshot: NodeSnapshot, vm: VM, addresses: AddressPlan) -> NodePlan:
     """Return the plan for a Node with a VM: first its addresses are written, then everything else."""
-    node = view.node
-    labels, invalid = _topology(view, vm)
-    plan = _waiting(view, addresses, invalid)
+    node = snapshot.node
+    labels, invalid = _topology(snapshot, vm)
+    plan = _waiting(snapshot, addresses, invalid)
     if addresses.addresses:
-        request = addresses_request(node, addresses.addresses)
-        if request is not None:
-            return replace(plan, request=request, emitted=_internal_ip_change(node, addresses), waiting=None)
+        patch = addresses_patch(node, addresses.addresses)
+        if patch is not None:
+            return replace(plan, write=patch, events_after_write=_internal_ip_change(node, addresses), waiting=None)
     elif not was_initialized(node):
-        return replace(plan, request=_without_claim(node, addresses))
+        return replace(plan, write=_without_claim(node, addresses))
     if addresses.conflicts and not was_initialized(node):
         # A younger Node has the same claim, and gives it up first.
         return replace(plan, waiting=addresses.conflicts[0].event)
     if uninitialized_taints(node):
-        request = _initialization(node, vm, labels)
-        return replace(plan, request=request, emitted=_initialized(addresses), waiting=None)
+        patch = _initialization(node, vm, labels)
+        return replace(plan, write=patch, events_after_write=_initialized(addresses), waiting=None)
     annotations = _record(node, vm) if labels else {}
-    return replace(plan, request=metadata_request(node, labels=labels, annotations=annotations), waiting=None)
+    return replace(plan, write=metadata_patch(node, labels=labels, annotations=annotations), waiting=None)
 
 
-def _initialization(node: Node, vm: VM, labels: Mapping[str, str]) -> NodeRequest | None:
-    """Return the request that completes the initialization: provider ID, labels, record, and no taint."""
+def _initialization(node: Node, vm: VM, labels: Mapping[str, str]) -> NodePatch | None:
+    """Return the patch that completes the initialization: provider ID, labels, record, and no taint."""
     provider_id = f"{PROVIDER_SCHEME}{vm.uid}"
     if node.spec.provider_id:
         # It cannot be changed.
         provider_id = ""
-    return metadata_request(node, labels=labels, annotations=_record(node, vm), provider_id=provider_id)
+    return metadata_patch(node, labels=labels, annotations=_record(node, vm), provider_id=provider_id)
 
 
-def _without_claim(node: Node, addresses: AddressPlan) -> NodeRequest | None:
-    """Return the request that gives up an InternalIP of a new Node; None if no other Node claims it.
+def _without_claim(node: Node, addresses: AddressPlan) -> NodePatch | None:
+    """Return the patch that gives up an InternalIP of a new Node; None if no other Node claims it.
 
     The controller wrote it before it saw the other Node, or the kubelet did.
     """
@@ -174,13 +174,13 @@ def _without_claim(node: Node, addresses: AddressPlan) -> NodeRequest | None:
     others = [entry for entry in node.status.addresses if entry.type != "InternalIP"]
     if len(others) == len(node.status.addresses):
         return None
-    return addresses_request(node, others or [NodeAddress(type="Hostname", address=node.metadata.name)])
+    return addresses_patch(node, others or [NodeAddress(type="Hostname", address=node.metadata.name)])
 
 
-def _topology(view: NodeView, vm: VM) -> tuple[dict[str, str], tuple[EventMessage, ...]]:
+def _topology(snapshot: NodeSnapshot, vm: VM) -> tuple[dict[str, str], tuple[EventMessage, ...]]:
     """Return the labels that must change, and the Events about the metadata of the Node and its VM."""
-    labels, invalid = topology_labels(view.node, vm.vmi, follow=view.settings.vmi_controller)
-    if uninitialized_taints(view.node) or view.node.spec.provider_id:
+    labels, invalid = topology_labels(snapshot.node, vm.vmi, follow=snapshot.settings.vmi_controller)
+    if uninitialized_taints(snapshot.node) or snapshot.node.spec.provider_id:
         return labels, invalid
     return labels, (warning(NodeReason.NO_PROVIDER_ID, vm=vm.object.metadata.key), *invalid)
 
@@ -191,38 +191,38 @@ def _initialized(addresses: AddressPlan) -> tuple[EventMessage, ...]:
     return (*guesses, EventMessage("Normal", NodeReason.SYNCED, "Node synced successfully"))
 
 
-def _waiting(view: NodeView, addresses: AddressPlan, more: Iterable[EventMessage]) -> NodePlan:
+def _waiting(snapshot: NodeSnapshot, addresses: AddressPlan, more: Iterable[EventMessage]) -> NodePlan:
     """Return a plan without a write."""
-    events = dict.fromkeys([addresses.problem, view.match.event, *addresses.events, *more])
-    hidden = _hidden_reasons(view)
-    waiting = addresses.problem if uninitialized_taints(view.node) else None
+    events = dict.fromkeys([addresses.problem, snapshot.match.event, *addresses.events, *more])
+    hidden = _hidden_reasons(snapshot)
+    waiting = addresses.problem if uninitialized_taints(snapshot.node) else None
     conflicts = list(addresses.conflicts)
-    about_vm = view.match.problem or view.match.event
-    if view.match.rival and about_vm is not None:
-        conflicts.append(Conflict(view.match.rival, about_vm))
+    about_vm = snapshot.match.problem or snapshot.match.event
+    if snapshot.match.rival and about_vm is not None:
+        conflicts.append(Conflict(snapshot.match.rival, about_vm))
     return NodePlan(
         conflicts=tuple(conflicts),
         waiting=waiting,
         events=tuple(event for event in events if event is not None and event.reason not in hidden),
         addresses=addresses,
-        requeue_after=_next_deadline(view, addresses),
+        requeue_after=_next_deadline(snapshot, addresses),
     )
 
 
-def _hidden_reasons(view: NodeView) -> frozenset[NodeReason]:
+def _hidden_reasons(snapshot: NodeSnapshot) -> frozenset[NodeReason]:
     """Return the reasons whose Events are not emitted now."""
     hidden = frozenset({NodeReason.NETWORK_DEFAULTED})
-    if uninitialized_taints(view.node):
+    if uninitialized_taints(snapshot.node):
         return hidden
-    if view.match.unmanaged or _internal_ips(view.node.status.addresses):
+    if snapshot.match.unmanaged or _internal_ips(snapshot.node.status.addresses):
         return hidden | _TRANSIENT
     return hidden
 
 
-def _next_deadline(view: NodeView, addresses: AddressPlan) -> float | None:
+def _next_deadline(snapshot: NodeSnapshot, addresses: AddressPlan) -> float | None:
     """Return the seconds until a missing address is replaced or used; None if none is missing."""
-    grace = view.settings.address_grace_seconds
-    left = [grace - view.missing_for.get(address, 0.0) for address in addresses.missing]
+    grace = snapshot.settings.address_grace_seconds
+    left = [grace - snapshot.missing_for.get(address, 0.0) for address in addresses.missing]
     return min((seconds for seconds in left if seconds > 0), default=None)
 
 

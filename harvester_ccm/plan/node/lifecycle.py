@@ -25,7 +25,7 @@ from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.names import SHUTDOWN_TAINT, NodeReason
 from harvester_ccm.plan.node.match import Match, MatchedBy, find_vm, unreadable
 from harvester_ccm.plan.node.messages import warning
-from harvester_ccm.plan.node.patch import NodeRequest, taints_body
+from harvester_ccm.plan.node.patch import NodePatch, taints_body
 from harvester_ccm.plan.node.power import Power, VMState, not_reporting, not_running, state_of
 from harvester_ccm.plan.node.vms import VM, NodeStore, recorded_name
 
@@ -50,7 +50,7 @@ class Obstacle(StrEnum):
     no VM has the UID of a provider ID, even if it is a clone."""
 
 
-class LifecycleView(Struct, frozen=True):
+class LifecycleSnapshot(Struct, frozen=True):
     """Everything that the decision depends on."""
 
     node: Node
@@ -66,6 +66,8 @@ class LifecycleView(Struct, frozen=True):
     """Managed Nodes without a VM."""
     ready_with_vm: int = 0
     """Number of Nodes that are Ready with the VM of their provider ID."""
+    next_get_after: float = 0.0
+    """Seconds until the VM is queried again; 0 if it was queried for this snapshot."""
 
     @property
     def has_lost_vm(self) -> bool:
@@ -87,30 +89,40 @@ class LifecycleView(Struct, frozen=True):
         return self.absences >= max(self.settings.deletion_confirmations, 2)
 
 
+class DeleteNode(Struct, frozen=True):
+    """Delete the Node in the version that was read."""
+
+    event: EventMessage
+    """The Event for after the deletion."""
+
+
 class LifecyclePlan(Struct, frozen=True):
     """At most one write, with its reason."""
 
-    request: NodeRequest | None = None
-    """Changes the taints; bound to the Node's UID and resource version."""
-    deletes: bool = False
-    """Whether the Node is deleted."""
+    write: NodePatch | DeleteNode | None = None
+    """A patch changes the taints; it is bound to the Node's UID and resource version."""
     event: EventMessage | None = None
-    """Event for after a deletion, or the reason why a deletion is blocked."""
+    """Why the Node must not be deleted now."""
     cause: EventMessage | None = None
     """The cause of a Node that is not Ready, emitted if it holds for a while."""
     requeue_after: float | None = None
     """Seconds until the next live GET."""
 
+    @property
+    def deletes(self) -> bool:
+        """Whether the Node is deleted."""
+        return isinstance(self.write, DeleteNode)
+
 
 def observe_lifecycle(
     store: NodeStore, node: Node, settings: NodeSettings, *, seen_name: str = "", absences: int = 0
-) -> LifecycleView:
+) -> LifecycleSnapshot:
     """Return the snapshot of a Node. ``seen_name`` is the name under which this process saw its VM."""
     vm_name = seen_name or recorded_name(node, store.cluster.namespace)
     is_current = unreadable(store) is None
-    view = LifecycleView(node, find_vm(store, node), settings, vm_name, absences, is_current)
-    if not (view.has_lost_vm and view.is_confirmed):
-        return view
+    snapshot = LifecycleSnapshot(node, find_vm(store, node), settings, vm_name, absences, is_current)
+    if not (snapshot.has_lost_vm and snapshot.is_confirmed):
+        return snapshot
     without_vm: list[Node] = []
     ready_with_vm = 0
     for other in store.nodes.all():
@@ -121,23 +133,23 @@ def observe_lifecycle(
             without_vm.append(other)
         elif other.ready == "True" and match.by is MatchedBy.PROVIDER_ID:
             ready_with_vm += 1
-    return replace(view, without_vm=tuple(without_vm), ready_with_vm=ready_with_vm)
+    return replace(snapshot, without_vm=tuple(without_vm), ready_with_vm=ready_with_vm)
 
 
-def plan_lifecycle(view: LifecycleView) -> LifecyclePlan:
+def plan_lifecycle(snapshot: LifecycleSnapshot) -> LifecyclePlan:
     """Return the plan for the Node."""
-    node, match = view.node, view.match
+    node, match = snapshot.node, snapshot.match
     if not _is_managed(node):
         return LifecyclePlan()
     if node.ready == "True":
-        return LifecyclePlan(_shutdown_request(node, Power.ON))
+        return LifecyclePlan(_shutdown_patch(node, Power.ON))
     if match.vm is not None and match.by is MatchedBy.PROVIDER_ID:
-        if not view.is_current:
+        if not snapshot.is_current:
             # The VM can have been started or stopped since the cache was current.
             return LifecyclePlan()
         state = state_of(match.vm)
-        return LifecyclePlan(_shutdown_request(node, state.power), cause=_cause(node, match.vm, state))
-    return _plan_deletion(view) if view.has_lost_vm else LifecyclePlan()
+        return LifecyclePlan(_shutdown_patch(node, state.power), cause=_cause(node, match.vm, state))
+    return _plan_deletion(snapshot) if snapshot.has_lost_vm else LifecyclePlan()
 
 
 def _cause(node: Node, vm: VM, state: VMState) -> EventMessage | None:
@@ -156,40 +168,42 @@ def _cause(node: Node, vm: VM, state: VMState) -> EventMessage | None:
     return not_running(vm, "this Node is not Ready")
 
 
-def _plan_deletion(view: LifecycleView) -> LifecyclePlan:
-    obstacle = _obstacle(view)
+def _plan_deletion(snapshot: LifecycleSnapshot) -> LifecyclePlan:
+    if snapshot.next_get_after > 0:
+        return LifecyclePlan(requeue_after=snapshot.next_get_after)
+    obstacle = _obstacle(snapshot)
     if obstacle is Obstacle.NOT_CONFIRMED:
-        return LifecyclePlan(requeue_after=view.settings.confirmation_spacing)
+        return LifecyclePlan(requeue_after=snapshot.settings.confirmation_spacing)
     if obstacle is not None:
-        return LifecyclePlan(event=_blocked(view, obstacle), requeue_after=BLOCKED_RETRY_SECONDS)
-    text = f"Deleting node {view.node.metadata.name} because it does not exist in the cloud provider"
-    return LifecyclePlan(deletes=True, event=EventMessage("Normal", NodeReason.DELETING, text))
+        return LifecyclePlan(event=_blocked(snapshot, obstacle), requeue_after=BLOCKED_RETRY_SECONDS)
+    text = f"Deleting node {snapshot.node.metadata.name} because it does not exist in the cloud provider"
+    return LifecyclePlan(DeleteNode(EventMessage("Normal", NodeReason.DELETING, text)))
 
 
-def _obstacle(view: LifecycleView) -> Obstacle | None:
+def _obstacle(snapshot: LifecycleSnapshot) -> Obstacle | None:
     """Return the first obstacle to the deletion of a Node whose VM is not in the caches; None if there is none."""
-    if not view.vm_name:
+    if not snapshot.vm_name:
         return Obstacle.NO_NAME
-    if not view.is_confirmed:
+    if not snapshot.is_confirmed:
         return Obstacle.NOT_CONFIRMED
-    if view.ready_without_vm:
+    if snapshot.ready_without_vm:
         return Obstacle.READY_WITHOUT_VM
-    if view.ready_with_vm < len(view.without_vm):
+    if snapshot.ready_with_vm < len(snapshot.without_vm):
         return Obstacle.TOO_FEW
     return None
 
 
-def _blocked(view: LifecycleView, obstacle: Obstacle) -> EventMessage:
+def _blocked(snapshot: LifecycleSnapshot, obstacle: Obstacle) -> EventMessage:
     """Return the Event with the reason why the Node must not be deleted."""
     match obstacle:
         case Obstacle.READY_WITHOUT_VM:
-            why = f"Nodes without a VM are Ready: {abbreviate(view.ready_without_vm)}"
+            why = f"Nodes without a VM are Ready: {abbreviate(snapshot.ready_without_vm)}"
         case Obstacle.TOO_FEW:
-            why = f"{len(view.without_vm)} Nodes have no VM, and {view.ready_with_vm} are Ready with theirs"
+            why = f"{len(snapshot.without_vm)} Nodes have no VM, and {snapshot.ready_with_vm} are Ready with theirs"
         case _:
             why = "no VM of the namespace in the cloud-config is recorded on it"
     why += ". Check the namespace and the server in the cloud-config"
-    return warning(NodeReason.DELETION_BLOCKED, obstacle.value, why=why, node=view.node.metadata.name)
+    return warning(NodeReason.DELETION_BLOCKED, obstacle.value, why=why, node=snapshot.node.metadata.name)
 
 
 def is_absent(error: KubeError | None, vm_name: str) -> bool:
@@ -205,8 +219,8 @@ def _is_managed(node: Node) -> bool:
     return parse_provider_id(node.spec.provider_id) is not None and not node.metadata.deleting
 
 
-def _shutdown_request(node: Node, state: Power) -> NodeRequest | None:
-    """Return the request that makes the shutdown taint follow the power state; None if it does or stays."""
+def _shutdown_patch(node: Node, state: Power) -> NodePatch | None:
+    """Return the patch that makes the shutdown taint follow the power state; None if it does or stays."""
     others = tuple(
         taint for taint in node.spec.taints if (taint.key, taint.effect) != (_SHUTDOWN.key, _SHUTDOWN.effect)
     )
@@ -214,4 +228,4 @@ def _shutdown_request(node: Node, state: Power) -> NodeRequest | None:
     if state is Power.UNKNOWN or is_tainted is (state is Power.OFF):
         return None
     taints = (*others, _SHUTDOWN) if state is Power.OFF else others
-    return NodeRequest(taints_body(node, taints))
+    return NodePatch(taints_body(node, taints))

@@ -26,25 +26,25 @@ _BETA: Final[Mapping[str, str]] = {
 }
 
 
-class NodeRequest(Struct, frozen=True):
+class NodePatch(Struct, frozen=True):
     """A merge patch of a Node."""
 
     body: Mapping[str, object]
     subresource: Literal["status"] | None = None
 
 
-def addresses_request(node: Node, addresses: Sequence[NodeAddress]) -> NodeRequest | None:
-    """Return the request that sets the addresses; None if the Node has them in any order."""
+def addresses_patch(node: Node, addresses: Sequence[NodeAddress]) -> NodePatch | None:
+    """Return the patch that sets the addresses; None if the Node has them in any order."""
     if Counter(addresses) == Counter(node.status.addresses):
         return None
     status = {"addresses": [msgspec.to_builtins(address) for address in addresses]}
-    return NodeRequest({"metadata": {"uid": node.metadata.uid}, "status": status}, "status")
+    return NodePatch({"metadata": {"uid": node.metadata.uid}, "status": status}, "status")
 
 
-def metadata_request(
+def metadata_patch(
     node: Node, *, labels: Mapping[str, str], annotations: Mapping[str, str], provider_id: str = ""
-) -> NodeRequest | None:
-    """Return the request for labels, annotations and provider ID, and for the removal of the uninitialized taint.
+) -> NodePatch | None:
+    """Return the patch for labels, annotations and provider ID, and for the removal of the uninitialized taint.
 
     The arguments contain only what must change. None: nothing must.
     """
@@ -59,7 +59,7 @@ def metadata_request(
     body["metadata"] |= {key: values for key, values in changes.items() if values}
     if provider_id:
         body.setdefault("spec", {})["providerID"] = provider_id
-    return NodeRequest(body)
+    return NodePatch(body)
 
 
 def topology_labels(

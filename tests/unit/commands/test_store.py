@@ -3,24 +3,15 @@
 import msgspec
 
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.controllers.service import ServiceCaches
-from harvester_ccm.controllers.vms import VMCache
+from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.documents import Page
-from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.tokens import TokenSource
-from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
-from harvester_ccm.model.harvester import (
-    INSTANCES,
-    LOAD_BALANCERS,
-    VIRTUAL_MACHINES,
-    ClusterIdentity,
-    LoadBalancer,
-)
+from harvester_ccm.model.core import NODES, SERVICES, Service
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import LB_SERVICE_UUID
-from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, observe
+from harvester_ccm.plan.service.snapshot import observe
 from tests.unit.commands import objects
 
 CLUSTER = ClusterIdentity("demo", objects.VMS, objects.CLUSTER_UID)
@@ -73,27 +64,16 @@ async def test_store_and_caches_have_the_same_snapshots() -> None:
         assert observe(store, service, CLUSTER) == observe(caches, service, CLUSTER)
 
 
-def caches_of(store: ClusterStore) -> ServiceCaches:
+def caches_of(store: ClusterStore) -> Caches:
     """Return caches that contain the store, as after their first list."""
     credentials = Credentials("http://127.0.0.1:1", "", None, TokenSource(None))
     client = ApiClient(credentials, cluster="none")
-    caches = ServiceCaches(
-        services=Informer(client, SERVICES, indexes=SERVICE_INDEXES),
-        load_balancers=Informer(client, LOAD_BALANCERS, indexes=LOAD_BALANCER_INDEXES),
-        vms=VMCache(
-            Informer(client, NODES, indexes=NODE_INDEXES),
-            Informer(client, VIRTUAL_MACHINES, indexes=VM_INDEXES),
-            Informer(client, INSTANCES, indexes=VMI_INDEXES),
-            CLUSTER,
-        ),
-        config_maps=Informer(client, CONFIG_MAPS),
-    )
+    caches = Caches(client, client, CLUSTER)
     caches.services._replace_all(Page(store.services.all(), "100"))
     caches.load_balancers._replace_all(Page(store.load_balancers.all(), "100"))
     caches.nodes._replace_all(Page(store.nodes.all(), "100"))
     caches.vms._replace_all(Page(store.vms.all(), "100"))
-    nodes = caches.nodes, caches.vms, caches.vm_cache.vmis
-    for informer in (caches.services, *nodes, caches.config_maps, caches.load_balancers):
+    for informer in caches.all:
         informer._synced.set()
     caches.refresh_backends()
     return caches

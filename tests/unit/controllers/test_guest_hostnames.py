@@ -106,5 +106,5 @@ async def test_response_of_a_replaced_vmi_is_ignored() -> None:
         scene.stop(vm)
         scene.start(vm, "10.0.0.1")
         await asyncio.sleep(60)
-        assert scene.vms.hostnames == {}
+        assert scene.caches.hostnames == {}
         assert scene.provider_id("w1") == ""

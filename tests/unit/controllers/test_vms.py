@@ -12,7 +12,13 @@ OURS = machine("w1")
 def wakes(scene: NodeWorld) -> list[str]:
     """Return the names of the Nodes that are enqueued from now on."""
     woken: list[str] = []
-    scene.vms.on_wake(woken.append)
+    enqueue = scene.node.queue.enqueue
+
+    def noted(key: str) -> None:
+        woken.append(key)
+        enqueue(key)
+
+    scene.node.queue.enqueue = noted  # type: ignore[method-assign]
     return woken
 
 

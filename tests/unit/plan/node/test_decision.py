@@ -49,9 +49,9 @@ def planned(target: Node, machines: ClusterStore = MACHINES, known: Owners | Non
 
 def outline(plan: NodePlan) -> str:
     """Return the fields that are written, and the reasons of Events and of the wait."""
-    body = plan.request.body if plan.request else {}
+    body = plan.write.body if plan.write else {}
     written = [f"{part}.{field}" for part, fields in body.items() for field in fields if field != "uid"]  # type: ignore[attr-defined]
-    texts = [*written, *(f"then {event.reason}" for event in plan.emitted)]
+    texts = [*written, *(f"then {event.reason}" for event in plan.events_after_write)]
     texts += [f"now {event.reason}" for event in plan.events]
     texts += [f"waits {plan.waiting.reason}"] if plan.waiting else []
     return ", ".join(texts)
@@ -126,14 +126,14 @@ def test_nothing_is_decided_before_load_balancers_were_listed() -> None:
     unlisted.listed = False
     for target in (NEW, patched(READY, {"status": {"addresses": []}})):
         plan = planned(target, known=unlisted)
-        assert (plan.request, plan.skip_reason) == (None, "the addresses of load balancers have not been listed yet")
+        assert (plan.write, plan.skip_reason) == (None, "the addresses of load balancers have not been listed yet")
     assert shown(planned(NEW, known=Owners({"10.0.0.1": "x"})).addresses.addresses) == "I 132.1.1.3, H w1"
 
 
 def test_change_of_the_internal_ip_is_emitted_with_its_reason() -> None:
     target = node(provider_id="harvester://uid-w1", addresses=pairs("I 10.0.0.9, H w1"))
     view = observe(MACHINES, target, virtual_ips=Owners(), settings=node_settings(monitor_period=0.0))
-    (event,) = plan_node(view).emitted
+    (event,) = plan_node(view).events_after_write
     assert event.message == (
         "InternalIP changed from 10.0.0.9 to 10.0.0.1 (10.0.0.1: first IPv4 address of the interface, "
         "10.0.0.9: not reported by the VM)"

@@ -63,4 +63,4 @@ def test_record_that_a_kubelet_wrote_names_no_vm_to_ask_for(annotations: dict[st
 def test_ready_kubelet_without_a_vm_deletes_no_node_and_keeps_no_taint() -> None:
     liar: Node = node(provider_id="harvester://uid-gone", ready="True", annotations={VM_ANNOTATION: "prod/gone"})
     plan = plan_lifecycle(observe_lifecycle(store([], nodes=[liar]), liar, DEFAULTS, absences=9))
-    assert (plan.deletes, plan.request, plan.event) == (False, None, None)
+    assert (plan.write, plan.event) == (None, None)

@@ -8,6 +8,7 @@ from harvester_ccm.model.harvester import VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import GO_VM_ANNOTATION, VM_ANNOTATION
 from harvester_ccm.plan.node.lifecycle import observe_lifecycle, plan_lifecycle
 from harvester_ccm.plan.node.messages import write_failed
+from harvester_ccm.plan.node.patch import NodePatch
 from tests.support.node_objects import (
     DEFAULTS,
     REINITIALIZE,
@@ -35,8 +36,8 @@ def planned(
     """Return the plan in one line."""
     lists = store(vms, vmis or [], nodes=[target, *(others or [])])
     plan = plan_lifecycle(observe_lifecycle(lists, target, DEFAULTS, absences=absences))
-    if plan.request is not None:
-        spec = plan.request.body["spec"]
+    if isinstance(plan.write, NodePatch):
+        spec = plan.write.body["spec"]
         assert isinstance(spec, dict)
         return "taints " + ",".join(taint["key"].rpartition("/")[2] for taint in spec["taints"] or [])
     if plan.deletes:

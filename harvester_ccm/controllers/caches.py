@@ -1,0 +1,116 @@
+"""The caches of both clusters, one object for all controllers, and what follows from several of them."""
+
+import math
+from typing import Any, Final, Protocol
+
+import structlog
+
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
+from harvester_ccm.kube.errors import NotServed
+from harvester_ccm.kube.informer import Informer
+from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.plan.node.match import vm_names
+from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
+from harvester_ccm.plan.service.messages import harvester_unavailable
+from harvester_ccm.plan.service.ranking import Rankings
+from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
+from harvester_ccm.plan.service.vip_hosts import vip_host
+from harvester_ccm.plan.service.vm_spec import backends_of
+
+_MAPPING: Final = f"metadata.name={NAD_MAPPING_NAME}"
+
+log = structlog.get_logger(__name__)
+
+
+class BackendsCallback(Protocol):
+    """Called after the nodes that may get traffic have changed."""
+
+    def __call__(self, *, is_first: bool) -> None:
+        """``is_first`` tells that they were not known before."""
+
+
+class Caches:
+    """The ``ServiceStore`` and ``NodeStore`` of the controllers. They follow the clusters while the informers run."""
+
+    def __init__(self, guest: ApiClient, harvester: ApiClient, cluster: ClusterIdentity) -> None:
+        """``cluster`` has the namespace in Harvester; its UID can be set later, before the controllers start."""
+        namespace = cluster.namespace
+        self.cluster = cluster
+        """The guest cluster."""
+        self.services = Informer(guest, SERVICES, indexes=SERVICE_INDEXES)
+        self.nodes = Informer(guest, NODES, indexes=NODE_INDEXES)
+        self.config_maps = Informer(guest, CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, field_selector=_MAPPING)
+        """Holds the ConfigMap that maps networks to devices, and no other one."""
+        self.load_balancers = _load_balancers(harvester, namespace)
+        self.vms = Informer(harvester, VIRTUAL_MACHINES, namespace=namespace, indexes=VM_INDEXES)
+        self.vmis = Informer(harvester, INSTANCES, namespace=namespace, indexes=VMI_INDEXES)
+        self.rankings = Rankings(self.services, cluster)
+        self.hostnames: dict[str, str] = {}
+        """VM name to the host name that its guest agent reported. ``GuestHostnames`` updates it."""
+        self.backends: Backends = None
+        """The nodes that may get traffic, as of the last ``refresh_backends``."""
+        self.last_announced_at = -math.inf
+        """When kube-vip last noted a node on a Service that had no note. A restart counts all of them again."""
+        self.first_announced: Service | None = None
+        """The Service on which kube-vip noted a node first, in the version with that note."""
+        self.unidentified: set[str] = set()
+        """Names of the Nodes that only the host name of a guest can identify. The Node controller updates it."""
+        self._on_backends: list[BackendsCallback] = []
+        self.services.on_change(self._note_announcement)
+
+    @property
+    def of_guest(self) -> tuple[Informer[Any], ...]:
+        """The caches that readiness requires of the guest cluster: older charts do not grant the ConfigMaps."""
+        return (self.services, self.nodes)
+
+    @property
+    def of_harvester(self) -> tuple[Informer[Any], ...]:
+        """The caches of Harvester."""
+        return (self.load_balancers, self.vms, self.vmis)
+
+    @property
+    def all(self) -> tuple[Informer[Any], ...]:
+        """All caches."""
+        return (*self.of_guest, *self.of_harvester, self.config_maps)
+
+    def on_backends(self, callback: BackendsCallback) -> None:
+        """Call ``callback`` when the nodes that may get traffic are known for the first time, or have changed."""
+        self._on_backends.append(callback)
+
+    def refresh_backends(self) -> None:
+        """Determine the nodes that may get traffic. The last ones stay until the VMs are known again."""
+        if not self.nodes.synced:
+            return
+        before = self.backends
+        backends = backends_of(self.nodes.all(), vm_names(self))
+        if backends is None or backends == before:
+            return
+        self.backends = backends
+        for callback in self._on_backends:
+            callback(is_first=before is None)
+
+    def _note_announcement(self, old: Service | None, new: Service | None) -> None:
+        if not vip_host(new) or vip_host(old):
+            return
+        if self.first_announced is None:
+            self.first_announced = new
+        self.last_announced_at = loop_time()
+
+
+def _load_balancers(client: ApiClient, namespace: str) -> Informer[LoadBalancer]:
+    """Return the cache of Harvester's load balancers, which logs an error while Harvester does not serve them.
+
+    Harvester before 1.2 does not serve this version of the API. The informer keeps listing, so that the controller
+    continues after an upgrade.
+    """
+    informer = Informer(client, LOAD_BALANCERS, namespace=namespace, indexes=LOAD_BALANCER_INDEXES)
+
+    def report() -> None:
+        if isinstance(informer.problem, NotServed):
+            log.error("load balancer API not served", detail=harvester_unavailable(informer.problem).message)
+
+    informer.on_state(report)
+    return informer
