@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
 
 from harvester_ccm.commands.clusters import GUEST, HARVESTER
 from harvester_ccm.commands.preflight import Permission, permissions_of
 from harvester_ccm.config import Settings
 from harvester_ccm.flags import FLAGS, Flag, Group, build_settings, parse_command_line
 from harvester_ccm.names import Reason
-from harvester_ccm.telemetry.metrics import Metrics
+from harvester_ccm.telemetry.metrics import Metrics, ReadMetric
 
 DIRECTORY: Final = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -98,6 +99,11 @@ def described_metrics() -> list[DescribedMetric]:
     """Return all metrics but those of the process collector, in the order of their definition."""
     found = []
     for metric in vars(Metrics(CollectorRegistry())).values():
+        if isinstance(metric, ReadMetric):
+            found.append(DescribedMetric(metric.name, metric.type, metric.help, metric.labels, ()))
+            continue
+        if not isinstance(metric, MetricWrapperBase):
+            continue
         (family,) = metric.describe()
         name = family.name + "_total" * (family.type == "counter")
         buckets = tuple(metric._kwargs.get("buckets", ())) if family.type == "histogram" else ()  # noqa: SLF001

@@ -51,7 +51,8 @@ from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, check_harvester
 from harvester_ccm.telemetry.health import HealthRegistry
-from harvester_ccm.telemetry.metrics import Telemetry, measure_load_balancers, measure_nodes, measure_services
+from harvester_ccm.telemetry.metrics import Telemetry
+from harvester_ccm.telemetry.objects import LoadBalancerMetrics, NodeMetrics, ServiceMetrics
 from harvester_ccm.telemetry.server import AccessReviewer, https_server
 
 DRAIN_SECONDS: Final = 0.2
@@ -167,12 +168,12 @@ class Application:
         health.follow_files(self._reloaders)
         telemetry.follow_harvester(caches.of_harvester)
         telemetry.follow_clients(self._guest, self._harvester)
-        telemetry.before_scrape(lambda: health.show(telemetry.metrics))
-        telemetry.follow_count(telemetry.metrics.events_dropped, lambda: self._recorder.dropped)
-        measure_nodes(telemetry, caches.nodes)
+        telemetry.add_reader(lambda: [(telemetry.metrics.healthcheck, health.samples())])
+        telemetry.show_count(telemetry.metrics.events_dropped, lambda: self._recorder.dropped)
+        NodeMetrics(telemetry, caches)
         if SERVICE_CONTROLLER in settings.controllers:
-            measure_services(telemetry, caches.services, caches.cluster)
-            measure_load_balancers(telemetry, caches.load_balancers, caches.services, caches.cluster)
+            ServiceMetrics(telemetry, caches)
+            LoadBalancerMetrics(telemetry, caches)
         if settings.leader_election.enabled:
             telemetry.follow_lease(settings.leader_election.name, self._elector)
 
@@ -263,7 +264,7 @@ class Application:
             yield ServiceController(shared, self._guest, self._harvester, workers=services.concurrent_syncs)
         if SERVICE_CONTROLLER in enabled and services.orphan_policy is not OrphanPolicy.OFF:
             orphans = OrphanController(shared, self._guest_identity, self._harvester, settings=services)
-            self._telemetry.follow_count(self._telemetry.metrics.orphans_deleted, lambda: orphans.deleted)
+            self._telemetry.show_count(self._telemetry.metrics.orphans_deleted, lambda: orphans.deleted)
             yield orphans
         if NODE_CONTROLLER in enabled:
             hostnames = GuestHostnames(self._harvester, caches)

@@ -7,7 +7,6 @@ from typing import Any, Final
 from harvester_ccm.kube.errors import CredentialError, Forbidden, Unauthorized
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.kube.reload import CredentialReloader
-from harvester_ccm.telemetry.metrics import Metrics
 
 LIVE: Final = "livez"
 """Endpoint for whether the process works. If it does not, the kubelet restarts it."""
@@ -32,14 +31,18 @@ class HealthRegistry:
 
     def results(self, endpoint: str) -> dict[str, bool]:
         """Run all checks of an endpoint. Return which pass."""
-        checks = self._checks if endpoint == READY else {}
-        return {"ping": True, **{name: check() for name, check in checks.items()}}
+        results = {"ping": True}
+        if endpoint == READY:
+            results.update({name: check() for name, check in self._checks.items()})
+        return results
 
-    def show(self, metrics: Metrics) -> None:
-        """Set the metric of the health checks."""
-        for endpoint in (LIVE, READY):
-            for name, passed in self.results(endpoint).items():
-                metrics.healthcheck.labels(name, endpoint).set(passed)
+    def samples(self) -> dict[tuple[str, ...], float]:
+        """Run all checks. Return 1 for each that passes and 0 for the others, by its name and endpoint."""
+        return {
+            (name, endpoint): float(passed)
+            for endpoint in (LIVE, READY)
+            for name, passed in self.results(endpoint).items()
+        }
 
     def follow_caches(self, *, guest: Caches, harvester: Caches) -> None:
         """Be ready only while all caches are synced and their servers respond."""
@@ -69,5 +72,13 @@ def summary(endpoint: str, results: Mapping[str, bool], *, verbose: bool) -> tup
     passed = all(results.values())
     if passed and not verbose:
         return True, "ok"
-    lines = [f"[+]{name} ok" if one else f"[-]{name} failed: reason withheld" for name, one in results.items()]
-    return passed, "\n".join([*lines, f"{endpoint} check {'passed' if passed else 'failed'}\n"])
+    lines = [_line(name, is_ok=is_ok) for name, is_ok in results.items()]
+    verdict = "passed" if passed else "failed"
+    lines.append(f"{endpoint} check {verdict}\n")
+    return passed, "\n".join(lines)
+
+
+def _line(name: str, *, is_ok: bool) -> str:
+    if is_ok:
+        return f"[+]{name} ok"
+    return f"[-]{name} failed: reason withheld"

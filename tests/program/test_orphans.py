@@ -251,3 +251,13 @@ async def test_many_orphans_are_deleted_with_a_pause_between_two_deletions() -> 
     pauses = [later - earlier for earlier, later in itertools.pairwise(world.deletions)]
     assert len(pauses) == 49
     assert min(pauses) >= 3
+
+
+@jumping_time
+async def test_orphan_with_the_mark_of_this_cluster_is_counted_as_an_orphan() -> None:
+    world = World("--orphaned-load-balancer-policy=report")
+    async with world.live():
+        await asyncio.sleep(1)
+        exposition = world.telemetry.exposition("")[0].decode()
+    counted = re.findall(r'^harvester_ccm_load_balancers\{.*state="(\w+)".*\} 1\.0$', exposition, re.MULTILINE)
+    assert counted == ["orphaned"]

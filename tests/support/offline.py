@@ -2,23 +2,10 @@
 
 import base64
 import json
-from typing import TypeVar
 
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
-from harvester_ccm.kube.informer import Informer
-from harvester_ccm.kube.objects import Object
 from harvester_ccm.kube.tokens import TokenSource
-
-ObjectT = TypeVar("ObjectT", bound=Object)
-
-
-class OfflineInformer(Informer[ObjectT]):
-    """A cache that a test fills by hand, with ``observe``."""
-
-    def lose(self, item: ObjectT) -> None:
-        """Drop an object, as after a DELETED event."""
-        self._notify(*self._set(item.metadata.key, None))
 
 
 def offline_client(cluster: str = "guest", token: TokenSource | None = None) -> ApiClient:

@@ -14,9 +14,7 @@ from harvester_ccm.kube.errors import (
     Unreachable,
 )
 from harvester_ccm.telemetry.health import LIVE, READY, HealthRegistry, summary
-from harvester_ccm.telemetry.metrics import Telemetry
 from tests.unit.telemetry.states import CacheState
-from tests.unit.telemetry.test_metrics import samples
 
 GOOD = {"ping": True, "caches-synced": True}
 BAD = {"ping": True, "harvester-reachable": False}
@@ -33,17 +31,15 @@ def answer(status: int, message: str) -> Answer:
 async def test_caches_that_are_not_synced_are_not_ready() -> None:
     services: Any = CacheState("guest/services")
     balancers: Any = CacheState("harvester/loadbalancers")
-    health, telemetry = HealthRegistry(), Telemetry("1")
+    health = HealthRegistry()
     health.follow_caches(guest=[services], harvester=[balancers])
     assert failed(health, READY) == set()
 
     services.synced = False
     assert failed(health, LIVE) == set()
     assert failed(health, READY) == {"caches-synced"}
-    health.show(telemetry.metrics)
-    checks = samples(telemetry)["kubernetes_healthcheck"]
-    assert checks[(("name", "caches-synced"), ("type", "readyz"))] == 0
-    assert checks[(("name", "ping"), ("type", "livez"))] == 1
+    assert health.samples()["caches-synced", "readyz"] == 0
+    assert health.samples()["ping", "livez"] == 1
 
 
 @pytest.mark.parametrize(

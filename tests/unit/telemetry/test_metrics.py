@@ -95,7 +95,7 @@ async def test_last_contact_with_harvester_is_read_at_each_scrape() -> None:
 
 def test_count_of_another_object_is_read_at_each_scrape() -> None:
     telemetry, counts = Telemetry("1"), [2, 5]
-    telemetry.follow_count(telemetry.metrics.events_dropped, lambda: counts.pop(0))
+    telemetry.show_count(telemetry.metrics.events_dropped, lambda: counts.pop(0))
     assert [samples(telemetry)["harvester_ccm_events_dropped_total"][()] for _ in range(2)] == [2, 5]
 
 

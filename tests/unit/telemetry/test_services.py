@@ -8,16 +8,17 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from harvester_ccm.kube.informer import Informer
+from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.lease import LeaderElector
 from harvester_ccm.kube.outcome import Done, Outcome
 from harvester_ccm.kube.workqueue import WorkQueue
-from harvester_ccm.model.core import NODES, SERVICES, Node, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.core import NODES, Node, Service
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, UNINITIALIZED_TAINT
-from harvester_ccm.telemetry.metrics import Telemetry, measure_load_balancers, measure_nodes, measure_services
+from harvester_ccm.telemetry.metrics import Telemetry
+from harvester_ccm.telemetry.objects import LoadBalancerMetrics, NodeMetrics, ServiceMetrics
 from tests.support.builders import CLUSTER, load_balancer, service
-from tests.support.offline import OfflineInformer, offline_client
+from tests.support.offline import offline_client
 from tests.unit.telemetry.states import ElectorState
 from tests.unit.telemetry.test_metrics import samples
 
@@ -29,13 +30,11 @@ async def done(_key: str) -> Outcome:
     return Done()
 
 
-class Caches:
+class MeasuredCaches(Caches):
     """Caches and wall time that a test sets, and the metrics of them."""
 
     def __init__(self) -> None:
-        self.services: OfflineInformer[Service] = OfflineInformer(offline_client(), SERVICES)
-        self.load_balancers: Informer[LoadBalancer] = Informer(offline_client(), LOAD_BALANCERS)
-        self.nodes: OfflineInformer[Node] = OfflineInformer(offline_client(), NODES)
+        super().__init__(offline_client(), offline_client("harvester"), CLUSTER)
         self.now = NOW
         self.elector = ElectorState(leading=True)
         self.telemetry = Telemetry("1")
@@ -44,9 +43,9 @@ class Caches:
         for queue in self.queues.values():
             self.telemetry.follow_queue(queue)
         self._version = 0
-        measure_services(self.telemetry, self.services, CLUSTER)
-        measure_load_balancers(self.telemetry, self.load_balancers, self.services, CLUSTER)
-        measure_nodes(self.telemetry, self.nodes)
+        ServiceMetrics(self.telemetry, self)
+        LoadBalancerMetrics(self.telemetry, self)
+        NodeMetrics(self.telemetry, self)
 
     def see(self, item: Service, *, created: str | None = CREATED) -> Service:
         self._version += 1
@@ -80,13 +79,13 @@ class Caches:
 
 
 @pytest.fixture
-async def caches(monkeypatch: pytest.MonkeyPatch) -> Caches:
-    caches = Caches()
+async def caches(monkeypatch: pytest.MonkeyPatch) -> MeasuredCaches:
+    caches = MeasuredCaches()
     monkeypatch.setattr(time, "time", lambda: caches.now)
     return caches
 
 
-async def test_pending_services_are_counted_by_reason(caches: Caches) -> None:
+async def test_pending_services_are_counted_by_reason(caches: MeasuredCaches) -> None:
     for name in ("a", "b", "c"):
         caches.see(service(name))
     caches.see(service("served", address="192.0.2.1"))
@@ -99,7 +98,7 @@ async def test_pending_services_are_counted_by_reason(caches: Caches) -> None:
     assert caches.shown("services_pending") == pending
 
 
-async def test_pending_time_starts_with_the_request_for_a_load_balancer(caches: Caches) -> None:
+async def test_pending_time_starts_with_the_request_for_a_load_balancer(caches: MeasuredCaches) -> None:
     caches.now += 60
     caches.see(service("old"))
     caches.see(service("changed", kind="ClusterIP"))
@@ -112,7 +111,7 @@ async def test_pending_time_starts_with_the_request_for_a_load_balancer(caches: 
     assert caches.shown("oldest_pending_service_age_seconds") == {("Queued",): 130, ("DHCPLeasePending",): 30}
 
 
-async def test_time_until_the_address_is_observed_once(caches: Caches) -> None:
+async def test_time_until_the_address_is_observed_once(caches: MeasuredCaches) -> None:
     caches.see(service("web"))
     deleted = caches.see(service("deleted"))
     caches.see(service("changed"))
@@ -120,14 +119,14 @@ async def test_time_until_the_address_is_observed_once(caches: Caches) -> None:
     caches.see(service("web", address="192.0.2.1"))
     caches.see(service("web", address="192.0.2.1", annotations={"a": "b"}))
     caches.see(service("restarted", address="192.0.2.2"))
-    caches.services.lose(deleted)
+    caches.services.remove(deleted.metadata.key, deleted.metadata.uid)
     caches.see(service("changed", kind="ClusterIP"))
 
     assert caches.observed("harvester_ccm_service_provisioning_duration_seconds") == (1, 3)
     assert caches.shown("services_pending") == {("Queued",): 0}
 
 
-async def test_only_the_leader_shows_objects(caches: Caches) -> None:
+async def test_only_the_leader_shows_objects(caches: MeasuredCaches) -> None:
     caches.elector.leading = False
     caches.see(service("a"))
     caches.see(service("b"))
@@ -145,7 +144,7 @@ async def test_only_the_leader_shows_objects(caches: Caches) -> None:
         assert caches.shown(name)
 
 
-async def test_load_balancers_of_this_cluster_are_counted(caches: Caches) -> None:
+async def test_load_balancers_of_this_cluster_are_counted(caches: MeasuredCaches) -> None:
     def one(name: str, cluster: str = "demo", target: str = "web", **fields: Any) -> LoadBalancer:
         labels = {LB_CLUSTER: cluster, LB_SERVICE_NAMESPACE: "shop", LB_SERVICE_NAME: target}
         return load_balancer(name, uid=name, labels=labels, **fields)
@@ -174,10 +173,10 @@ async def test_load_balancers_of_this_cluster_are_counted(caches: Caches) -> Non
     assert caches.shown("load_balancers") == {**known, ("pool", "orphaned", "cluster"): 1}
 
 
-async def test_new_nodes_are_timed_once(caches: Caches) -> None:
+async def test_new_nodes_are_timed_once(caches: MeasuredCaches) -> None:
     for tainted in (True, True, False, False):
         node = caches.see_node(tainted=tainted)
-    caches.nodes.lose(node)
+    caches.nodes.remove(node.metadata.key, node.metadata.uid)
     caches.see_node(tainted=True, age=None)
     caches.see_node(tainted=False, age=None)
 
@@ -185,7 +184,7 @@ async def test_new_nodes_are_timed_once(caches: Caches) -> None:
     assert caches.observed(name) == pytest.approx((1, 40))
 
 
-async def test_nodes_with_the_taint_are_counted_by_reason(caches: Caches) -> None:
+async def test_nodes_with_the_taint_are_counted_by_reason(caches: MeasuredCaches) -> None:
     caches.see_node(tainted=True)
     assert caches.shown("nodes_pending") == {("Queued",): 1}
     caches.queues["node"].reasons["n1"] = "VMNotFound"
