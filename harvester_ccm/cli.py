@@ -43,21 +43,29 @@ def main(
     proc: Path = Path("/proc"),
 ) -> int:
     """Run the controllers or a command and return the exit code. ``argv`` includes the name of the executable."""
-    program, *words = sys.argv if argv is None else argv
+    if argv is None:
+        argv = sys.argv
+    if environment is None:
+        environment = os.environ
+    program, *words = argv
     match words:
         case ["help", name, *_] if not name.startswith("-"):
             words = [name, "--help"]
         case ["help" | "version" as word, *flags]:
             words = [f"--{word}", *flags]
     command = next((command for command in COMMANDS if words[:1] == [command.name]), None)
+    run = _run
+    if command is not None:
+        run = command.run
+        words = words[1:]
     invocation = Invocation(
         program=TITLES.get(PurePath(program).name, PROGRAM),
-        words=tuple(words[1:] if command else words),
-        environment=os.environ if environment is None else environment,
+        words=tuple(words),
+        environment=environment,
         proc=proc,
     )
     try:
-        code = command.run(invocation) if command else _run(invocation)
+        code = run(invocation)
         sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes standard output again when it exits, and would report the closed pipe.

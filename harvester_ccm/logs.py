@@ -33,8 +33,10 @@ def configure_logging(
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Send all log output to ``stream``, standard error by default, in colours unless ``environment`` forbids them."""
-    output = stream if stream is not None else sys.stderr
-    level = logging.DEBUG if settings.verbosity >= DEBUG_VERBOSITY else logging.INFO
+    output = stream or sys.stderr
+    level = logging.INFO
+    if settings.verbosity >= DEBUG_VERBOSITY:
+        level = logging.DEBUG
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -84,11 +86,12 @@ def _remove_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> E
 
 def _remove_line_ends(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Write out control characters in text, and indent tracebacks: no line of another program looks like an entry."""
-    if "exception" in event:
-        event["exception"] = "\n".join(f"  {one_line(line)}" for line in str(event["exception"]).split("\n"))
-    return {
-        key: one_line(value) if isinstance(value, str) and key != "exception" else value for key, value in event.items()
-    }
+    for key, value in event.items():
+        if key == "exception":
+            event[key] = "\n".join(f"  {one_line(line)}" for line in str(value).split("\n"))
+        elif isinstance(value, str):
+            event[key] = one_line(value)
+    return event
 
 
 class _LibraryHandler(logging.Handler):

@@ -109,7 +109,9 @@ def one_line(text: str) -> str:
     >>> one_line("no" + chr(10) + chr(0x202E) + "yes")
     'no\\\\n\\\\u202eyes'
     """
-    return text if text.isprintable() else "".join(one if one.isprintable() else _written_out(one) for one in text)
+    if text.isprintable():
+        return text
+    return "".join(map(_written_out, text))
 
 
 def sanitize(text: str) -> str:
@@ -118,8 +120,12 @@ def sanitize(text: str) -> str:
 
 
 def _written_out(character: str) -> str:
-    # DEL is the one control character that JSON leaves as it is.
-    return r"\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+    if character.isprintable():
+        return character
+    if character == "\x7f":
+        # DEL is the one control character that JSON leaves as it is.
+        return r"\u007f"
+    return json.dumps(character)[1:-1]
 
 
 def redact(value: object, key: str = "") -> object:

@@ -168,7 +168,8 @@ def nodes_of_node(caches: Caches, old: Node | None, new: Node | None) -> set[str
         # Another Node can be waiting for the VM of a provider ID that was set or removed.
         for node in changed:
             uid = parse_provider_id(node.spec.provider_id)
-            names |= _nodes_of_uid(caches, uid) if uid else set()
+            if uid:
+                names |= _nodes_of_uid(caches, uid)
     return names
 
 
@@ -189,7 +190,9 @@ def nodes_of_vmi(caches: Caches, old: VirtualMachineInstance | None, new: Virtua
     vmis = _existing(old, new)
     vm = caches.vms.get(vmis[0].metadata.key)
     # A VMI without a VM is no Node.
-    return set() if vm is None else _nodes_of(caches, vm, *vmis)
+    if vm is None:
+        return set()
+    return _nodes_of(caches, vm, *vmis)
 
 
 def nodes_without_identity(

@@ -42,13 +42,15 @@ class GuestHostnames:
             now = loop_time()
             self._queried_at = {uid: at for uid, at in self._queried_at.items() if now - at < HOSTNAME_SECONDS}
             vmis = [vmi for vmi in queryable_guests(self._caches) if vmi.metadata.uid not in self._queried_at]
-            found = dict(self._caches.hostnames)
+            hostnames = dict(self._caches.hostnames)
             for vmi, hostname in zip(vmis, await asyncio.gather(*map(self._query, vmis)), strict=True):
                 self._queried_at[vmi.metadata.uid] = loop_time()
-                found[vmi.metadata.name] = hostname
+                hostnames[vmi.metadata.name] = hostname
             # A VM that was restarted meanwhile can have another host name.
             known = {vmi.metadata.name for vmi in self._caches.vmis.all() if vmi.metadata.uid in self._queried_at}
-            self._caches.hostnames = {name: hostname for name, hostname in found.items() if hostname and name in known}
+            self._caches.hostnames = {
+                name: hostname for name, hostname in hostnames.items() if hostname and name in known
+            }
 
     async def _query(self, vmi: VirtualMachineInstance) -> str:
         """Return the host name of a guest; empty if its agent returned none."""

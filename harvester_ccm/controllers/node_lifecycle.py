@@ -138,7 +138,10 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
         """Return the plan of a Node; at most one Node is deleted per minute."""
         plan = plan_lifecycle(snapshot)
         state = self._states.of(snapshot.node)
-        state.cause.note([plan.cause] if plan.cause is not None else [])
+        causes = []
+        if plan.cause is not None:
+            causes.append(plan.cause)
+        state.cause.note(causes)
         now = loop_time()
         if plan.deletes and now < self._next_deletion:
             plan = LifecyclePlan(requeue_after=self._next_deletion - now)

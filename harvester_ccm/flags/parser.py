@@ -6,7 +6,8 @@ are never abbreviated. All errors of a command line are reported together.
 
 import argparse
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import Struct
@@ -46,34 +47,73 @@ def parse_command_line(
     before, behind = _join_values(words, flags)
     namespace, others = parser.parse_known_args(before)
     unknown = [word for word in others if word.startswith("-") and word != "-"]
-    arguments = [word for word in others if word and word not in unknown] + list(filter(None, behind))
+    arguments = [word for word in others if word and word not in unknown]
+    arguments += filter(None, behind)
     problems = [_unknown(word, flags) for word in unknown]
     # An argument behind an unknown flag is most likely its value.
     if arguments and not takes_arguments and not unknown:
         listed = " ".join(map(repr, arguments))
         problems.append(f"unexpected arguments {listed}; commands come first, and bool flags are written --flag=value")
-    values, given = {}, {}
-    ignored, replaced = [], []
-    for flag in flags:
-        values[flag.name] = default = flag.kind.parse(flag.default)
-        texts = getattr(namespace, flag.name)
-        try:
-            parsed = [_parse(flag, text) for text in texts]
-        except ValueError as error:
-            problems.append(str(error))
-            continue
-        if parsed:
-            value = sum(parsed, ()) if flag.kind.appends else parsed[-1]
-            values[flag.name], message = _sensible(flag, value, texts[-1])
-            replaced.append(message)
-            given[flag.name] = ",".join(texts if flag.kind.appends else texts[-1:])
-        if flag.group is Group.ACCEPTED and values[flag.name] != default:
-            ignored.append(f"--{flag.name} has no effect: {flag.meaning}")
-    return FlagValues(values, given, tuple(ignored), tuple(arguments), tuple(problems), tuple(filter(None, replaced)))
+    values = [_value(flag, getattr(namespace, flag.name)) for flag in flags]
+    return FlagValues(
+        values={value.flag.name: value.value for value in values},
+        given={value.flag.name: value.given for value in values if value.given is not None},
+        ignored=_texts(value.ignored for value in values),
+        arguments=tuple(arguments),
+        problems=_texts([*problems, *(value.problem for value in values)]),
+        replaced=_texts(value.replaced for value in values),
+    )
+
+
+def _texts(messages: Iterable[str]) -> tuple[str, ...]:
+    """Return the messages that are not empty."""
+    return tuple(message for message in messages if message)
+
+
+class _Value(Struct, frozen=True):
+    """The value of one flag."""
+
+    flag: Flag
+    value: Any
+    """Its default, if the command line does not set it or has an error."""
+    given: str | None = None
+    """The text that set it; None if it was not set, or not to a valid value."""
+    problem: str = ""
+    """The error in the command line; empty if there is none."""
+    ignored: str = ""
+    """The message about a flag without effect; empty if it has one, or its default."""
+    replaced: str = ""
+    """The message about a value that was replaced; empty if it was not."""
+
+
+def _value(flag: Flag, texts: Sequence[str | None]) -> _Value:
+    """Return the value of a flag, which is set once for each of the texts; None is a flag without a value."""
+    default = flag.kind.parse(flag.default)
+    if not texts:
+        return _Value(flag, default)
+    try:
+        parsed = [_parse(flag, text) for text in texts]
+    except ValueError as error:
+        return _Value(flag, default, problem=str(error))
+    # ``_parse`` has rejected a flag without a value.
+    given = [text for text in texts if text is not None]
+    combined = parsed[-1]
+    if flag.kind.appends:
+        combined = tuple(chain.from_iterable(parsed))
+    else:
+        given = given[-1:]
+    value, replaced = _sensible(flag, combined, given[-1])
+    ignored = ""
+    if flag.group is Group.ACCEPTED and value != default:
+        ignored = f"--{flag.name} has no effect: {flag.meaning}"
+    return _Value(flag, value, ",".join(given), ignored=ignored, replaced=replaced)
 
 
 def _options(flag: Flag) -> list[str]:
-    return [f"-{flag.shorthand}", f"--{flag.name}"] if flag.shorthand else [f"--{flag.name}"]
+    options = [f"--{flag.name}"]
+    if flag.shorthand:
+        options.insert(0, f"-{flag.shorthand}")
+    return options
 
 
 def _join_values(words: Iterable[str], flags: Iterable[Flag]) -> tuple[list[str], list[str]]:
@@ -83,20 +123,31 @@ def _join_values(words: Iterable[str], flags: Iterable[Flag]) -> tuple[list[str]
     the flag's value.
     """
     by_option = {option: flag for flag in flags for option in _options(flag)}
-    joined, rest = [], iter(words)
+    joined: list[str] = []
+    rest = iter(words)
     for word in rest:
         if word == "--":
             break
-        flag = by_option.get(word)
-        value = None if flag is None else "true" if flag.kind.is_switch else next(rest, None)
-        joined.append(word if value is None else f"{word}={value}")
+        joined.append(_joined(word, by_option.get(word), rest))
     return joined, list(rest)
+
+
+def _joined(word: str, flag: Flag | None, rest: Iterator[str]) -> str:
+    """Return a word with the value of the flag that it is, which can be the next word."""
+    if flag is None:
+        return word
+    if flag.kind.is_switch:
+        return f"{word}=true"
+    value = next(rest, None)
+    return word if value is None else f"{word}={value}"
 
 
 def _unknown(word: str, flags: Iterable[Flag]) -> str:
     name = word.partition("=")[0]
     close = difflib.get_close_matches(name.lstrip("-").replace("_", "-"), [flag.name for flag in flags], n=1)
-    return f"unknown flag {name}" + (f"; did you mean --{close[0]}?" if close else "")
+    if not close:
+        return f"unknown flag {name}"
+    return f"unknown flag {name}; did you mean --{close[0]}?"
 
 
 def _parse(flag: Flag, text: str | None) -> Any:
@@ -110,7 +161,9 @@ def _parse(flag: Flag, text: str | None) -> Any:
 
 def _sensible(flag: Flag, value: Any, text: str) -> tuple[Any, str]:
     """Return the value to use, and a message if it is not the one in the command line."""
-    nearest = value if flag.kind.nearest is None else flag.kind.nearest(value)
+    if flag.kind.nearest is None:
+        return value, ""
+    nearest = flag.kind.nearest(value)
     if nearest == value:
         return value, ""
     unit = "s" if flag.kind.name == types.DURATION.name else ""
@@ -120,10 +173,13 @@ def _sensible(flag: Flag, value: Any, text: str) -> tuple[Any, str]:
 def describe_flags(parser: argparse._ActionsContainer, flags: Iterable[Flag]) -> None:
     """Add flags to a parser that only prints the help or generates shell completion."""
     for flag in flags:
-        default = f" (default {flag.default})" if flag.default not in ("", "false") else ""
-        meaning = (flag.meaning + default).replace("%", "%%")
-        options: dict[str, Any] = {"action": "store_true"} if flag.kind.is_switch else {"metavar": flag.kind.name}
-        parser.add_argument(*_options(flag), dest=flag.name, help=meaning, **options)
+        meaning = flag.meaning
+        if flag.default not in ("", "false"):
+            meaning += f" (default {flag.default})"
+        options: dict[str, Any] = {"metavar": flag.kind.name}
+        if flag.kind.is_switch:
+            options = {"action": "store_true"}
+        parser.add_argument(*_options(flag), dest=flag.name, help=meaning.replace("%", "%%"), **options)
 
 
 def help_text(program: str, commands: Iterable[tuple[str, str]]) -> str:

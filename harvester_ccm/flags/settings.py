@@ -24,7 +24,6 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
     cluster_name = trimmed_cluster_name(flags["cluster-name"])
     former_names = dict.fromkeys(map(trimmed_cluster_name, flags["former-cluster-names"]))
     former_names.pop(cluster_name, None)
-    listed = dict.fromkeys(filter(None, environment.get("KUBECONFIG", "").split(os.pathsep)))
     settings = config.Settings(
         harvester=config.HarvesterSettings(
             cloud_config=flags["cloud-config"],
@@ -33,7 +32,7 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
             context=flags["cloud-config-context"],
         ),
         guest=config.GuestSettings(
-            kubeconfigs=(flags["kubeconfig"],) if flags["kubeconfig"] else tuple(map(Path, listed)),
+            kubeconfigs=_kubeconfigs(flags["kubeconfig"], environment),
             master=flags["master"],
             context=flags["context"],
         ),
@@ -78,7 +77,8 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
         controllers=_controllers(flags["controllers"]),
         warnings=(*filter(None, [cluster_name_warning(cluster_name)]), *flags.replaced),
     )
-    guest, server = settings.guest, settings.server
+    guest = settings.guest
+    server = settings.server
     if settings.harvester.cloud_config is None and not offline:
         problems.append("--cloud-config is required: the kubeconfig file of the Harvester cluster")
     if "" in settings.harvester.former_names:
@@ -92,6 +92,14 @@ def build_settings(flags: FlagValues, environment: Mapping[str, str], *, offline
     if problems:
         raise ConfigurationError(problems)
     return settings
+
+
+def _kubeconfigs(flag: Path | None, environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the file of --kubeconfig, or else those of the environment, each once."""
+    if flag is not None:
+        return (flag,)
+    listed = environment.get("KUBECONFIG", "").split(os.pathsep)
+    return tuple(Path(path) for path in dict.fromkeys(listed) if path)
 
 
 def trimmed_cluster_name(value: str) -> str:
@@ -128,7 +136,9 @@ def _controllers(words: Sequence[str]) -> frozenset[str]:
 
 
 def _lease_problems(election: config.LeaderElectionSettings, lock: str) -> list[str]:
-    lease, renew, retry = election.lease_duration, election.renew_deadline, election.retry_period
+    lease = election.lease_duration
+    renew = election.renew_deadline
+    retry = election.retry_period
     checks = {
         f"--leader-elect-resource-lock is {lock!r}; expected leases": lock == "leases",
         "--leader-elect-resource-name is empty; expected the name of a Lease": election.name != "",

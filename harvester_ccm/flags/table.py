@@ -185,10 +185,13 @@ _WITHOUT_EFFECT: Final[Mapping[str, str]] = {
 
 def _accepted(assignment: str, reason: str) -> Flag:
     name, _, default = assignment.partition("=")
-    return Flag(name, types.SWITCH if default in ("true", "false") else types.TEXT, default, Group.ACCEPTED, reason)
+    kind = types.TEXT
+    if default in ("true", "false"):
+        kind = types.SWITCH
+    return Flag(name, kind, default, Group.ACCEPTED, reason)
 
 
 FLAGS: Final[tuple[Flag, ...]] = (
     *_EFFECTIVE,
-    *(_accepted(one, reason) for reason, flags in _WITHOUT_EFFECT.items() for one in flags.split()),
+    *(_accepted(assignment, reason) for reason, flags in _WITHOUT_EFFECT.items() for assignment in flags.split()),
 )

@@ -85,6 +85,11 @@ def parse_ip(text: str) -> str:
         raise ValueError("expected an IP address") from None
 
 
+def parse_file(text: str) -> Path | None:
+    """Return a path, None for an empty text."""
+    return Path(text) if text else None
+
+
 def parse_list(text: str) -> tuple[str, ...]:
     """Return the entries of a comma-separated list, read as one CSV record. An empty text has none."""
     try:
@@ -106,7 +111,9 @@ def parse_network(text: str) -> str | None:
     namespace, slash, name = text.rpartition("/")
     if "/" in namespace or (slash and not (namespace and name)):
         raise ValueError("expected namespace/name, or a name in the namespace default")
-    return f"{namespace or 'default'}/{name}" if text else None
+    if not text:
+        return None
+    return f"{namespace or 'default'}/{name}"
 
 
 def parse_ranges(text: str) -> tuple[IPNetwork, ...]:
@@ -123,11 +130,15 @@ def parse_ranges(text: str) -> tuple[IPNetwork, ...]:
 def parse_node_ranges(text: str) -> tuple[IPNetwork, ...]:
     """Return the ranges of node addresses, at most one for each IP family."""
     ranges = parse_ranges(text)
-    if len({one.version for one in ranges}) < len(ranges):
+    if len({node_range.version for node_range in ranges}) < len(ranges):
         raise ValueError("expected at most one IPv4 and one IPv6 entry")
-    if any(one.is_loopback or one.is_link_local or one.is_multicast or one.is_unspecified for one in ranges):
+    if any(_is_never_of_node(node_range) for node_range in ranges):
         raise ValueError("expected addresses of nodes: no loopback, link-local, multicast or unspecified ones")
     return ranges
+
+
+def _is_never_of_node(network: IPNetwork) -> bool:
+    return network.is_loopback or network.is_link_local or network.is_multicast or network.is_unspecified
 
 
 def one_of(values: Mapping[str, Any]) -> Kind:
@@ -165,8 +176,10 @@ def raised_to(minimum: float, kind: Kind) -> Kind:
     """Return a type of durations of which the positive ones are at least ``minimum`` seconds."""
 
     def nearest(seconds: float) -> float:
-        # Zero has its own error.
-        return max(seconds, minimum) if seconds > 0 else seconds
+        if seconds <= 0:
+            # Zero has its own error.
+            return seconds
+        return max(seconds, minimum)
 
     return replace(kind, nearest=nearest)
 
@@ -179,7 +192,7 @@ def lowered_to(maximum: int, kind: Kind) -> Kind:
 SWITCH: Final = Kind("bool", parse_bool, is_switch=True)
 VERSION: Final = Kind("bool", lambda text: text == "raw" or text.startswith("v") or parse_bool(text), is_switch=True)
 TEXT: Final = Kind("string", str)
-FILE: Final = Kind("file", lambda text: Path(text) if text else None)
+FILE: Final = Kind("file", parse_file)
 LIST: Final = Kind("list", parse_list, appends=True)
 CONTROLLER_LIST: Final = Kind("list", parse_controllers, appends=True)
 INT: Final = Kind("int", parse_int)

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias, cast
 
 import structlog
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 from msgspec import Struct
 
 from harvester_ccm.config import ServerSettings
@@ -135,7 +135,9 @@ class AccessReviewer:
 
     def _cached(self, caller: _Caller) -> _Decision | None:
         expires_at, decision = self._decisions.get(caller, (-math.inf, None))
-        return decision if loop_time() < expires_at else None
+        if loop_time() >= expires_at:
+            return None
+        return decision
 
     async def _decide(self, token: str, caller: _Caller) -> _Decision:
         """Return the decision of the API server about a caller."""
@@ -162,7 +164,9 @@ class AccessReviewer:
         self._decisions.pop(caller, None)
         self._decisions[caller] = now + DECISION_SECONDS, decision
         # The limits of reviews bound how many decisions are made until the first of them expires.
-        while self._decisions[first := next(iter(self._decisions))][0] <= now:
+        for first, (expires_at, _) in list(self._decisions.items()):
+            if expires_at > now:
+                break
             del self._decisions[first]
         self._accepted.pop(caller, None)
         if decision.is_allowed:
@@ -212,7 +216,10 @@ class ServingCertificate:
     async def load(self) -> None:
         """Load or create the certificate. Raises ConfigurationError."""
         try:
-            self.context = self._read() if self._files else self._new_context(await asyncio.to_thread(_issue))
+            if self._files:
+                self.context = self._read()
+            else:
+                self.context = self._new_context(await asyncio.to_thread(_issue))
         except CredentialError as error:
             raise ConfigurationError([f"--tls-cert-file, --tls-private-key-file: {error}"]) from error
 
@@ -298,13 +305,24 @@ def _application(
     open_paths: frozenset[str], health: HealthRegistry, telemetry: Telemetry, reviewer: AccessReviewer
 ) -> web.Application:
     """Return the endpoints, with the access check in front of them."""
-    prefixes = tuple(one[:-1] for one in open_paths if one.endswith("*"))
+    endpoints = _Endpoints(health, telemetry)
+    application = web.Application(middlewares=[_access_check(open_paths, reviewer)])
+    application.on_response_prepare.append(_finish)
+    application.router.add_get("/metrics", endpoints.metrics)
+    application.router.add_get("/{endpoint:healthz|livez|readyz}", endpoints.checks)
+    return application
+
+
+def _access_check(open_paths: frozenset[str], reviewer: AccessReviewer) -> Middleware:
+    """Return the middleware that lets a caller read an open path, or a path that the API server grants to it."""
+    prefixes = tuple(path[:-1] for path in open_paths if path.endswith("*"))
 
     @web.middleware
     async def check_access(request: web.Request, handler: Handler) -> web.StreamResponse:
         is_open = request.path in open_paths or request.path.startswith(prefixes)
+        is_served = request.match_info.http_exception is None
         try:
-            if request.match_info.http_exception is None and not is_open:
+            if is_served and not is_open:
                 await reviewer.check(request.headers.get("Authorization", ""), request.path)
             return await handler(request)
         except web.HTTPException:
@@ -313,22 +331,31 @@ def _application(
             log.exception("request failed", path=request.path)
             raise
 
-    async def metrics(request: web.Request) -> web.Response:
-        body, content_type = telemetry.exposition(request.headers.get("Accept", ""))
+    return check_access
+
+
+class _Endpoints:
+    """The handlers of requests."""
+
+    def __init__(self, health: HealthRegistry, telemetry: Telemetry) -> None:
+        self._health = health
+        self._telemetry = telemetry
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Respond with all metrics."""
+        body, content_type = self._telemetry.exposition(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
-    async def checks(request: web.Request) -> web.Response:
+    async def checks(self, request: web.Request) -> web.Response:
+        """Respond with the health checks of an endpoint."""
         endpoint = request.match_info["endpoint"]
-        # /healthz is the liveness probe of older charts: it must not fail because Harvester is unavailable.
-        results = health.results(LIVE if endpoint == "healthz" else endpoint)
-        passed, text = summary(endpoint, results, verbose="verbose" in request.query)
-        return web.Response(status=200 if passed else 500, text=text)
-
-    application = web.Application(middlewares=[check_access])
-    application.on_response_prepare.append(_finish)
-    application.router.add_get("/metrics", metrics)
-    application.router.add_get("/{endpoint:healthz|livez|readyz}", checks)
-    return application
+        kind = endpoint
+        if endpoint == "healthz":
+            # The liveness probe of older charts: it must not fail because Harvester is unavailable.
+            kind = LIVE
+        passed, text = summary(endpoint, self._health.results(kind), verbose="verbose" in request.query)
+        status = 200 if passed else 500
+        return web.Response(status=status, text=text)
 
 
 async def _finish(_request: web.Request, response: web.StreamResponse) -> None:
@@ -339,7 +366,8 @@ async def _finish(_request: web.Request, response: web.StreamResponse) -> None:
 
 async def _accept(listener: socket.socket, server: web.Server, certificate: ServingCertificate) -> None:
     """Accept connections until cancelled."""
-    loop, connections = asyncio.get_running_loop(), list[socket.socket]()
+    loop = asyncio.get_running_loop()
+    connections: list[socket.socket] = []
     async with asyncio.TaskGroup() as handshakes:
         while True:
             try:
@@ -348,7 +376,7 @@ async def _accept(listener: socket.socket, server: web.Server, certificate: Serv
                 log.warning("connection not accepted", error=str(error))
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            connections = [one for one in connections if one.fileno() >= 0]
+            connections = [connection for connection in connections if connection.fileno() >= 0]
             if len(connections) >= MAX_CONNECTIONS:
                 _shut_down(connections.pop(0))
             connections.append(accepted)

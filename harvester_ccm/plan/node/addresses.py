@@ -290,7 +290,9 @@ def _guess(facts: AddressFacts, interface: Interface) -> EventMessage:
 
 def _no_vm_network(facts: AddressFacts) -> EventMessage:
     flag = facts.settings.management_network or ""
-    network = f"--management-network {flag}" if flag else "a VM network"
+    network = "a VM network"
+    if flag:
+        network = f"--management-network {flag}"
     attached = list(facts.vmi.spec.multus_networks.values())
     return _warning(facts.vmi, NodeReason.NO_VM_NETWORK, flag, network=network, attached=attached)
 
@@ -347,7 +349,9 @@ def _kept_in_pod_network(facts: AddressFacts, plan: AddressPlan) -> list[EventMe
 def _in_pod_network(facts: AddressFacts, address: IPAddress, effect: str) -> EventMessage:
     reported = [other for name in facts.candidates for other in facts.reported[name]]
     reachable = [str(other) for other in reported if other.version == address.version]
-    choices = abbreviate(reachable) if reachable else "one in a VM network, to which the VM must be attached"
+    choices = "one in a VM network, to which the VM must be attached"
+    if reachable:
+        choices = abbreviate(reachable)
     return warning(
         NodeReason.NODE_IP_IN_POD_NETWORK,
         str(address),

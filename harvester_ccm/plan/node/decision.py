@@ -151,7 +151,10 @@ def _plan_with_vm(snapshot: NodeSnapshot, vm: VM, addresses: AddressPlan) -> Nod
     if uninitialized_taints(node):
         patch = _initialization(node, vm, labels)
         return replace(plan, write=patch, events_after_write=_initialized(addresses), waiting=None)
-    annotations = _record(node, vm) if labels else {}
+    annotations: Mapping[str, str] = {}
+    if labels:
+        # The record alone is no reason for a write.
+        annotations = _record(node, vm)
     return replace(plan, write=metadata_patch(node, labels=labels, annotations=annotations), waiting=None)
 
 
@@ -195,7 +198,9 @@ def _waiting(snapshot: NodeSnapshot, addresses: AddressPlan, more: Iterable[Even
     """Return a plan without a write."""
     events = dict.fromkeys([addresses.problem, snapshot.match.event, *addresses.events, *more])
     hidden = _hidden_reasons(snapshot)
-    waiting = addresses.problem if uninitialized_taints(snapshot.node) else None
+    waiting = None
+    if uninitialized_taints(snapshot.node):
+        waiting = addresses.problem
     conflicts = list(addresses.conflicts)
     about_vm = snapshot.match.problem or snapshot.match.event
     if snapshot.match.rival and about_vm is not None:

@@ -159,7 +159,9 @@ def _virtual_ips_among(
     """
     owners: dict[IPAddress, str] = {}
     for address in addresses:
-        owner = virtual_ips.owner(str(address)) if address not in exceptions else ""
+        if address in exceptions:
+            continue
+        owner = virtual_ips.owner(str(address))
         if owner:
             owners[address] = owner
     return owners

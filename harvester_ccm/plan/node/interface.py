@@ -101,7 +101,9 @@ def _inside_cidr(facts: AddressFacts) -> str | None:
 
 def _only(facts: AddressFacts) -> str | None:
     names = list(facts.candidates)
-    return names[0] if len(names) == 1 else None
+    if len(names) != 1:
+        return None
+    return names[0]
 
 
 def _first(facts: AddressFacts) -> str | None:

@@ -97,7 +97,9 @@ class Family(Struct, frozen=True):
         """The InternalIP that the flags allow, if the VM does not report it."""
         if self.present is None or self.is_present_on_interface or self.is_present_elsewhere:
             return None
-        return self.present if self.facts.is_allowed(self.present) else None
+        if not self.facts.is_allowed(self.present):
+            return None
+        return self.present
 
     @property
     def has_replacement(self) -> bool:

@@ -138,7 +138,8 @@ def observe_lifecycle(
 
 def plan_lifecycle(snapshot: LifecycleSnapshot) -> LifecyclePlan:
     """Return the plan for the Node."""
-    node, match = snapshot.node, snapshot.match
+    node = snapshot.node
+    match = snapshot.match
     if not _is_managed(node):
         return LifecyclePlan()
     if node.ready == "True":
@@ -149,7 +150,9 @@ def plan_lifecycle(snapshot: LifecycleSnapshot) -> LifecyclePlan:
             return LifecyclePlan()
         state = state_of(match.vm)
         return LifecyclePlan(_shutdown_patch(node, state.power), cause=_cause(node, match.vm, state))
-    return _plan_deletion(snapshot) if snapshot.has_lost_vm else LifecyclePlan()
+    if snapshot.has_lost_vm:
+        return _plan_deletion(snapshot)
+    return LifecyclePlan()
 
 
 def _cause(node: Node, vm: VM, state: VMState) -> EventMessage | None:
@@ -227,5 +230,7 @@ def _shutdown_patch(node: Node, state: Power) -> NodePatch | None:
     is_tainted = len(others) < len(node.spec.taints)
     if state is Power.UNKNOWN or is_tainted is (state is Power.OFF):
         return None
-    taints = (*others, _SHUTDOWN) if state is Power.OFF else others
+    taints = others
+    if state is Power.OFF:
+        taints = (*others, _SHUTDOWN)
     return NodePatch(taints_body(node, taints))

@@ -33,9 +33,10 @@ from harvester_ccm.plan.node.vms import (
     Contradiction,
     Membership,
     NodeStore,
+    UUIDComparison,
+    compare_uuids,
     contradiction_of,
     identity,
-    is_uuid_of,
     owner_of,
     recorded_name,
     vm_named,
@@ -145,7 +146,7 @@ def _checked_replacement(node: Node, vm: VM, match: Match) -> Match:
     if parse_provider_id(node.spec.provider_id) is None:
         return match
     is_recorded = node.metadata.annotation(VM_ANNOTATION) == vm.object.metadata.key
-    if not is_recorded or not is_uuid_of(node, vm.firmware_uuid):
+    if not is_recorded or compare_uuids(node, vm.firmware_uuid) is not UUIDComparison.EQUAL:
         return Match(problem=_other_machine(node, vm), unmanaged=True)
     event = warning(NodeReason.VM_REPLACED, provider_id=node.spec.provider_id, vm=vm.name, uid=vm.uid)
     return replace(match, event=event)
@@ -225,7 +226,9 @@ def _by_provider_id(store: NodeStore, node: Node) -> Match | None:
     if uid is None:
         return None
     vms = vms_of(store, identity("uid", uid))
-    return Match(vms[0], MatchedBy.PROVIDER_ID) if vms else None
+    if not vms:
+        return None
+    return Match(vms[0], MatchedBy.PROVIDER_ID)
 
 
 def _by_system_uuid(store: NodeStore, node: Node) -> Match | None:
@@ -258,7 +261,7 @@ def _has_hostname(store: NodeStore, node: Node, vm: VM) -> bool:
         return False
     if vm.membership is Membership.FOREIGN or _is_taken(store, node, vm):
         return False
-    return is_uuid_of(node, vm.firmware_uuid) is not False
+    return compare_uuids(node, vm.firmware_uuid) is not UUIDComparison.DIFFERENT
 
 
 def _by_name(store: NodeStore, node: Node) -> Match | None:
@@ -270,7 +273,7 @@ def _by_name(store: NodeStore, node: Node) -> Match | None:
     if _is_taken(store, node, vm):
         owner = owner_of(store, vm)
         return Match(problem=_in_use(node, vm, MatchedBy.NAME, owner, f"Node {node.metadata.name} does not change"))
-    if is_uuid_of(node, vm.firmware_uuid) is False:
+    if compare_uuids(node, vm.firmware_uuid) is UUIDComparison.DIFFERENT:
         return Match(problem=_other_machine(node, vm), unmanaged=True)
     return Match(vm, MatchedBy.NAME)
 

@@ -52,11 +52,13 @@ def metadata_patch(
     is_new = len(others) < len(node.spec.taints)
     if not (labels or annotations or provider_id or is_new):
         return None
-    changes = {"labels": dict(labels), "annotations": dict(annotations)}
-    body: dict[str, dict[str, object]] = (
-        taints_body(node, others) if is_new else {"metadata": {"uid": node.metadata.uid}}
-    )
-    body["metadata"] |= {key: values for key, values in changes.items() if values}
+    body: dict[str, dict[str, object]] = {"metadata": {"uid": node.metadata.uid}}
+    if is_new:
+        body = taints_body(node, others)
+    if labels:
+        body["metadata"]["labels"] = dict(labels)
+    if annotations:
+        body["metadata"]["annotations"] = dict(annotations)
     if provider_id:
         body.setdefault("spec", {})["providerID"] = provider_id
     return NodePatch(body)

@@ -66,7 +66,9 @@ def state_of(vm: VM) -> VMState:
     """Return the state of a VM."""
     status = vm.object.status
     printable = status.printable_status
-    vmi_phase = vm.vmi.status.phase if vm.vmi else ""
+    vmi_phase = ""
+    if vm.vmi is not None:
+        vmi_phase = vm.vmi.status.phase
     has_ended = vm.vmi is None or vmi_phase in _FINAL_PHASES
     if printable == "Paused":
         return VMState.PAUSED

@@ -138,7 +138,9 @@ class VM(Struct, frozen=True):
     @property
     def firmware_uuid(self) -> str:
         """UUID of the firmware in lower case. The value of the VMI takes precedence over the template."""
-        running = _firmware_uuid(self.vmi.spec) if self.vmi else ""
+        running = ""
+        if self.vmi is not None:
+            running = _firmware_uuid(self.vmi.spec)
         return running or _template_uuid(self.object)
 
     @property
@@ -176,7 +178,9 @@ def join(store: NodeStore, vm: VirtualMachine) -> VM:
 def vm_named(store: NodeStore, name: str) -> VM | None:
     """Return the VM with this name; None if none exists in the Harvester namespace."""
     vm = store.vms.get(f"{store.cluster.namespace}/{name}")
-    return join(store, vm) if vm is not None else None
+    if vm is None:
+        return None
+    return join(store, vm)
 
 
 def vms_of(store: NodeStore, value: str) -> list[VM]:
@@ -218,20 +222,35 @@ def contradiction_of(node: Node, vm: VM) -> Contradiction | None:
     """Return a sign that the VM is not that of the Node, or None."""
     if vm.membership is Membership.FOREIGN:
         return Contradiction.CLUSTER
-    running = _firmware_uuid(vm.vmi.spec) if vm.vmi else ""
-    return Contradiction.UUID if is_uuid_of(node, running) is False else None
+    if vm.vmi is None:
+        return None
+    if compare_uuids(node, _firmware_uuid(vm.vmi.spec)) is UUIDComparison.DIFFERENT:
+        return Contradiction.UUID
+    return None
 
 
-def is_uuid_of(node: Node, firmware_uuid: str) -> bool | None:
-    """Return whether the firmware UUID of a VM is the system UUID of a Node; None if one of them is unknown.
+class UUIDComparison(Enum):
+    """Whether the firmware UUID of a VM is the system UUID of a Node."""
+
+    EQUAL = auto()
+    DIFFERENT = auto()
+    UNKNOWN = auto()
+    """One of them is missing, or is no UUID."""
+
+
+def compare_uuids(node: Node, firmware_uuid: str) -> UUIDComparison:
+    """Compare the system UUID of a Node with the firmware UUID of a VM.
 
     Firmware reports the first three fields in either byte order.
     """
     try:
-        system, firmware = UUID(node.status.node_info.system_uuid.strip()), UUID(firmware_uuid)
+        system = UUID(node.status.node_info.system_uuid.strip())
+        firmware = UUID(firmware_uuid)
     except ValueError:
-        return None
-    return firmware.bytes in (system.bytes, system.bytes_le)
+        return UUIDComparison.UNKNOWN
+    if firmware.bytes in (system.bytes, system.bytes_le):
+        return UUIDComparison.EQUAL
+    return UUIDComparison.DIFFERENT
 
 
 def all_vms(store: NodeStore) -> list[VM]:
@@ -265,7 +284,9 @@ def plan_device_mapping(vmis: Iterable[VirtualMachineInstance], config_map: Conf
     is_incomplete = any("" in devices for devices in of_networks.values())
     if mapping == published or (is_incomplete and not mapping and not published):
         return None
-    return msgspec.json.encode(mapping, order="sorted").decode() if mapping else ""
+    if not mapping:
+        return ""
+    return msgspec.json.encode(mapping, order="sorted").decode()
 
 
 def _devices_of_networks(reports: Sequence[Mapping[str, str]]) -> dict[str, set[str]]:
@@ -328,7 +349,9 @@ def recorded_name(node: Node, namespace: str) -> str:
     """
     record = node.metadata.annotation(VM_ANNOTATION) or node.metadata.annotation(GO_VM_ANNOTATION) or ""
     name = record.removeprefix(f"{namespace}/")
-    return name if DNS_SUBDOMAIN.fullmatch(name) else ""
+    if not DNS_SUBDOMAIN.fullmatch(name):
+        return ""
+    return name
 
 
 def reported_addresses(vmi: VirtualMachineInstance, nic: str) -> tuple[str, ...]:
@@ -346,18 +369,24 @@ def usable_hostname(hostname: str) -> str:
     ('w1.example.com', '', '')
     """
     name = hostname.strip().lower().removesuffix(".")
-    return name if DNS_SUBDOMAIN.fullmatch(name) and name not in _UNSET_HOSTNAMES else ""
+    if name in _UNSET_HOSTNAMES or not DNS_SUBDOMAIN.fullmatch(name):
+        return ""
+    return name
 
 
 def full_network(network: str, vmi: VirtualMachineInstance) -> str:
     """Return a network as ``namespace/name``. A name without a namespace is in the namespace of the VM."""
-    return network if "/" in network else f"{vmi.metadata.namespace}/{network}"
+    if "/" in network:
+        return network
+    return f"{vmi.metadata.namespace}/{network}"
 
 
 def _template_uuid(vm: VirtualMachine) -> str:
     """Return the firmware UUID in the template of a VM, which an instance gets at its start."""
     template = vm.spec.template
-    return _firmware_uuid(template.spec) if template is not None else ""
+    if template is None:
+        return ""
+    return _firmware_uuid(template.spec)
 
 
 def _firmware_uuid(spec: InstanceSpec | None) -> str:
