@@ -10,7 +10,6 @@ code 1.
 """
 
 import asyncio
-import gc
 import signal
 import socket
 import uuid
@@ -73,11 +72,9 @@ def run(settings: Settings, environment: Mapping[str, str]) -> int:
     Raises CredentialError if the cloud-config, and ConfigurationError if the kubeconfig of the guest cluster, cannot be
     used.
     """
-    # By default, asyncio allocates 256 KiB for each open TLS connection; a TLS record has at most 16 KiB.
+    # By default, asyncio allocates 256 KiB for each open TLS connection; a TLS record has at most 16 KiB. The metrics
+    # server alone accepts 256 connections, with which strangers would double the memory.
     sslproto.SSLProtocol.max_size = 16 * 1024
-    # Loaded modules stay in memory. The garbage collector would need 30 ms to traverse them each time.
-    gc.collect()
-    gc.freeze()
     return asyncio.run(_run(settings, environment))
 
 
