@@ -67,7 +67,7 @@ def quoted(value: str) -> str:
     """Return a value of a tenant in quotes for a sentence, shortened: what follows it must fit into the message.
 
     >>> quoted("a" * 300)[-8:]
-    "aaaa..'"
+    "aaaa...'"
     """
     shown = value if len(value) <= QUOTED else f"{value[:QUOTED]}..."
     return repr(shown)
