@@ -34,9 +34,10 @@ class WriteFence:
         task = asyncio.create_task(exchange(), name=name)
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
-        # Retrieve the exception: the caller can be cancelled.
+        # Retrieve the exception: the caller can be cancelled. From Python 3.14 on, shield would log it then.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(task)
+        await asyncio.wait((task,))
+        return task.result()
 
     async def answered(self) -> None:
         """Return when no write is in flight."""

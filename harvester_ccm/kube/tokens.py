@@ -107,9 +107,11 @@ class ExecToken(TokenSource):
     async def fetch(self) -> str | None:
         if self._run is None or (self._run.done() and time.time() >= self._valid_until):
             self._run = asyncio.create_task(self._renew(), name="credential plugin")
-            # Retrieve the exception: all callers may have been cancelled.
+            # Retrieve the exception: all callers can be cancelled. From Python 3.14 on, shield would log it then.
             self._run.add_done_callback(lambda run: run.cancelled() or run.exception())
-        return await asyncio.shield(self._run)
+        run = self._run
+        await asyncio.wait((run,))
+        return run.result()
 
     async def _renew(self) -> str | None:
         """Return a new token; None if there is only a certificate."""

@@ -219,7 +219,8 @@ async def hold_until_it_is_lost(process: Leader) -> None:
 @pytest.mark.kube("A write that was sent is waited for before the Lease is released, even if its caller was cancelled")
 async def test_write_of_a_cancelled_caller_ends_with_its_response_or_if_it_is_cut(*, cut: bool) -> None:
     fence, sent, response = WriteFence(), asyncio.Event(), asyncio.Event()
-    finished = []
+    finished, logged = [], []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
 
     async def exchange() -> bytes:
         sent.set()
@@ -240,4 +241,6 @@ async def test_write_of_a_cancelled_caller_ends_with_its_response_or_if_it_is_cu
     else:
         response.set()
     await waiting
+    await asyncio.sleep(0)
     assert finished == ([] if cut else [True])
+    assert logged == []
