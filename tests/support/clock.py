@@ -93,6 +93,10 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         self._jumping.has_threads = True
         return super().run_in_executor(executor, func, *args)
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - of the base class
+        """Wait for the threads; with the timeout that ``asyncio.run`` sets, the clock would jump to its end."""
+        await super().shutdown_default_executor()
+
     async def come_about(self, condition: Callable[[], T], seconds: float) -> T:
         """Return the first true result of a condition, or a false one after ``seconds``.
 

@@ -30,7 +30,7 @@ RANGES = (ip_network("10.0.0.0/8"), ip_network("fd00::1"))
         (types.DURATION, "2\u00b5s", 0.000002),
         (types.DURATION, "+.5s", 0.5),
         (types.DURATION, "5.s", 5.0),
-        (types.IP, " ::FFFF:0:1 ", "::ffff:0:1"),
+        (types.IP, " FD00::0:1 ", "fd00::1"),
         (types.FILE, "", None),
         (types.FILE, "/a", Path("/a")),
         (types.LIST, "", ()),
