@@ -10,6 +10,8 @@ from devenv.helm import CHART, render_chart
 MANIFESTS = CHART.parent.parent / "manifests"
 CLUSTER_NAME = "CLUSTER-NAME"
 """Placeholder. Not a DNS label, so not the name of any cluster."""
+_VALID_NAME = "cluster-name"
+"""What the chart is rendered with, because it rejects the placeholder."""
 IMAGE = "registry.example.org/harvester-ccm"
 """Placeholder for the name of the image in all examples and pages; the domain cannot be registered."""
 
@@ -47,7 +49,10 @@ def profiles() -> list[str]:
 
 def render_manifest(profile: str) -> str:
     """The text of one manifest. Raises DevenvError when the chart cannot be rendered with its values."""
-    rendered = render_chart(values=[MANIFESTS / "values" / f"{profile}.yaml"], hooks=False)
+    values = MANIFESTS / "values" / f"{profile}.yaml"
+    name = f"global.cattle.clusterName={_VALID_NAME}"
+    rendered = render_chart(values=[values], settings=[name], hooks=False)
+    rendered = rendered.replace(f"--cluster-name={_VALID_NAME}", f"--cluster-name={CLUSTER_NAME}")
     objects = [document for document in yaml.safe_load_all(rendered) if document]
     for document in objects:
         for label in _HELM_LABELS:

@@ -1,4 +1,7 @@
-"""Generate the reference pages of flags, metrics and permissions from the code: ``python -m devenv.reference``."""
+"""Generate the reference pages of flags, metrics and permissions, and the chart's list of flags, from the code.
+
+``python -m devenv.reference`` writes them.
+"""
 
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +17,10 @@ from harvester_ccm.flags import FLAGS, Flag, Group, build_settings, parse_comman
 from harvester_ccm.names import Reason
 from harvester_ccm.telemetry.metrics import Metrics, ReadMetric
 
-DIRECTORY: Final = Path(__file__).parents[1] / "docs" / "reference"
+ROOT: Final = Path(__file__).parents[1]
+DIRECTORY: Final = ROOT / "docs" / "reference"
+CHART_FLAGS: Final = ROOT / "deploy" / "charts" / "harvester-cloud-provider" / "files" / "flags.txt"
+"""The flags that the chart accepts in ``extraArgs``."""
 
 _FLAGS_HEAD = """\
 # Flags
@@ -82,6 +88,13 @@ def _flag_row(flag: Flag) -> str:
     default = f"`{flag.default}`" if flag.default else flag.kind.name
     meaning = flag.meaning.replace("|", "&#124;").replace("*", "\\*")
     return f"| {names} | {default} | {meaning} |"
+
+
+def chart_flags() -> str:
+    """Return all flags with their dashes, one per line."""
+    names = [f"--{flag.name}" for flag in FLAGS]
+    shorthands = [f"-{flag.shorthand}" for flag in FLAGS if flag.shorthand]
+    return "\n".join(sorted([*names, *shorthands])) + "\n"
 
 
 class DescribedMetric(NamedTuple):
@@ -156,10 +169,11 @@ def _is_explained_by_head(permission: Permission) -> bool:
 
 
 def write_pages() -> None:
-    """Write all pages."""
+    """Write all pages, and the list of flags for the chart."""
     pages = {"flags.md": flags_page(), "metrics.md": metrics_page(), "rbac.md": rbac_page()}
     for name, page in pages.items():
         (DIRECTORY / name).write_text(page, encoding="utf-8")
+    CHART_FLAGS.write_text(chart_flags(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -16,6 +16,7 @@ from devenv.manifests import CLUSTER_NAME, IMAGE, MANIFESTS, profiles, render_ma
 from devenv.process import DevenvError
 from devenv.restclient import Json
 from harvester_ccm import __version__
+from harvester_ccm.flags.settings import cluster_name_warning
 from tests.deploy.published import GENERATIONS, NEWEST, Generation, write_published_chart
 
 HERE = Path(__file__).parent
@@ -198,6 +199,10 @@ GO_IMAGE = r"is the Go provider's.*--reset-then-reuse-values"
         (("extraArgs={--v=4,x}",), '"x" is no flag'),
         (("extraArgs={--v 4}",), '"--v 4" has a flag and its value in one item: write --name=value'),
         (("extraArgs={--v=4 --leader-elect=false}",), "has more than one flag: write one per item"),
+        (("extraArgs={--clustername=demo}",), "has no flag --clustername: write --cluster-name"),
+        (("extraArgs={--v=4,--leader_elect}",), "has no flag --leader_elect: write --leader-elect"),
+        (("extraArgs={--other}",), "has no flag --other: docs/reference/flags.md lists the flags"),
+        (("extraArgs={-x}",), "has no flag -x"),
         (("image.repository=",), "image.repository is not set.*make image"),
         ((f"image.repository={GO_NAME}",), GO_IMAGE),
         ((f"image.repository={GO_NAME}", "image.tag=v0.2.9-rc1"), GO_IMAGE),
@@ -373,38 +378,106 @@ def test_checksum_changes_with_the_source() -> None:
     assert len({checksum(), checksum("cloudConfigPath=/x"), checksum("cloudConfig.secretName=s")}) == 3
 
 
-INVALID = {
-    "logLevel=11": "/logLevel",
-    "replicasCount=many": "/replicasCount",
-    "cloudConfigPath=etc/config": "/cloudConfigPath",
-    "image.digest=latest": "/image/digest",
+WRONG_TYPES = {
     "extraArgs=--v=4": "/extraArgs",
     "image.tag=110": "/image/tag",
-    "image.repository=https://reg.example.org/ccm": "/image/repository",
-    "global.systemDefaultRegistry=https://reg.example.org": "/global/systemDefaultRegistry",
-    "global.cattle.systemDefaultRegistry=http://reg.example.org": "/global/cattle/systemDefaultRegistry",
-    "cloudConfig.secretName=My Secret": "/cloudConfig/secretName",
-    "serviceAccount.name=my_account": "/serviceAccount/name",
     "controllers={loadbalancer}": "/controllers/0",
-    "nodeIPCIDR=192.0.2.0/99": "/nodeIPCIDR",
     "sharedAddressScope=shop": "/sharedAddressScope",
+    "metrics.enabled=yes": "/metrics/enabled",
     "kube-vip.runOn=some": "/kube-vip/runOn",
     "kube-vip.tolerations.key=x": "/kube-vip/tolerations",
-    "kube-vip.image.repository=ghcr.io/kube-vip/kube-vip:v1": "/kube-vip/image/repository",
+}
+
+
+def test_schema_names_exactly_the_wrong_types_and_words() -> None:
+    with pytest.raises(DevenvError) as caught:
+        render(*WRONG_TYPES)
+    assert set(re.findall(r"at '(.*?)': (?!validation failed)", str(caught.value))) == set(WRONG_TYPES.values())
+
+
+def test_schema_prints_no_pattern() -> None:
+    """It could print only the pattern itself, so ``templates/_values.tpl`` checks what a text looks like."""
+    schema = (CHART / "values.schema.json").read_text()
+    assert not re.search('"(pattern|anyOf|oneOf)"', schema)
+
+
+INVALID = {
+    "logLevel": "11",
+    "replicasCount": "many",
+    "cloudConfigPath": "etc/config",
+    "cloudConfig.hostPath": "etc/config",
+    "cloudConfig.secretName": "kube-system/cloud-config",
+    "cloudConfig.secretKey": "a/b",
+    "image.digest": "latest",
+    "image.tag": "a b",
+    "image.repository": "https://reg.example.org/ccm",
+    "global.systemDefaultRegistry": "https://reg.example.org",
+    "global.cattle.systemDefaultRegistry": "http://reg.example.org",
+    "serviceAccount.name": "my_account",
+    "nameOverride": "a.b",
+    "fullnameOverride": "A",
+    "priorityClassName": "a_b",
+    "managementNetwork": "a/b/c",
+    "nodeIPCIDR": "192.0.2.0/99",
+    "probes.liveness.path": "livez",
+    "resources.limits.memory": "abc",
+    "resources.requests.cpu": "100 m",
+    "podDisruptionBudget.maxUnavailable": "all",
+    "metrics.serviceMonitor.interval": "often",
+    "metrics.podMonitor.interval": "30 s",
+    "metrics.dashboard.namespace": "a/b",
+    "kube-vip.image.repository": "ghcr.io/kube-vip/kube-vip:v1",
+    "kube-vip.image.tag": "kube-vip:v1",
+    "kube-vip.priorityClassName": "a_b",
+    "kube-vip.resources.limits.memory": "1 Gi",
 }
 OTHER_INVALID = {
-    "extraArgs[0]=5": "/extraArgs/0",
-    "image.tag=a b": "/image/tag",
-    "image.repository=example/ccm:v1": "/image/repository",
-    "cloudConfig.secretName=kube-system/cloud-config": "/cloudConfig/secretName",
+    "image.repository": "example/ccm:v1",
+    "cloudConfig.secretName": "My Secret",
+    "image.tag": "example/ccm:v1",
+    "nodeIPCIDR": "192.0.2.0/24\\,2001:db8::/64\\,192.0.2.7",
 }
 
 
 @pytest.mark.parametrize("wrong", [INVALID, OTHER_INVALID], ids=["all", "other"])
-def test_schema_names_exactly_the_invalid_values(wrong: dict[str, str]) -> None:
+@pytest.mark.parametrize("options", [(), ("--is-upgrade",)], ids=["install", "upgrade"])
+def test_every_invalid_text_is_reported_in_one_sentence(wrong: dict[str, str], options: tuple[str, ...]) -> None:
     with pytest.raises(DevenvError) as caught:
-        render(*wrong)
-    assert set(re.findall(r"at '(.*?)': (?!validation failed)", str(caught.value))) == set(wrong.values())
+        template(*(f"{path}={value}" for path, value in wrong.items()), options=options)
+    sentences = re.findall(r'^(.+) is "(.*)"\. Expected: \w.*', str(caught.value), re.MULTILINE)
+    assert sorted(sentences) == sorted((path, value.replace("\\,", ",")) for path, value in wrong.items())
+
+
+def test_invalid_entries_of_lists_are_reported() -> None:
+    with pytest.raises(DevenvError) as caught:
+        render("imagePullSecrets[0].nam=x", "nodeExcludeIPRanges={192.0.2.1,example}", "global.imagePullSecrets[0].x=y")
+    assert 'an item of nodeExcludeIPRanges is "example"' in str(caught.value)
+    for path in ("imagePullSecrets", "global.imagePullSecrets"):
+        assert f"\n{path} has an entry without a name" in str(caught.value)
+
+
+VALID = (
+    "nodeIPCIDR= 192.0.2.7 \\, 2001:db8::/64",
+    "nodeExcludeIPRanges={192.0.2.1\\,fd00::1%eth0,2001:db8::1}",
+    "resources.limits.memory=134217728",
+    "resources.limits.cpu=0.5",
+    "resources.requests.memory=1e8",
+    "podDisruptionBudget.maxUnavailable=50%",
+    "metrics.serviceMonitor.interval=1m30s",
+    "managementNetwork=vlan1",
+    "replicasCount=2",
+)
+
+
+def test_valid_texts_in_unusual_forms() -> None:
+    assert arguments(render(*VALID))
+
+
+def test_errors_name_the_file_of_the_checks() -> None:
+    """By itself, Helm would name the first template that needs the value: the pod of ``helm test``."""
+    for setting in ("image.repository=", "cloudConfigPath=etc", "extraArgs={--v 4}", "global.cattle.clusterName="):
+        with pytest.raises(DevenvError, match=r"\(harvester-cloud-provider/templates/values/check\.yaml:"):
+            render(setting)
 
 
 @pytest.mark.parametrize("generation", GENERATIONS, ids=lambda one: one.chart)
@@ -459,6 +532,7 @@ def test_pod_tolerates_every_taint_of_a_starting_cluster() -> None:
 def test_questions_keep_their_variables_and_defaults() -> None:
     questions = yaml.safe_load((CHART / "questions.yml").read_text())["questions"]
     values = yaml.safe_load((CHART / "values.yaml").read_text())
+    questions += [inner for question in questions for inner in question.get("subquestions", ())]
     for question in questions:
         value = values
         for key in question["variable"].split("."):
@@ -466,6 +540,22 @@ def test_questions_keep_their_variables_and_defaults() -> None:
         assert question["default"] == value, question["variable"]
     variables = {question["variable"] for question in questions}
     assert {"cloudConfigPath", "cloudConfig.secretName", "cloudConfig.secretKey", "extraArgs"} <= variables
+
+
+def test_required_answers_are_on_the_first_tab() -> None:
+    questions = yaml.safe_load((CHART / "questions.yml").read_text())["questions"]
+    first = [question["variable"] for question in questions if question["group"] == questions[0]["group"]]
+    image = ["image.repository", "image.tag", "imagePullSecrets"]
+    source = ["cloudConfig.secretName", "cloudConfig.secretKey", "cloudConfigPath"]
+    assert first[:6] == [*image, *source]
+
+
+def test_one_switch_for_monitoring() -> None:
+    parts = ("serviceMonitor", "prometheusRule", "dashboard")
+    each = render(*(f"metrics.{part}.enabled=true" for part in parts))
+    assert render("metrics.enabled=true") == each
+    assert {"ServiceMonitor", "PrometheusRule", "ConfigMap"} <= {one["kind"] for one in each}
+    assert "ServiceMonitor" not in {one["kind"] for one in render()}
 
 
 def test_chart_has_the_annotations_of_rancher() -> None:
@@ -516,9 +606,11 @@ def test_helm_test_runs_preflight_with_the_pod_of_the_deployment() -> None:
 UNKNOWN = {
     "cloudConfig.secretname=s": "cloudConfig.secretname",
     "image.registry=reg.example.org": "image.registry",
-    "metrics.enabled=false": "metrics.enabled",
+    "metrics.enable=false": "metrics.enable",
     "metrics.serviceMonitor.enable=true": "metrics.serviceMonitor.enable",
+    "probes.liveness.periodSecond=3": "probes.liveness.periodSecond",
     "replicaCount=2": "replicaCount (write replicasCount)",
+    "resources.limit.memory=1Gi": "resources.limit",
 }
 KNOWN = (
     "global.rke2DataDir=/data",
@@ -549,16 +641,49 @@ def test_new_installation_fails_without_a_cluster_name_and_an_upgrade_continues(
     assert "--cluster-name=kubernetes" in arguments(render("global.cattle.clusterName=kubernetes"))
 
 
-def upgraded(*settings: str) -> str:
+INSTALLATION = {
+    ("global.cattle.clusterName=Prod_Cluster",): 'cluster is "Prod_Cluster", but Harvester would reject every load',
+    (f"global.cattle.clusterName={'a' * 64}",): "at most 63 of a-z",
+    ("extraArgs={--cluster-name=-prod}",): 'cluster is "-prod"',
+    ("replicasCount=0",): "replicasCount is 0, so no controller would run",
+    (
+        'extraArgs={--cluster-name="demo"}',
+    ): "has quotes around its value, which no shell removes: write --cluster-name=demo",
+    ("extraArgs={--v='4'}",): "write --v=4",
+}
+
+
+@pytest.mark.parametrize(("settings", "message"), INSTALLATION.items())
+def test_new_installation_that_cannot_work_fails_and_an_upgrade_continues(
+    settings: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(DevenvError, match=re.escape(message)):
+        render(*settings)
+    assert "kind: Deployment" in upgraded(*settings)
+
+
+@pytest.mark.parametrize("name", ["prod", "1prod", "prod.example", "kubernetes", " prod "])
+def test_cluster_name_that_harvester_accepts(name: str) -> None:
+    assert arguments(render(f"global.cattle.clusterName={name}"))
+    warning = cluster_name_warning(name.strip())
+    assert "every load balancer" not in warning
+
+
+def template(*settings: str, options: Sequence[str] = ()) -> str:
     words = [word for setting in settings for word in ("--set", setting)]
     values = HERE / "values" / "default.yaml"
-    return run_helm("template", RELEASE, CHART, *KUBERNETES, "--is-upgrade", "--values", values, *words)
+    return run_helm("template", RELEASE, CHART, *KUBERNETES, *options, "--values", values, *words)
+
+
+def upgraded(*settings: str) -> str:
+    return template(*settings, options=["--is-upgrade"])
 
 
 def test_notes_have_no_warning() -> None:
     """A HelmChart object, Argo CD and Rancher do not show them."""
     notes = (CHART / "templates" / "NOTES.txt").read_text()
     assert " if " not in notes
+    assert not re.search(r"\bruns?\b|started|ready", notes), "no pod exists yet"
     assert not re.search("warn|note:", notes, re.IGNORECASE)
 
 
@@ -566,6 +691,15 @@ FREE = re.compile(
     r"global|.*\.(env|labels|tlsConfig|securityContext|updateStrategy|affinity)|probes\..*|metrics\..*\.authorization"
 )
 """Maps with free keys, in addition to empty ones and those at the top level."""
+PROBE_FIELDS = (
+    "failureThreshold",
+    "initialDelaySeconds",
+    "path",
+    "periodSeconds",
+    "successThreshold",
+    "terminationGracePeriodSeconds",
+    "timeoutSeconds",
+)
 CLOSED = ("image", "cloudConfig", "serviceAccount", "rbac", "probes", "podDisruptionBudget", "metrics")
 
 
@@ -582,7 +716,9 @@ def test_every_value_is_known() -> None:
     text = (CHART / "templates" / "_checks.tpl").read_text()
     listed = re.search(r'define "hccm.knownValues" -}}(.*?){{- end', text, re.DOTALL)
     assert listed is not None
-    assert set(listed[1].split()) == {*paths(values), "clusterName"}
+    of_kubernetes = {f"probes.{probe}.{field}" for probe in values["probes"] for field in PROBE_FIELDS}
+    of_kubernetes |= {"resources.requests", "resources.limits", "resources.claims"}
+    assert set(listed[1].split()) == {*paths(values), "clusterName", *of_kubernetes}
 
 
 @pytest.mark.parametrize("name", ["clusterName", "global.clusterName"])
@@ -594,6 +730,9 @@ def test_cluster_name_at_an_old_place_is_an_error(name: str) -> None:
         r".* write global\.cattle\.clusterName=prod\. .* formerClusterNames=\{kubernetes\}",
     ):
         render(f"{name}=prod", "global.cattle.clusterName=")
-    assert "--cluster-name=stage" in arguments(render(f"{name}=prod", "global.cattle.clusterName=stage"))
-    assert "--cluster-name=stage" in arguments(render(f"{name}=prod", "extraArgs={--cluster-name=stage}"))
+    for right in ("global.cattle.clusterName=stage", "extraArgs={--cluster-name=stage}"):
+        with pytest.raises(DevenvError, match="clusterName is prod, but the cluster would be called stage"):
+            render(f"{name}=prod", right)
+        assert "--cluster-name=stage" in upgraded(f"{name}=prod", right)
+    assert "--cluster-name=prod" in arguments(render(f"{name}=prod"))
     assert "--cluster-name" not in upgraded(f"{name}=kubernetes", "global.cattle.clusterName="), "it has that name"

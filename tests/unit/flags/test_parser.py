@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from devenv.reference import flags_page
+from devenv.reference import CHART_FLAGS, chart_flags, flags_page
 from harvester_ccm.flags import FLAGS, Group, help_text, parse_command_line
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -144,4 +144,5 @@ def test_help_lists_the_flags_with_an_effect(monkeypatch: pytest.MonkeyPatch) ->
 def test_reference_page_is_up_to_date() -> None:
     page = (DOCS / "reference" / "flags.md").read_text()
     assert page == flags_page(), "run make generate"
+    assert CHART_FLAGS.read_text(encoding="utf-8") == chart_flags(), "run make generate"
     assert [flag.name for flag in FLAGS if not re.search(rf"`--{flag.name}[=`]", page)] == []

@@ -43,14 +43,45 @@
 {{- if regexMatch "^-[^=\\s]+\\s" $word }}
 {{- fail (printf "extraArgs: %q has a flag and its value in one item: write --name=value" $word) }}
 {{- end }}
+{{- if or (not $open) (hasPrefix "--" $word) }}
+{{- include "hccm.checkFlag" (list $ $word) }}
+{{- end }}
 {{- $open = regexMatch "^--?[^=]+$" $word }}
 - {{ $word | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* The name of the cluster in Harvester, or nothing where none is given. */}}
+{{/* Fails if an argument starts with a flag that the controller does not have: its container would exit again and again.
+The arguments: root scope, argument. */}}
+{{- define "hccm.checkFlag" -}}
+{{- $root := index . 0 -}}
+{{- $name := regexReplaceAll "=.*" (index . 1) "" -}}
+{{- $known := $root.Files.Lines "files/flags.txt" -}}
+{{- $isShort := and (regexMatch "^-[a-z]" $name) (has (substr 0 2 $name) $known) -}}
+{{- if not (or (eq $name "--") $isShort (has $name $known)) -}}
+{{- $meant := "docs/reference/flags.md lists the flags" -}}
+{{- range $known -}}
+{{- if and . (eq (replace "-" "" .) ($name | lower | replace "_" "" | replace "-" "")) -}}
+{{- $meant = printf "write %s" . -}}
+{{- end -}}
+{{- end -}}
+{{- fail (printf "extraArgs: harvester-ccm %s has no flag %s: %s" $root.Chart.AppVersion $name $meant) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A sentence for each item of extraArgs with quotes around its value. Only a shell removes them. */}}
+{{- define "hccm.quotedArgs" -}}
+{{- range .Values.extraArgs | default list | compact -}}
+{{- $word := trim . -}}
+{{- if regexMatch "^-[^=]*=(\".*\"|'.*')$" $word }}
+extraArgs: {{ $word }} has quotes around its value, which no shell removes: write {{ regexReplaceAll "[\"']" $word "" }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of the cluster in Harvester, or nothing where none is given. The controller removes quotes and spaces. */}}
 {{- define "hccm.clusterName" -}}
-{{- include "hccm.flag" (list . "cluster-name" (((.Values.global).cattle).clusterName | default "")) -}}
+{{- include "hccm.flag" (list . "cluster-name" (((.Values.global).cattle).clusterName | default "")) | trimAll " \t\n\r\"'`" -}}
 {{- end -}}
 
 {{/* The value that extraArgs gives a flag, in one item or in two, or its default: the arguments are the root scope, the
