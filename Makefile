@@ -24,9 +24,11 @@ $(BIN)/pip:
 	@$(PYTHON) -m venv $(VENV)
 
 $(READY): requirements-dev.txt pyproject.toml | $(BIN)/pip
-	@echo "Setting up the virtual environment in $(VENV) (under a minute) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@# The output is shown only after a failure: setuptools prints a banner of warnings about editable installations.
+	@$(BIN)/python -m devenv.progress "Installing the development packages in $(VENV), about a minute" \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m devenv.progress "Installing the checkout in $(VENV)" \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: setup
@@ -43,7 +45,7 @@ tools: $(BIN)/pip
 
 .PHONY: demo
 demo: binaries ## show Services that get addresses, on one machine: animated on a terminal, text in a pipe
-	@$(BIN)/python -m devenv.demo
+	@$(BIN)/python -m devenv.demo || test $$? -eq 130
 
 .PHONY: recording
 recording: binaries #- record the demo as docs/images/demo.svg
@@ -52,7 +54,8 @@ recording: binaries #- record the demo as docs/images/demo.svg
 .PHONY: dev
 dev: $(READY) ## start two clusters and the controller for manual work; FAULT=no-pool starts with a fault
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager kubectl > /dev/null
-	@$(BIN)/python -m devenv.demo --keep $(if $(FAULT),--fault $(FAULT))
+	@# Ctrl-C is how it ends, and no error.
+	@$(BIN)/python -m devenv.demo --keep $(if $(FAULT),--fault $(FAULT)) || test $$? -eq 130
 
 .PHONY: acceptance
 acceptance: $(READY) ## test an installed controller: GUEST=kubeconfig HARVESTER=cloud-config, SKIP='dhcp vm', SWAP=1
@@ -142,8 +145,9 @@ alerts: #- check and test the alert rules; requires promtool
 
 .PHONY: docs
 docs: ## build the documentation in site/; a broken link is an error
-	@test -x site-env/bin/mkdocs || { $(PYTHON) -m venv site-env && site-env/bin/python -m pip install --quiet \
-	  --disable-pip-version-check --require-hashes -r docs/requirements.txt; }
+	@test -x site-env/bin/mkdocs || { $(PYTHON) -m venv site-env && $(PYTHON) -m devenv.progress \
+	  "Installing mkdocs in site-env" site-env/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes -r docs/requirements.txt; }
 	NO_MKDOCS_2_WARNING=1 site-env/bin/mkdocs build --strict --quiet
 	@! grep -rlE '<(script|link|img|iframe)[^>]+(src|href)="?(https?:)?//' site --include='*.html' \
 	  || { echo "These pages load something from another server." >&2; exit 1; }

