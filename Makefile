@@ -114,6 +114,10 @@ generate: $(READY) ## generate reference pages, manifests and snapshots of the c
 	HARVESTER_CCM_RENEW_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/deploy/test_chart_rendering.py \
 	  tests/unit/plan/service/test_walks.py
 
+.PHONY: names
+names: #- write the names in deploy/names.toml in place of their placeholders
+	@$(PYTHON) scripts/replace_names.py
+
 .PHONY: dist
 dist: $(READY) #- build the Python package in dist/
 	@$(BIN)/python -m devenv.package dist

@@ -94,6 +94,7 @@ def checkout(tmp_path: Path) -> Path:
     """The files of a release, with its section in the changelog."""
     root = tmp_path / "checkout"
     shutil.copytree(ROOT / "deploy", root / "deploy")
+    shutil.copytree(ROOT / "scripts", root / "scripts", symlinks=True)
     shutil.copy(ROOT / "pyproject.toml", root)
     released = f"## [{__version__}] - 2026-01-01\n\n{NOTES}\n## [0.0.9] - 2025-01-01\n\n- Old.\n"
     (root / "CHANGELOG.md").write_text(f"# Changelog\n\n## [Unreleased]\n\n{released}")

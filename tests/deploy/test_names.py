@@ -1,0 +1,80 @@
+"""Placeholders of names that the publication of the project decides, and the script that replaces them."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+NAMES = tomllib.loads((ROOT / "deploy" / "names.toml").read_text())
+REPOSITORY, IMAGE, TEAM = NAMES
+REAL = {
+    REPOSITORY: "https://github.com/me/harvester-ccm",
+    IMAGE: "ghcr.io/me/harvester-ccm",
+    TEAM: "@me/reviewers",
+}
+FILES = (".github", "deploy", "docs", "scripts", "mkdocs.yml", "README.md", "CONTRIBUTING.md", "SECURITY.md")
+
+
+def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "scripts/replace_names.py", *arguments]
+    return subprocess.run(command, check=False, cwd=checkout, capture_output=True, text=True)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in FILES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / name)
+        else:
+            shutil.copy(source, tmp_path / name)
+    return tmp_path
+
+
+def test_names_replace_every_placeholder(checkout: Path) -> None:
+    file = checkout / "deploy" / "names.toml"
+    text = file.read_text()
+    for placeholder, name in REAL.items():
+        text = text.replace(f'"{placeholder}" = ""', f'"{placeholder}" = "{name}"')
+    file.write_text(text)
+    done = run(checkout)
+    assert done.returncode == 0, done.stderr
+    left = [
+        found
+        for found in checkout.rglob("*")
+        if found.is_file() and "example.org/harvester-ccm" in found.read_text(errors="replace")
+    ]
+    workflow = checkout / ".github" / "workflows" / "release.yml"
+    assert sorted(left) == sorted([file, workflow]), "the release names the placeholder that it replaces"
+    assert (checkout / ".github" / "CODEOWNERS").read_text().endswith(f"* {REAL[TEAM]}\n")
+    repository = yaml.safe_load((checkout / "deploy" / "rancher" / "clusterrepo.yaml").read_text())
+    assert repository["spec"]["gitRepo"] == f"{REAL[REPOSITORY]}.git"
+    assert run(checkout).stdout == "", "nothing is left to replace"
+
+
+def test_nothing_is_replaced_without_a_name(checkout: Path) -> None:
+    assert run(checkout).stdout == ""
+
+
+def test_unknown_placeholder_is_an_error(checkout: Path) -> None:
+    done = run(checkout, "https://git.example.org/other=https://github.com/me/other")
+    assert done.returncode == 1
+    assert "https://git.example.org/other" in done.stderr
+
+
+@pytest.mark.parametrize("place", [".github", "deploy", "docs", "SECURITY.md", "README.md", "CONTRIBUTING.md"])
+def test_every_address_of_the_project_is_a_placeholder(place: str) -> None:
+    """A team or a repository that looks real, and is not, is worse than a placeholder."""
+    path = ROOT / place
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    text = "\n".join(file.read_text(errors="replace") for file in files)
+    hosted = set(re.findall(r"https?://[\w.-]+(?:/[\w.-]+)?/harvester-ccm\b", text))
+    assert hosted <= {REPOSITORY, "https://github.com/OWNER/harvester-ccm"}
+    teams = set(re.findall(r"(?<![\w/])@[\w-]+/[\w-]+", text))
+    assert teams <= {TEAM}
