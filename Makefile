@@ -86,12 +86,20 @@ test: ## run all checks and all tests, most of them on real API servers
 	@# In parallel, because the checks use mostly one core, and the first build of the tools starts with downloads.
 	@$(MAKE) --no-print-directory -j2 check tools
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --thorough
+	@if command -v $(PROMTOOL) > /dev/null; then $(MAKE) --no-print-directory alerts; fi
+
+KUBERNETES ?= oldest
+
+.PHONY: test-kubernetes
+test-kubernetes: $(READY) tools #- run the tests on API servers of another Kubernetes: KUBERNETES=oldest or newest
+	@$(BIN)/python -m devenv.kubernetes $(KUBERNETES) -q -n auto --dist loadfile --no-loadscope-reorder -m apiserver
 
 .PHONY: coverage
-coverage: $(READY) tools #- run all tests and print the line and branch coverage of the product
+coverage: $(READY) tools #- run all tests, and print the lines that none reaches and the coverage of the product
 	@rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --thorough
 	@$(BIN)/coverage combine -q && $(BIN)/coverage json -q -o .coverage.json
+	@$(BIN)/coverage report --show-missing --skip-covered
 	@$(BIN)/python -c 'import json; t = json.load(open(".coverage.json"))["totals"]; \
 	  print("lines: %.1f %%, branches: %.1f %%" % (t["percent_statements_covered"], t["percent_branches_covered"]))'
 

@@ -33,6 +33,8 @@ from devenv.process import ChildProcess, DevenvError
 from devenv.progress import run, step
 
 KUBERNETES: Final = "v1.35.4"
+OTHER_KUBERNETES: Final = {"oldest": "v1.23.17", "newest": "v1.37.2"}
+"""The other versions that are tested: ``devenv.kubernetes``."""
 ETCD: Final = "v3.6.5"
 HELM: Final = "v3.20.2"
 KUBE_VIP: Final = "v1.2.2"
@@ -67,6 +69,7 @@ class Program:
     """Directory with the ``go.mod`` and ``go.sum`` that pin it."""
 
 
+_SERVERS: Final = ("kube-apiserver", "kube-controller-manager")
 PROGRAMS: Final = {
     "etcd": Program("go.etcd.io/etcd/server/v3", ETCD),
     "kube-apiserver": Program("k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),
@@ -78,14 +81,27 @@ PROGRAMS: Final = {
     "kube-vip-0.9": Program(
         "github.com/kube-vip/kube-vip", OLD_KUBE_VIP, f"kube-vip-{OLD_KUBE_VIP}", "gobuild-kube-vip-0.9"
     ),
+    **{
+        f"{server}-{name}": Program(
+            f"k8s.io/kubernetes/cmd/{server}", version, f"kubernetes-{version}", f"gobuild-kubernetes-{name}"
+        )
+        for name, version in OTHER_KUBERNETES.items()
+        for server in _SERVERS
+    },
 }
-_STAMPS: Final = {
-    "k8s.io/component-base/version.gitVersion": KUBERNETES,
-    "k8s.io/component-base/version.gitMajor": "1",
-    "k8s.io/component-base/version.gitMinor": KUBERNETES.split(".")[1],
-    "helm.sh/helm/v3/internal/version.version": HELM,
-}
-"""Variables that the linker sets. It ignores those that a program does not have."""
+
+
+def linker_flags(module: str) -> str:
+    """Return the flags with which programs of a module are linked."""
+    kubernetes = OTHER_KUBERNETES.get(module.rpartition("-")[2], KUBERNETES)
+    # The linker ignores variables that a program does not have.
+    variables = {
+        "k8s.io/component-base/version.gitVersion": kubernetes,
+        "k8s.io/component-base/version.gitMajor": "1",
+        "k8s.io/component-base/version.gitMinor": kubernetes.split(".")[1],
+        "helm.sh/helm/v3/internal/version.version": HELM,
+    }
+    return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in variables.items())])
 
 
 def require(*programs: str) -> dict[str, Path]:
@@ -195,12 +211,17 @@ def _build(names: list[str], cache: Path) -> None:
     # Without garbage collection below 2 GiB, the compiler takes a quarter less time.
     environment = {"GOGC": "off", "GOMEMLIMIT": "2GiB", **os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     environment |= {"GOOS": system, "GOARCH": architecture}
-    flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in _STAMPS.items())])
     with _new_directory(cache / f"{programs[0].release}-{_platform()}") as directory:
         # One command for all: linking uses mostly one core, and the other compiles for the next program meanwhile. The
         # data for debuggers, which the linker would drop, costs an eighth of the time.
         command: list[str | Path] = [go, "build", "-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false"]
-        command += ["-ldflags", flags, "-o", directory, *(program.package for program in programs)]
+        command += [
+            "-ldflags",
+            linker_flags(programs[0].module),
+            "-o",
+            directory,
+            *(program.package for program in programs),
+        ]
         text = f"Building {title} from source, 2 to 4 min on 2 cores, only once"
         with tempfile.TemporaryDirectory(prefix="harvester-ccm-build-") as logs, step(text):
             child = ChildProcess.start(

@@ -1,0 +1,27 @@
+"""The pinned versions of the programs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from devenv import binaries
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "compatibility.md"
+
+
+@pytest.mark.parametrize(("name", "version"), binaries.OTHER_KUBERNETES.items())
+def test_other_versions_of_kubernetes_are_those_of_their_modules(name: str, version: str) -> None:
+    module = (ROOT / "devenv" / f"gobuild-kubernetes-{name}" / "go.mod").read_text()
+    assert re.findall(r"k8s\.io/kubernetes (v\S+)", module) == [version]
+    assert f"k8s.io/api v0.{version.removeprefix('v1.')}\n" in module
+    assert f"k8s.io/component-base/version.gitVersion={version}" in binaries.linker_flags(f"gobuild-kubernetes-{name}")
+
+
+def test_oldest_version_is_the_one_that_the_page_supports() -> None:
+    oldest = re.search(r"Kubernetes of the guest cluster \| (\d+\.\d+) and later", PAGE.read_text())
+    assert oldest is not None
+    assert binaries.OTHER_KUBERNETES["oldest"].startswith(f"v{oldest[1]}.")
+    for version in binaries.OTHER_KUBERNETES.values():
+        assert version in PAGE.read_text()
