@@ -103,8 +103,8 @@ KUBE_VIP_ADDRESSES: Final = "kube-vip.io/loadbalancerIPs"
 """Service annotation, set and read by this controller: address, `0.0.0.0` or empty. What kube-vip announces: the
 address, one from DHCP (`0.0.0.0`), or nothing (empty) while the Service waits."""
 KUBE_VIP_INTERFACE: Final = "kube-vip.io/serviceInterface"
-"""Service annotation, set and read by this controller: network device. Device in the nodes on which kube-vip announces
-the address of a Service with a network."""
+"""Service annotation, set and read by this controller or users: network device. Device in the nodes on which
+kube-vip announces the address of a Service with a network."""
 KUBE_VIP_IGNORE: Final = "kube-vip.io/ignore"
 """Service annotation, set by this controller: `true`. Makes kube-vip in this cluster ignore a Service without an
 address, or whose address Harvester announces."""
@@ -178,6 +178,9 @@ SHUTDOWN_TAINT: Final = "node.cloudprovider.kubernetes.io/shutdown"
 """Node taint, set and read by this controller. The node's VM is shut down."""
 EXCLUDE_NODE_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 """Node label, set by others: any but `false`. The node gets no traffic from VM load balancers."""
+AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
+"""Node taint, set by others: any. Put on a node that the cluster autoscaler is about to remove: it gets no traffic from
+VM load balancers."""
 PROVIDED_NODE_IP: Final = "alpha.kubernetes.io/provided-node-ip"
 """Node annotation, set by others: address, or one per family. The address the kubelet was started with; becomes the
 InternalIP."""
@@ -242,79 +245,102 @@ class Reason(StrEnum):
 
     # Reasons for which a Service is not ready.
     QUEUED = "Queued", "its reconcile; if this stays, see its Events"
-    """No Event: the Service is reconciled next."""
+    """No Event: the Service is reconciled next. Fix: none; it lasts less than a second."""
     CREATION_QUEUED = (
         "CreationQueued",
         "Harvester to respond to the load balancers that were created or deleted before its own",
     )
-    """Warning: load balancers are created one at a time, and this one has waited for a minute."""
+    """Warning: load balancers are created one at a time, and this one has waited for a minute. Fix: wait. If it lasts
+    over 5 min, check the Deployment `harvester-load-balancer` in namespace `harvester-system` of Harvester."""
     NOT_PROCESSED = "NotProcessed", "Harvester's load balancer controller to reconcile the load balancer"
-    """Warning: Harvester's controller has not processed the load balancer."""
+    """Warning: Harvester's controller has not processed the load balancer. Fix: check the Deployment
+    `harvester-load-balancer` in namespace `harvester-system` of Harvester, and its log."""
     ALLOCATING = "Allocating", "Harvester to finish allocating an address, which takes seconds"
-    """Warning: Harvester has not finished the allocation of an address, or cannot write the IP pool."""
+    """Warning: Harvester has not finished the allocation of an address, or cannot write the IP pool. Fix: wait; if it
+    lasts over a minute, check that the VM network of the pool exists, and the log of the Deployment
+    `harvester-load-balancer` in Harvester."""
     ANNOUNCEMENT_PENDING = "AnnouncementPending", "the kube-vip of Harvester itself to announce the address"
-    """Warning: Harvester does not announce the address of a VM load balancer."""
+    """Warning: Harvester does not announce the address of a VM load balancer. Fix: check the DaemonSet `kube-vip` in
+    namespace `harvester-system` of Harvester; with `ipam: dhcp`, the DHCP server in the network of its hosts."""
     NO_MATCHING_POOL = "NoMatchingPool", "a ready IP pool in Harvester that fits this Service"
-    """Warning: no IP pool fits the Service, or the named one is not ready."""
+    """Warning: no IP pool fits the Service, or the named one is not ready. Fix: create a pool as the message states, or
+    name one in annotation `cloudprovider.harvesterhci.io/ip-pool`."""
     POOL_EXHAUSTED = "PoolExhausted", "a free address in the IP pool"
-    """Warning: the IP pool has no free address."""
+    """Warning: the IP pool has no free address. Fix: add a range to the pool, or delete Services that are not
+    needed."""
     ALLOCATION_FAILED = "AllocationFailed", "Harvester to allocate an address; its message is in the Event"
-    """Warning: Harvester cannot give the Service an address; the message has Harvester's own words."""
+    """Warning: Harvester cannot give the Service an address; the message has Harvester's own words. Fix: see the words
+    of Harvester; otherwise the log of the Deployment `harvester-load-balancer` in Harvester."""
     DHCP_LEASE_PENDING = "DHCPLeasePending", "kube-vip in this cluster to get an address from DHCP"
-    """Warning: kube-vip has no lease from DHCP. It is a Normal Event while the Service has no endpoint."""
+    """Warning: kube-vip has no lease from DHCP. It is a Normal Event while the Service has no endpoint. Fix: start a
+    pod of the Service, and check the DHCP server in the network of the Nodes."""
     NETWORK_DEVICE_UNKNOWN = (
         "NetworkDeviceUnknown",
         "the device of its network in the nodes, on which the address is announced",
     )
-    """Warning: the device for the network of the Service is not known."""
+    """Warning: the device for the network of the Service is not known. Fix: give every VM an interface in the network,
+    run qemu-guest-agent in it, or set annotation `kube-vip.io/serviceInterface`."""
     KUBE_VIP_RESYNC_PENDING = (
         "KubeVipResyncPending",
         "the update of its endpoints, without which kube-vip does not announce it again",
     )
-    """No Event: the address is announced again in a moment."""
+    """No Event: the address is announced again in a moment. Fix: none; it lasts a second."""
     NOT_ANNOUNCED = "AddressNotAnnounced", "a node to announce its address"
     """Warning: no node has noted that it announces the address, or kube-vip does not announce it again by itself; the
-    message states what to do."""
+    message states what to do. Fix: check kube-vip as the message states."""
     HARVESTER_UNAVAILABLE = (
         "HarvesterUnavailable",
         "Harvester to respond; nothing is decided while its load balancers or VMs cannot be read",
     )
-    """Warning: Harvester cannot be reached, rejects the credential or denies a permission."""
+    """Warning: Harvester cannot be reached, rejects the credential or denies a permission. Fix: check the server, the
+    network and the credential as the message states. Addresses keep working."""
     HARVESTER_MISMATCH = (
         "HarvesterMismatch",
         "the right Harvester: the one in the cloud-config has no load balancer and no VM of this cluster",
     )
-    """Warning: Harvester has no load balancer and no VM of this cluster, so no load balancer is created."""
+    """Warning: Harvester has no load balancer and no VM of this cluster, so no load balancer is created. Fix: correct
+    the server or the namespace of the cloud-config, or start the controller once with `--allow-harvester-change`."""
     OWNERSHIP_CONFLICT = (
         "LoadBalancerOwnershipConflict",
         "the name or the address of its load balancer, which a load balancer of another cluster has",
     )
-    """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name."""
+    """Warning: another cluster, or this one under another name, owns a load balancer for a Service of this name. Fix:
+    set `--former-cluster-names` if this cluster was renamed; give a clone its own address."""
     NODE_PORTS_PENDING = "NodePortsPending", "Kubernetes to allocate node ports for the Service"
-    """No Event: a VM load balancer needs node ports."""
+    """No Event: a VM load balancer needs node ports. Fix: none; if it lasts, set `allocateLoadBalancerNodePorts` of the
+    Service to true."""
     REPLACEMENT_PENDING = "ReplacementPending", "the old load balancer to be deleted in Harvester"
-    """Warning: the old load balancer is still being deleted in Harvester."""
+    """Warning: the old load balancer is still being deleted in Harvester. Fix: wait; if it lasts over a minute, check
+    the finalizers of the load balancer in Harvester, and the Deployment `harvester-load-balancer`."""
     UNSUPPORTED = "Unsupported", "a change of the Service: as it is, no load balancer of Harvester can serve it"
-    """Warning: no load balancer of Harvester can serve the Service as it is."""
+    """Warning: no load balancer of Harvester can serve the Service as it is. Fix: change the Service as the message
+    states."""
     INVALID_ANNOTATION = "InvalidAnnotation", "a correction of an annotation"
-    """Warning: an annotation has a value that cannot be used."""
+    """Warning: an annotation has a value that cannot be used. Fix: correct the annotation; the message has the valid
+    values."""
     SHARING_REJECTED = "AddressSharingRejected", "the permission to share an address"
-    """Warning: the address of the primary Service cannot be shared; the message states why."""
+    """Warning: the address of the primary Service cannot be shared; the message states why. Fix: change ports, network
+    or the primary Service as the message states."""
     SHARED_ADDRESS_PENDING = "SharedAddressPending", "another Service, with which it shares an address"
-    """Warning: the primary Service has no address yet."""
+    """Warning: the primary Service has no address yet. Fix: see the Events of the primary Service."""
     ADDRESS_NOT_ALLOCATED = "AddressNotAllocated", "another address"
-    """Warning: Harvester did not allocate the address that the Service has, or allocated it twice."""
+    """Warning: Harvester did not allocate the address that the Service has, or allocated it twice. Fix: create an IP
+    pool with this single address, or separate the ranges, as the message states."""
     BACKENDS_UNHEALTHY = "BackendsUnhealthy", "a node that takes traffic"
-    """Warning: no node receives traffic from Harvester's load balancer."""
+    """Warning: no node receives traffic from Harvester's load balancer. Fix: check the pods of the Service, the health
+    check port and the network between Harvester's hosts and the Nodes."""
     DELETION_PENDING = "DeletionPending", "its load balancer to be deleted"
-    """Warning: the finalizer of the Service cannot be removed yet; the message states why."""
+    """Warning: the finalizer of the Service cannot be removed yet; the message states why. Fix: see the message:
+    usually Harvester must respond, or another Service must give up the address."""
     FIELD_CONFLICT = (
         "FieldConflict",
         "the rate limit of its writes; another controller probably changes the same fields",
     )
-    """Warning: writes are rate-limited because another controller probably keeps changing the same fields."""
+    """Warning: writes are rate-limited because another controller probably keeps changing the same fields. Fix: find
+    the other writer with `kubectl get service NAME -o yaml --show-managed-fields`."""
     SYNC_FAILED = "SyncLoadBalancerFailed", "the API server to accept a write"
-    """Warning: a request was rejected; the message states by what and why."""
+    """Warning: a request was rejected; the message states by what and why. Fix: change what the server rejects: a
+    quota, a label, a policy or a missing permission, as the message states."""
 
     # Reasons of Events only.
     ENSURING = "EnsuringLoadBalancer"
@@ -326,25 +352,33 @@ class Reason(StrEnum):
     DELETED = "DeletedLoadBalancer"
     """Normal: the load balancer was deleted."""
     ADDRESS_CHANGED = "AddressChanged"
-    """Warning: the address of the Service changed."""
+    """Warning: the address of the Service changed. Fix: none; update DNS records and firewalls that name the former
+    address."""
     STILL_ANNOUNCED = "AddressStillAnnounced"
-    """Warning: kube-vip might still announce an address that the Service no longer has."""
+    """Warning: kube-vip might still announce an address that the Service no longer has. Fix: restart kube-vip: `kubectl
+    -n kube-system rollout restart daemonset kube-vip`."""
     NO_ENDPOINTS = "NoEndpoints"
     """Normal: kube-vip announces the address when the Service has an endpoint."""
     ANNOUNCEMENT_UNKNOWN = "AnnouncementUnknown"
     """Normal: it is not visible whether the address is announced; the message states why."""
     IGNORED = "SettingsIgnored"
-    """Warning: fields or annotations of the Service have no effect on this load balancer."""
+    """Warning: fields or annotations of the Service have no effect on this load balancer. Fix: remove the settings, or
+    change the workload type."""
     IMMUTABLE = "ImmutableSettingChanged"
-    """Warning: a setting was changed that is fixed once the load balancer exists."""
+    """Warning: a setting was changed that is fixed once the load balancer exists. Fix: set it back, or delete the
+    Service and create it again; it then gets another address."""
     LOAD_BALANCER_LOST = "LoadBalancerLost"
-    """Warning: the load balancer was deleted in Harvester and is created again."""
+    """Warning: the load balancer was deleted in Harvester and is created again. Fix: none. The Service gets the same
+    address if it is free."""
     ADDRESS_NOT_AS_REQUESTED = "AddressNotAsRequested"
-    """Warning: the address is not the requested one."""
+    """Warning: the address is not the requested one. Fix: create an IP pool with only the requested address, name it in
+    annotation `cloudprovider.harvesterhci.io/ip-pool`, and create the Service again."""
     LOCAL_POLICY = "LocalTrafficPolicy"
-    """Warning: with externalTrafficPolicy Local, kube-vip must elect a node for each Service."""
+    """Warning: with externalTrafficPolicy Local, kube-vip must elect a node for each Service. Fix: set `kube-vip.runOn:
+    all` and `kube-vip.env.svc_election: "true"` in the chart."""
     DEVICE_CHANGED = "NetworkDeviceChanged"
-    """Warning: kube-vip announces the address on another device than that of the network, until it restarts."""
+    """Warning: kube-vip announces the address on another device than that of the network, until it restarts. Fix:
+    restart kube-vip: `kubectl -n kube-system rollout restart daemonset kube-vip`."""
     CHANGING_WORKLOAD_TYPE = "ChangingWorkloadType"
     """Normal: the load balancer is deleted, to be recreated with another workload type."""
     MANAGED_BY_OTHER = "ManagedByOtherController"
@@ -352,9 +386,11 @@ class Reason(StrEnum):
     ADOPTED = "AdoptedLoadBalancer"
     """Normal: a load balancer made for Harvester before 1.2 goes on serving as a VM load balancer."""
     ANNOTATION_RESTORED = "AnnotationRestored"
-    """Warning: the annotation with the address for kube-vip was changed; it is set again."""
+    """Warning: the annotation with the address for kube-vip was changed; it is set again. Fix: remove
+    `kube-vip.io/loadbalancerIPs` from what writes the Service, such as manifests in Git."""
     CREDENTIAL_NOT_RELOADED = "CredentialNotReloaded"
-    """Warning: a kubeconfig cannot be read any more, or its new contents cannot be used; the message states why."""
+    """Warning: a kubeconfig cannot be read any more, or its new contents cannot be used; the message states why. Fix:
+    correct the Secret or the file; it is loaded within two seconds."""
     LEADER = "LeaderElection"
     """Normal: this process became or stopped being the active one."""
 
@@ -373,50 +409,72 @@ class NodeReason(StrEnum):
     DELETING = "DeletingNode"
     """Normal: the Node was deleted because its VM is gone."""
     DELETION_FAILED = "DeletingNodeFailed"
-    """Warning: the API server did not delete the Node."""
+    """Warning: the API server did not delete the Node. Fix: grant `delete` on `nodes` (chart: `rbac.nodeDeletion`)."""
     DELETION_BLOCKED = "NodeDeletionBlocked"
-    """Warning: the VM of the Node was not found, but deleting the Node is not safe; the message states why."""
+    """Warning: the VM of the Node was not found, but deleting the Node is not safe; the message states why. Fix:
+    correct the namespace or server of the cloud-config; if the VM is deleted, delete the Node."""
     VM_NOT_FOUND = "VMNotFound"
-    """Warning: no VM in the Harvester namespace matches the Node."""
+    """Warning: no VM in the Harvester namespace matches the Node. Fix: check the namespace of the cloud-config, and run
+    qemu-guest-agent in the VM."""
     VM_AMBIGUOUS = "VMAmbiguous"
-    """Warning: several VMs match the Node."""
+    """Warning: several VMs match the Node. Fix: give the VM of the Node the Node's name, or delete the Node of the
+    other VM."""
     VM_CLUSTER_MISMATCH = "VMClusterMismatch"
-    """Warning: a VM that matches the Node is labelled as another cluster's."""
+    """Warning: a VM that matches the Node is labelled as another cluster's. Fix: correct label
+    `guestcluster.harvesterhci.io/name` of the VM."""
     VM_IDENTITY_MISMATCH = "VMIdentityMismatch"
-    """Warning: a VM that matches the Node is, or can be, another machine."""
+    """Warning: a VM that matches the Node is, or can be, another machine. Fix: if the VM is the right one, delete the
+    Node and restart its kubelet."""
     PROVIDER_MISMATCH = "ProviderMismatch"
-    """Warning: the new Node has another provider's ID and is ignored."""
+    """Warning: the new Node has another provider's ID and is ignored. Fix: end the other cloud controller, delete the
+    Node and restart its kubelet."""
     NO_PROVIDER_ID = "NoProviderID"
-    """Warning: the Node joined without the uninitialized taint, so it has no provider ID."""
+    """Warning: the Node joined without the uninitialized taint, so it has no provider ID. Fix: start the kubelet with
+    `--cloud-provider=external`, delete the Node and restart the kubelet."""
     VM_IN_USE = "VMInUse"
-    """Warning: two Nodes have one VM; the initialized one keeps it."""
+    """Warning: two Nodes have one VM; the initialized one keeps it. Fix: delete the Node that is not used any more."""
     INTERNAL_IP_IN_USE = "InternalIPInUse"
-    """Warning: two Nodes whose VMs both run have one address; the initialized one keeps it."""
+    """Warning: two Nodes whose VMs both run have one address; the initialized one keeps it. Fix: give one of the VMs
+    another address, or stop the VM of the Node that is not used."""
     VM_REPLACED = "VMReplaced"
-    """Warning: the VM in the provider ID was deleted, another one replaces it."""
+    """Warning: the VM in the provider ID was deleted, another one replaces it. Fix: none; to let the Node join with the
+    new UID, delete it and restart its kubelet."""
     VM_NOT_RUNNING = "VMNotRunning"
-    """Warning: the VM of a new Node, or of one that is not Ready, does not run."""
+    """Warning: the VM of a new Node, or of one that is not Ready, does not run. Fix: start the VM; the message has its
+    state and the command."""
     KUBELET_NOT_REPORTING = "KubeletNotReporting"
-    """Warning: the VM of a Node runs, but its kubelet does not report."""
+    """Warning: the VM of a Node runs, but its kubelet does not report. Fix: check the kubelet and the network in the
+    VM."""
     HARVESTER_UNAVAILABLE = "HarvesterUnavailable"
-    """Warning: Harvester cannot be reached, rejects the credential, denies a permission, or was not listed yet."""
+    """Warning: Harvester cannot be reached, rejects the credential, denies a permission, or was not listed yet. Fix:
+    check the server, the network and the credential as the message states."""
     NO_VM_NETWORK = "NoVMNetwork"
-    """Warning: the VM has no interface in the network for node addresses."""
+    """Warning: the VM has no interface in the network for node addresses. Fix: attach the VM to a VM network, or
+    correct `--management-network`."""
     NETWORK_DEFAULTED = "ManagementNetworkDefaulted"
-    """Warning: the VM has several networks, and no flag selects the one for node addresses."""
+    """Warning: the VM has several networks, and no flag selects the one for node addresses. Fix: set
+    `--management-network`."""
     NO_ADDRESS = "NoAddress"
-    """Warning: Harvester reports no usable address of the VM."""
+    """Warning: Harvester reports no usable address of the VM. Fix: run qemu-guest-agent in the VM, and configure its
+    interface."""
     INTERNAL_IP_CHANGED = "InternalIPChanged"
-    """Warning: the InternalIP of an initialized Node was changed; the message states both addresses and why."""
+    """Warning: the InternalIP of an initialized Node was changed; the message states both addresses and why. Fix: none;
+    if the change was not intended, correct the address of the VM or `--node-ip` of the kubelet."""
     NO_INTERNAL_IP = "NoInternalIP"
-    """Warning: none of the VM's addresses can become the InternalIP."""
+    """Warning: none of the VM's addresses can become the InternalIP. Fix: correct `--node-ip-cidr`, or the address of
+    the VM."""
     INVALID_ANNOTATION = "InvalidAnnotation"
-    """Warning: an annotation of the Node or its VM has an invalid value and is ignored."""
+    """Warning: an annotation of the Node or its VM has an invalid value and is ignored. Fix: correct the annotation;
+    the message has the value."""
     NODE_IP_NOT_REPORTED = "NodeIPNotReported"
-    """Warning: the VM does not have the address the kubelet was started with."""
+    """Warning: the VM does not have the address the kubelet was started with. Fix: none if it disappears after 60 s;
+    otherwise correct the address of the VM, `--node-ip` or `--management-network`."""
     NODE_IP_IN_POD_NETWORK = "NodeIPInPodNetwork"
-    """Warning: the VM has the kubelet's address, or the InternalIP, behind Harvester's management (pod) network."""
+    """Warning: the VM has the kubelet's address, or the InternalIP, behind Harvester's management (pod) network. Fix:
+    set `--node-ip` to the VM's address in a VM network, and restart the kubelet."""
     UPDATE_REJECTED = "NodeUpdateRejected"
-    """Warning: the API server of the guest cluster rejects a write to the Node."""
+    """Warning: the API server of the guest cluster rejects a write to the Node. Fix: grant `patch` on `nodes` and
+    `nodes/status`, or exempt the controller from the policy that rejects the write."""
     FIELD_CONFLICT = "FieldConflict"
-    """Warning: writes are rate-limited because another controller probably keeps changing the same fields."""
+    """Warning: writes are rate-limited because another controller probably keeps changing the same fields. Fix: find
+    the other writer with `kubectl get node NAME -o yaml --show-managed-fields`."""

@@ -4,9 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from functools import cache
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -14,40 +12,19 @@ import yaml
 
 from devenv import contributor_tables
 from devenv.helm import CHART
-from harvester_ccm import names
-from harvester_ccm.cli import main
-from harvester_ccm.flags import FLAGS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PRODUCT = ROOT / "harvester_ccm"
-PAGES = sorted(DOCS.rglob("*.md"))
+PARTS = DOCS / "parts"
+PAGES = sorted(page for page in DOCS.rglob("*.md") if PARTS not in page.parents)
 LINKED = [*PAGES, ROOT / "README.md", CHART / "README.md"]
-OTHER_PROGRAMS = {
-    *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
-    *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # helm, kubectl
-    *("--dry-run", "--force", "--ignore-not-found", "--show-managed-fields", "--timeout"),  # kubectl
-    "--handovers",  # the benchmarks
-    "--provider-id",  # kubelet
-    "--now",  # systemctl
-    *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
-    "--for",  # kubectl wait
-    "--build-arg",  # docker
-    "--flag",  # stands for any
-}
-"""Flags in the pages that belong to other programs."""
 WIDTH = 90
 """Columns of an example."""
-PREFIX = "cloudprovider.harvesterhci.io/"
-HEALTH_CHECKS = f"{PREFIX}healthcheck-"
-LOAD_BALANCER_CLASS = f"{PREFIX}harvester"
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _PICTURE = re.compile(r"!\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<text>.+?) *$", re.MULTILINE)
-_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
-_KEY = re.compile(re.escape(PREFIX) + r"[A-Za-z][A-Za-z-]*")
 _SHOWN_FILE = re.compile(
     r"^ *`(?P<path>deploy/[\w./-]+\.yaml)`:\n\n```yaml\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -77,18 +54,6 @@ def anchors(page: Path) -> frozenset[str]:
         plain = re.sub(r"[^\w\- ]", "", text.replace("`", "").lower()).strip()
         found.add(re.sub(r"[ -]+", "-", plain))
     return frozenset(found)
-
-
-@cache
-def known_flags() -> frozenset[str]:
-    """The flags in the help texts of the controller, its commands and the credential script."""
-    order = ["bash", str(ROOT / "scripts" / "generate_addon.sh"), "-h"]
-    script = subprocess.run(order, check=True, capture_output=True, text=True).stdout
-    with redirect_stdout(StringIO()) as program:
-        for command in ((), ("status",), ("preflight",), ("explain",), ("cleanup",)):
-            assert main(["harvester-ccm", *command, "--help"], {}) == 0
-    accepted = frozenset(f"--{flag.name}" for flag in FLAGS)
-    return accepted.union(_FLAG.findall(script + program.getvalue()))
 
 
 def broken_links(page: Path) -> list[str]:
@@ -122,37 +87,10 @@ def test_pictures_exist(page: Path) -> None:
     assert [target for target in shown if not (page.parent / target).is_file()] == []
 
 
-@pytest.mark.parametrize("page", sorted((DOCS / "contributing").glob("*.md")), ids=name_of)
-def test_files_on_pages_exist(page: Path) -> None:
-    named = set(re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.\w+)`", page.read_text()))
-    assert {name for name in named if not any((root / name).is_file() for root in (ROOT, PRODUCT))} == set()
-
-
 @pytest.mark.parametrize("page", LINKED, ids=name_of)
 def test_yaml_examples_are_valid(page: Path) -> None:
     for block in yaml_blocks(page):
         assert list(yaml.safe_load_all(block)), block
-
-
-@pytest.mark.parametrize("page", LINKED, ids=name_of)
-def test_flags_exist(page: Path) -> None:
-    named = set(_FLAG.findall(page.read_text()))
-    assert named - known_flags() - OTHER_PROGRAMS == set()
-
-
-@pytest.mark.parametrize("page", LINKED, ids=name_of)
-def test_keys_exist(page: Path) -> None:
-    known = {value for value in vars(names).values() if isinstance(value, str)} | {HEALTH_CHECKS}
-    assert set(_KEY.findall(page.read_text())) - known == set()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_event_reasons_exist(page: Path) -> None:
-    """A CamelCase word in a line with the word Event is a reason."""
-    known = {*names.Reason, *names.NodeReason}
-    lines = [line for line in prose(page).splitlines() if re.search(r"\bEvents? `", line)]
-    named = {word for line in lines for word in re.findall(r"\bEvents? `([A-Z][A-Za-z]+)`", line)}
-    assert named - known == set()
 
 
 def test_examples_are_shown_word_for_word() -> None:

@@ -1,8 +1,8 @@
 """What kube-vip announces for a load balancer, and the Events about that: the same for a pool and for DHCP."""
 
 from harvester_ccm import names
-from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.event import EventMessage
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.address import address_event, not_as_requested
 from harvester_ccm.plan.service.device import device_for

@@ -4,7 +4,7 @@ from typing import Final
 
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, Reason
+from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, LB_UPDATE_AFTER_CREATE, Reason
 from harvester_ccm.plan.service.address import address_event, allocated_twice, has_older_twin, not_as_requested
 from harvester_ccm.plan.service.allocation import Stage
 from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress
@@ -14,7 +14,7 @@ from harvester_ccm.plan.service.messages import backends_warning
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready, Verdict
-from harvester_ccm.plan.service.vm_spec import AUTOSCALER_TAINT, vm_spec_of
+from harvester_ccm.plan.service.vm_spec import vm_spec_of
 from harvester_ccm.redaction import sanitize
 
 UPDATE_AFTER_SECONDS: Final = 10.0

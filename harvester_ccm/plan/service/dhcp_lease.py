@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Ingress
-from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.model.event import EventMessage
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import LOAD_BALANCER_CLASS, Reason
 from harvester_ccm.plan.service.announced_address import address_events, announcement_of
 from harvester_ccm.plan.service.desired import (

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from harvester_ccm.model.core import Node, Service, ServicePort
-from harvester_ccm.names import EXCLUDE_NODE_LABEL, VM_NAME
+from harvester_ccm.names import AUTOSCALER_TAINT, EXCLUDE_NODE_LABEL, VM_NAME
 from harvester_ccm.plan.service.desired import Document
 from harvester_ccm.plan.service.snapshot import Backends, ServiceSnapshot
 
 NO_BACKEND: Final = "no-node-of-this-cluster"
 """Stands for an empty backend list: Harvester keeps the old backends when the list itself is empty."""
-AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
-"""Put on nodes that the cluster autoscaler is about to remove."""
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 """Values of a label that mean false, as in Go."""
 

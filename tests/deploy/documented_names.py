@@ -1,0 +1,464 @@
+"""What the pages name, and whether it exists.
+
+Each function returns the names in the text of a page that exist nowhere. ``CHECKS`` has them all.
+"""
+
+import ast
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
+from functools import cache
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from devenv.helm import CHART
+from devenv.reference import described_metrics
+from harvester_ccm import names
+from harvester_ccm.cli import main
+from harvester_ccm.commands import COMMANDS
+from harvester_ccm.flags import FLAGS, parse_command_line
+from scripts import generate_reference
+
+ROOT: Final = Path(__file__).parents[2]
+PRODUCT: Final = ROOT / "harvester_ccm"
+SCRIPT: Final = ROOT / "scripts" / "generate_addon.sh"
+
+
+def _listed(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+OTHER_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Harvester, pkg/controller/loadbalancer and pkg/lb": (
+        "no matching IP pool with requirement",
+        "no matched IPPool",
+        "could not get the allocator",
+        "fail to get allocator",
+        "no IP addresses available in range set",
+        "fail to reserve",
+        "into",
+        "duplicate allocation is not allowed",
+        "it has no running vm",
+    ),
+    "Kubernetes": (
+        "exceeded quota",
+        "failed calling webhook",
+        "the object has been modified",
+        "at the cluster scope",
+        "FailedMount",
+        "ContainerCreating",
+        "CrashLoopBackOff",
+        "is not a file",
+    ),
+    "kube-vip": (
+        "specified the wrong loadBalancer class",
+        "addresses=[0.0.0.0]",
+        "Module macvlan not found",
+        "renew failed",
+    ),
+    "Go provider": (
+        "failed to find kubelet node IP from cloud provider",
+        "using hostname as node name",
+        "fallback to use vmi name as node name",
+        "non-deterministic IP reporting",
+    ),
+    "Rancher": ("Service is ready:Load balancer is being provisioned",),
+}
+"""Texts to search for that other programs write, as in their sources and in recordings of them."""
+OTHER_FLAGS: Final = frozenset(
+    {
+        *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
+        *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # kubectl
+        *("--dry-run", "--force", "--ignore-not-found", "--show-managed-fields", "--timeout"),  # kubectl
+        *("--for", "--image", "--restart", "--rm", "--previous", "--server"),  # kubectl
+        *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
+        "--provider-id",  # kubelet
+        "--now",  # systemctl
+        *("--build-arg", "--platform", "--user"),  # docker
+        "--from",  # uvx
+        "--handovers",  # the benchmarks
+        *("--flag", "--name"),  # stand for any
+    }
+)
+"""Flags in the pages that belong to other programs."""
+OTHER_WORDS: Final = _listed(
+    """
+    ClusterResourceSet ClusterRole ClusterRoleBinding ClusterRepo ConfigMap ControlPlane CrashLoopBackOff DaemonSet
+    ContainerCreating EndpointSlice EndpointSlices ExternalIP FailedMount GoDoc HelmChart HelmChartConfig IPPool
+    IPPools InternalIP JSONPath KubeVirt LoadBalancer LoadBalancers LoadBalancerReady NetworkPolicy NodePort
+    OwnerReference PodMonitor PreferDualStack PrometheusRule RequireDualStack ResourceQuota RoleBinding
+    RuntimeDefault ServiceAccount ServiceMonitor SingleStack StatefulSet TokenReview VirtualMachine
+    VirtualMachineInstance RKE2ControlPlane ToBeDeletedByClusterAutoscaler ClusterIP NoSchedule NoExecute
+    MutatingAdmissionPolicy RangeAllocator ValidatingAdmissionPolicy ImagePullBackOff IfNotPresent ServiceLB
+    """
+)
+"""Names in CamelCase that Kubernetes, Harvester, Rancher and other programs define."""
+OTHER_FIELDS: Final = frozenset({"spec", "status", "metadata", "cluster", "selector"})
+"""First fields of paths into objects of other programs."""
+OTHER_PATHS: Final = frozenset(
+    {
+        "nodeAddressAutodetectionV4.skipInterface",  # Calico
+        "services.loadbalancers",  # a quota
+        "namespace.name",
+        "stage.endpoints.scale",  # a test
+        *(f"kube-vip.env.{name}" for name in ("lb_class_only", "lb_class_name", "lb_class_legacy_handling")),
+        *(f"kube-vip.env.{name}" for name in ("svc_namespace", "disable_service_updates")),
+    }
+)
+"""Other paths that are no values of the chart: those of other programs, and settings that kube-vip reads."""
+OTHER_COMMANDS: Final[Mapping[str, frozenset[str]]] = {
+    "kubectl": _listed(
+        "annotate apply config create delete describe exec get label logs patch replace rollout run scale wait "
+        "harvester-ccm"
+    ),
+    "helm": _listed("get install lint package push rollback template test uninstall upgrade"),
+    "virtctl": frozenset({"console", "start", "restart"}),
+    "docker": frozenset({"push", "run", "build", "login"}),
+    "pipx": frozenset({"install", "run"}),
+}
+"""Commands of other programs, by program."""
+OTHER_FILES: Final = frozenset(
+    {
+        "config.yaml",
+        "cluster.yml",
+        "harvester-cloud-provider.yaml",
+        "harvester-ccm.yaml",
+        "before.txt",
+        "load-balancers.yaml",
+        "guest.yaml",
+        "harvester.yaml",
+        "ccm.yaml",
+        "values.yaml",
+    }
+)
+"""Files of users, which commands on the pages write or users edit."""
+
+OPEN_VALUES: Final = ("podSecurityContext.", "securityContext.", "resources.", "nodeSelector.", "probes.")
+"""Values of the chart that take the fields of an object of Kubernetes."""
+
+_FENCE: Final = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
+)
+_CODE: Final = re.compile(r"`([^`\n]+)`")
+_FLAG: Final = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
+_FLAG_VALUE: Final = re.compile(r"(?<![\w-])--(?P<name>[a-z][a-z0-9-]+)=(?P<value>[^\s`'\"|)\]]+)")
+_CAMEL: Final = re.compile(r"[A-Z][a-z]+(?:[A-Z]+[a-z0-9]*)+|(?:[A-Z]{2,}[a-z]+)(?:[A-Z]+[a-z]*)*")
+_PLACEHOLDER: Final = re.compile(r"[A-Z][A-Z-]+|<[^>]*>|\$|…|\.\.\.")
+
+
+def prose(text: str) -> str:
+    """The page without its code blocks."""
+    return _FENCE.sub("", text)
+
+
+def code_blocks(text: str, *languages: str) -> Iterator[str]:
+    """Yield the code blocks of these languages, without their indentation."""
+    for block in _FENCE.finditer(text):
+        if block["language"] in languages:
+            yield "\n".join(line.removeprefix(block["indent"]) for line in block["body"].splitlines())
+
+
+def words_in_code(text: str) -> list[str]:
+    """Return the texts in backticks, outside of code blocks."""
+    return _CODE.findall(prose(text))
+
+
+@cache
+def product_texts() -> str:
+    """The texts in the modules of the controller; a value that is put into one is a NUL."""
+    texts = []
+    for file in PRODUCT.rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            match node:
+                case ast.Constant() if id(node) in docstrings:
+                    pass
+                case ast.Constant(value=str(value)):
+                    texts.append(value)
+                case ast.JoinedStr(values=values):
+                    texts.append("".join(_literal(part) for part in values))
+    return "\n".join(texts)
+
+
+def _literal(part: ast.expr) -> str:
+    return part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "\0"
+
+
+def search_texts(text: str) -> Iterator[str]:
+    """Yield what a reader is to search for in a message, an Event or a log."""
+    is_search_table = False
+    for line in prose(text).splitlines():
+        if not line.startswith("|"):
+            is_search_table = False
+            continue
+        first = line.strip("| ").partition(" | ")[0]
+        if re.search(r"\bcontains\b|\blog\b|^Message\b", first) and "`" not in first.replace(
+            "`HarvesterUnavailable`", ""
+        ):
+            is_search_table = True
+            continue
+        if is_search_table:
+            yield from (part.strip() for found in _CODE.findall(first) for part in found.split("…"))
+        yield from re.findall(r'`: "([^"]+)"', line)
+        yield from re.findall(r"\blogs? `([^`]+)`", line)
+
+
+def unknown_search_texts(text: str) -> list[str]:
+    """Return texts to search for that no program writes."""
+    others = "\n".join(entry for entries in OTHER_TEXTS.values() for entry in entries)
+    known = f"{product_texts()}\n{others}"
+    return [found for found in search_texts(text) if found not in known]
+
+
+@cache
+def known_words() -> frozenset[str]:
+    """Names in CamelCase that exist: reasons, alerts, classes, and those of other programs."""
+    folders = (PRODUCT, ROOT / "devenv", ROOT / "tests", ROOT / "benchmarks")
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for folder in folders for file in folder.rglob("*.py")]
+    classes = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    return OTHER_WORDS.union(reasons(), alerts(), classes, phases(), generate_reference.STATUS_REASONS)
+
+
+@cache
+def reasons() -> frozenset[str]:
+    """Reasons of Events and conditions."""
+    return frozenset({*names.Reason, *names.NodeReason})
+
+
+@cache
+def phases() -> frozenset[str]:
+    """Phases of a Service."""
+    return frozenset(str(phase) for phase in import_module("harvester_ccm.plan.service.phase").Phase)
+
+
+@cache
+def alerts() -> frozenset[str]:
+    """Alerts of the chart."""
+    groups = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]
+    return frozenset(rule["alert"] for group in groups for rule in group["rules"])
+
+
+def unknown_words(text: str) -> list[str]:
+    """Return reasons, alerts and other names in CamelCase that are not defined."""
+    named = [word for code in words_in_code(text) for word in re.split(r"[^\w]", code) if _CAMEL.fullmatch(word)]
+    in_events = re.findall(r"\b(?:Events?|reason) `(\w+)`", prose(text))
+    wrong_reasons = [word for word in in_events if word[0].isupper() and word not in reasons()]
+    return [word for word in named if word not in known_words()] + wrong_reasons
+
+
+@cache
+def known_flags() -> frozenset[str]:
+    """The flags in the help texts of the controller, its commands and the credential script."""
+    script = subprocess.run(["bash", str(SCRIPT), "-h"], check=True, capture_output=True, text=True).stdout
+    with redirect_stdout(StringIO()) as program:
+        for command in ((), *((command.name,) for command in COMMANDS)):
+            assert main(["harvester-ccm", *command, "--help"], {}) == 0
+    accepted = frozenset(f"--{flag.name}" for flag in FLAGS)
+    return accepted.union(_FLAG.findall(script + program.getvalue()))
+
+
+def unknown_flags(text: str) -> list[str]:
+    """Return flags that no program has."""
+    return sorted(set(_FLAG.findall(text)) - known_flags() - OTHER_FLAGS)
+
+
+def wrong_flag_values(text: str) -> list[str]:
+    """Return values that a flag of the controller does not accept."""
+    kinds = {flag.name: flag.kind for flag in FLAGS}
+    wrong = []
+    for match in _FLAG_VALUE.finditer(text):
+        value = match["value"].rstrip(".,;:")
+        is_kubelet = match["name"] == "cloud-provider"
+        if is_kubelet or match["name"] not in kinds or _PLACEHOLDER.search(value):
+            continue
+        try:
+            kinds[match["name"]].parse(value)
+        except ValueError:
+            wrong.append(match[0])
+    return wrong
+
+
+@cache
+def chart_values() -> Mapping[str, Any]:
+    """The values of the chart, with those of its kube-vip."""
+    values: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    kube_vip: dict[str, Any] = yaml.safe_load((CHART / "charts" / "kube-vip" / "values.yaml").read_text())
+    return {**values, "kube-vip": {**kube_vip, **values["kube-vip"]}}
+
+
+def unknown_chart_values(text: str) -> list[str]:
+    """Return paths of values that the chart does not have."""
+    named = [
+        match[1]
+        for code in words_in_code(text)
+        if (match := re.match(r"([A-Za-z][\w-]*(?:\.[\w-]+)+)(?:[=:].*)?$", code))
+    ]
+    named = [path for path in named if not re.search(r"\.(py|md|ya?ml|sh|txt|json|svg|toml|io|org)\b", path)]
+    given = re.findall(r"--set ['\"]?([\w.-]+)=", text)
+    others = OTHER_FIELDS.union(file.stem for file in PRODUCT.rglob("*.py")).union(known_words())
+    unknown = [path for path in (*named, *given) if path not in OTHER_PATHS and not _has_value(path)]
+    return [path for path in unknown if path.split(".")[0] not in others and not re.match(r"v[\dX]", path)]
+
+
+def _has_value(path: str) -> bool:
+    found: Any = chart_values()
+    for name in path.split("."):
+        if not isinstance(found, Mapping):
+            return False
+        if name not in found:
+            # These take the fields of an object of Kubernetes.
+            return path.startswith(OPEN_VALUES)
+        found = found[name]
+    return True
+
+
+def unknown_files(text: str) -> list[str]:
+    """Return files and folders of the checkout that do not exist."""
+    paths = [
+        word
+        for code in words_in_code(text)
+        for word in re.findall(r"(?<![\w./~$<>-])[\w.-]+(?:/[\w.-]+)*/?(?![\w/<>-])", code)
+    ]
+    named = [path for path in paths if re.search(r"\.(py|md|ya?ml|sh|txt|json|svg|toml)$", path)]
+    shell = "\n".join(code_blocks(text, "sh"))
+    named += re.findall(r"(?<![\w./-])(?:deploy|docs|scripts|tests|devenv|harvester_ccm)/[\w./-]+", shell)
+    return [path for path in named if not _file_exists(path.rstrip("."))]
+
+
+def _file_exists(path: str) -> bool:
+    if path.startswith("out/") or path in OTHER_FILES or path == "deploy/harvester-cloud-provider":
+        # The last one is a Deployment in a command of kubectl.
+        return True
+    if any((root / path).exists() for root in (ROOT, PRODUCT, CHART, ROOT / "deploy" / "manifests")):
+        return True
+    return "/" not in path and path in _file_names()
+
+
+@cache
+def _file_names() -> frozenset[str]:
+    folders = ("harvester_ccm", "tests", "devenv", "deploy", "scripts", "docs", ".github", "benchmarks")
+    return frozenset(file.name for folder in folders for file in (ROOT / folder).rglob("*.*"))
+
+
+def command_lines(text: str) -> Iterator[str]:
+    """Yield the commands of a page: in backticks, and the lines of its shell examples."""
+    yield from words_in_code(text)
+    for block in code_blocks(text, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield line.partition(" # ")[0]
+
+
+def unknown_commands(text: str) -> list[str]:
+    """Return commands that do not exist, and those with flags or arguments that they do not take."""
+    wrong = []
+    for line in command_lines(text):
+        for start in re.finditer(
+            r"(?:(?<=^)|(?<=[\s;&|(/]))(make|harvester-ccm|generate_addon\.sh|kubectl|helm|virtctl|docker|pipx) ", line
+        ):
+            tail = re.split(r"\s[|>;&]|[)`]", line[start.end() :])[0]
+            if not _is_command(start[1], tail):
+                wrong.append(f"{start[1]} {tail}")
+    modules = re.findall(r"python3? -m ((?:devenv|benchmarks|tests)[\w.]*)", text)
+    wrong += [module for module in modules if not _module_exists(module)]
+    return wrong
+
+
+def _module_exists(module: str) -> bool:
+    path = ROOT.joinpath(*module.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+
+
+@cache
+def targets() -> frozenset[str]:
+    """Targets of make."""
+    return frozenset(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def _is_command(program: str, tail: str) -> bool:
+    try:
+        words = shlex.split(tail, comments=True)
+    except ValueError:
+        # A quoted text that spans lines: the first words are enough.
+        words = tail.split()
+    if program == "make":
+        named = [word for word in words if "=" not in word and not word.startswith("-")]
+        return not named or named[0] in targets()
+    if program == "harvester-ccm":
+        return _is_own_command(words)
+    if program == "generate_addon.sh":
+        return {word for word in words if word.startswith("-")} <= {"-o", "-h", *known_flags()}
+    return _is_command_of_others(program, words)
+
+
+def _is_own_command(words: list[str]) -> bool:
+    if not words or words[0].startswith("-") or words[0] in ("...", "…", "help", "version"):
+        return not parse_command_line(
+            [word for word in words if word.startswith("--") and word != "--version"]
+        ).problems
+    if words[0] not in {command.name for command in COMMANDS}:
+        return False
+    spec = import_module(f"harvester_ccm.commands.{words[0]}").SPEC
+    own = {flag.name for flag in spec.own}
+    flags = (*(flag for flag in FLAGS if flag.name not in own), *spec.own)
+    return not parse_command_line(words[1:], flags, takes_arguments=bool(spec.words)).problems
+
+
+def _is_command_of_others(program: str, words: list[str]) -> bool:
+    takes_value = {"-n", "--namespace", "--context", "--kubeconfig"}
+    while words and words[0].startswith("-"):
+        words = words[2:] if words[0] in takes_value else words[1:]
+    return not words or words[0] in OTHER_COMMANDS[program] or words[0] in ("…", "...")
+
+
+@cache
+def known_keys() -> frozenset[str]:
+    """Keys of annotations, labels, taints and finalizers."""
+    values = {value for value in vars(names).values() if isinstance(value, str)}
+    return frozenset(values | {f"{names.PREFIX}healthcheck-"})
+
+
+def unknown_keys(text: str) -> list[str]:
+    """Return keys with the prefix of the controller or of kube-vip that do not exist."""
+    own = re.findall(re.escape(names.PREFIX) + r"[A-Za-z][A-Za-z-]*", text)
+    kube_vip = re.findall(r"(?<![\w-])kube-vip\.io/[A-Za-z][A-Za-z-]*[A-Za-z]", text)
+    others = {"kube-vip.io/loadbalancerHostname"}
+    return [key for key in (*own, *kube_vip) if key not in known_keys() and key not in others]
+
+
+@cache
+def known_metrics() -> frozenset[str]:
+    """Names of metrics."""
+    return frozenset(metric.name for metric in described_metrics())
+
+
+def unknown_metrics(text: str) -> list[str]:
+    """Return metrics that do not exist."""
+    named = re.findall(r"\bharvester_ccm_[a-z_]+[a-z]\b", text)
+    packages = {f"harvester_ccm_{name}" for name in ("dev",)}
+    return [name for name in named if name not in known_metrics() and name not in packages]
+
+
+CHECKS: Final[Mapping[str, Callable[[str], list[str]]]] = {
+    "search texts": unknown_search_texts,
+    "names": unknown_words,
+    "flags": unknown_flags,
+    "values of flags": wrong_flag_values,
+    "chart values": unknown_chart_values,
+    "files": unknown_files,
+    "commands": unknown_commands,
+    "keys": unknown_keys,
+    "metrics": unknown_metrics,
+}
+
+
+def unknown_names(text: str) -> dict[str, list[str]]:
+    """Return what a page names and does not exist, by kind."""
+    found = {kind: check(text) for kind, check in CHECKS.items()}
+    return {kind: unknown for kind, unknown in found.items() if unknown}

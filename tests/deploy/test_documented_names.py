@@ -1,0 +1,99 @@
+"""Everything that a page names exists: search texts, reasons, flags, values, files, commands, keys and metrics."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from devenv.helm import CHART
+from harvester_ccm import names
+from scripts import generate_reference
+from tests.deploy.documented_names import ROOT, reasons, search_texts, unknown_names
+
+DOCS = ROOT / "docs"
+# The changelog also names what was removed.
+PAGES = sorted(page for page in DOCS.rglob("*.md") if page.name != "changelog.md")
+PAGES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md", CHART / "README.md"]
+TROUBLESHOOTING = DOCS / "operations" / "troubleshooting.md"
+PLANTED = {
+    "search text": ("| `fail to get allocator`", "| `failed to get allocator`"),
+    "text of an Event": ('"stays announced"', '"still has address"'),
+    "reason": ("`CreationQueued`", "`CreationWaiting`"),
+    "flag": ("`--former-cluster-names`", "`--former-cluster-name`"),
+    "value of a flag": ("`--announcer=other`", "`--announcer=none`"),
+    "chart value": ("`rbac.nodeDeletion`", "`rbac.deleteNodes`"),
+    "script": ("generate_addon.sh --server", "generate_addons.sh --server"),
+    "option of the script": ("`--rotate`", "`--renew`"),
+    "command": ("harvester-ccm preflight -o json", "harvester-ccm collect -o json"),
+    "flag of a command": ("harvester-ccm status -o yaml", "harvester-ccm status --format yaml"),
+    "command of kubectl": ("kubectl describe service", "kubectl explain-all service"),
+    "key": ("`kube-vip.io/vipHost`", "`kube-vip.io/vip-host`"),
+    "class of messages": ("`LoadBalancerReady`", "`LoadBalancerIsReady`"),
+}
+"""What stands on the page about troubleshooting, and an error in its place."""
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_names_exist(page: Path) -> None:
+    assert unknown_names(page.read_text(encoding="utf-8")) == {}
+
+
+@pytest.mark.parametrize(("present", "planted"), PLANTED.values(), ids=PLANTED)
+def test_error_on_a_page_is_found(present: str, planted: str) -> None:
+    page = TROUBLESHOOTING.read_text(encoding="utf-8")
+    assert present in page
+    assert unknown_names(page.replace(present, planted)) != {}
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "Run `make tests`.",
+        "See `harvester_ccm/plan/service/phases.py`.",
+        "Read `docs/usage/loadbalancers.md`.",
+        "The metric `harvester_ccm_services_waiting` counts them.",
+        "Alert `HarvesterCcmServiceWaiting`.",
+        "Annotation `cloudprovider.harvesterhci.io/ippool`.",
+        "```sh\nhelm install x deploy/charts/harvester-ccm\n```\n",
+        "```sh\nhelm upgrade x y --set kube-vip.runon=all\n```\n",
+        "```sh\nharvester-ccm cleanup --cluster=demo\n```\n",
+        "`python -m devenv.benchmark`",
+    ],
+)
+def test_error_on_any_page_is_found(planted: str) -> None:
+    assert unknown_names(planted) != {}
+
+
+def test_search_texts_are_read_from_tables() -> None:
+    texts = set(search_texts(TROUBLESHOOTING.read_text(encoding="utf-8")))
+    assert {"fail to get allocator", "stays announced", "addresses=[0.0.0.0]", "nothing listens"} <= texts
+
+
+def test_troubleshooting_explains_every_warning_by_name() -> None:
+    page = TROUBLESHOOTING.read_text(encoding="utf-8")
+    catalogues = generate_reference.EVENTS_ON.values()
+    warnings = {
+        text.reason
+        for catalogue in catalogues
+        for text in generate_reference.reasons(catalogue)
+        if text.event == "Warning"
+    }
+    waiting = {str(reason) for reason in names.Reason if reason.meaning}
+    assert {reason for reason in warnings | waiting if f"`{reason}`" not in page} == set()
+
+
+def test_reasons_of_commands_are_explained() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "harvester_ccm" / "commands").glob("*.py")]
+    printed = {reason for source in sources for reason in re.findall(r"StatusReason\(\s*\"(\w+)\"", source)}
+    assert printed == set(generate_reference.STATUS_REASONS)
+
+
+def test_picture_of_the_path_names_reasons() -> None:
+    picture = (DOCS / "images" / "address-path.svg").read_text(encoding="utf-8")
+    named = re.findall(r"[A-Z]\w+", " ".join(re.findall(r'class="r">([^<]*)<', picture).__iter__()))
+    assert named
+    assert {name for name in named if not any(reason.endswith(name) for reason in reasons())} == set()
