@@ -159,13 +159,9 @@ def _rbac_row(title: str, permissions: list[Permission], settings: Settings) -> 
     group = permissions[0].resource.group
     name = next((f" `{one.name(settings)[1]}`" for one in permissions if one.name(settings)[1]), "")
     verbs = ", ".join(f"**{one.verb}**" if one.required else one.verb for one in permissions)
-    effects = "; ".join(dict.fromkeys(one.effect for one in permissions if not _is_explained_by_head(one)))
+    # The text above the tables explains watch.
+    effects = "; ".join(dict.fromkeys(one.effect for one in permissions if one.verb != "watch"))
     return f"| `{title}`{f' ({group})' if group else ''}{name} | {verbs} | {effects} |"
-
-
-def _is_explained_by_head(permission: Permission) -> bool:
-    """Return whether the text above the tables says what is missing without a permission."""
-    return permission.verb == "watch" or (permission.verb == "list" and permission.required)
 
 
 def write_pages() -> None:

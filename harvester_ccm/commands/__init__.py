@@ -14,9 +14,9 @@ from msgspec import Struct
 EXIT_OK: Final = 0
 """All is well, or there is nothing to do."""
 EXIT_PROBLEMS: Final = 1
-"""There is a problem, or a cluster cannot be read."""
+"""There is a problem, or a cluster or the cloud-config cannot be read."""
 EXIT_USAGE: Final = 2
-"""The command line, or a file that it names, cannot be used; nothing was done."""
+"""The command line or the kubeconfig of the guest cluster cannot be used; nothing was done."""
 
 
 class Invocation(Struct, frozen=True):

@@ -40,8 +40,8 @@ EXIT_INTERRUPTED: Final = 130
 """Exit code that shells report after Ctrl-C."""
 
 _EXIT_CODES: Final = """\
-Exit codes: 0 all is well, or there is nothing to do; 1 there is a problem, or a cluster cannot be read; 2 the command
-line, or a file that it names, cannot be used."""
+Exit codes: 0 all is well, or there is nothing to do; 1 there is a problem, or a cluster or the cloud-config cannot be
+read; 2 the command line or the kubeconfig of the guest cluster cannot be used."""
 
 HINT: Final = (
     "--help shows the command line. In the pod of the controller, no flags are needed: "
