@@ -254,7 +254,8 @@ def with_parts(page: str) -> str:
 
     def text_of(match: re.Match[str]) -> str:
         body = _with_files((PARTS / f"{match['name']}.md").read_text(encoding="utf-8").rstrip("\n"))
-        lines = [f"<!-- part: {match['name']} -->", *body.split("\n"), "<!-- end of part -->"]
+        # The empty lines end the comments, which are blocks of HTML.
+        lines = [f"<!-- part: {match['name']} -->", "", *body.split("\n"), "", "<!-- end of part -->"]
         return "\n".join(f"{match['indent']}{line}".rstrip() for line in lines)
 
     return _PART.sub(text_of, page)

@@ -76,7 +76,7 @@ OTHER_FLAGS: Final = frozenset(
         *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
         *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # kubectl
         *("--dry-run", "--force", "--ignore-not-found", "--show-managed-fields", "--timeout"),  # kubectl
-        *("--for", "--image", "--restart", "--rm", "--previous", "--server"),  # kubectl
+        *("--for", "--image", "--port", "--previous", "--restart", "--rm", "--server"),  # kubectl
         *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
         "--provider-id",  # kubelet
         "--now",  # systemctl
@@ -114,7 +114,7 @@ OTHER_PATHS: Final = frozenset(
 """Other paths that are no values of the chart: those of other programs, and settings that kube-vip reads."""
 OTHER_COMMANDS: Final[Mapping[str, frozenset[str]]] = {
     "kubectl": _listed(
-        "annotate apply config create delete describe exec get label logs patch replace rollout run scale wait "
+        "annotate apply config create delete describe exec expose get label logs patch replace rollout run scale wait "
         "harvester-ccm"
     ),
     "helm": _listed("get install lint package push rollback template test uninstall upgrade"),

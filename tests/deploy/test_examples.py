@@ -59,7 +59,7 @@ def test_commands_of_the_page_write_a_complete_manifest(tmp_path: Path) -> None:
     shutil.copytree(DEPLOY, tmp_path / "deploy")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "cloud-config").write_text("kubeconfig")
-    settings = {"IMAGE": "reg.example.com/team/ccm", "CLUSTER": "prod"}
+    settings = {"REPOSITORY": "reg.example.com/team/ccm", "CLUSTER": "prod"}
     subprocess.run(["sh", "-euc", commands], check=True, cwd=tmp_path, env=os.environ | settings)
 
     secret, chart = yaml.safe_load_all((tmp_path / "out" / "harvester-ccm.yaml").read_text())

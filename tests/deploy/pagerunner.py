@@ -1,0 +1,242 @@
+"""Runs the commands of a page as a reader does: one after the other, in one folder, as they stand.
+
+``kubectl`` and ``helm`` are real and work on two real API servers, with emulators of Harvester and kube-vip. No kubelet
+runs, so the controller of an applied Deployment starts as a process with the flags and the Secret of its pod, when the
+page waits for it. ``make``, ``docker``, ``scp`` and ``curl`` are replaced by programs that record their arguments.
+"""
+
+import asyncio
+import base64
+import os
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, Self
+
+import yaml
+
+from devenv.apiserver import ControlPlane
+from devenv.binaries import require
+from devenv.ccm import CcmProcess
+from devenv.endpointslices import EndpointSlices
+from devenv.harvester.emulator import HarvesterEmulator
+from devenv.harvester.queue import FAST
+from devenv.helm import NAMESPACE, RELEASE
+from devenv.kubevip import KubeVip, KubeVipOptions
+from devenv.restclient import Json
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_credentials
+from tests.deploy.documented_names import code_blocks
+
+ROOT: Final = Path(__file__).parents[2]
+DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
+SECRET: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets/cloud-config"
+ADDRESSES: Final = "127.77.40"
+"""Network of the pool that the reader chooses."""
+BLOCK_SECONDS: Final = 120.0
+KUBECTL: Final = """\
+#!/bin/bash
+# kubectl, without kubelets: the test starts the controller, and commands in its pod run here.
+set -e
+case " $* " in
+  *" rollout status "*)
+    touch "$WORK/wanted"
+    until [ -e "$WORK/started" ]; do sleep 0.1; done
+    exec "$REAL_KUBECTL" -n kube-system get deployment harvester-cloud-provider ;;
+  *" exec deploy/harvester-cloud-provider -- harvester-ccm "*)
+    while [ "$1" != -- ]; do shift; done
+    command=$3
+    shift 3
+    xargs -a "$WORK/flags" "$PYTHON" -m harvester_ccm "$command" "$@" ;;
+  *) exec "$REAL_KUBECTL" "$@" ;;
+esac
+"""
+RECORDER: Final = """\
+#!/bin/bash
+printf '%s' "$(basename "$0")" >> "$WORK/recorded"
+printf ' %s' "$@" >> "$WORK/recorded"
+echo >> "$WORK/recorded"
+"""
+MAKE: Final = """\
+#!/bin/bash
+# The targets and variables exist; nothing is built.
+exec "$REAL_MAKE" -n -C "$ROOT" "$@" > /dev/null
+"""
+COPIER: Final = """\
+#!/bin/bash
+set -e
+printf 'scp %s %s\\n' "$@" >> "$WORK/recorded"
+cp "$1" "$WORK/manifest.yaml"
+"""
+OWN: Final = """\
+#!/bin/bash
+exec "$PYTHON" -m harvester_ccm "$@"
+"""
+
+
+def commands_of(page: Path, *, section: str = "") -> list[str]:
+    """Return the shell examples of a page, or of one of its sections with everything below its heading."""
+    text = page.read_text(encoding="utf-8")
+    if section:
+        heading = re.search(rf"^(#+) {re.escape(section)}$", text, re.MULTILINE)
+        assert heading, f"{page} has no section {section!r}"
+        rest = text[heading.end() :]
+        following = re.search(rf"^#{{1,{len(heading[1])}}} ", rest, re.MULTILINE)
+        text = rest[: following.start()] if following else rest
+    return list(code_blocks(text, "sh"))
+
+
+class PageRunner:
+    """A reader with a copy of ``deploy`` and ``kubectl`` for the guest cluster. Use as an async context manager."""
+
+    def __init__(self, directory: Path, guest: ControlPlane, harvester: ControlPlane) -> None:
+        self.directory = directory
+        self.guest = guest
+        self.harvester = harvester
+        self.checkout = directory / "checkout"
+        self._environment: dict[str, str] = {}
+        self._stack = AsyncExitStack()
+        self._starter: asyncio.Task[None] | None = None
+        self.controller: CcmProcess | None = None
+
+    async def __aenter__(self) -> Self:
+        self._prepare()
+        async with AsyncExitStack() as stack:
+            guest = await stack.enter_async_context(_client(self.guest))
+            host = await stack.enter_async_context(_client(self.harvester))
+            await stack.enter_async_context(HarvesterEmulator(host, pace=FAST))
+            await stack.enter_async_context(EndpointSlices(guest, node=KubeVipOptions().settings.node))
+            await stack.enter_async_context(KubeVip(guest, KubeVipOptions()))
+            self._stack = stack.pop_all()
+        self._starter = asyncio.create_task(self._start_when_wanted())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._starter is not None:
+            self._starter.cancel()
+        if self.controller is not None:
+            self.controller.stop()
+        await self._stack.aclose()
+
+    def _prepare(self) -> None:
+        programs = self.directory / "bin"
+        home = self.directory / "home"
+        for folder in (programs, home / "Downloads", home / ".kube", self.checkout):
+            folder.mkdir(parents=True)
+        shutil.copytree(ROOT / "deploy", self.checkout / "deploy")
+        shutil.copy(self.harvester.admin_kubeconfig, home / "Downloads" / "local.yaml")
+        shutil.copy(self.harvester.admin_kubeconfig, self.checkout / "HARVESTER-KUBECONFIG")
+        shutil.copy(self.guest.admin_kubeconfig, home / ".kube" / "config")
+        shutil.copy(self.guest.admin_kubeconfig, self.checkout / "guest.yaml")
+        texts = {"kubectl": KUBECTL, "make": MAKE, "docker": RECORDER, "curl": RECORDER, "scp": COPIER}
+        for name, text in {**texts, "harvester-ccm": OWN}.items():
+            (programs / name).write_text(text)
+            (programs / name).chmod(stat.S_IRWXU)
+        tools = require("kubectl", "helm")
+        (programs / "helm").symlink_to(tools["helm"])
+        self._environment = {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "WORK": str(self.directory),
+            "ROOT": str(ROOT),
+            "PYTHON": sys.executable,
+            "PYTHONPATH": str(ROOT),
+            "REAL_KUBECTL": str(tools["kubectl"]),
+            "REAL_MAKE": shutil.which("make") or "make",
+        }
+
+    @property
+    def recorded(self) -> list[str]:
+        """The commands that a program only recorded."""
+        file = self.directory / "recorded"
+        return file.read_text().splitlines() if file.exists() else []
+
+    async def run(self, commands: str, *, changes: Mapping[str, str] | None = None) -> str:
+        """Run an example and return its output; what it exports holds for the next one.
+
+        ``changes``: names in capital letters that the reader replaces. Raises AssertionError if a command fails.
+        """
+        for name, value in (changes or {}).items():
+            commands = commands.replace(name, value)
+        exported = self.directory / "exported"
+        exported.touch()
+        script = f"source {exported}\n{commands}\nexport -p > {exported}\n"
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "-euo", "pipefail", "-c", script),
+            cwd=self.checkout,
+            env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(BLOCK_SECONDS):
+            output, _ = await process.communicate()
+        text = output.decode(errors="replace")
+        assert process.returncode == 0, f"exit code {process.returncode}:\n{commands}\n{text}{self._log()}"
+        return text
+
+    def _log(self) -> str:
+        return "" if self.controller is None else self.controller.log[-3000:]
+
+    def edit_pool(self) -> None:
+        """Choose addresses and a network for ``out/ippool.yaml``, as the page asks for."""
+        file = self.checkout / "out" / "ippool.yaml"
+        pool = yaml.safe_load(file.read_text())
+        # The VMs of the emulated cluster are in no VM network.
+        del pool["spec"]["selector"]["network"]
+        pool["spec"]["ranges"] = [
+            {
+                "subnet": f"{ADDRESSES}.0/24",
+                "rangeStart": f"{ADDRESSES}.10",
+                "rangeEnd": f"{ADDRESSES}.20",
+                "gateway": f"{ADDRESSES}.1",
+            }
+        ]
+        file.write_text(yaml.safe_dump(pool))
+
+    async def install_manifest(self, manifest: Path) -> None:
+        """Do what RKE2 and K3s do with a file in their folder of manifests: apply it, and install its HelmChart."""
+        self._unpack(manifest)
+        await self.run(
+            'kubectl apply -f "$WORK/secret.yaml"\n'
+            f'helm upgrade --install {RELEASE} "$WORK/chart.tgz" --namespace kube-system --values "$WORK/values.yaml"'
+        )
+
+    def _unpack(self, manifest: Path) -> None:
+        secret, chart = yaml.safe_load_all(manifest.read_text())
+        (self.directory / "secret.yaml").write_text(yaml.safe_dump(secret))
+        (self.directory / "chart.tgz").write_bytes(base64.b64decode(chart["spec"]["chartContent"]))
+        (self.directory / "values.yaml").write_text(chart["spec"]["valuesContent"])
+
+    async def _start_when_wanted(self) -> None:
+        while not (self.directory / "wanted").exists():  # noqa: ASYNC110 - written by another process
+            await asyncio.sleep(0.1)
+        deployment = self.guest.admin.request("GET", DEPLOYMENT)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        flags = self._flags_of(container)
+        cloud_config = self.directory / "cloud-config"
+        cloud_config.write_bytes(base64.b64decode(self.guest.admin.request("GET", SECRET)["data"]["cloud-config"]))
+        kubeconfig = self.guest.kubeconfig_for_service_account(NAMESPACE, RELEASE, context_namespace=NAMESPACE)
+        self.controller = CcmProcess.start(
+            self.directory, cloud_config=cloud_config, kubeconfig=kubeconfig, flags=flags
+        )
+        words = {"cloud-config": str(cloud_config), "kubeconfig": str(kubeconfig), **flags}
+        (self.directory / "flags").write_text("\n".join(f"--{name}={value}" for name, value in words.items()))
+        while "became leader" not in self.controller.log:  # noqa: ASYNC110 - written by another process
+            await asyncio.sleep(0.1)
+        (self.directory / "started").touch()
+
+    @staticmethod
+    def _flags_of(container: Json) -> dict[str, str]:
+        words: list[str] = container["args"]
+        flags = dict(word.removeprefix("--").split("=", 1) for word in words)
+        assert flags.pop("cloud-config") == "/etc/kubernetes/cloud-config"
+        return flags
+
+
+def _client(plane: ControlPlane) -> ApiClient:
+    return ApiClient(load_credentials(plane.admin_kubeconfig), cluster=plane.name)

