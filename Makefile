@@ -82,7 +82,7 @@ soak: $(READY) #- run the whole controller in memory with SEEDS unseen schedules
 	@$(BIN)/python -m tests.simulation.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --minutes $(MINUTES) $(if $(FIRST),--first $(FIRST)))
 
 .PHONY: test
-test: ## run all checks and all tests, most of them on real API servers
+test: ## run all checks and all tests, hundreds of them on real API servers
 	@# In parallel, because the checks use mostly one core, and the first build of the tools starts with downloads.
 	@$(MAKE) --no-print-directory -j2 check tools
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --thorough
@@ -114,10 +114,11 @@ bench-hostile: binaries #- attack the controller for about ten minutes; fails if
 	@$(BIN)/python -m benchmarks.hostile --seconds $(HOSTILE_SECONDS) $(PARTS)
 
 .PHONY: generate
-generate: $(READY) ## generate reference pages, manifests and snapshots of the chart
+generate: $(READY) ## generate reference pages, pictures, manifests and snapshots of the chart
 	$(BIN)/python -m devenv.reference
 	$(BIN)/python scripts/generate_reference.py
 	$(BIN)/python -m devenv.contributor_tables
+	$(BIN)/python -m devenv.dashboard_picture
 	$(BIN)/python -m devenv.manifests
 	HARVESTER_CCM_RENEW_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/deploy/test_chart_rendering.py \
 	  tests/unit/plan/service/test_walks.py

@@ -119,6 +119,20 @@ def test_examples_fit_beside_the_navigation(page: Path) -> None:
     assert [line for indent, lines in blocks for line in lines if len(line) - indent > WIDTH] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_numbered_lists_continue(page: Path) -> None:
+    """A block without indentation ends a list, and the next item would have the number 1 again on the site."""
+    is_in_list = follows_blank = False
+    for line in prose(page).splitlines():
+        number = re.match(r"(\d+)\. ", line)
+        if number:
+            assert is_in_list or number[1] == "1", line
+            is_in_list = True
+        elif follows_blank and line and not line.startswith(" "):
+            is_in_list = False
+        follows_blank = not line
+
+
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {str(page.relative_to(DOCS)) for page in PAGES}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from devenv.binaries import require
 from devenv.package import COMPLETION, build, copy_sources, metadata_of, run_backend
 from harvester_ccm import __version__
 
@@ -67,4 +68,22 @@ def test_installed_programs_run(package: tuple[Path, Path], tmp_path: Path) -> N
         order: list[str | Path] = [sys.executable, tmp_path / "bin" / program, "--version"]
         done = subprocess.run(order, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.stdout.split()[-1] == __version__
+    commands = subprocess.run(
+        [sys.executable, tmp_path / "bin" / "harvester-ccm", "preflight", "--cloud-config=none"],
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (commands.returncode, "NOT READY" in commands.stdout) == (1, True)
     assert [made for made in MADE if not (tmp_path / made).is_file()] == []
+
+
+def test_kubectl_runs_the_command_as_a_plugin(package: tuple[Path, Path], tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run([*pip, "--target", tmp_path, package[1]], check=True)
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(tmp_path)}
+    order: list[str | Path] = [require("kubectl")["kubectl"], "harvester-ccm", "version"]
+    done = subprocess.run(order, check=True, env=environment, capture_output=True, text=True)
+    assert done.stdout.split()[-1] == __version__
