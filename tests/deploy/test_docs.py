@@ -121,15 +121,23 @@ def test_examples_fit_beside_the_navigation(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_numbered_lists_continue(page: Path) -> None:
-    """A block without indentation ends a list, and the next item would have the number 1 again on the site."""
-    is_in_list = follows_blank = False
+    """A block without indentation ends a list, and the next item would have the number 1 again on the site.
+
+    After a block in an item, the next item needs an empty line. Otherwise it belongs to this block.
+    """
+    is_in_list = follows_blank = is_in_block = False
     for line in prose(page).splitlines():
         number = re.match(r"(\d+)\. ", line)
         if number:
             assert is_in_list or number[1] == "1", line
+            assert not is_in_block, line
             is_in_list = True
         elif follows_blank and line and not line.startswith(" "):
             is_in_list = False
+        if not line:
+            is_in_block = False
+        elif follows_blank:
+            is_in_block = re.match(r"    [^-*\d ]", line) is not None
         follows_blank = not line
 
 

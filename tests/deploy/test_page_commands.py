@@ -152,7 +152,7 @@ async def test_migration_page_replaces_the_go_provider(reader: PageRunner, tmp_p
         " --set cloudConfig.secretName=cloud-config"
     )
     page = INSTALLATION / "migrate.md"
-    changes = {"-n NAMESPACE": "-n my-namespace"}
+    changes = {"NAMESPACE": "my-namespace"}
     for block in commands_of(page, section="Prepare"):
         # Without a controller that leads, the command ends with 1; the Go provider does not run here.
         await reader.run(block.replace("harvester-ccm status", "! harvester-ccm status"), changes=changes)
