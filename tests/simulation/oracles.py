@@ -264,13 +264,15 @@ class Oracles:
     def _is_unnoted_lease(self, address: str, key: str) -> bool:
         """Return whether kube-vip announces a lease that it does not note, so that the controller cannot know it.
 
-        The condition says that kube-vip may have one.
+        The condition says that kube-vip may have one, or that the controller is not permitted to make kube-vip note it.
         """
         service = self._world.original.service(key.partition("/")[2])
         if service is None or address not in DHCP_LEASES:
             return False
         is_unnoted = not self._world.kube_vip.notes_lease_of(service)
-        return is_unnoted and Reason.DHCP_LEASE_PENDING in condition_reasons(service)
+        reasons = {Reason.DHCP_LEASE_PENDING, Reason.KUBE_VIP_RESYNC_PENDING, Reason.NOT_ANNOUNCED}
+        is_said = not reasons.isdisjoint(condition_reasons(service))
+        return is_unnoted and is_said
 
     def _was_hidden(self, address: str, key: str) -> bool:
         """Return whether other clients kept kube-vip and the controller from a deletion.

@@ -193,6 +193,9 @@ def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> De
 
 def _waiting_for_lease(snapshot: ServiceSnapshot, use: Use) -> Waiting:
     """Return the verdict: that of the condition, until the usual time has passed and the endpoints are known."""
+    if snapshot.remembered.resync_at is not None:
+        # kube-vip requests the lease after the touch that is due. Where it is not permitted, a Warning says so.
+        return Waiting(_as_before(snapshot))
     endpoints = snapshot.remembered.endpoints
     message = _no_lease(snapshot, endpoints)
     waiting = waits_at_most(LEASE_GRACE_SECONDS, message, snapshot, Phase.ANNOUNCED_BY_KUBE_VIP)

@@ -30,6 +30,7 @@ from harvester_ccm.plan.service.kube_vip import (
     Intent,
     KubeVip,
     Withdraw,
+    overwritten_address,
     read_state,
 )
 from harvester_ccm.plan.service.ownership import service_key
@@ -175,10 +176,20 @@ def _waiting(snapshot: ServiceSnapshot, sharing: Sharing) -> Waiting:
 
 
 def _intent_without_address(snapshot: ServiceSnapshot) -> Intent:
-    """While the primary's load balancer is being replaced no Service may announce the address."""
+    """Return what kube-vip does meanwhile with the address that the Service keeps, if it has one.
+
+    While the primary's load balancer is being replaced, no Service may announce the address. Otherwise kube-vip goes on
+    announcing it, and no other one that a client wrote.
+    """
+    shown = snapshot.service.addresses
+    if not shown:
+        return PAUSE
     primary = snapshot.primary
-    is_withdrawn = primary is not None and read_state(primary).is_withdrawn
-    return Withdraw() if snapshot.service.addresses and is_withdrawn else PAUSE
+    if primary is not None and read_state(primary).is_withdrawn:
+        return Withdraw()
+    if overwritten_address(snapshot.kube_vip, shown[0]):
+        return Announce(shown[0])
+    return PAUSE
 
 
 def _keeps_address(snapshot: ServiceSnapshot) -> bool:

@@ -527,18 +527,24 @@ def check_harvester(
         return HarvesterCheck.UNKNOWN
     if _has_our_vm(store):
         return HarvesterCheck.OURS
-    if not _can_lose_address(store, cluster, is_replacement=bool(without)):
+    if not _can_lose_address(store, cluster, without):
         return HarvesterCheck.OURS
     return HarvesterCheck.MISMATCH if store.vms.synced else HarvesterCheck.UNKNOWN
 
 
-def _can_lose_address(store: ServiceStore, cluster: ClusterIdentity, *, is_replacement: bool) -> bool:
-    """Return whether a Service has an address in this Harvester, or has one before a replacement is complete.
+def _can_lose_address(store: ServiceStore, cluster: ClusterIdentity, without: Collection[LoadBalancer]) -> bool:
+    return _has_address_to_lose(store, cluster) or _may_get_lease(without)
 
-    kube-vip may write a lease that it requested before: a Service without an address can have one by the time that the
-    next load balancer is to be created.
+
+def _may_get_lease(load_balancers: Collection[LoadBalancer]) -> bool:
+    """Return whether kube-vip may write a lease that it requested before to the Service of one of them.
+
+    The Service has an address then, by the time that the next load balancer is to be created.
     """
-    return is_replacement or _has_address_to_lose(store, cluster)
+    return any(
+        load_balancer.spec.ipam == "dhcp" and load_balancer.spec.workload_type != "vm"
+        for load_balancer in load_balancers
+    )
 
 
 def _has_our_load_balancer(store: ServiceStore, cluster: ClusterIdentity, excluded: Set[str]) -> bool:

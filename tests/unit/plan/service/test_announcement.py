@@ -18,7 +18,7 @@ from harvester_ccm.names import (
     LOAD_BALANCER_CLASS,
 )
 from harvester_ccm.plan.service.announcement import MAX_PROGRESS_SECONDS, NOTE_SECONDS
-from harvester_ccm.plan.service.desired import PatchService, ServicePlan
+from harvester_ccm.plan.service.desired import PatchService, ServicePlan, TriggerKubeVipResync
 from harvester_ccm.plan.service.dhcp_lease import LEASE_GRACE_SECONDS
 from harvester_ccm.plan.service.endpoints import (
     CONFIRM_SECONDS,
@@ -349,10 +349,19 @@ def test_lease_that_is_late(seconds: float, endpoints: Endpoints, expected: str)
     assert outcome(plan) == expected
 
 
-def plan_late_lease(leasing: Service, endpoints: Endpoints, seconds: float = LATE) -> ServicePlan:
+def test_late_lease_is_not_reported_before_the_touch_after_which_kube_vip_requests_it() -> None:
+    """Where the touch is not permitted, the Warning about that stays, and no other one contradicts it."""
+    plan = plan_late_lease(LEASING, NONE_FOUND, LATE, resync_at=LATE)
+    assert isinstance(plan.write, TriggerKubeVipResync)
+    assert plan.events == ()
+
+
+def plan_late_lease(
+    leasing: Service, endpoints: Endpoints, seconds: float = LATE, *, resync_at: float | None = None
+) -> ServicePlan:
     by_dhcp = allocated(spec={"ipam": "dhcp"}, ip="0.0.0.0", pool="", address="")
     snapshot = snapshot_of(leasing, by_dhcp, cluster=KUBE_VIP)
-    state = ServiceState(Phase.ANNOUNCED_BY_KUBE_VIP, endpoints=endpoints)
+    state = ServiceState(Phase.ANNOUNCED_BY_KUBE_VIP, endpoints=endpoints, resync_at=resync_at)
     return plan_service(replace(snapshot, remembered=state, now=seconds))
 
 

@@ -496,6 +496,26 @@ PENDING: dict[str, tuple[World, Plan]] = {
         World(SHARING, facts={"primary": PRIMARY, "holders": (CLONED,)}),
         Plan(Phase.SHARING_PENDING, "NotReady SharedAddressPending", condition="True EnsuredLoadBalancer", delay=60.0),
     ),
+    "the load balancer of the primary belongs to others, and another client writes another address": (
+        World(
+            service(
+                ours=True,
+                address=ADDRESS,
+                annotations={**SHARES, KUBE_VIP_ADDRESSES: "10.0.0.9"},
+                labels=SHARED,
+                **PORT,
+            ),
+            facts={"primary": PRIMARY, "holders": (CLONED,)},
+        ),
+        Plan(
+            Phase.SHARING_PENDING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={"annotations": {KUBE_VIP_ADDRESSES: ADDRESS, **RECORD}, "touch": True},
+            delay=60.0,
+            writes_needed=3,
+        ),
+    ),
     "the load balancer of the primary belongs to others for 60 s": (
         World(SHARING, facts={"primary": PRIMARY, "holders": (CLONED,), "waited": 60.0}),
         Plan(

@@ -158,10 +158,6 @@ def test_new_harvester_can_be_accepted() -> None:
 OWN: Final = allocated()
 REPLACEMENTS: dict[str, tuple[ClusterStore, HarvesterCheck]] = {
     "it is the only load balancer": (store_of([served()], [OWN]), HarvesterCheck.MISMATCH),
-    "it is the only load balancer, and no Service has an address: kube-vip may write a lease any moment": (
-        store_of([service()], [OWN]),
-        HarvesterCheck.MISMATCH,
-    ),
     "another one stays": (store_of([served(), API], [OWN, OF_API]), HarvesterCheck.OURS),
     "another one is being deleted": (
         store_of([served(), API], [OWN, allocated(API, name="demo-shop-api-1", uid="api-lb", deleting=True)]),
@@ -202,6 +198,21 @@ def test_harvester_of_the_cluster_without_the_load_balancer_that_is_replaced(
     store: ClusterStore, expected: HarvesterCheck
 ) -> None:
     assert check_harvester(store, CLUSTER, without=[OWN]) is expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"ipam": "dhcp"}, HarvesterCheck.MISMATCH),
+        ({"ipam": "dhcp", "workloadType": "vm"}, HarvesterCheck.OURS),
+        ({"ipam": "pool"}, HarvesterCheck.OURS),
+    ],
+)
+def test_load_balancer_for_which_kube_vip_may_write_a_lease_is_not_replaced_without_a_sign_of_the_cluster(
+    spec: dict[str, str], expected: HarvesterCheck
+) -> None:
+    own = load_balancer(spec=spec)
+    assert check_harvester(store_of([service()], [own]), CLUSTER, without=[own]) is expected
 
 
 CHECKED: dict[str, tuple[Service, tuple[LoadBalancer, ...], HarvesterCheck]] = {
