@@ -42,7 +42,7 @@ async def test_new_token_is_used_after_the_cloud_config_was_truncated_and_replac
         issue(harvester, f"rotated-{version}", secret / version / "cloud-config")
     (secret / "cloud-config").symlink_to("..data/cloud-config")
     cloud_config = mount(secret, "v1")
-    run = stage.run(cloud_config=cloud_config, times={"kube.identity.INTERVAL": 0.5})
+    run = stage.run(cloud_config=cloud_config, times={"kube.reload.INTERVAL": 0.5})
     await stage.logged(run, "service controller started")
 
     text = cloud_config.read_text()
