@@ -1,7 +1,7 @@
 """``make dev``: both clusters and the controller for manual work, with faults whose cause can be searched.
 
 After the file ``env``, ``kubectl`` in a shell has contexts for both clusters, and ``harvester-ccm`` needs no flags. As
-in a cluster, the controller is restarted when it exits, and a new token comes from ``scripts/generate_addon.sh``.
+in a cluster, the controller is restarted when it exits, and a new token comes from ``deploy/generate_addon.sh``.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""``scripts/generate_addon.sh`` with a real kubectl against a cluster that really issues tokens.
+"""``deploy/generate_addon.sh`` with a real kubectl against a cluster that really issues tokens.
 
 Its handling of responses that no real server gives here is tested with a fake kubectl.
 """
