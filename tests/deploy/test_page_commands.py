@@ -1,5 +1,6 @@
 """The commands of the pages: each is valid, and those to install, migrate and remove work as they stand."""
 
+import asyncio
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -162,3 +163,65 @@ async def test_migration_page_replaces_the_go_provider(reader: PageRunner, tmp_p
     for block in commands_of(page, section="Verify"):
         await reader.run(block.replace("diff before.txt -", "diff before.txt - || true"))
     await reader.run("helm rollback harvester-cloud-provider -n kube-system")
+
+
+TROUBLESHOOTING = DOCS / "operations" / "troubleshooting.md"
+ENTRY = f"{ADDRESSES}.15"
+FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
+
+
+@pytest.mark.apiserver
+async def test_entry_of_a_pool_is_released(reader: PageRunner) -> None:
+    """The entry of a load balancer that does not exist, in a pool with another one."""
+    pool = {
+        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
+        "kind": "IPPool",
+        "metadata": {"name": "cluster-addresses"},
+        "spec": {"ranges": [{"subnet": f"{ADDRESSES}.0/24"}], "selector": {}},
+        "status": {"allocated": {ENTRY: "my-namespace/gone", f"{ADDRESSES}.16": "my-namespace/web"}},
+    }
+    # The webhook of the emulated Harvester responds in this loop.
+    await asyncio.to_thread(reader.harvester.apply, pool)
+    output = ""
+    for block in commands_of(TROUBLESHOOTING, section="Release an entry of a pool"):
+        output += await reader.run(block, changes={"POOL": "cluster-addresses", "ADDRESS": ENTRY})
+
+    assert "my-namespace/gone" in output
+    assert reader.harvester.admin.request("GET", POOL)["status"]["allocated"] == {f"{ADDRESSES}.16": "my-namespace/web"}
+
+
+@pytest.mark.apiserver
+async def test_services_are_released_without_harvester(reader: PageRunner) -> None:
+    """Only Services that are being deleted and have no other finalizer."""
+    services = {"web": [FINALIZER], "kept": [FINALIZER], "other": [FINALIZER, "example.com/other"]}
+    for name, finalizers in services.items():
+        metadata = {"name": name, "namespace": "default", "finalizers": finalizers}
+        spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+        reader.guest.apply({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+    path = "/api/v1/namespaces/default/services"
+    for name in ("web", "other"):
+        reader.guest.admin.request("DELETE", f"{path}/{name}")
+    try:
+        for block in commands_of(TROUBLESHOOTING, section="Harvester is lost permanently"):
+            await reader.run(block)
+        assert reader.guest.admin.get_or_none(f"{path}/web") is None
+        assert reader.guest.admin.request("GET", f"{path}/other")["metadata"]["finalizers"] == services["other"]
+        assert reader.guest.admin.request("GET", f"{path}/kept")["metadata"]["finalizers"] == [FINALIZER]
+    finally:
+        for name in services:
+            remove(reader.guest.admin, f"{path}/{name}")
+
+
+@pytest.mark.apiserver
+async def test_clone_gives_up_its_address(reader: PageRunner) -> None:
+    metadata = {"name": "web", "namespace": "default"}
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+    reader.guest.apply({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+    status = {"loadBalancer": {"ingress": [{"ip": ENTRY}]}}
+    reader.guest.admin.request("PATCH", f"{SERVICE}/status", body={"status": status})
+    for page in (TROUBLESHOOTING, DOCS / "operations" / "disaster-recovery.md"):
+        blocks = [block for block in commands_of(page) if "--subresource=status" in block]
+        assert blocks
+        for block in blocks:
+            await reader.run(block, changes={"NAMESPACE NAME": "default web"})
+    assert reader.guest.admin.request("GET", SERVICE)["status"]["loadBalancer"] == {}
