@@ -1,11 +1,13 @@
 """The commands of the pages: each is valid, and those to install, migrate and remove work as they stand."""
 
 import asyncio
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
@@ -225,3 +227,31 @@ async def test_clone_gives_up_its_address(reader: PageRunner) -> None:
         for block in blocks:
             await reader.run(block, changes={"NAMESPACE NAME": "default web"})
     assert reader.guest.admin.request("GET", SERVICE)["status"]["loadBalancer"] == {}
+
+
+def examples_of(*groups: str) -> list[tuple[str, str]]:
+    """Return the YAML examples of all pages with only objects of these API groups, with the name of the page."""
+    found = []
+    for page in PAGES:
+        for block in code_blocks(page.read_text(encoding="utf-8"), "yaml"):
+            documents = [document for document in yaml.safe_load_all(block) if document]
+            versions = {document.get("apiVersion", "") if isinstance(document, dict) else "" for document in documents}
+            if versions and all(version.startswith(groups) for version in versions):
+                found.append((name_of(page), block))
+    return found
+
+
+@pytest.mark.apiserver
+def test_examples_are_accepted_by_an_api_server(guest: ControlPlane, harvester: ControlPlane) -> None:
+    """A field that does not exist is an error; placeholders are valid names but for those in capital letters."""
+    harvester.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "my-namespace"}})
+    guest.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "argocd"}})
+    planes = ((guest, examples_of("v1")), (harvester, examples_of("loadbalancer.harvesterhci.io/")))
+    for plane, examples in planes:
+        assert examples
+        for page, block in dict.fromkeys(examples):
+            text = re.sub(r"\bBASE64-OF-\w+|\b[A-Z]+-[A-Z]+\b", "bmFtZQ==" if "BASE64" in block else "name", block)
+            order = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"]
+            command: list[str | Path] = [require("kubectl")["kubectl"], "--kubeconfig", plane.admin_kubeconfig, *order]
+            done = subprocess.run(command, check=False, input=text, capture_output=True, text=True)
+            assert done.returncode == 0, f"{page}: {block}\n{done.stderr}"
