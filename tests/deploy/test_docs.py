@@ -12,6 +12,7 @@ import yaml
 
 from devenv import contributor_tables
 from devenv.helm import CHART
+from scripts import generate_reference
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -157,3 +158,10 @@ def test_reference_of_annotations_and_events_is_current() -> None:
     script = ROOT / "scripts" / "generate_reference.py"
     done = subprocess.run([sys.executable, script, "--check"], check=False, timeout=60)
     assert done.returncode == 0, "run make generate"
+
+
+def test_every_chart_value_is_explained() -> None:
+    """The comment above a value in ``values.yaml`` is its meaning on the page."""
+    values = list(generate_reference.chart_values(generate_reference.VALUES.read_text(encoding="utf-8")))
+    assert {"replicasCount", "cloudConfig.secretName", "kube-vip.env.vip_arp"} <= {value.path for value in values}
+    assert [value.path for value in values if not value.comment] == []
