@@ -594,7 +594,10 @@ def test_helm_test_runs_preflight_with_the_pod_of_the_deployment() -> None:
     (test,) = (one for one in objects if one["kind"] == "Pod")
     (ours,) = test["spec"]["containers"]
     theirs = the(objects, "Deployment", "prod-ccm")["spec"]["template"]["spec"]
-    assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    annotations = test["metadata"]["annotations"]
+    assert annotations["helm.sh/hook"] == "test"
+    assert "hook-succeeded" in annotations["helm.sh/hook-delete-policy"], "helm uninstall does not delete it"
+    assert annotations["helm.sh/hook-output-log-policy"] == "hook-succeeded,hook-failed", "nobody can read it later"
     assert ours["command"] == ["harvester-ccm", "preflight"]
     same = ("image", "args", "env", "securityContext", "volumeMounts")
     assert [ours[key] for key in same] == [theirs["containers"][0][key] for key in same]
