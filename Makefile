@@ -135,14 +135,19 @@ IMAGE ?= localhost/harvester-ccm:dev
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # docker or podman; without an engine buildah, whose images runc or crun runs.
 ENGINE ?= docker
+# What the image is built from; empty: the base image that the Dockerfile names.
+BASE_IMAGE ?=
+# buildah then needs no runc or crun, which do not work on every machine and in every container.
+export BUILDAH_ISOLATION ?= chroot
 
 .PHONY: image
 image: ## build the container image IMAGE; DOCKER_FLAGS for options, ENGINE=podman or buildah
-	$(ENGINE) build $(DOCKER_FLAGS) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) -t $(IMAGE) .
+	$(ENGINE) build $(DOCKER_FLAGS) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
+	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) -t $(IMAGE) .
 
 .PHONY: image-base
-image-base: #- build a base image from Debian packages, without a registry
-	ENGINE=$(ENGINE) scripts/debian_base_image.sh debian-python $(SUITE)
+image-base: #- build the image BASE_IMAGE from Debian packages, without a registry
+	ENGINE=$(ENGINE) scripts/debian_base_image.sh $(or $(BASE_IMAGE),localhost/debian-python) $(SUITE)
 
 .PHONY: image-test
 image-test: binaries #- run the image without privileges against real API servers

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a base image from Debian's packages alone, for places where no registry can be reached: Debian with Python, venv
-# and CA certificates. Then: docker build --build-arg BASE_IMAGE=NAME .
+# and CA certificates. Then: make image BASE_IMAGE=NAME
 # Needs root, debootstrap and ENGINE: a running docker or podman, or buildah. Where PIP_CERT names a file, the image trusts
 # it for pip.
 
