@@ -1,7 +1,8 @@
 """Runs the controller next to two kubelets of Kubernetes and verifies the life of their Nodes.
 
-The kubelets (``devenv/gobuild/kubelet``) run without containers against a real guest API server; Harvester is emulated.
-kube-controller-manager does not run, so the conditions of a Node whose kubelet is stopped are set to Unknown here.
+The kubelets (``devenv/gobuild/hollow-kubelet``) run without containers against a real guest API server; Harvester is
+emulated. kube-controller-manager does not run, so the conditions of a Node whose kubelet is stopped are set to Unknown
+here.
 """
 
 import asyncio
