@@ -174,6 +174,13 @@ docs: ## build the documentation in site/; a broken link is an error
 e2e-kind: $(READY) #- test image and chart on kind clusters; requires Docker, kind, kubectl and helm
 	PYTHON=$(BIN)/python scripts/e2e_kind.sh
 
+SPECS ?= quick
+
+.PHONY: e2e-cluster
+e2e-cluster: $(READY) #- test image and chart on nodes with kubelets and containers; requires Linux and root; SPECS=all, KEEP=1
+	@$(BIN)/python -m devenv.cluster --specs '$(SPECS)' $(if $(HARVESTER_BIN),--harvester-bin $(HARVESTER_BIN)) \
+	  $(if $(KEEP),--keep)
+
 .PHONY: e2e-kube-vip
 e2e-kube-vip: $(READY) #- run the controller next to kube-vip, or record kube-vip with RECORD=1; requires Linux and root
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-vip $(if $(RECORD),kube-vip-0.9) > /dev/null

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, Self
@@ -167,6 +167,13 @@ def stop_together(children: Sequence[ChildProcess], grace: float = GRACE_SECONDS
             child.wait(REAP_SECONDS)
         with _lock:
             _children[:] = [child for child in _children if child not in children]
+
+
+def require_running(children: Iterable[ChildProcess]) -> None:
+    """Raise DevenvError with the end of its log if one of the children has exited."""
+    for child in children:
+        if child.exit_code() is not None:
+            raise DevenvError(f"{child.name} exited with code {child.exit_code()}:\n{child.log_tail()}")
 
 
 @atexit.register

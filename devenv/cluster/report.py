@@ -1,0 +1,49 @@
+"""The table of a run: one row for each step and each spec, printed as soon as it is known."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+HEAD: Final = "| Step | Result | Seconds | Detail |\n|---|---|---|---|"
+PASSED: Final = "ok"
+FAILED: Final = "**failed**"
+EXPLAINED: Final = "failed, explained"
+
+
+class Report:
+    """Prints rows and remembers whether one failed."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+        self._began = time.monotonic()
+
+    def head(self, text: str) -> None:
+        """Print text and the head of the table."""
+        print(f"{text}\n\n{HEAD}", flush=True)
+
+    def row(self, name: str, result: str, seconds: float, detail: str) -> None:
+        """Print a row. A detail of several lines becomes one line."""
+        if result == FAILED:
+            self.failed.append(name)
+        text = " ".join(detail.replace("|", "/").split())
+        print(f"| {name} | {result} | {seconds:.1f} | {text} |", flush=True)
+
+    def end(self) -> None:
+        """Print the result of everything."""
+        total = f"{time.monotonic() - self._began:.0f} s"
+        if self.failed:
+            print(f"\nFailed after {total}: {'; '.join(self.failed)}", flush=True)
+        else:
+            print(f"\nPassed after {total}", flush=True)
+
+
+@contextmanager
+def stopwatch() -> Iterator[list[float]]:
+    """Yield a list that contains the seconds of the block at its end."""
+    seconds: list[float] = []
+    began = time.monotonic()
+    try:
+        yield seconds
+    finally:
+        seconds.append(time.monotonic() - began)

@@ -1,0 +1,137 @@
+"""Kubernetes' own tests of LoadBalancer Services: ``[sig-network] LoadBalancers`` of its program ``e2e.test``."""
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from devenv.cluster.cluster import Cluster
+from devenv.process import ChildProcess, DevenvError
+
+GROUP: Final = "[sig-network] LoadBalancers"
+SPEC_SECONDS: Final = 1500.0
+"""The two rolling updates take ten minutes each."""
+SLOW: Final = (
+    "should not have connectivity disruption during rolling update with externalTrafficPolicy=Cluster",
+    "should not have connectivity disruption during rolling update with externalTrafficPolicy=Local",
+    "should be able to switch session affinity for LoadBalancer service with Local traffic policy",
+)
+"""Parts of the names of the specs that take ten minutes. Only ``all`` runs them."""
+EXPLAINED: Final = {
+    "should be able to switch session affinity for LoadBalancer service with Local traffic policy": (
+        "With kube-vip, one node gets all traffic of a Service. If it has only one of the three pods, all requests get "
+        "the same answer, and the spec does not see the end of the affinity."
+    ),
+}
+"""Specs that can fail, by parts of their names, with the reasons."""
+
+
+@dataclass(frozen=True)
+class SpecResult:
+    """The result of one spec."""
+
+    name: str
+    state: str
+    """As the program says it: ``passed``, ``failed``, ``timedout`` and others."""
+    seconds: float
+    message: str
+
+    @property
+    def title(self) -> str:
+        """The name without the group and marks such as [Slow]."""
+        return " ".join(re.sub(r"\[[^]]*\]", "", self.name.removeprefix(GROUP)).split())
+
+    @property
+    def explanation(self) -> str:
+        """Why this spec can fail, or an empty text."""
+        return next((reason for part, reason in EXPLAINED.items() if part in self.name), "")
+
+
+def run_specs(cluster: Cluster, chosen: str) -> Iterator[SpecResult]:
+    """Run some specs, several at a time, and yield the result of each at its end.
+
+    ``chosen``: see ``Setup.specs``. Raises DevenvError if no spec has such a name.
+    """
+    directory = cluster.setup.out / "specs"
+    directory.mkdir()
+    names = choose(_names(cluster, directory), chosen)
+    if not names:
+        raise DevenvError(f"no spec of {GROUP} matches {chosen!r}")
+    with ThreadPoolExecutor(cluster.setup.parallel) as pool:
+        runs = [pool.submit(_run, cluster, directory / f"{number:02}", name) for number, name in enumerate(names, 1)]
+        for run in as_completed(runs):
+            yield run.result()
+
+
+def choose(names: list[str], chosen: str) -> list[str]:
+    """Return the names that ``Setup.specs`` selects."""
+    if chosen == "all":
+        return names
+    if chosen == "quick":
+        return [name for name in names if not any(part in name for part in SLOW)]
+    return [name for name in names if re.search(chosen, name)]
+
+
+def _command(cluster: Cluster) -> list[str]:
+    return [
+        *cluster.entering_client(),
+        cluster.setup.programs["e2e.test"],
+        f"--kubeconfig={cluster.guest.kubeconfig}",
+        f"--kubectl-path={cluster.setup.programs['kubectl']}",
+        "--provider=skeleton",
+        f"--num-nodes={len(cluster.nodes)}",
+        "--disable-log-dump",
+        "--ginkgo.no-color",
+    ]
+
+
+def _names(cluster: Cluster, directory: Path) -> list[str]:
+    """Return the names of all specs of the group, without those that disturb others."""
+    report = directory / "names.json"
+    options = ["--ginkgo.dry-run", f"--ginkgo.focus={re.escape(GROUP)}", r"--ginkgo.skip=\[Disruptive\]"]
+    done = subprocess.run(
+        [*_command(cluster), *options, f"--ginkgo.json-report={report}"], check=False, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise DevenvError(f"e2e.test cannot list its specs: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return [_name(spec) for spec in _specs(report) if spec["State"] == "passed"]
+
+
+def _specs(report: Path) -> list[dict[str, object]]:
+    suites = json.loads(report.read_text())
+    return [spec for suite in suites for spec in suite["SpecReports"] if spec["LeafNodeType"] == "It"]
+
+
+def _name(spec: dict[str, object]) -> str:
+    texts = spec["ContainerHierarchyTexts"]
+    assert isinstance(texts, list), f"unexpected texts of a spec: {texts}"
+    return " ".join([*texts, str(spec["LeafNodeText"])])
+
+
+def _run(cluster: Cluster, files: Path, name: str) -> SpecResult:
+    """Run one spec. Its output and report are ``files`` with the endings ``.log`` and ``.json``."""
+    # Some names have several blanks where the program expects one.
+    pattern = r"\s+".join(re.escape(word) for word in name.split())
+    report = files.with_suffix(".json")
+    options = ["--ginkgo.v", f"--ginkgo.focus=^.*{pattern}", f"--ginkgo.json-report={report}"]
+    began = time.monotonic()
+    child = ChildProcess.start("e2e.test", [*_command(cluster), *options], log_file=files.with_suffix(".log"))
+    try:
+        is_ended = child.wait(SPEC_SECONDS)
+    finally:
+        child.stop()
+    seconds = time.monotonic() - began
+    if not is_ended:
+        return SpecResult(name, "too slow", seconds, f"not within {SPEC_SECONDS:.0f} s")
+    if not report.exists():
+        return SpecResult(name, "broken", seconds, child.log_tail(5))
+    ran = [spec for spec in _specs(report) if spec["State"] != "skipped"]
+    states = {str(spec["State"]) for spec in ran} or {"skipped"}
+    failures = [spec["Failure"] for spec in ran if "Failure" in spec]
+    messages = [str(failure["Message"]) for failure in failures if isinstance(failure, dict)]
+    return SpecResult(name, ", ".join(sorted(states)), seconds, " ".join(messages))
