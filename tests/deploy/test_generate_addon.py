@@ -619,9 +619,9 @@ def test_token_is_in_no_argument_of_a_process(addon: Addon) -> None:
 @pytest.mark.security("No command puts the token into an argument")
 @pytest.mark.security("Secret `kube-system/cloud-config`")
 def test_manifest_with_the_credential_is_written_as_on_the_page(tmp_path: Path) -> None:
-    """The commands of step 3 of the page about RKE2, in a copy of the checkout."""
+    """The commands of the page about RKE2, in a copy of the checkout."""
     page = (ROOT / "docs" / "installation" / "rke2.md").read_text()
-    commands = re.search(r"## 3\. Write the manifest\n\n```sh\n(.*?)```", page, re.DOTALL)
+    commands = re.search(r"## \d\. Write the manifest\n.*?```sh\n(.*?)```", page, re.DOTALL)
     assert commands is not None
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     (tmp_path / "out").mkdir()
@@ -631,7 +631,7 @@ def test_manifest_with_the_credential_is_written_as_on_the_page(tmp_path: Path) 
     (shell.bin / "tar").symlink_to(shutil.which("tar") or "")
     (shell.bin / "gzip").symlink_to(shutil.which("gzip") or "")
     arguments = shell.record_arguments()
-    environment = shell.environment | {"CLUSTER": "my-cluster", "IMAGE": "registry.example.org/mine"}
+    environment = shell.environment | {"CLUSTER": "my-cluster", "REPOSITORY": "registry.example.org/mine"}
     script = f"umask 022\n{commands[1]}"
     subprocess.run([SHELL, "-ec", script], check=True, cwd=tmp_path, env=environment, timeout=60)
     manifest = tmp_path / "out" / "harvester-ccm.yaml"
