@@ -19,6 +19,7 @@ from harvester_ccm.names import (
 )
 from tests.simulation.facts import (
     annotation,
+    condition_reasons,
     has_condition,
     has_other_class,
     is_not_ready,
@@ -64,6 +65,8 @@ class Guest:
         """Services to whose status another client wrote while the controller had not seen them."""
         self.address_restored: set[str] = set()
         """Services of which another client wrote their own address to kube-vip's annotation."""
+        self.mark_removed: set[str] = set()
+        """Services from which another client removed the condition, or kube-vip's address."""
         self.settings_restored: set[str] = set()
         """Services whose settings were changed and changed back while the controller had not seen it."""
         self.slices_lost: set[str] = set()
@@ -84,6 +87,16 @@ class Guest:
         """Whether such a load balancer was the last one that vanished."""
         server.on_change.append(self._collect_slices)
 
+    def has_lost_its_mark(self, service: Document) -> bool:
+        """Return whether nothing shows that the finalizer of a Service, which others use as well, is the controller's.
+
+        The Service has another class, no load balancer any more, and another client has removed the mark on it.
+        """
+        name = name_of(service)
+        if not has_other_class(service) or condition_reasons(service) or self.balancers_of(name):
+            return False
+        return name in self.mark_removed
+
     # User actions.
 
     def create_service(self, name: str, spec: Document, annotations: Mapping[str, str]) -> None:
@@ -96,6 +109,7 @@ class Guest:
         self.status_written.discard(name)
         self.address_restored.discard(name)
         self.condition_removed.discard(name)
+        self.mark_removed.discard(name)
         self.slices_lost.discard(name)
         self.settings_restored.discard(name)
         self.restore_endpoints(name)

@@ -87,6 +87,7 @@ class OtherClients(Actor):
         others = [condition for condition in conditions if condition["type"] != LOAD_BALANCER_READY]
         if status is None and len(others) < len(conditions):
             self._guest.condition_removed.add(name)
+            self._guest.mark_removed.add(name)
         if status is not None:
             others.append({"type": LOAD_BALANCER_READY, "status": status, "reason": "Written", "message": "written"})
         self._guest.change_service(name, {"status": {"conditions": others}})

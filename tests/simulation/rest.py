@@ -91,6 +91,8 @@ class AtRest:
         meta, name = service["metadata"], name_of(service)
         if any(_shares(other, service) for other in services.values()):
             return []
+        if self._guest.has_lost_its_mark(service):
+            return []
         # The status of a Service of another class is that of its other controller.
         is_of_others = has_other_class(service) or name in self._guest.status_written
         shows = bool(shown(service)) and not is_of_others

@@ -9,7 +9,6 @@ from harvester_ccm.kube.informer import SILENCE_SECONDS
 from harvester_ccm.names import KUBE_VIP_ADDRESSES
 from tests.simulation.actions import Action
 from tests.simulation.announcing import Announcing
-from tests.simulation.facts import condition_reasons, has_other_class
 from tests.simulation.interruptions import Interruptions
 from tests.simulation.machines import MACHINES
 from tests.simulation.network import NetworkFault
@@ -62,15 +61,9 @@ class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing):
         self._guest.delete_service(name)
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
-        """Change annotations.
-
-        Users do not take the only mark of this controller from a Service that they gave to another class before any
-        controller wrote its condition: it could not tell that the finalizer, which others use as well, is its own.
-        """
-        service = self._guest.service(name)
-        is_given_away = service is not None and has_other_class(service) and not condition_reasons(service)
-        if is_given_away and annotations.get(KUBE_VIP_ADDRESSES, "") is None:
-            return
+        """Change annotations."""
+        if KUBE_VIP_ADDRESSES in annotations and annotations[KUBE_VIP_ADDRESSES] is None:
+            self._guest.mark_removed.add(name)
         self._guest.change_service(name, {"metadata": {"annotations": dict(annotations)}})
 
     def retype(self, name: str, type: str) -> None:
