@@ -22,10 +22,6 @@ DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """RFC 1123: name of a namespace."""
 DNS_SUBDOMAIN: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """RFC 1123: name of most objects and of hosts."""
-MAX_KEY: Final = 317
-"""Longest key of a label or annotation: 253 characters, a slash and 63 characters."""
-SHARED_STRINGS: Final = 4096
-"""Strings that objects share at most; a cluster uses a few hundred keys and namespaces."""
 LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -35,22 +31,6 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False)
     The garbage collector ignores them: decoded values are trees without reference cycles, and traversing thousands of
     objects would block the event loop.
     """
-
-
-_strings: Final[dict[str, str]] = {}
-
-
-def _shared(text: str) -> str:
-    """Return an equal string that other objects have as well, if there is one.
-
-    Not ``sys.intern``: Python 3.12 never frees an interned string, and tenants choose keys.
-    """
-    if len(text) > MAX_KEY:
-        return text
-    if len(_strings) >= SHARED_STRINGS:
-        # The common keys are shared again as soon as they are read again.
-        _strings.clear()
-    return _strings.setdefault(text, text)
 
 
 class ObjectMeta(Model, frozen=True, kw_only=True):
@@ -66,13 +46,6 @@ class ObjectMeta(Model, frozen=True, kw_only=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     finalizers: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        """Share the strings that thousands of objects have in common: keys of maps are a third of their memory."""
-        force_setattr(self, "namespace", _shared(self.namespace))
-        for name, entries in (("labels", self.labels), ("annotations", self.annotations)):
-            if entries:
-                force_setattr(self, name, {_shared(key): value for key, value in entries.items()})
 
     @property
     def key(self) -> str:
