@@ -49,7 +49,8 @@ async def test_call_is_repeated_with_growing_delays_whatever_the_server_requests
     told: list[int] = []
     assert await repeat(calls, on=Unreachable, failed=lambda failures, _error: told.append(failures)) == 9
     first, second, *_, last = [later - earlier for earlier, later in zip(calls.times, calls.times[1:], strict=False)]
-    assert (0.5 <= first <= 1.0, 1.0 <= second <= 1.5, last) == (True, True, MAX_BACKOFF_SECONDS)
+    assert (0.5 <= first <= 1.0, 1.0 <= second <= 1.5) == (True, True)
+    assert last == pytest.approx(MAX_BACKOFF_SECONDS)
     assert told == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
@@ -58,7 +59,8 @@ async def test_last_attempt_raises_its_error_without_a_delay() -> None:
     calls = Calls(Unreachable("first"), Unreachable("second"), Unreachable("third"))
     with pytest.raises(Unreachable, match="second"):
         await repeat(calls, on=(Unreachable, Conflict), attempts=2, delay=lambda _failures: 5.0)
-    assert (len(calls.times), loop_time() - calls.times[0]) == (2, 5.0)
+    assert len(calls.times) == 2
+    assert loop_time() - calls.times[0] == pytest.approx(5.0)
 
 
 @jumping_time

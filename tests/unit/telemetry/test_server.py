@@ -203,7 +203,9 @@ async def test_connection_beyond_the_limit_closes_the_oldest(
 
 @pytest.mark.security("The server accepts at most 256 connections")
 @pytest.mark.security("a client of port 10258 who causes unlimited memory use")
-async def test_256_connections_are_open_at_most(running: RunningServer) -> None:
+async def test_256_connections_are_open_at_most(running: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 256 handshakes can take longer than a connection may on a busy machine.
+    monkeypatch.setattr("harvester_ccm.telemetry.server.CONNECTION_SECONDS", 600.0)
     async with AsyncExitStack() as stack:
         readers = [(await stack.enter_async_context(running.client.connection()))[0] for _ in range(256)]
         assert not any(reader.at_eof() for reader in readers)
