@@ -89,6 +89,12 @@ def test_plan_of_terraform_names_the_image() -> None:
     assert re.findall(r'(?:repository|tag) += "(.*)"', plan) == IMAGE.split(":")
 
 
+def test_pages_and_examples_name_the_tag_of_this_version() -> None:
+    files = [*(ROOT / "docs").rglob("*.md"), *DEPLOY.rglob("*.yaml")]
+    tags = {tag for file in files for tag in re.findall(r"v\d+\.\d+\.\d+-ccm", file.read_text())}
+    assert tags == {f"v{__version__}-ccm"}
+
+
 def test_k3s_runs_no_cloud_controller_of_its_own() -> None:
     (plain,) = documents("k3s/config.yaml")
     (fragment,) = documents("k3s/rancher-cluster.yaml")
