@@ -33,8 +33,8 @@ from devenv.process import ChildProcess, DevenvError
 from devenv.progress import run, step
 
 KUBERNETES: Final = "v1.35.4"
-OTHER_KUBERNETES: Final = {"oldest": "v1.23.17", "newest": "v1.37.2"}
-"""The other versions that are tested: ``devenv.kubernetes``."""
+OTHER_KUBERNETES: Final = {"oldest": "v1.24.17", "newest": "v1.37.2"}
+"""The other versions that are tested: ``devenv.kubernetes``. The modules of older ones lack generated code."""
 ETCD: Final = "v3.6.5"
 HELM: Final = "v3.20.2"
 KUBE_VIP: Final = "v1.2.2"
@@ -68,6 +68,8 @@ class Program:
     """Directory in the cache, before the platform."""
     module: str = "gobuild"
     """Directory with the ``go.mod`` and ``go.sum`` that pin it."""
+    tags: str = ""
+    """Build tags of the module's programs."""
     is_test: bool = False
     """Whether it is the program that runs the tests of the package."""
 
@@ -97,7 +99,12 @@ PROGRAMS: Final = {
     ),
     **{
         f"{server}-{name}": Program(
-            f"k8s.io/kubernetes/cmd/{server}", version, f"kubernetes-{version}", f"gobuild-kubernetes-{name}"
+            f"k8s.io/kubernetes/cmd/{server}",
+            version,
+            f"kubernetes-{version}",
+            f"gobuild-kubernetes-{name}",
+            # Without the clouds of other providers, which Kubernetes contained up to 1.30.
+            tags="providerless",
         )
         for name, version in OTHER_KUBERNETES.items()
         for server in _SERVERS
@@ -256,6 +263,8 @@ def _build_command(go: Path, names: list[str], directory: Path) -> list[str | Pa
         action, output = ["build"], directory
     flags = linker_flags(PROGRAMS[names[0]].module)
     options = ["-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", flags]
+    if tags := PROGRAMS[names[0]].tags:
+        options += ["-tags", tags]
     return [go, *action, *options, "-o", output, *packages]
 
 
