@@ -58,6 +58,23 @@ def test_scripts_contain_no_expression(path: Path) -> None:
     assert [step["run"] for _, step in steps(path) if "${{" in step.get("run", "")] == []
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflow_makes_what_the_makefile_has(path: Path) -> None:
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    scripts = "\n".join(step.get("run", "") for _, step in steps(path))
+    assert set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", scripts)) - {"generate"} <= targets
+
+
+def test_every_night_has_the_slow_tests() -> None:
+    nightly = ROOT / ".github" / "workflows" / "nightly.yml"
+    scripts = "\n".join(
+        step.get("run", "") for path in (nightly, ROOT / ".github/workflows/test.yml") for _, step in steps(path)
+    )
+    assert workflow(nightly)["jobs"]["test"]["uses"] == "./.github/workflows/test.yml"
+    for target in ("e2e-cluster", "e2e-kind", "e2e-kube-vip", "e2e-kubelet", "test-kubernetes", "coverage"):
+        assert f"make {target}" in scripts
+
+
 def test_workflow_uses_the_documented_kind() -> None:
     used = [
         step["with"] for _, step in steps(ROOT / ".github/workflows/test.yml") if "kind-action" in step.get("uses", "")
