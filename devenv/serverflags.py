@@ -14,13 +14,16 @@ _ADMIN = "admin"
 _ADMINISTRATORS = "system:masters"
 
 _CONTROLLERS = (
-    "garbage-collector-controller",
-    "namespace-controller",
-    "root-ca-certificate-publisher-controller",
-    "serviceaccount-controller",
-    "serviceaccount-token-controller",
+    "garbagecollector",
+    "namespace",
+    "root-ca-cert-publisher",
+    "serviceaccount",
+    "serviceaccount-token",
 )
-"""Required by tests. Without kubelets, the node controllers would set every Node to Unknown."""
+"""Required by tests. Without kubelets, the node controllers would set every Node to Unknown.
+
+These are the names up to Kubernetes 1.26, which later versions accept as aliases.
+"""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from devenv.ccm import CcmProcess
 from devenv.faults import Record
 from devenv.kubevip import Transition
 from devenv.proxy import FaultProxy
-from devenv.restclient import wait_until
+from devenv.restclient import Json, wait_until
 from devenv.stage import Stage, until
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IPAM, LB_SERVICE_NAME, Reason
@@ -31,6 +31,12 @@ def outcome(directory: Path, *, cloud_config: Path, kubeconfig: Path) -> tuple[i
     finally:
         run.stop()
     return run.exit_code, run.log
+
+
+def ingress_of(service: Json) -> list[Json]:
+    """Return the addresses in the status of a Service, without ``ipMode``, which newer API servers add."""
+    entries: list[Json] = service["status"]["loadBalancer"]["ingress"]
+    return [{key: value for key, value in entry.items() if key != "ipMode"} for entry in entries]
 
 
 def writes(proxy: FaultProxy, path: str = "") -> list[Record]:

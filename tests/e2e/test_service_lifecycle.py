@@ -9,7 +9,7 @@ from devenv.kubevip import Transition
 from devenv.restclient import Json
 from devenv.stage import Stage, until
 from harvester_ccm.names import IPAM, Reason
-from tests.e2e.observing import caught_up, completed, retouched, transitions, writes
+from tests.e2e.observing import caught_up, completed, ingress_of, retouched, transitions, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -30,8 +30,7 @@ async def test_service_gets_its_address_in_two_writes(stage: Stage) -> None:
 
     service = await stage.service_document("web")
     ports = [{"port": 8443, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]
-    ingress = [{"ip": "127.77.0.2", "ipMode": "VIP", "ports": ports}]
-    assert service["status"]["loadBalancer"] == {"ingress": ingress}
+    assert ingress_of(service) == [{"ip": "127.77.0.2", "ports": ports}]
     (condition,) = service["status"]["conditions"]
     assert (condition["type"], condition["status"]) == (f"{OURS}/LoadBalancerReady", "True")
     assert service["metadata"]["finalizers"] == [FINALIZER]
@@ -98,8 +97,7 @@ async def test_service_with_dhcp_gets_the_address_that_kube_vip_obtains(stage: S
 
     service = await stage.service_document("wiki")
     ports = [{"port": 8443, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]
-    ingress = [{"ip": "127.78.0.10", "ipMode": "VIP", "ports": ports}]
-    assert service["status"]["loadBalancer"] == {"ingress": ingress}
+    assert ingress_of(service) == [{"ip": "127.78.0.10", "ports": ports}]
     (condition,) = service["status"]["conditions"]
     assert (condition["type"], condition["status"]) == (f"{OURS}/LoadBalancerReady", "True")
     annotations = service["metadata"]["annotations"]

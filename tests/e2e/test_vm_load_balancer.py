@@ -16,7 +16,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
-from tests.e2e.observing import caught_up, writes
+from tests.e2e.observing import caught_up, ingress_of, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("ccm")]
 
@@ -96,8 +96,7 @@ async def test_fields_of_the_load_balancer_and_the_service(stage: Stage) -> None
     assert document["status"]["allocatedAddress"]["ipPool"] == "lan"
     service = await stage.service_document("web")
     ports = [{"port": 8080, "protocol": "TCP"}, {"port": 5353, "protocol": "UDP"}]
-    ingress = [{"ip": "127.77.0.2", "ipMode": "VIP", "ports": ports}]
-    assert service["status"]["loadBalancer"] == {"ingress": ingress}
+    assert ingress_of(service) == [{"ip": "127.77.0.2", "ports": ports}]
     (condition,) = service["status"]["conditions"]
     assert (condition["type"], condition["status"]) == (f"{OURS}/LoadBalancerReady", "True")
     assert service["metadata"]["finalizers"] == ["service.kubernetes.io/load-balancer-cleanup"]
