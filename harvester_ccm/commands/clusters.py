@@ -124,6 +124,8 @@ class ClusterStore:
             return unreadable_endpoints(service).as_confirmed()
         found = slices.get(service.metadata.key, ())
         return count_endpoints(found, service, partial(is_node_of_kube_vip, self.services)).as_confirmed()
+        self.last_processed_at = -math.inf
+        """Not used by commands, which have the time of day in ``last_processed``."""
 
     def problem(self, *resources: Resource[Any]) -> KubeError | None:
         """Return why one of these resources cannot be read, or None."""

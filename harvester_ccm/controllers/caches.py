@@ -15,6 +15,7 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.messages import harvester_unavailable
+from harvester_ccm.plan.service.ownership import has_cluster_name
 from harvester_ccm.plan.service.ranking import Rankings
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
 from harvester_ccm.plan.service.vip_hosts import vip_host
@@ -58,8 +59,11 @@ class Caches:
         """The Service on which kube-vip noted a node first, in the version with that note."""
         self.unidentified: set[str] = set()
         """Names of the Nodes that only the host name of a guest can identify. The Node controller updates it."""
+        self.last_processed_at = -math.inf
+        """When Harvester's controller last processed a load balancer of this cluster. A restart does not know it."""
         self._on_backends: list[BackendsCallback] = []
         self.services.on_change(self._note_announcement)
+        self.load_balancers.on_change(self._note_processing)
 
     @property
     def of_guest(self) -> tuple[Informer[Any], ...]:
@@ -91,6 +95,13 @@ class Caches:
         self.backends = backends
         for callback in self._on_backends:
             callback(is_first=before is None)
+
+    def _note_processing(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
+        """Record a change that Harvester's controller has made. It alone writes the condition and the allocation."""
+        if old is None or new is None or not has_cluster_name(new, self.cluster):
+            return
+        if old.ready != new.ready or old.allocated_ip != new.allocated_ip:
+            self.last_processed_at = loop_time()
 
     def _note_announcement(self, old: Service | None, new: Service | None) -> None:
         if not vip_host(new) or vip_host(old):

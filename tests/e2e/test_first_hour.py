@@ -45,7 +45,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     Reason,
 )
-from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
+from harvester_ccm.plan.service.messages import UNPROCESSED_GRACE_SECONDS
 from tests.e2e.test_pause import SHORT
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("pace", [FAST], ids=["fast"])]
@@ -250,18 +250,18 @@ async def webhook(hour: Hour, port: int) -> None:
 
 
 async def controllers_of_harvester(hour: Hour, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stop Harvester's load balancer controller, and look at a new Service after half a minute."""
+    """Stop Harvester's load balancer controller, and look at a new Service after a quarter of a minute."""
 
     class Later(datetime):
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> "Later":
-            return cls.fromtimestamp(datetime.now(tz).timestamp() + CONTROLLER_GRACE_SECONDS, tz)
+            return cls.fromtimestamp(datetime.now(tz).timestamp() + UNPROCESSED_GRACE_SECONDS, tz)
 
     async with hour.stage.harvester.stopped():
         await hour.stage.create_service("slow", ports=[PORT])
         with monkeypatch.context() as patch:
             patch.setattr(clusters, "datetime", Later)
-            start = "Service default/slow: Pending NotProcessed: Harvester"
+            start = "Service default/slow: Pending NotProcessed: Harvester's load balancer controller"
             await hour.sees("stopped load balancer controller of Harvester", start)
     await hour.stage.delete_service("slow")
     await hour.stage.gone("slow")

@@ -16,6 +16,7 @@ from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import EXCLUDE_NODE_LABEL, LB_CLUSTER, LB_SERVICE_NAME, WORKLOAD_TYPE
 from harvester_ccm.plan.service.allocation import is_in_progress
 from harvester_ccm.plan.service.creation import CREATION_QUEUED, QUEUED_GRACE_SECONDS
+from harvester_ccm.plan.service.messages import UNPROCESSED_GRACE_SECONDS
 from tests.support.builders import service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, MemoryServer, Where, name_of, refused
@@ -170,19 +171,41 @@ async def test_text_of_load_balancers_of_another_cluster_is_not_read(monkeypatch
 
 
 @jumping_time
-async def test_queued_service_is_suppressed_and_reported_after_a_time() -> None:
+async def test_hundred_services_at_the_pace_of_harvester_get_no_warning() -> None:
+    """Harvester needs a second for each, so the last one waits for almost two minutes."""
+    world = World(SlowHarvester(1.0))
+    async with world.live():
+        world.create(*names(100))
+        await world.addresses(*names(100))
+        await asyncio.sleep(UNPROCESSED_GRACE_SECONDS)
+    assert world.reasons() == []
+
+
+@jumping_time
+async def test_many_load_balancers_in_the_queue_of_harvester_get_no_warning() -> None:
+    """They exist before Harvester processes the first one: the gate delays none of them."""
+    world = World(SlowHarvester(RESPONSE_SECONDS + 1))
+    async with world.live():
+        world.create(*names(10))
+        await world.addresses(*names(10))
+    assert world.reasons() == []
+
+
+@jumping_time
+async def test_only_the_services_whose_creation_is_in_progress_report_a_harvester_that_processes_nothing() -> None:
     world = World(SlowHarvester(QUEUED_GRACE_SECONDS))
     async with world.live():
         world.harvester.ignores = lambda _service: True
         world.create(*names(12))
-        await asyncio.sleep(QUEUED_GRACE_SECONDS - 1)
-        assert CREATION_QUEUED.message not in [text for name in names(12) for text in world.warnings(name)]
-        await asyncio.sleep(2)
+        await asyncio.sleep(UNPROCESSED_GRACE_SECONDS + 1)
+        reported = [name for name in names(12) if world.warnings(name)]
+        assert reported == world.balancers()[:1]
+        await asyncio.sleep(QUEUED_GRACE_SECONDS - UNPROCESSED_GRACE_SECONDS)
         last = next(name for name in names(12) if name not in world.balancers())
-        assert world.warnings(last) == [CREATION_QUEUED.message]
+        assert world.warnings(last) == []
         assert world.service(last)["metadata"]["finalizers"]
         assert world.condition(last)["reason"] == "CreationQueued"
-        assert last not in world.balancers()
+        assert world.condition(last)["message"] == CREATION_QUEUED.message
 
 
 @jumping_time

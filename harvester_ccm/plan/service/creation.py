@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.deletion import REPORTED_AFTER_SECONDS, deletion_remedy
@@ -12,6 +14,7 @@ from harvester_ccm.plan.service.desired import (
     Finalizer,
     waits_at_most,
     waits_for,
+    waits_until,
 )
 from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Delegate, Intent, Mode, Withdraw, leases_of
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
@@ -29,15 +32,14 @@ from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.vm_spec import vm_spec_of
 
 QUEUED_GRACE_SECONDS: Final = 60.0
-"""Time after which a Service whose creation is queued gets an Event; Harvester serves more than 100 Services in it."""
+"""Time after which the condition of a Service reports that its creation is queued, if Harvester processes nothing."""
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 CREATION_QUEUED: Final = EventMessage(
     "Warning",
     Reason.CREATION_QUEUED,
-    "Creation is queued: load balancers are created one at a time, each after Harvester has responded to the one "
-    "before",
-    "If this lasts over 5 min, check that the deployments harvester-load-balancer and harvester-load-balancer-webhook "
-    "in namespace harvester-system of Harvester are running",
+    "Creation is queued, and Harvester's load balancer controller has processed none of the load balancers before it "
+    "for a minute",
+    "Check that the deployment harvester-load-balancer in namespace harvester-system of Harvester is running",
 )
 
 
@@ -165,13 +167,18 @@ def _next_address(snapshot: ServiceSnapshot) -> str:
 
 
 def plan_queued(snapshot: ServiceSnapshot) -> Desired:
-    """Wait until the creation gate admits the Service."""
+    """Wait until the creation gate admits the Service.
+
+    There is never an Event: the Service whose load balancer is in progress gets one, and a hundred queued ones would
+    only repeat it.
+    """
     condition = snapshot.service.ready_condition
     if condition is not None and condition.reason == Reason.HARVESTER_UNAVAILABLE:
         # The error of the last attempt stays until the next one.
         return Desired(waits_for(Reason.CREATION_QUEUED))
-    waiting = waits_at_most(QUEUED_GRACE_SECONDS, CREATION_QUEUED, snapshot, Phase.NEW)
-    return Desired(waiting.verdict, look_again_after=waiting.look_again_after)
+    left = QUEUED_GRACE_SECONDS - snapshot.unprocessed(Phase.NEW)
+    waiting = waits_until(left, CREATION_QUEUED, snapshot)
+    return Desired(replace(waiting.verdict, emits_event=False), look_again_after=waiting.look_again_after)
 
 
 def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:

@@ -153,7 +153,11 @@ class Waiting(Struct, frozen=True):
 
 def waits_at_most(grace_seconds: float, warning: EventMessage, snapshot: ServiceSnapshot, phase: str) -> Waiting:
     """Return the verdict on a Service that waits; the Warning is due after the grace time in this phase."""
-    left = grace_seconds - snapshot.waited(phase)
+    return waits_until(grace_seconds - snapshot.waited(phase), warning, snapshot)
+
+
+def waits_until(left: float, warning: EventMessage, snapshot: ServiceSnapshot) -> Waiting:
+    """Return the verdict on a Service that waits; the Warning is due in ``left`` seconds, and not before."""
     if left > 0:
         return Waiting(waits_for(Reason(warning.reason)), left)
     return Waiting(not_ready(warning, snapshot))

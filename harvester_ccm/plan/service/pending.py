@@ -17,13 +17,14 @@ from harvester_ccm.plan.service.desired import (
     LoadBalancerWrite,
     Waiting,
     not_ready,
-    waits_at_most,
+    waits_until,
 )
 from harvester_ccm.plan.service.kube_vip import GIVE_UP, PAUSE, Delegate, Intent, leases_of
 from harvester_ccm.plan.service.load_balancer import load_balancer_change, searches_elsewhere
 from harvester_ccm.plan.service.messages import (
     CONTROLLER_GRACE_SECONDS,
     UNAVAILABLE_GRACE_SECONDS,
+    UNPROCESSED_GRACE_SECONDS,
     harvester_unavailable,
 )
 from harvester_ccm.plan.service.obstacles import keep_lease_or_withdraw, keep_request_or_pause
@@ -76,9 +77,14 @@ def _is_for_lease(load_balancer: LoadBalancer) -> bool:
     return load_balancer.spec.ipam == "dhcp" and load_balancer.spec.workload_type != "vm"
 
 
-def _grace(allocation: Allocation) -> float:
+def _seconds_to_warning(snapshot: ServiceSnapshot) -> float:
     """Return the seconds before a Warning: a state that Harvester usually ends itself gets some time."""
-    return CONTROLLER_GRACE_SECONDS if allocation.passes_by_itself else 0.0
+    allocation = snapshot.allocation
+    if allocation.stage is Stage.NOT_PROCESSED:
+        return UNPROCESSED_GRACE_SECONDS - snapshot.unprocessed(Phase.PENDING)
+    if allocation.passes_by_itself:
+        return CONTROLLER_GRACE_SECONDS - snapshot.waited(Phase.PENDING)
+    return 0.0
 
 
 def _waiting(snapshot: ServiceSnapshot, allocation: Allocation) -> Waiting:
@@ -86,7 +92,7 @@ def _waiting(snapshot: ServiceSnapshot, allocation: Allocation) -> Waiting:
     until_outage_counts = UNAVAILABLE_GRACE_SECONDS - snapshot.waited(Phase.PENDING)
     if problem is not None and until_outage_counts <= 0:
         return Waiting(not_ready(harvester_unavailable(problem), snapshot))
-    waiting = waits_at_most(_grace(allocation), pending_warning(allocation), snapshot, Phase.PENDING)
+    waiting = waits_until(_seconds_to_warning(snapshot), pending_warning(allocation), snapshot)
     return waiting if problem is None else Waiting(waiting.verdict, until_outage_counts)
 
 
@@ -98,7 +104,7 @@ def _intent(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Intent:
         return Delegate()
     if _is_for_lease(load_balancer):
         return keep_lease_or_withdraw(snapshot.kube_vip)
-    is_late = snapshot.waited(Phase.PENDING) >= _grace(snapshot.allocation)
+    is_late = _seconds_to_warning(snapshot) <= 0
     return PAUSE if is_late else keep_request_or_pause(snapshot.kube_vip)
 
 
@@ -126,9 +132,9 @@ class _Text(Struct, frozen=True):
 _TEXTS: Final[Mapping[Stage, _Text]] = {
     Stage.NOT_PROCESSED: _Text(
         Reason.NOT_PROCESSED,
-        "Harvester has not processed the load balancer yet; it processes about one per second",
-        "If this stays, check that the deployment harvester-load-balancer in namespace harvester-system of Harvester "
-        "is running",
+        "Harvester's load balancer controller has not processed the load balancer, nor any other one of this cluster, "
+        f"for {UNPROCESSED_GRACE_SECONDS:.0f} s",
+        "Check that the deployment harvester-load-balancer in namespace harvester-system of Harvester is running",
     ),
     Stage.POOL_NOT_WRITTEN: _Text(
         Reason.ALLOCATING,

@@ -63,15 +63,14 @@ class Phase(StrEnum):
     Unsupported, or InvalidAnnotation for a wrong ipam."""
     NEW = "New"
     """The Service has no load balancer, and nothing prevents its creation. Ends: when it is created. User: the Event
-    EnsuringLoadBalancer, or LoadBalancerLost if it had one; CreationQueued after 60 s; NodePortsPending without an
-    Event."""
+    EnsuringLoadBalancer, or LoadBalancerLost if it had one; CreationQueued and NodePortsPending without an Event."""
     OLD_TERMINATING = "OldTerminating"
     """The load balancer is being deleted, and its name and address are not free. Ends: when Harvester removes its
     finalizer from it. User: ReplacementPending after 30 s."""
     PENDING = "Pending"
     """The load balancer has no address; one that Harvester announces has none before the announcement. Ends: when it
     has an address, or when it is deleted because the Service requests another pool or network. User: NoMatchingPool,
-    PoolExhausted or AllocationFailed at once; NotProcessed, Allocating or AnnouncementPending after 30 s."""
+    PoolExhausted or AllocationFailed at once; NotProcessed after 15 s, Allocating or AnnouncementPending after 30 s."""
     SWITCHING = "Switching"
     """The load balancer is replaced by one of the other workload type. Ends: when it is deleted, or when the user takes
     the request back. User: the Event ChangingWorkloadType; ReplacementPending if kube-vip announced the address, and no

@@ -5,6 +5,7 @@ annotation and message of another program once, and decides who owns the load ba
 and what it requests. ``ServiceState`` is the only state that is kept from one reconcile to the next.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from enum import StrEnum, auto
 from functools import cached_property
@@ -103,6 +104,10 @@ class ServiceStore(Protocol):
     @property
     def last_announced_at(self) -> float:
         """When kube-vip last noted a node on a Service that had no note, in seconds of the monotonic clock."""
+
+    @property
+    def last_processed_at(self) -> float:
+        """When Harvester's controller last processed a load balancer of this cluster, on the monotonic clock."""
 
 
 SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {
@@ -275,6 +280,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """Why they cannot be read now."""
     harvester_check: HarvesterCheck = HarvesterCheck.OURS
     """Whether a load balancer can be created in this Harvester, without those of the Service."""
+    last_processed_at: float = -math.inf
+    """When Harvester's controller last processed a load balancer of this cluster, in seconds of the monotonic clock."""
     services_problem: KubeError | None = None
     """Why the Services cannot be read now."""
     wall_time: str = ""
@@ -286,6 +293,13 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     def waited(self, phase: str) -> float:
         """Return the seconds since the Service entered this phase; 0 if it was in another one before."""
         return self.now - self.remembered.since if self.remembered.phase == phase else 0.0
+
+    def unprocessed(self, phase: str) -> float:
+        """Return the seconds for which Harvester's controller has processed nothing while the Service waits for it.
+
+        With many load balancers in its queue, Harvester needs longer for this one, but not for all of them.
+        """
+        return min(self.waited(phase), self.now - self.last_processed_at)
 
     @property
     def name_conflict(self) -> Claim | None:
@@ -411,6 +425,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         harvester_known=_is_harvester_known(store, f"{cluster.namespace}/{match.expected_name}"),
         harvester_problem=store.load_balancers.problem,
         harvester_check=_harvester_check(store, cluster, match, request),
+        last_processed_at=store.last_processed_at,
         services_problem=store.services.problem,
     )
 

@@ -120,7 +120,8 @@ def test_address_of_a_deleted_service_is_withdrawn_first(run: Runner, serve: Clu
 
 
 @pytest.mark.parametrize(
-    ("minutes", "message"), [(0, "The Service waits for Harvester's"), (1, "Harvester has not processed")]
+    ("minutes", "message"),
+    [(0, "The Service waits for Harvester's"), (1, "Harvester's load balancer controller has not processed")],
 )
 def test_grace_period_counts_from_the_creation_of_the_load_balancer(
     run: Runner, serve: ClusterServer, minutes: int, message: str

@@ -428,23 +428,23 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
             "NotReady NotProcessed",
             condition="False NotProcessed",
             write={"annotations": WITHDRAWAL, "ingress": [], "touch": True},
-            delay=30.0,
+            delay=15.0,
             writes_needed=3,
         ),
     ),
     "not processed, kube-vip keeps its lease": (
         World(service(ours=True, address=ADDRESS, annotations=LEASED), (FOR_LEASE,)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=30.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=15.0),
     ),
     "another client removed the allocation and the note, the lease is recorded": (
         World(
             service(ours=True, address=ADDRESS, annotations={**DHCP, KUBE_VIP_ADDRESSES: DHCP_ADDRESS}),
             (marked(address=ADDRESS, spec={"ipam": "dhcp"}),),
         ),
-        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=30.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=15.0),
     ),
-    "not processed for 30 s, kube-vip keeps its lease": (
-        World(service(ours=True, address=ADDRESS, annotations=LEASED), (FOR_LEASE,), {"waited": 30.0}),
+    "not processed for 15 s, kube-vip keeps its lease": (
+        World(service(ours=True, address=ADDRESS, annotations=LEASED), (FOR_LEASE,), {"waited": 15.0}),
         Plan(
             Phase.PENDING,
             "NotReady NotProcessed",
@@ -460,7 +460,7 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
             "NotReady NotProcessed",
             condition="False NotProcessed",
             write={"ingress": []},
-            delay=30.0,
+            delay=15.0,
         ),
     ),
 }
@@ -498,9 +498,23 @@ OLD: dict[str, tuple[World, Plan]] = {
     ),
 }
 PENDING: dict[str, tuple[World, Plan]] = {
-    "not processed": (World(WAITING, (marked(),)), Plan(Phase.PENDING, "NotReady NotProcessed", delay=30.0)),
-    "not processed for 30 s": (
-        World(WAITING, (marked(),), {"waited": 30.0}),
+    "not processed": (World(WAITING, (marked(),)), Plan(Phase.PENDING, "NotReady NotProcessed", delay=15.0)),
+    "not processed for 15 s": (
+        World(WAITING, (marked(),), {"waited": 15.0}),
+        Plan(
+            Phase.PENDING,
+            "NotReady NotProcessed",
+            condition="False NotProcessed",
+            write="condition",
+            events=("Warning NotProcessed",),
+        ),
+    ),
+    "not processed, Harvester is busy with others": (
+        World(WAITING, (marked(),), {"waited": 600.0, "last_processed_at": -14.0}),
+        Plan(Phase.PENDING, "NotReady NotProcessed", delay=1.0),
+    ),
+    "not processed, nor another one for 15 s": (
+        World(WAITING, (marked(),), {"waited": 600.0, "last_processed_at": -15.0}),
         Plan(
             Phase.PENDING,
             "NotReady NotProcessed",
@@ -511,7 +525,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
     ),
     "not processed, finalizer removed by another client": (
         World(service(annotations=SUPPRESSED), (marked(),)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", write={"finalizers": [SERVICE_FINALIZER]}, delay=30.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", write={"finalizers": [SERVICE_FINALIZER]}, delay=15.0),
     ),
     "allocating": (World(WAITING, (marked(message=""),)), Plan(Phase.PENDING, "NotReady Allocating", delay=30.0)),
     "Harvester allocates what is no address": (
@@ -579,10 +593,10 @@ PENDING: dict[str, tuple[World, Plan]] = {
     ),
     "not processed, the requested address is announced": (
         World(ANNOUNCED_REQUEST, (marked(),)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=30.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", condition="True EnsuredLoadBalancer", delay=15.0),
     ),
-    "not processed for 30 s, the requested address is announced": (
-        World(ANNOUNCED_REQUEST, (marked(),), {"waited": 30.0}),
+    "not processed for 15 s, the requested address is announced": (
+        World(ANNOUNCED_REQUEST, (marked(),), {"waited": 15.0}),
         Plan(
             Phase.PENDING,
             "NotReady NotProcessed",
@@ -607,7 +621,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
     ),
     "another pool is requested before a response": (
         World(OTHER_POOL, (marked(),)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", delay=30.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", delay=15.0),
     ),
     "another pool is requested after the refusal": (
         World(OTHER_POOL, (EXHAUSTED_LOAD_BALANCER,)),
@@ -641,7 +655,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
     ),
     "another pool is requested, the old one is blocked": (
         World(OTHER_POOL, (marked(closed="lan"),)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", delay=30.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", delay=15.0),
     ),
     "another pool is requested, the blocked pool was confirmed": (
         World(OTHER_POOL, (marked(closed="lan", message="x"),)),
@@ -718,7 +732,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
     ),
     "VM load balancer, after the last address was withdrawn": (
         World(service(ours=True, annotations={**WITHDRAWN, **VM}), (marked(spec=VM_SPEC),)),
-        Plan(Phase.PENDING, "NotReady NotProcessed", delay=30.0),
+        Plan(Phase.PENDING, "NotReady NotProcessed", delay=15.0),
     ),
     "VM load balancer, another port": (
         World(
@@ -732,7 +746,7 @@ PENDING: dict[str, tuple[World, Plan]] = {
                 "change": LB_NAME,
                 "spec": {"listeners": [{"name": "tcp-81", "port": 81, "protocol": "TCP", "backendPort": 30081}]},
             },
-            delay=30.0,
+            delay=15.0,
         ),
     ),
 }
@@ -767,6 +781,12 @@ def unready(reason: Reason) -> Service:
 QUEUED: dict[str, tuple[World, str, str, float | None]] = {
     "at first": (World(WAITING), "NotReady CreationQueued", "", 60.0),
     "for a minute": (World(WAITING, facts={"waited": 60.0}), "NotReady CreationQueued", "False CreationQueued", None),
+    "for a minute, Harvester is busy with others": (
+        World(WAITING, facts={"waited": 600.0, "last_processed_at": -1.0}),
+        "NotReady CreationQueued",
+        "",
+        59.0,
+    ),
     "after an error of Harvester, which stays": (
         World(unready(Reason.HARVESTER_UNAVAILABLE), facts={"waited": 60.0}),
         "NotReady CreationQueued",
@@ -792,7 +812,8 @@ def test_creation_is_queued(world: World, verdict: str, condition: str, delay: f
     assert queued.look_again_after == delay
     # The Warnings about the request are reported while the Service waits, and nothing but the condition is written.
     assert messages(queued)[: len(messages(made))] == messages(made)
-    assert (CREATION_QUEUED in queued.events) is (condition == "False CreationQueued")
+    # One Service that is not processed has a Warning. Those behind it would only repeat it.
+    assert CREATION_QUEUED not in queued.events
     assert short_write(queued.write) == ("condition" if condition == "False CreationQueued" else None)
 
 
