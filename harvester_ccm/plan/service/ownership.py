@@ -147,13 +147,34 @@ def claim_of(load_balancer: LoadBalancer, service: Service, cluster: ClusterIden
         return Claim(load_balancer, Owner.UNPROVEN, _unproven_reason(load_balancer, cluster))
     if label is None or label in cluster.names:
         return Claim(load_balancer, Owner.OURS, proof)
+    return _under_another_name(load_balancer, service, cluster, label)
+
+
+def _under_another_name(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity, label: str) -> Claim:
+    """Return the claim on a load balancer with the UIDs of this cluster and another cluster name in its label."""
+    meta = load_balancer.metadata
+    if meta.name == name_for(service, cluster):
+        reason = (
+            f"label {names.LB_CLUSTER} is {label!r}, although its name is made from the name of this cluster, "
+            f"{cluster.name!r}: the label was changed later"
+        )
+        remedy = f"If the cluster is not called {label!r} now, set the label back in Harvester"
+        command = f"kubectl label --overwrite {_target(load_balancer)} {names.LB_CLUSTER}={shlex.quote(cluster.name)}"
+        return Claim(load_balancer, Owner.FOREIGN, reason, remedy, command)
     reason = f"it belongs to this cluster under the name {label!r}, and this cluster is called {cluster.name!r}"
     remedy = (
-        f"If the cluster was renamed, start the controller with --former-cluster-names={label}. If it is a clone of a "
-        "cluster that still exists (or a restored snapshot), clear status.loadBalancer of the Service, which then gets "
-        "an address of its own"
+        f"If the cluster was renamed, start the controller with --former-cluster-names={label}. If another client has "
+        f"changed label {names.LB_CLUSTER} in Harvester, set it back. If this cluster is a clone of one that still "
+        "exists (or a restored snapshot), clear status.loadBalancer of the Service, which then gets an address of its "
+        "own"
     )
     return Claim(load_balancer, Owner.FOREIGN, reason, remedy)
+
+
+def _target(load_balancer: LoadBalancer) -> str:
+    """Return the arguments of kubectl that name a load balancer."""
+    kind = f"{LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group}"
+    return f"-n {load_balancer.metadata.namespace} {kind} {load_balancer.metadata.name}"
 
 
 def _proofs(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Iterator[str]:
@@ -217,8 +238,7 @@ def _with_adoption(claim: Claim, current: LoadBalancer | None, service: Service,
     is_adoptable = claim.owner is Owner.UNPROVEN or is_foreign
     if not is_adoptable or service_key(load_balancer) != service.metadata.key or not cluster.uid:
         return claim
-    kind = f"{LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group}"
-    target = f"-n {load_balancer.metadata.namespace} {kind} {load_balancer.metadata.name}"
+    target = _target(load_balancer)
     condition = "it is this cluster's" if claim.owner is Owner.UNPROVEN else "that cluster no longer exists"
     first = ""
     if current is not None:

@@ -168,10 +168,22 @@ def test_reason_without_a_proof(load_balancer: LoadBalancer, cluster: ClusterIde
 
 
 def test_load_balancer_of_a_renamed_or_cloned_cluster_says_what_to_do() -> None:
-    (claim,) = match_load_balancer([marked(labels={LB_CLUSTER: "old"})], service(), CLUSTER).claims
+    name = load_balancer_name("old", "shop", "web", UID)
+    (claim,) = match_load_balancer([marked(name=name, labels={LB_CLUSTER: "old"})], service(), CLUSTER).claims
     assert claim.owner is Owner.FOREIGN
     assert "--former-cluster-names=old" in claim.remedy
+    assert f"has changed label {LB_CLUSTER} in Harvester, set it back" in claim.remedy
     assert claim.command == ""
+
+
+def test_changed_label_of_a_load_balancer_is_set_back() -> None:
+    """The name of the load balancer has the name of the cluster as it is, so the cluster was not renamed."""
+    (claim,) = match_load_balancer([marked(labels={LB_CLUSTER: "prod"})], service(), CLUSTER).claims
+    assert claim.owner is Owner.FOREIGN
+    assert claim.reason.endswith("the label was changed later")
+    assert claim.command == (
+        f"kubectl label --overwrite -n vms loadbalancers.loadbalancer.harvesterhci.io {LB_NAME} {LB_CLUSTER}=demo"
+    )
 
 
 ADOPTIONS: dict[str, tuple[LoadBalancer, str]] = {
