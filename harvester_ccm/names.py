@@ -362,8 +362,8 @@ class Reason(StrEnum):
     ANNOUNCEMENT_UNKNOWN = "AnnouncementUnknown"
     """Normal: it is not visible whether the address is announced; the message states why."""
     IGNORED = "SettingsIgnored"
-    """Warning: fields or annotations of the Service have no effect on this load balancer. Fix: remove the settings, or
-    change the workload type."""
+    """Warning: fields or annotations of the Service have no effect on this load balancer. It is a Normal Event if that
+    is not visible, as for SCTP. Fix: remove the settings, or change the workload type."""
     IMMUTABLE = "ImmutableSettingChanged"
     """Warning: a setting was changed that is fixed once the load balancer exists. Fix: set it back, or delete the
     Service and create it again; it then gets another address."""

@@ -59,6 +59,7 @@ from harvester_ccm.plan.service.settings import (
     ignored_on_vm_load_balancer,
     local_policy,
     rejected_changes,
+    sctp_on_vm_load_balancer,
 )
 from harvester_ccm.plan.service.shared_address import (
     plan_former_secondary,
@@ -223,6 +224,7 @@ def _present_warnings(snapshot: ServiceSnapshot) -> Iterator[EventMessage | None
     yield _rejected_switch(snapshot, is_vm=is_vm)
     if is_vm:
         yield converted(request, load_balancer)
+        yield sctp_on_vm_load_balancer(service)
         yield ignored_on_vm_load_balancer(service, request, load_balancer.spec.ipam)
     else:
         yield local_policy(service)

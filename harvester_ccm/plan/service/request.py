@@ -78,6 +78,8 @@ class Request(Struct, frozen=True):
     """Whether the Service had this controller's condition before; another client may have removed it."""
     present: frozenset[str]
     """Keys of all annotations with the prefix of this controller, whatever their values."""
+    misplaced: frozenset[str]
+    """Keys of annotations with another prefix of Harvester and the name of one of this controller."""
     problems: tuple[EventMessage, ...]
     """Warnings about wrong values."""
 
@@ -97,7 +99,7 @@ class Request(Struct, frozen=True):
     @property
     def unknown_annotations(self) -> EventMessage | None:
         """The Warning about annotations that mean nothing, each with the nearest known one."""
-        unknown = sorted(self.present.difference(names.SERVICE_ANNOTATIONS))
+        unknown = sorted((self.present | self.misplaced).difference(names.SERVICE_ANNOTATIONS))
         if not unknown:
             return None
         # There may be thousands, and each comparison with the known ones takes time.
@@ -132,8 +134,22 @@ def read_request(service: Service, kube_vip: KubeVip, *, had_condition: bool = F
         health_check=health_check,
         had_condition=had_condition,
         present=frozenset(key for key in service.metadata.annotations or () if key.startswith(names.PREFIX)),
+        misplaced=frozenset(key for key in service.metadata.annotations or () if _is_misplaced(key)),
         problems=tuple(problems),
     )
+
+
+_NAMES: Final = frozenset(key.removeprefix(names.PREFIX) for key in names.SERVICE_ANNOTATIONS)
+
+
+def _is_misplaced(key: str) -> bool:
+    """Return whether a key has the name of an annotation of this controller behind another prefix of Harvester.
+
+    >>> _is_misplaced("harvesterhci.io/ip-pool"), _is_misplaced("example.com/ip-pool")
+    (True, False)
+    """
+    prefix, _, name = key.rpartition("/")
+    return name in _NAMES and "harvester" in prefix and f"{prefix}/" != names.PREFIX
 
 
 def requested_network(service: Service) -> str:
@@ -279,5 +295,5 @@ def _with_suggestion(key: str) -> str:
     """Return an unknown annotation with the known one that it is most like."""
     # The common prefix would make any two keys look alike.
     known = sorted(name.removeprefix(names.PREFIX) for name in names.SERVICE_ANNOTATIONS)
-    nearest = difflib.get_close_matches(key.removeprefix(names.PREFIX).lower(), known, 1, 0.7)
+    nearest = difflib.get_close_matches(key.rpartition("/")[2].lower(), known, 1, 0.7)
     return f"{key} (did you mean {names.PREFIX}{nearest[0]}?)" if nearest else key

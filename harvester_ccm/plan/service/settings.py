@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from harvester_ccm import names
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.event import EventMessage
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.kube_vip import KubeVip
@@ -150,6 +150,21 @@ def _hidden_by_harvester(service: Service) -> Iterator[Ignored]:
         if without:
             reason = "they have no node port; set spec.allocateLoadBalancerNodePorts to true"
             yield Ignored(f"ports {', '.join(without)}", reason)
+
+
+def sctp_on_vm_load_balancer(service: Service) -> EventMessage | None:
+    """Return the Event about ports that Harvester admits and does not document, or None.
+
+    It is Normal: whether Harvester forwards them depends on its own network and kube-vip, which are not visible.
+    """
+    ports = [f"{port.port}/{port.protocol}" for port in service.spec.ports if port.protocol not in ("TCP", "UDP")]
+    if not ports:
+        return None
+    cause = (
+        f"Ports {abbreviate(ports)}: Harvester documents TCP and UDP only, and whether it forwards these is not visible"
+    )
+    remedy = f"Test them, or set annotation {names.WORKLOAD_TYPE} to cluster"
+    return EventMessage("Normal", Reason.IGNORED, cause, remedy)
 
 
 def local_policy(service: Service) -> EventMessage | None:

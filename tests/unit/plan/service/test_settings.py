@@ -203,6 +203,11 @@ NEW: dict[str, tuple[dict[str, Any], str, str]] = {
         IGNORED,
         f"{PREFIX}pool (did you mean {PREFIX}ip-pool?)",
     ),
+    "another prefix of Harvester": (
+        {"annotations": {"harvesterhci.io/ip-pool": "x"}},
+        IGNORED,
+        f"harvesterhci.io/ip-pool (did you mean {PREFIX}ip-pool?)",
+    ),
     "unknown annotations, unlike any": (
         {"annotations": {f"{PREFIX}z-z-z": "x", f"{PREFIX}y-y-y": "x"}},
         IGNORED,
@@ -500,3 +505,20 @@ def test_annotation_of_kube_vip_is_a_request_until_the_service_is_handled(
     requesting = service(**fields)
     request = read_request(requesting, read_state(requesting), had_condition=had_condition)
     assert request.address == address
+
+
+def test_port_that_harvester_does_not_document_is_named_without_a_warning() -> None:
+    """Whether it forwards SCTP is not visible."""
+    ports: list[dict[str, Any]] = [
+        {"port": 80, "nodePort": 30080},
+        {"port": 3868, "protocol": "SCTP", "nodePort": 30868},
+    ]
+    of_vm = service(ours=True, address=ADDRESS, annotations={**SUPPRESSED, WORKLOAD_TYPE: "vm"}, ports=ports)
+    (event,) = [event for event in plan(of_vm, allocated(spec=VM_SPEC)).events if event.reason == IGNORED]
+    assert event.type == "Normal"
+    assert event.cause.startswith("Ports 3868/SCTP: Harvester documents TCP and UDP only")
+
+
+def test_key_of_another_program_is_not_misplaced() -> None:
+    foreign = {"example.com/ip-pool": "x", "loadbalancer.harvesterhci.io/other": "x", "ip-pool": "x"}
+    assert plan(served(annotations=foreign), allocated()).events == ()
