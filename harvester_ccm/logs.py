@@ -7,6 +7,7 @@ Messages are constant; everything variable is in fields. Warnings and errors of 
 import logging
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Final, TextIO
 
@@ -44,10 +45,11 @@ def configure_logging(
             structlog.processors.format_exc_info,
             structlog.processors.EventRenamer("message"),
             _remove_secrets,
+            _sorted_for_people,
             *_renderers(settings.format, colors=wants_colours(output, environment)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(output),
+        logger_factory=structlog.WriteLoggerFactory(_Lasting(output)),  # type: ignore[arg-type]
     )
     logging.basicConfig(handlers=[_LibraryHandler(logging.WARNING)], level=logging.WARNING, force=True)
     logging.captureWarnings(True)
@@ -55,10 +57,11 @@ def configure_logging(
 
 def report(problems: Iterable[str], hint: str = "") -> None:
     """Print errors of a command line to standard error, each in one line without credentials, and a hint."""
+    stream = _Lasting(sys.stderr)
     for problem in problems:
-        sys.stderr.write(f"{PROGRAM}: error: {one_line(redact_text(' '.join(problem.splitlines())))}\n")
+        stream.write(f"{PROGRAM}: error: {one_line(redact_text(' '.join(problem.splitlines())))}\n")
     if hint:
-        sys.stderr.write(f"{PROGRAM}: hint: {hint}\n")
+        stream.write(f"{PROGRAM}: hint: {hint}\n")
 
 
 def _renderers(log_format: LogFormat, *, colors: bool) -> list[Processor]:
@@ -84,6 +87,12 @@ def _remove_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> E
     return fields
 
 
+def _sorted_for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Put what people look for first, because lines of JSON are read as they are, too."""
+    first = {key: event[key] for key in ("time", "level", "message") if key in event}
+    return {**first, **event}
+
+
 def _remove_line_ends(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Write out control characters in text, and indent tracebacks: no line of another program looks like an entry."""
     for key, value in event.items():
@@ -92,6 +101,39 @@ def _remove_line_ends(_logger: WrappedLogger, _method: str, event: EventDict) ->
         elif isinstance(value, str):
             event[key] = one_line(value)
     return event
+
+
+class _Lasting:
+    """A stream whose failures do not end the program: a full disk must not stop load balancers and Nodes.
+
+    The lines that cannot be written are lost. The first failure is reported on standard output.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_reported = False
+
+    def write(self, text: str) -> None:
+        """Write a line, if that is possible."""
+        try:
+            self._stream.write(text)
+        except OSError as error:
+            self._report(error)
+
+    def flush(self) -> None:
+        """Flush the stream, if that is possible."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._report(error)
+
+    def _report(self, error: OSError) -> None:
+        if self._is_reported:
+            return
+        self._is_reported = True
+        with suppress(OSError):
+            sys.stdout.write(f"{PROGRAM}: the log cannot be written: {error}. Free space on its disk\n")
+            sys.stdout.flush()
 
 
 class _LibraryHandler(logging.Handler):

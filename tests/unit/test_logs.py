@@ -1,6 +1,7 @@
 """Log output: form of lines, levels, logs of libraries, removed credentials."""
 
 import base64
+import errno
 import io
 import json
 import logging
@@ -207,3 +208,25 @@ def test_library_logs_and_warnings_have_the_same_form() -> None:
 )
 def test_redacted_texts(text: str, expected: str) -> None:
     assert redact_text(text) == expected
+
+
+def test_json_begins_with_time_level_and_message() -> None:
+    output = configure(LogFormat.JSON)
+    structlog.get_logger().warning("event emitted", service="shop/web", detail="x")
+    assert list(json.loads(output.getvalue())) == ["time", "level", "message", "service", "detail"]
+
+
+class FullDisk(io.StringIO):
+    """A stream on a disk without space."""
+
+    def write(self, _text: str, /) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_log_that_cannot_be_written_does_not_end_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(stream=FullDisk())
+    for _ in range(3):
+        structlog.get_logger().info("starting")
+    assert capsys.readouterr().out == (
+        "harvester-ccm: the log cannot be written: [Errno 28] No space left on device. Free space on its disk\n"
+    )
