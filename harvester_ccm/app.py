@@ -37,9 +37,10 @@ from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.wake import Wakes
 from harvester_ccm.kube.builtin import LEASES, Lease
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.errors import ClusterReplaced
+from harvester_ccm.kube.errors import ClusterReplaced, KubeError
 from harvester_ccm.kube.events import EventRecorder
 from harvester_ccm.kube.fence import WriteFence
+from harvester_ccm.kube.holder import renewing_holder
 from harvester_ccm.kube.identity import ServerIdentity
 from harvester_ccm.kube.lease import LeaderElector, LeaseLost, LeaseTimes
 from harvester_ccm.kube.objects import ObjectMeta
@@ -56,6 +57,8 @@ from harvester_ccm.telemetry.server import AccessReviewer, https_server
 
 DRAIN_SECONDS: Final = 0.2
 """Time that running reconciles get at shutdown."""
+OTHER_LEADER_SECONDS: Final = 300.0
+"""Time between two checks for another controller, if this one takes no part in the election."""
 SHUTDOWN_SECONDS: Final = 1.7
 """Time for responses to writes in flight, for releasing the Lease and for the last Events at shutdown."""
 
@@ -229,12 +232,43 @@ class Application:
     async def _lead(self) -> None:
         """Wait for the Lease, then run the controllers and renew it; if one ends, the other does."""
         if not self._settings.leader_election.enabled:
-            await self._work()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._warn_of_leader(), name="other leader")
+                group.create_task(self._work(), name="work")
             return
         await self._elector.acquire()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._elector.hold(), name="lease")
             group.create_task(self._work(), name="work")
+
+    async def _warn_of_leader(self) -> None:
+        """Report another controller that renews the Lease although this one works without election."""
+        election = self._settings.leader_election
+        while True:
+            try:
+                holder = await renewing_holder(
+                    self._guest, election.namespace, election.name, seconds=2 * election.retry_period
+                )
+            except KubeError as error:
+                log.debug("lease not read", error=str(error))
+            else:
+                if holder:
+                    self._report_second_controller(holder)
+            await asyncio.sleep(OTHER_LEADER_SECONDS)
+
+    def _report_second_controller(self, holder: str) -> None:
+        log.warning(
+            "another controller leads",
+            leader=holder,
+            effect="both write to the same objects",
+            remedy="remove --leader-elect=false, or stop the other controller",
+        )
+        cause = (
+            f"{self._elector.identity} runs with --leader-elect=false, and {holder} renews the Lease: two controllers "
+            "write to the same objects"
+        )
+        remedy = "Remove --leader-elect=false, or stop one of them"
+        self._emit_about_lease(EventMessage("Warning", Reason.NOT_ELECTED, cause, remedy))
 
     async def _work(self) -> None:
         """Run the enabled controllers."""
@@ -292,8 +326,6 @@ class Application:
 
     def _emit_reload_failure(self, cluster: str, problem: str) -> None:
         """Emit an Event on the Lease: the pod does not know its own name, and no other object is always there."""
-        election = self._settings.leader_election
-        lease = Lease(metadata=ObjectMeta(name=election.name, namespace=election.namespace))
         event = EventMessage(
             "Warning",
             Reason.CREDENTIAL_NOT_RELOADED,
@@ -301,6 +333,11 @@ class Application:
             "controller restarts, which needs a usable kubeconfig",
             "Correct the file or Secret",
         )
+        self._emit_about_lease(event)
+
+    def _emit_about_lease(self, event: EventMessage) -> None:
+        election = self._settings.leader_election
+        lease = Lease(metadata=ObjectMeta(name=election.name, namespace=election.namespace))
         self._recorder.emit(LEASES, lease, event, component="cloud-controller-manager")
 
 

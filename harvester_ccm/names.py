@@ -394,6 +394,9 @@ class Reason(StrEnum):
     LEADER = "LeaderElection"
     """Normal: this process became or stopped being the active one."""
 
+    NOT_ELECTED = "LeaderElectionDisabled"
+    """Warning: a controller with --leader-elect=false writes while another one holds the Lease. Fix: remove the flag,
+    or stop one of them."""
 
 BLOCKING_REASONS: Final[frozenset[Reason]] = frozenset(
     {Reason.UNSUPPORTED, Reason.INVALID_ANNOTATION, Reason.OWNERSHIP_CONFLICT}

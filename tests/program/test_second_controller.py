@@ -1,0 +1,45 @@
+"""A controller without leader election reports another one that renews the Lease: both write to the same objects."""
+
+import asyncio
+
+import pytest
+
+from harvester_ccm.app import OTHER_LEADER_SECONDS
+from harvester_ccm.kube.builtin import EVENTS, LEASES
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Document
+from tests.support.program_world import Harvester, Program, guest_server
+
+LEASE = "kube-system/cloud-controller-manager"
+
+
+class World(Program):
+    """The program beside a Lease of another controller."""
+
+    def __init__(self) -> None:
+        super().__init__(guest_server(), Harvester(), "demo")
+        metadata = {"name": "cloud-controller-manager", "namespace": "kube-system"}
+        self.guest.put(LEASES, {"metadata": metadata, "spec": {"holderIdentity": "w1_x", "renewTime": "0"}})
+
+    def reports(self) -> list[Document]:
+        """Return the Events about the Lease."""
+        return [one for one in self.guest.of(EVENTS).values() if one["reason"] == "LeaderElectionDisabled"]
+
+    async def renew(self) -> None:
+        """Renew the Lease every two seconds, as a leader does."""
+        for number in range(1000):
+            await asyncio.sleep(2)
+            self.guest.change(LEASES, LEASE, {"spec": {"renewTime": str(number)}})
+
+
+@jumping_time
+@pytest.mark.parametrize("is_renewed", [True, False])
+async def test_lease_that_another_controller_renews_is_reported_once(*, is_renewed: bool) -> None:
+    world = World()
+    async with world.live(), asyncio.TaskGroup() as group:
+        other = group.create_task(world.renew() if is_renewed else asyncio.sleep(0))
+        await asyncio.sleep(2 * OTHER_LEADER_SECONDS)
+        other.cancel()
+    messages = [one["message"] for one in world.reports()]
+    assert len(messages) == is_renewed
+    assert all("w1_x renews the Lease: two controllers write to the same objects" in text for text in messages)
