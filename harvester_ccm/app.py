@@ -93,7 +93,7 @@ async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
     )
     warn_if_insecure(of_harvester, "harvester")
     warn_if_insecure(of_guest, "guest")
-    telemetry = Telemetry(__version__)
+    telemetry = Telemetry(__version__, settings.harvester.cluster_name)
     observer = telemetry.request_done
     # With leader election, nothing is written before this process holds the Lease.
     fence = WriteFence(shut=settings.leader_election.enabled)

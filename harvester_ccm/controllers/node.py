@@ -26,6 +26,7 @@ from harvester_ccm.netip import IPAddress
 from harvester_ccm.plan.node.decision import NodePlan, NodeSnapshot, observe, plan_node
 from harvester_ccm.plan.node.match import needs_hostname
 from harvester_ccm.plan.node.messages import write_failed
+from harvester_ccm.plan.node.patch import uninitialized_taints
 
 log = structlog.get_logger(__name__)
 
@@ -177,7 +178,9 @@ class NodeController(Reconciler[NodeSnapshot, NodePlan]):
             self.emit(node, write_failed(node, error))
             raise
         addresses = [f"{entry.type} {entry.address}" for entry in written.status.addresses]
-        log.info("node updated", node=node.metadata.name, provider_id=written.spec.provider_id, addresses=addresses)
+        # The initialization of a Node takes two writes, and the second one completes it.
+        log_update = log.debug if uninitialized_taints(written) else log.info
+        log_update("node updated", node=node.metadata.name, provider_id=written.spec.provider_id, addresses=addresses)
         log.debug("node addresses selected", node=node.metadata.name, reasons=plan.addresses.reasons)
         self.emit(node, *plan.events_after_write)
         return None

@@ -131,6 +131,9 @@ class Metrics:
         self.nodes_pending = ReadMetric(
             "harvester_ccm_nodes_pending", "Nodes that are not initialized, by reason.", ("reason",)
         )
+        self.nodes_shut_down = ReadMetric(
+            "harvester_ccm_nodes_shut_down", "Nodes with the shutdown taint: their VM is stopped in Harvester."
+        )
         self.taint_seconds = histogram(
             "node_controller_cloud_provider_taint_removal_delay_seconds",
             "Age of a new Node when its uninitialized taint was removed.",
@@ -173,7 +176,7 @@ class Metrics:
             "workqueue_work_duration_seconds", "Time of a reconcile.", name, buckets=_QUEUE_BUCKETS
         )
 
-        self.build_info = ReadMetric("harvester_ccm_build_info", "Always 1.", ("version", "python"))
+        self.build_info = ReadMetric("harvester_ccm_build_info", "Always 1.", ("version", "python", "cluster"))
         self.master = ReadMetric(
             "leader_election_master_status",
             "1 on the process that holds the Lease of this name, 0 on others. Absent without leader election.",
@@ -189,7 +192,8 @@ class Metrics:
 class Telemetry:
     """Everything that is measured in this process."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, cluster: str = "") -> None:
+        """``cluster`` is the name of the guest cluster."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # without annotations in the library
         self.registry = CollectorRegistry()
         """Not the library's global one: a test runs several programs in one process."""
@@ -197,7 +201,7 @@ class Telemetry:
         self.metrics = Metrics(self.registry)
         self._queues: dict[str, WorkQueue] = {}
         self._elector: LeaderElector | None = None
-        build = (version, platform.python_version())
+        build = (version, platform.python_version(), cluster)
         self.add_reader(lambda: [(self.metrics.build_info, {build: 1.0})])
         self.add_reader(self._read_queues)
 

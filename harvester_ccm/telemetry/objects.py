@@ -13,7 +13,7 @@ from harvester_ccm.controllers.concerned import is_orphan_in
 from harvester_ccm.controllers.reconciler import QueueName
 from harvester_ccm.model.core import Node, Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import Reason
+from harvester_ccm.names import SHUTDOWN_TAINT, Reason
 from harvester_ccm.plan.node.patch import uninitialized_taints
 from harvester_ccm.plan.service.ownership import has_cluster_name
 from harvester_ccm.plan.service.scope import is_served_by_us
@@ -103,7 +103,10 @@ class LoadBalancerMetrics:
 
 
 class NodeMetrics:
-    """Counts Nodes that are not initialized, by reason, and measures the age of each when it is initialized."""
+    """Counts Nodes that are not initialized, by reason, and those that are shut down.
+
+    The age of each is measured when it is initialized.
+    """
 
     def __init__(self, telemetry: Telemetry, caches: Caches) -> None:
         self._telemetry = telemetry
@@ -126,6 +129,13 @@ class NodeMetrics:
                 name = node.metadata.name
                 reasons[name] = self._telemetry.reason(QueueName.NODE, name) or Reason.QUEUED
         yield self._telemetry.metrics.nodes_pending, _count(reasons)
+        stopped = [node for node in self._nodes.all() if is_shut_down(node)]
+        yield self._telemetry.metrics.nodes_shut_down, {(): float(len(stopped))}
+
+
+def is_shut_down(node: Node) -> bool:
+    """Return whether a Node has the taint of a stopped VM."""
+    return any(taint.key == SHUTDOWN_TAINT for taint in node.spec.taints)
 
 
 def _count(reasons: Mapping[str, str]) -> Counter[Labels]:

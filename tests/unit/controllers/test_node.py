@@ -54,6 +54,20 @@ async def test_new_node_has_its_addresses_before_the_taint_is_removed() -> None:
 
 
 @jumping_time
+async def test_initialization_of_a_node_is_logged_once() -> None:
+    scene = NodeWorld()
+    scene.boot(ZONED, "10.0.0.1")
+    with capture_logs() as logs:
+        async with scene.live():
+            scene.join("w1", system_uuid=ZONED.system_uuid)
+            await initialised(scene, ["w1"])
+            await until(lambda: scene.told("w1"))
+    updates = [entry for entry in logs if entry["event"] == "node updated"]
+    assert [entry["log_level"] for entry in updates] == ["debug", "info"]
+    assert updates[1]["provider_id"]
+
+
+@jumping_time
 async def test_node_waits_for_vm_then_for_its_start_then_for_its_address() -> None:
     scene = NodeWorld()
     scene.boot(machine("other"), "10.0.0.9")

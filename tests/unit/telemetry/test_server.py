@@ -143,7 +143,7 @@ async def test_other_paths_need_an_authorized_caller(running: RunningServer) -> 
     assert (rejected.status, rejected.body, rejected.headers["connection"]) == (401, "no valid token", "close")
     metrics = await running.client.get("/metrics", token="valid")
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert 'harvester_ccm_build_info{python="' in metrics.body
+    assert 'harvester_ccm_build_info{cluster="",python="' in metrics.body
     assert running.reviewer.paths == ["/metrics", "/metrics"]
 
 

@@ -14,7 +14,7 @@ from harvester_ccm.kube.outcome import Done, Outcome
 from harvester_ccm.kube.workqueue import WorkQueue
 from harvester_ccm.model.core import NODES, Node, Service
 from harvester_ccm.model.harvester import LoadBalancer
-from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, UNINITIALIZED_TAINT
+from harvester_ccm.names import LB_CLUSTER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE, SHUTDOWN_TAINT, UNINITIALIZED_TAINT
 from harvester_ccm.telemetry.metrics import Telemetry
 from harvester_ccm.telemetry.objects import LoadBalancerMetrics, NodeMetrics, ServiceMetrics
 from tests.support.builders import CLUSTER, load_balancer, service
@@ -54,10 +54,11 @@ class MeasuredCaches(Caches):
         self.services.observe(item)
         return item
 
-    def see_node(self, *, tainted: bool, age: float | None = 40.0) -> Node:
+    def see_node(self, *, tainted: bool = False, age: float | None = 40.0, stopped: bool = False) -> Node:
         self._version += 1
         created = None if age is None else datetime.fromtimestamp(self.now - age, UTC).isoformat()
-        taints = [{"key": UNINITIALIZED_TAINT, "effect": "NoSchedule"}] if tainted else []
+        keys = {UNINITIALIZED_TAINT: tainted, SHUTDOWN_TAINT: stopped}
+        taints = [{"key": key, "effect": "NoSchedule"} for key, is_set in keys.items() if is_set]
         meta = {"name": "n1", "uid": "u1", "resourceVersion": str(self._version), "creationTimestamp": created}
         node = NODES.decode(json.dumps({"metadata": meta, "spec": {"taints": taints}}).encode())
         self.nodes.observe(node)
@@ -191,3 +192,13 @@ async def test_nodes_with_the_taint_are_counted_by_reason(caches: MeasuredCaches
     assert caches.shown("nodes_pending") == {("Queued",): 0, ("VMNotFound",): 1}
     caches.see_node(tainted=False)
     assert caches.shown("nodes_pending") == {("Queued",): 0}
+
+
+async def test_nodes_of_stopped_vms_are_counted_by_the_leader(caches: MeasuredCaches) -> None:
+    caches.see_node(stopped=True)
+    assert caches.shown("nodes_shut_down") == {(): 1}
+    caches.elector.leading = False
+    assert caches.shown("nodes_shut_down") == {(): 0}
+    caches.elector.leading = True
+    caches.see_node()
+    assert caches.shown("nodes_shut_down") == {(): 0}
