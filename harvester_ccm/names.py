@@ -271,7 +271,10 @@ class Reason(StrEnum):
     ALLOCATION_FAILED = "AllocationFailed", "Harvester to allocate an address; its message is in the Event"
     """Warning: Harvester cannot give the Service an address; the message has Harvester's own words. Fix: see the words
     of Harvester; otherwise the log of the Deployment `harvester-load-balancer` in Harvester."""
-    DHCP_LEASE_PENDING = "DHCPLeasePending", "kube-vip in this cluster to get an address from DHCP"
+    DHCP_LEASE_PENDING = (
+        "DHCPLeasePending",
+        "kube-vip in this cluster to get an address from DHCP, which needs an endpoint and a DHCP server",
+    )
     """Warning: kube-vip has no lease from DHCP. It is a Normal Event while the Service has no endpoint. Fix: start a
     pod of the Service, and check the DHCP server in the network of the Nodes."""
     NETWORK_DEVICE_UNKNOWN = (

@@ -22,24 +22,22 @@ from harvester_ccm.kube.errors import (
 
 _PROBLEMS: Final[dict[type[KubeError], str]] = {
     Unreachable: "cannot be reached",
-    HostUnknown: "cannot be reached, because the name of its host has no address",
+    HostUnknown: "cannot be reached, because its host name cannot be resolved",
     ConnectionRefused: "cannot be reached, because nothing listens at its address",
     NotTrusted: "answers with a certificate that does not fit the cloud-config",
     CertificateNotValid: "answers with a certificate that is not valid at this time",
-    UnexpectedAnswer: "gives an answer that is not that of a Kubernetes API server",
-    AnswerTooLarge: "gives an answer that is too large for an API server",
-    NoResponse: "does not respond to writes",
+    UnexpectedAnswer: "did not respond like a Kubernetes API server",
+    AnswerTooLarge: "responded with more than an API server sends",
+    NoResponse: "did not respond to a write",
 }
 """The problem by the class of the error; a class without an entry has that of its base."""
 
 _REMEDIES: Final[dict[type[KubeError], str]] = {
     Unreachable: (
-        "Check firewalls and routes from the nodes to the address of Harvester's API, and that the server in the "
-        "cloud-config is that address"
+        "Check that Harvester's API servers respond, firewalls and routes from the nodes to them, and the server in "
+        "the cloud-config"
     ),
-    HostUnknown: (
-        "Check the name in the cloud-config and the DNS servers of the nodes, or put Harvester's VIP in its place"
-    ),
+    HostUnknown: "Check DNS on the nodes, or use Harvester's VIP in the cloud-config",
     ConnectionRefused: (
         "Check that Harvester is up, and that address and port of the server in the cloud-config are those of its API "
         "(usually https://HARVESTER-VIP:6443)"
@@ -49,15 +47,13 @@ _REMEDIES: Final[dict[type[KubeError], str]] = {
         "--server https://HARVESTER-VIP:6443"
     ),
     CertificateNotValid: (
-        "Compare the clocks of this node and of Harvester's; where they agree, the certificate of Harvester's API has "
-        "run out, and Harvester has to renew it"
+        "Compare the clocks of this node and of Harvester. If they agree, the certificate of Harvester's API has "
+        "expired: renew it"
     ),
-    UnexpectedAnswer: (
-        "Check that the server in the cloud-config is Harvester's API, and what stands in between (a proxy, a login)"
-    ),
+    UnexpectedAnswer: "Check the server in the cloud-config, and any proxy or login page in front of it",
     NoResponse: (
-        "If it can be read, an admission webhook most likely hangs: check that harvester-load-balancer-webhook in "
-        "namespace harvester-system of Harvester runs, and that its API servers reach it"
+        "Its admission webhook probably hangs: check that the pods of harvester-load-balancer-webhook in namespace "
+        "harvester-system of Harvester run, and that its API servers reach them"
     ),
 }
 """The remedy by the class of the error, if the server is Harvester; a class without an entry has that of its base."""
@@ -74,8 +70,8 @@ def problem_of(error: Unreachable | Unauthorized) -> str:
 def remedy_of(error: Unreachable | Unauthorized | Forbidden) -> str:
     """Return the remedy: for a rejected credential that of its cluster, otherwise if the server is Harvester.
 
-    >>> remedy_of(NoResponse())[:52]
-    'If it can be read, an admission webhook most likely '
+    >>> remedy_of(NoResponse())[:36]
+    'Its admission webhook probably hangs'
     """
     if isinstance(error, Unauthorized):
         return credential_hint(error.cluster or "harvester", error.account)

@@ -34,13 +34,11 @@ NAMESPACE: Final = flag(
     "Namespace in Harvester of the VMs and load balancers. Without it: that of the cloud-config's context.",
     shorthand="n",
 )
-CLUSTER_NAME: Final = flag(
-    "cluster-name", "Name of the guest cluster that is gone: what its --cluster-name was. Required."
-)
+CLUSTER_NAME: Final = flag("cluster-name", "Name of the deleted guest cluster: what its --cluster-name was. Required.")
 CLUSTER_UID: Final = flag(
     "cluster-uid",
-    "Only load balancers with this owner annotation, the UID of the namespace kube-system of the cluster that is gone. "
-    "They are deleted in spite of warnings.",
+    "Only load balancers with this owner annotation, the UID of the namespace kube-system of the deleted cluster. "
+    "They are deleted despite warnings.",
 )
 YES: Final = switch("yes", "Delete them; without it, they are only listed.")
 
@@ -60,7 +58,7 @@ class NotYet(KubeError):
 async def _clean_up(context: CommandContext) -> int:
     name, uid = trimmed_cluster_name(context.flags[CLUSTER_NAME.name]), context.flags[CLUSTER_UID.name]
     if not name:
-        raise ConfigurationError(["--cluster-name is required: the name of the guest cluster that is gone"])
+        raise ConfigurationError(["--cluster-name is required: the name of the deleted guest cluster"])
     async with ApiClient(
         harvester_credentials(context.settings.harvester, context.environment), cluster=HARVESTER
     ) as client:

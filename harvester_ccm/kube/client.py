@@ -408,14 +408,14 @@ class ApiClient:
     def _unexpected(self, request: str, what: str) -> errors.UnexpectedAnswer:
         return errors.UnexpectedAnswer(
             f"{self.credentials.server}: {what} is not what a Kubernetes API server sends ({request}); check the "
-            "server address and what stands in between"
+            "server address, and proxies in front of it"
         )
 
     def _too_large(self, what: str, limit: int, request: str) -> errors.AnswerTooLarge:
         size = f"{limit // MIB} MiB" if limit >= MIB else f"{limit // 1024} KiB"
         error = errors.AnswerTooLarge(
-            f"{self.credentials.server}: {what} is larger than {size} ({request}); check the server address and what "
-            "stands in between"
+            f"{self.credentials.server}: {what} is larger than {size} ({request}); check the server address, and "
+            "proxies in front of it"
         )
         error.cluster = self.cluster
         return error

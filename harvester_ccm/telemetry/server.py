@@ -73,7 +73,7 @@ MAX_ACCEPTED: Final = 100
 """Tokens that are remembered because they were accepted. A Prometheus has one at a time."""
 REVIEW_TIMEOUT_SECONDS: Final = 10.0
 NOT_GRANTED: Final = (
-    "callers cannot be checked: the service account of this controller may not create "
+    "callers cannot be checked: the service account of this controller cannot create "
     "tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io; grant both to have this served\n"
 )
 TOO_MANY_REVIEWS: Final = "too many tokens that were not accepted before; try again later\n"

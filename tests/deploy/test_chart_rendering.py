@@ -195,8 +195,8 @@ GO_IMAGE = r"is the Go provider's.*--reset-then-reuse-values"
     ("settings", "message"),
     [
         (("cloudConfigPath=", "cloudConfig.hostPath="), "cloudConfig.secretName .* or cloudConfigPath or cloudConfig."),
-        (("extraArgs={v=4}",), '"v=4" is no flag and follows none that waits for a value: write --name=value'),
-        (("extraArgs={--v=4,x}",), '"x" is no flag'),
+        (("extraArgs={v=4}",), '"v=4" is not a flag. Write each flag as --name=value'),
+        (("extraArgs={--v=4,x}",), '"x" is not a flag'),
         (("extraArgs={--v 4}",), '"--v 4" has a flag and its value in one item: write --name=value'),
         (("extraArgs={--v=4 --leader-elect=false}",), "has more than one flag: write one per item"),
         (("extraArgs={--clustername=demo}",), "has no flag --clustername: write --cluster-name"),
@@ -729,8 +729,8 @@ def test_cluster_name_at_an_old_place_is_an_error(name: str) -> None:
     """Charts before 0.1.12 read the name there, and examples still show it; without one a cluster is ``kubernetes``."""
     with pytest.raises(
         DevenvError,
-        match=r"keeps that name with global\.cattle\.clusterName=kubernetes\. "
-        r".* write global\.cattle\.clusterName=prod\. .* formerClusterNames=\{kubernetes\}",
+        match=r"set global\.cattle\.clusterName=prod\. .* formerClusterNames=\{kubernetes\}, "
+        r"or keep the name with global\.cattle\.clusterName=kubernetes",
     ):
         render(f"{name}=prod", "global.cattle.clusterName=")
     for right in ("global.cattle.clusterName=stage", "extraArgs={--cluster-name=stage}"):

@@ -49,7 +49,7 @@ async def test_rejected_patch_is_reported_once_and_retried(name: str) -> None:
             assert program.reasons() == ["web: SyncLoadBalancerFailed"]
             (message,) = program.warnings("web")
             assert str(REJECTIONS[name]) in message
-            assert "The API server of this cluster refuses" in message
+            assert "The API server of this cluster rejected the update" in message
             assert ("Grant the verb patch on services/status" in message) == (name == "missing permission")
             guest.fault = None
             await asyncio.sleep(120)
@@ -93,7 +93,7 @@ async def test_rejection_that_blocks_a_deletion_is_reported() -> None:
         await asyncio.sleep(900)
         (message,) = program.warnings("web")
         assert "denied request: not here" in message
-        assert "its deletion does not finish" in message
+        assert "its deletion cannot finish" in message
         assert len(harvester.of(LOAD_BALANCERS)) == 1, "the address is still announced"
         guest.fault = None
         await asyncio.sleep(120)

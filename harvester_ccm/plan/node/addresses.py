@@ -372,7 +372,7 @@ def _provided_not_found(facts: AddressFacts, interface: Interface) -> EventMessa
         addresses=missing,
         network=interface.network,
         own=list(interface.own),
-        others=others,
+        elsewhere=f". It is on interface {', '.join(others)}" if others else "",
     )
 
 

@@ -202,7 +202,10 @@ def _blocked(snapshot: LifecycleSnapshot, obstacle: Obstacle) -> EventMessage:
         case Obstacle.READY_WITHOUT_VM:
             why = f"Nodes without a VM are Ready: {abbreviate(snapshot.ready_without_vm)}"
         case Obstacle.TOO_FEW:
-            why = f"{len(snapshot.without_vm)} Nodes have no VM, and {snapshot.ready_with_vm} are Ready with theirs"
+            why = (
+                f"{len(snapshot.without_vm)} Nodes have no VM, only {snapshot.ready_with_vm} are Ready with theirs, "
+                "and a wrong cloud-config looks the same"
+            )
         case _:
             why = "no VM of the namespace in the cloud-config is recorded on it"
     why += ". Check the namespace and the server in the cloud-config"

@@ -41,11 +41,11 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
         "Correct the label or --cluster-name",
     ),
     NodeReason.VM_IDENTITY_MISMATCH: Template(
-        "VM {vm} can be another machine than this Node: its firmware UUID is {firmware}, the Node's system UUID is "
-        "{system}, its provider ID is {provider_id}, and its recorded VM is {recorded}. {effect}",
-        "Check the namespace and the server in the cloud-config. If the VM replaces the old one, delete the Node and "
-        "restart its kubelet, so that it joins again",
+        "VM {vm} might be a clone: it is not recorded on this Node, or has another UUID. {effect}",
+        "Check the namespace and the server in the cloud-config. To accept the VM, delete the Node and restart its "
+        "kubelet",
         _DELETE_NODE,
+        "Firmware UUID {firmware}, system UUID {system}, provider ID {provider_id}, recorded VM {recorded}",
     ),
     NodeReason.VM_IN_USE: Template(
         "VM {vm} is in the provider ID of Node {owner}, and Node {node} has its {identity}. {effect}",
@@ -90,10 +90,9 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
     ),
     NodeReason.INVALID_ANNOTATION: Template("Annotation {annotation} is {value!r}, expected {expected}. It is ignored"),
     NodeReason.NODE_IP_NOT_REPORTED: Template(
-        "Annotation {node_ip_annotation} names {addresses}, which the VM does not report on network {network} ({own}), "
-        "but on interface {others}. A new Node waits for it for a minute and then uses it. An initialized one keeps "
-        "its InternalIP",
-        "{advice}, or correct the kubelet's --node-ip, the address of the VM or --management-network",
+        "The VM does not report the kubelet's --node-ip {addresses} on network {network} (reported: {own}){elsewhere}. "
+        "A new Node uses it after 60 s; an initialized Node keeps its InternalIP",
+        "{advice}, or correct --node-ip, the address of the VM or --management-network",
     ),
     NodeReason.NODE_IP_IN_POD_NETWORK: Template(
         "VM {vm} has {address} behind Harvester's management (pod) network: other nodes cannot reach it there, and it "
@@ -107,14 +106,19 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
     ),
     NodeReason.INTERNAL_IP_CHANGED: Template("InternalIP changed from {before} to {after} ({reasons})"),
     NodeReason.DELETION_BLOCKED: Template(
-        "The VM of this Node was not found in Harvester, but the Node is not deleted: {why}",
-        "If its VM is gone for good, delete the Node",
+        "The VM of this Node does not exist, but deletion is blocked: {why}",
+        "If the VM is deleted, delete the Node",
         _DELETE_NODE,
     ),
     NodeReason.DELETION_FAILED: Template(
         "Failed deleting node {node}", "{advice}, or delete the Node", _DELETE_NODE, "API server: {error}"
     ),
-    NodeReason.UPDATE_REJECTED: Template("The Node could not be written", "{advice}", answer="API server: {error}"),
+    NodeReason.UPDATE_REJECTED: Template(
+        "The API server rejected the update of this Node: it cannot be initialized, and its addresses cannot follow "
+        "the VM",
+        "{advice}",
+        answer="API server: {error}",
+    ),
 }
 """The fields of each Event. What differs are the keyword arguments of ``warning``, and ``_NAMES``."""
 _NAMES: Final = {
@@ -181,7 +185,8 @@ def _unavailable(cause: str, remedy: str = "", answer: str = "", *, subject: str
 
 def write_failed(node: Node, error: KubeError, *, deletion: bool = False) -> EventMessage:
     """Return the Event for a patch or a deletion of a Node that the API server of the guest cluster rejected."""
-    advice = "See what rejects it, for example an admission policy or webhook"
+    verb = "delete" if deletion else "update"
+    advice = f"Allow the service account of this controller to {verb} Nodes in the policy or webhook that rejects it"
     if isinstance(error, Forbidden):
         verb = "delete on nodes" if deletion else "patch on nodes and nodes/status"
         advice = f"Grant the verb {verb} to the ClusterRole of this cloud controller manager"

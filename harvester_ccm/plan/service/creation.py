@@ -141,8 +141,8 @@ def _lost(snapshot: ServiceSnapshot, name: str) -> EventMessage | None:
         # the request back.
         return None
     cause = (
-        f"No load balancer in Harvester has address {address} of this Service; one is created as {name}. "
-        f"{_next_address(snapshot)}"
+        f"The load balancer with address {address} of this Service does not exist in Harvester any more; it is "
+        f"recreated as {name}. {_next_address(snapshot)}"
     )
     return EventMessage("Warning", Reason.LOAD_BALANCER_LOST, cause)
 
@@ -160,7 +160,7 @@ def _is_address_of_others(snapshot: ServiceSnapshot) -> bool:
 
 def _next_address(snapshot: ServiceSnapshot) -> str:
     if snapshot.request.ipam is not Ipam.DHCP:
-        return "If that was its name, Harvester gives it the same address unless another load balancer has it now"
+        return "It gets the same address if its name was the same and the address is free"
     if leases_of(snapshot.kube_vip, recorded=""):
         return "The address is from DHCP, and kube-vip keeps it"
     return "The address is withdrawn, because the next one comes from DHCP"

@@ -50,8 +50,8 @@ def device_for(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Device
     # Without the controller of VM instances and without entries, no device will ever be known.
     is_expected = snapshot.cluster.publishes_devices or bool(devices)
     if is_new and not kube_vip.device and is_expected:
-        cause = f"Address {address} is not announced before its device is known: {_unknown_device(network, devices)}"
-        remedy = f"A device can also be named in annotation {DEVICE_ANNOTATION} of the Service"
+        cause = f"Address {address} is not announced: {_unknown_device(network, devices)}"
+        remedy = f"Or set annotation {DEVICE_ANNOTATION} of the Service to a device"
         return Device(None, EventMessage("Warning", Reason.NETWORK_DEVICE_UNKNOWN, cause, remedy), is_awaited=True)
     used = kube_vip.device or _DEFAULT_DEVICE
     cause = f"kube-vip announces the address on {used}: {_unknown_device(network, devices)}"
@@ -68,9 +68,8 @@ def _unknown_device(network: str, devices: Mapping[str, str]) -> str:
         )
     known = ", ".join(sorted(devices))
     return (
-        f"the nodes do not all have a device in network {quoted(network)} of annotation {NETWORK}, or not the same "
-        f"one; they have one in {known} ({_CONFIG_MAP}). Correct the annotation, or give all VMs an interface in that "
-        "network"
+        f"the Nodes have no common device in network {quoted(network)}. Networks with one: {known} ({_CONFIG_MAP}). "
+        f"Correct annotation {NETWORK}, or add an interface in that network to every VM, in the same place"
     )
 
 

@@ -91,7 +91,7 @@ _UNAVAILABLE: Final = {
     ),
     errors.KubeError: _Explanation(
         "Harvester cannot serve requests at the moment; the controller retries",
-        "If this stays, check its API servers and what stands in front of them",
+        "If this stays, check its API servers, and any proxy or load balancer in front of them",
     ),
 }
 """Causes and remedies of errors without a remedy of their own; the first class that fits counts."""
@@ -166,9 +166,7 @@ def failure_event(
     away = isinstance(error, errors.Forbidden | errors.WebhookFailed)
     rejected = isinstance(error, errors.AdmissionDenied | errors.Invalid | errors.BadRequest)
     if isinstance(error, errors.Conflict):
-        cause = "Every write conflicts with a change by another client; the controller retries"
-        conflict = EventMessage("Warning", Reason.SYNC_FAILED, cause, answer=f"API server: {error}")
-        return conflict if failures >= LASTING_CONFLICT else None
+        return _lasting_conflict(error, service, in_guest=in_guest) if failures >= LASTING_CONFLICT else None
     if in_guest:
         return _patch_rejected(error) if (rejected or away) and failures >= REPORTED_FAILURES else None
     if rejected:
@@ -177,23 +175,39 @@ def failure_event(
     return harvester_unavailable(error, service) if at_once or failures >= REPORTED_FAILURES else None
 
 
+def _lasting_conflict(error: errors.KubeError, service: Service, *, in_guest: bool) -> EventMessage:
+    """Return the Warning for an object that another client changes before each write."""
+    place = "the load balancer of this Service in Harvester"
+    remedy = "Find the client in the managed fields of the load balancer: kubectl get -o yaml --show-managed-fields"
+    command = ""
+    if in_guest:
+        meta = service.metadata
+        place = "this Service"
+        remedy = "Find the client in the managed fields"
+        command = f"kubectl get service -n {meta.namespace} {meta.name} -o yaml --show-managed-fields"
+    cause = f"Another client has changed {place} at every attempt for a minute; the controller retries"
+    return EventMessage("Warning", Reason.SYNC_FAILED, cause, remedy, command, answer=f"API server: {error}")
+
+
 def _rejected(error: errors.KubeError) -> EventMessage:
     """Return the Warning for a load balancer that Harvester's webhook or schema rejects."""
-    cause = "Harvester refused the load balancer"
+    cause = "Harvester rejected the load balancer"
     answer = f"Harvester: {error}"
     return EventMessage("Warning", Reason.SYNC_FAILED, cause, remedy(str(error)), answer=answer)
 
 
 def _patch_rejected(error: errors.KubeError) -> EventMessage:
     """Return the Warning for a Service whose patch the API server of the guest cluster rejects."""
-    action = "Have the policy or webhook that refuses it allow this controller to patch services/status"
+    action = (
+        "Allow the service account of this controller to patch services/status in the policy or webhook that rejects it"
+    )
     if isinstance(error, errors.WebhookFailed):
         action = "Check that the pods of that webhook run"
     elif "cannot patch resource" in str(error):
         action = "Grant the verb patch on services/status to the ClusterRole of this controller"
     cause = (
-        "The API server of this cluster refuses the write to this Service. Until that is fixed, the Service gets no "
-        "address and no change, and its deletion does not finish"
+        "The API server of this cluster rejected the update of this Service: its address cannot be published, and its "
+        "deletion cannot finish"
     )
     answer = f"API server: {error}"
     subject = errors.normalized_message(str(error))

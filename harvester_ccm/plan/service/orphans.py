@@ -25,7 +25,7 @@ from harvester_ccm.plan.service.snapshot import BY_ADDRESS
 
 ORPHAN_GRACE_SECONDS: Final = 30.0
 """Time for which the caches must show an orphan before it is deleted."""
-ORPHANED: Final = "made by this cluster for a Service that is gone or not served by it"
+ORPHANED: Final = "created by this cluster for a Service that no longer exists, or that it does not serve"
 _UNMARKED: Final = (
     "it carries this cluster's name but no owner mark, so it may be another cluster's; delete it by hand if it is not"
 )

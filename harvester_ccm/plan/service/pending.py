@@ -170,7 +170,7 @@ _TEXTS: Final[Mapping[Stage, _Text]] = {
         "one",
         "Add it to a range of the pool, or delete the Service and create it again",
     ),
-    Stage.FAILED: _Text(Reason.ALLOCATION_FAILED, "Harvester cannot give this Service an address"),
+    Stage.FAILED: _Text(Reason.ALLOCATION_FAILED, "Harvester did not allocate an address"),
 }
 
 
@@ -184,7 +184,7 @@ def pending_warning(allocation: Allocation) -> EventMessage:
     pool = allocation.missing_pool or allocation.pool
     named_pool = f" {quoted(pool)}" if pool else ""
     cause = text.cause.format(pool=named_pool)
-    answer = f"Harvester: {allocation.message or '(nothing)'}"
+    answer = f"Harvester: {allocation.message}" if allocation.message else ""
     if allocation.stage is Stage.NOT_PROCESSED:
         answer = ""
     return EventMessage("Warning", text.reason, cause, text.remedy, answer=answer)

@@ -8,7 +8,7 @@ because it might come from a chart without the checks. */}}
 {{- end -}}
 {{- $misplaced := include "hccm.misplacedClusterName" . -}}
 {{- if and $misplaced (not (include "hccm.clusterName" .)) -}}
-{{- fail (printf "clusterName is no value of this chart, nor of those from 0.1.12 on: a cluster that had one of these is called \"kubernetes\" in Harvester and keeps that name with global.cattle.clusterName=kubernetes. A new cluster, or one with an older chart: write global.cattle.clusterName=%v. To rename one from kubernetes: that and formerClusterNames={kubernetes}" $misplaced) -}}
+{{- fail (printf "clusterName is not a value of this chart: set global.cattle.clusterName=%v. If a chart from 0.1.12 on installed this cluster, its load balancers belong to \"kubernetes\": also set formerClusterNames={kubernetes}, or keep the name with global.cattle.clusterName=kubernetes" $misplaced) -}}
 {{- end -}}
 {{- include "hccm.kubeVip.check" . -}}
 {{- $_ := include "hccm.image" . -}}

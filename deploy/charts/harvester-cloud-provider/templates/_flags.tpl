@@ -35,7 +35,7 @@
 {{- range .Values.extraArgs | default list | compact }}
 {{- $word := trim . }}
 {{- if and (not $open) (not (hasPrefix "-" $word)) }}
-{{- fail (printf "extraArgs: %q is no flag and follows none that waits for a value: write --name=value" $word) }}
+{{- fail (printf "extraArgs: %q is not a flag. Write each flag as --name=value" $word) }}
 {{- end }}
 {{- if regexMatch "^-[^=\\s]*(=\\S*)?\\s+-" $word }}
 {{- fail (printf "extraArgs: %q has more than one flag: write one per item" $word) }}

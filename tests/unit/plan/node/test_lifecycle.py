@@ -154,8 +154,12 @@ def test_clones_in_another_namespace_confirm_nothing() -> None:
     ("error", "deletion", "text"),
     [
         (answered(403, "no"), True, "Failed deleting node w1. Grant the verb delete on nodes to the ClusterRole"),
-        (answered(500, "boom"), True, "Failed deleting node w1. See what rejects it"),
-        (answered(403, "no"), False, "The Node could not be written. Grant the verb patch on nodes and nodes/status"),
+        (
+            answered(500, "boom"),
+            True,
+            "Failed deleting node w1. Allow the service account of this controller to delete Nodes",
+        ),
+        (answered(403, "no"), False, "The API server rejected the update of this Node"),
     ],
 )
 def test_rejected_write_names_the_next_step(error: KubeError, text: str, *, deletion: bool) -> None:

@@ -910,7 +910,7 @@ def test_network(world: World, expected: Plan) -> None:
 DEVICE_TEXTS: dict[str, tuple[dict[str, str], bool, list[str]]] = {
     "device of the annotation": ({KUBE_VIP_INTERFACE: "bond7"}, False, ["on bond7: no device is known"]),
     "device that is not published any more": ({KUBE_VIP_INTERFACE: "eth9"}, True, ["on eth9: "]),
-    "no device any more": ({}, True, ["on its default device: ", "they have one in infra/other"]),
+    "no device any more": ({}, True, ["on its default device: ", "Networks with one: infra/other"]),
 }
 
 

@@ -87,7 +87,7 @@ def test_rejection_is_reported_at_once_with_a_remedy(error: KubeError, remedy: s
     event = failure_event(error, 1, service())
     assert event is not None
     assert (event.type, event.reason) == ("Warning", Reason.SYNC_FAILED)
-    assert event.message.startswith("Harvester refused the load balancer. ")
+    assert event.message.startswith("Harvester rejected the load balancer. ")
     assert remedy in event.message
     assert event.message.endswith(f"Harvester: {error}")
     assert "  " not in event.message
@@ -104,8 +104,8 @@ FAILURES: dict[str, tuple[KubeError, bool, str]] = {
         "pods of harvester-load-balancer-webhook in namespace harvester-system",
     ),
     "server error": (ServerError(answer(503)), False, "cannot serve requests at the moment"),
-    "unreachable": (Unreachable("no route"), False, "server in the cloud-config is that address. Error: no route"),
-    "unknown host": (HostUnknown("unknown"), False, "DNS servers of the nodes, or put Harvester's VIP"),
+    "unreachable": (Unreachable("no route"), False, "and the server in the cloud-config. Error: no route"),
+    "unknown host": (HostUnknown("unknown"), False, "DNS on the nodes, or use Harvester's VIP"),
     "connection refused": (ConnectionRefused("refused"), False, "address and port of the server in the cloud-config"),
     "certificate of another issuer": (NotTrusted("issuer"), False, "or the cloud-config is old: make it again"),
     "expired certificate": (
@@ -167,18 +167,24 @@ def test_conflict_is_reported_only_if_it_lasts(*, in_guest: bool) -> None:
     event = failure_event(CONFLICT, LASTING_CONFLICT, service(), in_guest=in_guest)
     assert event is not None
     assert event.reason == Reason.SYNC_FAILED
-    assert event.message.startswith("Every write conflicts with a change by another client")
+    place = "this Service" if in_guest else "the load balancer of this Service in Harvester"
+    assert event.message.startswith(f"Another client has changed {place} at every attempt")
+    assert bool(event.command) is in_guest
+    assert "--show-managed-fields" in event.message
 
 
 PATCH: Final = 'services "web" is forbidden: User "ccm" cannot patch resource "services/status"'
 REFUSED_PATCHES: dict[str, tuple[KubeError, str]] = {
     "no permission": (refused(403, "Forbidden", PATCH), "Grant the verb patch on services/status"),
-    "a policy": (denied("images must be signed"), "Have the policy or webhook that refuses it allow"),
+    "a policy": (denied("images must be signed"), "to patch services/status in the policy or webhook that rejects it"),
     "a webhook that does not answer": (
         refused(500, "InternalError", 'failed calling webhook "x.y.z": connection refused'),
         "Check that the pods of that webhook run",
     ),
-    "an invalid patch": (refused(422, "Invalid", "x"), "Have the policy or webhook that refuses it allow"),
+    "an invalid patch": (
+        refused(422, "Invalid", "x"),
+        "to patch services/status in the policy or webhook that rejects it",
+    ),
 }
 
 
@@ -188,7 +194,7 @@ def test_refused_patch_of_a_service_says_what_it_holds_up(error: KubeError, acti
     event = failure_event(error, REPORTED_FAILURES, service(), in_guest=True)
     assert event is not None
     assert event.reason == Reason.SYNC_FAILED
-    assert "The API server of this cluster refuses the write to this Service" in event.message
+    assert "The API server of this cluster rejected the update of this Service" in event.message
     assert action in event.message
     assert event.message.endswith(f"API server: {error}")
 
