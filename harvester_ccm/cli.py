@@ -77,7 +77,7 @@ def main(
 def _run(invocation: Invocation) -> int:
     """Run the controllers until SIGTERM, or print help or version."""
     flags = parse_command_line(invocation.words)
-    if flags["help"]:
+    if flags["help"] or (not invocation.words and _is_typed()):
         sys.stdout.write(_help(invocation))
         return EXIT_OK
     if flags["version"]:
@@ -98,6 +98,11 @@ def _run(invocation: Invocation) -> int:
     for problem in flags.ignored:
         log.warning("flag without effect", detail=problem)
     return _run_app(settings, invocation.environment)
+
+
+def _is_typed() -> bool:
+    """Return whether a person at a terminal started the program, and not a container, whose first process it is."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.getpid() != 1
 
 
 def _reject_unknown_command(words: Sequence[str]) -> None:

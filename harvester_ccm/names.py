@@ -244,7 +244,7 @@ class Reason(StrEnum):
         return member
 
     # Reasons for which a Service is not ready.
-    QUEUED = "Queued", "its reconcile; if this stays, see its Events"
+    QUEUED = "Queued", "its reconcile; if this stays for a minute, the log of the controller has the cause"
     """No Event: the Service is reconciled next. Fix: none; it lasts less than a second."""
     CREATION_QUEUED = (
         "CreationQueued",
@@ -394,12 +394,12 @@ class Reason(StrEnum):
     CREDENTIAL_NOT_RELOADED = "CredentialNotReloaded"
     """Warning: a kubeconfig cannot be read any more, or its new contents cannot be used; the message states why. Fix:
     correct the Secret or the file; it is loaded within two seconds."""
-    LEADER = "LeaderElection"
-    """Normal: this process became or stopped being the active one."""
-
     NOT_ELECTED = "LeaderElectionDisabled"
     """Warning: a controller with --leader-elect=false writes while another one holds the Lease. Fix: remove the flag,
     or stop one of them."""
+    LEADER = "LeaderElection"
+    """Normal: this process became or stopped being the active one."""
+
 
 BLOCKING_REASONS: Final[frozenset[Reason]] = frozenset(
     {Reason.UNSUPPORTED, Reason.INVALID_ANNOTATION, Reason.OWNERSHIP_CONFLICT}

@@ -5,15 +5,23 @@ The store has the same indexes as the caches of the controllers, and is filled w
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from harvester_ccm.access import both_credentials
+from harvester_ccm.commands.cluster_name import ClusterName, inferred_name
+from harvester_ccm.commands.progress import Latency, Progress
 from harvester_ccm.commands.runner import CommandContext
 from harvester_ccm.config import Settings
+from harvester_ccm.errors import ConfigurationError
+from harvester_ccm.flags.settings import cluster_name_warning
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.documents import Page, Unread
@@ -31,11 +39,13 @@ from harvester_ccm.model.core import (
     Service,
     endpoint_slice_selector,
 )
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
+from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
+from harvester_ccm.plan.service.allocation import is_in_progress
 from harvester_ccm.plan.service.endpoints import Endpoints, count_endpoints, unreadable_endpoints
+from harvester_ccm.plan.service.ownership import Mark, has_cluster_name, mark_of
 from harvester_ccm.plan.service.ranking import Rankings
 from harvester_ccm.plan.service.snapshot import LOAD_BALANCER_INDEXES, SERVICE_INDEXES, Backends
 from harvester_ccm.plan.service.vip_hosts import is_node_of_kube_vip
@@ -44,6 +54,9 @@ from harvester_ccm.plan.service.vm_spec import backends_of
 
 GUEST: Final = "guest"
 HARVESTER: Final = "harvester"
+REQUEST_SECONDS: Final = 8.0
+"""Time limit of a request: a person gets the whole answer within ten seconds, also if a server does not respond."""
+TITLES: Final = {GUEST: "the guest cluster", HARVESTER: "Harvester"}
 NAMED_OBJECTS: Final = 10
 """Objects of a collection that cannot be decoded that are named."""
 
@@ -58,15 +71,40 @@ async def request_or_error(request: Awaitable[T]) -> T | KubeError:
         return error
 
 
+class Connection(Struct, frozen=True):
+    """The clients of both clusters, and how long their servers take."""
+
+    guest: ApiClient
+    harvester: ApiClient
+    latency: Latency
+
+    def waits_for(self) -> str:
+        """Return the name of the server that has not responded at all, or of both."""
+        silent = [client for client in (self.guest, self.harvester) if not self.latency.has_answered(client.cluster)]
+        if len(silent) == 1:
+            return f"{TITLES[silent[0].cluster]} at {silent[0].credentials.server}, which has not responded yet"
+        return "Harvester and the guest cluster"
+
+
 @asynccontextmanager
-async def open_clusters(context: CommandContext) -> AsyncIterator[tuple[ApiClient, ApiClient]]:
-    """Yield the clients of the guest cluster and of Harvester.
+async def open_clusters(context: CommandContext) -> AsyncIterator[Connection]:
+    """Yield the clients of the guest cluster and of Harvester, and report meanwhile what takes long.
 
     Raises CredentialError for Harvester's file, ConfigurationError for that of the guest cluster.
     """
-    guest, harvester = both_credentials(context.settings, context.environment)
-    async with ApiClient(guest, cluster=GUEST) as one, ApiClient(harvester, cluster=HARVESTER) as other:
-        yield one, other
+    of_guest, of_harvester = both_credentials(context.settings, context.environment)
+    latency = Latency()
+    async with (
+        ApiClient(of_guest, cluster=GUEST, observer=latency.note, timeout=REQUEST_SECONDS) as guest,
+        ApiClient(of_harvester, cluster=HARVESTER, observer=latency.note, timeout=REQUEST_SECONDS) as harvester,
+    ):
+        connection = Connection(guest, harvester, latency)
+        progress = Progress(sys.stderr, connection.waits_for) if context.shows_progress else None
+        try:
+            yield connection
+        finally:
+            if progress is not None:
+                progress.stop()
 
 
 class ClusterStore:
@@ -86,6 +124,8 @@ class ClusterStore:
         self.virtual_ips = VirtualIPIndex(self.services, self.load_balancers, cluster)
         self.last_announced_at = -math.inf
         """Lists do not show when kube-vip noted a node."""
+        self.last_processed_at = -math.inf
+        """Not used by commands, which have the time of day in ``last_processed``."""
         self.endpoints: dict[str, Endpoints] = {}
         """The endpoints of a Service by its key, if they were read."""
         self.hostnames: Mapping[str, str] = {}
@@ -106,6 +146,23 @@ class ClusterStore:
         """The nodes that can get traffic."""
         return backends_of(self.nodes.all(), vm_names(self)) if self.nodes.synced else None
 
+    def _own_load_balancers(self) -> Iterator[LoadBalancer]:
+        for load_balancer in self.load_balancers.all():
+            is_foreign = mark_of(load_balancer, self.cluster) is Mark.FOREIGN
+            if not is_foreign and has_cluster_name(load_balancer, self.cluster):
+                yield load_balancer
+
+    @cached_property
+    def last_processed(self) -> str:
+        """When Harvester's controller last processed a load balancer of this cluster; empty if it is not known."""
+        conditions = (load_balancer.ready for load_balancer in self._own_load_balancers())
+        return max((condition.last_update_time for condition in conditions if condition is not None), default="")
+
+    @cached_property
+    def creation_in_progress(self) -> bool:
+        """Whether Harvester allocates or releases an address for this cluster, for which the next creation waits."""
+        return any(map(is_in_progress, self._own_load_balancers()))
+
     async def read_endpoints(self, guest: ApiClient, services: Sequence[Service]) -> None:
         """Read the endpoints of these Services: those of one alone, or all in one list."""
         namespace = None
@@ -124,8 +181,6 @@ class ClusterStore:
             return unreadable_endpoints(service).as_confirmed()
         found = slices.get(service.metadata.key, ())
         return count_endpoints(found, service, partial(is_node_of_kube_vip, self.services)).as_confirmed()
-        self.last_processed_at = -math.inf
-        """Not used by commands, which have the time of day in ``last_processed``."""
 
     def problem(self, *resources: Resource[Any]) -> KubeError | None:
         """Return why one of these resources cannot be read, or None."""
@@ -174,9 +229,29 @@ def _unread_notes(plural: str, unread: Sequence[Unread]) -> list[str]:
     return notes
 
 
-async def list_clusters(settings: Settings, guest: ApiClient, harvester: ApiClient) -> ClusterStore:
+class Clusters(Struct, frozen=True):
+    """Both clusters at one point in time, with the settings for them."""
+
+    store: ClusterStore
+    settings: Settings
+    """Those of the command line, with the name of the cluster that holds."""
+    is_name_inferred: bool = False
+    """Whether that is the name on the load balancers of the cluster."""
+    name_problem: str = ""
+    """Why the name of the cluster is not known; empty if it is."""
+
+    @property
+    def name_notes(self) -> list[str]:
+        """Where the name of the cluster comes from, or why it is not known, if it was not given."""
+        if self.is_name_inferred:
+            name = self.settings.harvester.cluster_name
+            return [f"--cluster-name is not given: {name} is the name on the load balancers of this cluster"]
+        return [self.name_problem] if self.name_problem else []
+
+
+async def list_clusters(context: CommandContext, guest: ApiClient, harvester: ApiClient) -> Clusters:
     """Return the store of both clusters; a collection that cannot be listed has its error."""
-    namespace = harvester.namespace
+    settings, namespace = context.settings, harvester.namespace
     mapping = {"fieldSelector": f"metadata.name={NAD_MAPPING_NAME}"}
     requests: dict[Resource[Any], Awaitable[Any]] = {
         **{one: harvester.list(one, namespace=namespace) for one in (LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES)},
@@ -188,15 +263,37 @@ async def list_clusters(settings: Settings, guest: ApiClient, harvester: ApiClie
     found = {resource.plural: one for resource, one in zip(requests, responses, strict=True)}
     home = found[NAMESPACES.plural]
     uid = "" if isinstance(home, KubeError) else home.metadata.uid
-    return ClusterStore(ClusterIdentity.of(settings, namespace, uid), found)
+    inferred = ClusterName()
+    if not context.is_named:
+        inferred = inferred_name(uid, found[LOAD_BALANCERS.plural])
+        settings = _renamed(settings, inferred.name)
+    store = ClusterStore(ClusterIdentity.of(settings, namespace, uid), found)
+    return Clusters(store, settings, is_name_inferred=bool(inferred.name), name_problem=inferred.problem)
 
 
-async def read_clusters(settings: Settings, guest: ApiClient, harvester: ApiClient) -> ClusterStore:
-    """Return the store of both clusters. Raises KubeError if Services or Nodes cannot be listed."""
-    store = await list_clusters(settings, guest, harvester)
+def _renamed(settings: Settings, name: str) -> Settings:
+    """Return the settings with another name of the cluster; the same ones for an empty name."""
+    if not name:
+        return settings
+    known = cluster_name_warning(settings.harvester.cluster_name)
+    others = (warning for warning in settings.warnings if warning != known)
+    warnings = tuple(filter(None, (cluster_name_warning(name), *others)))
+    return replace(settings, harvester=replace(settings.harvester, cluster_name=name), warnings=warnings)
+
+
+async def read_clusters(context: CommandContext, guest: ApiClient, harvester: ApiClient) -> Clusters:
+    """Return the store of both clusters.
+
+    Raises KubeError if Services or Nodes cannot be listed, and ConfigurationError if the name of the cluster is not
+    known. Without the load balancers the name is not needed: nothing is said about them.
+    """
+    clusters = await list_clusters(context, guest, harvester)
+    store = clusters.store
     error = store.problem(SERVICES, NODES)
     if error is not None:
         if store.harvester_problem is not None:
             error.add_note(f"Harvester: {store.harvester_problem}")
         raise error
-    return store
+    if clusters.name_problem and store.problem(LOAD_BALANCERS) is None:
+        raise ConfigurationError([clusters.name_problem])
+    return clusters

@@ -4,6 +4,7 @@ A write is printed with the fields that it changes. Nothing is written; a load b
 Harvester as a dry run. Use the flags of the controller: the same functions decide here.
 """
 
+import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
@@ -13,15 +14,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.clusters import ClusterStore, open_clusters, read_clusters
+from harvester_ccm.commands.clusters import Clusters, ClusterStore, open_clusters, read_clusters
+from harvester_ccm.commands.leader import read_lease
 from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, Result, check_admission
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
-from harvester_ccm.commands.status import UNANNOUNCED, node_status, service_status, warnings_in
-from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer, Settings
+from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, node_status, service_status, warnings_in
+from harvester_ccm.commands.writes import read_failed_writes
+from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import VM_NAME, Reason
 from harvester_ccm.plan.node.lifecycle import LifecyclePlan, observe_lifecycle, plan_lifecycle
@@ -55,16 +58,38 @@ _KINDS: Final = {"svc": "service", "service": "service", "services": "service", 
 _PRECONDITIONS: Final = frozenset({"metadata.uid", "metadata.resourceVersion"})
 
 
+class Subject(Struct, frozen=True):
+    """What an explanation is made from."""
+
+    clusters: Clusters
+    guest: ApiClient
+    harvester: ApiClient
+    is_led: bool
+    """Whether a replica of the controller leads."""
+    in_container: bool
+    """Whether the command runs in the container of the controller."""
+
+    async def explained(self, kind: str, uid: str, status: ObjectStatus) -> ObjectStatus:
+        """Return the status of an object whose next write is planned, with the reason for which it is not sent."""
+        failed = await read_failed_writes(
+            self.clusters, self.guest, [kind], is_led=self.is_led, in_container=self.in_container
+        )
+        return failed.explain(kind, uid, status)
+
+
 async def _explain(context: CommandContext) -> int:
     kind, namespace, name = read_target(context.flags.arguments, context.flags[NAMESPACE.name])
-    async with open_clusters(context) as (guest, harvester):
-        store = await read_clusters(context.settings, guest, harvester)
+    async with open_clusters(context) as connection:
+        guest, harvester = connection.guest, connection.harvester
+        clusters, (_, of_lease) = await asyncio.gather(
+            read_clusters(context, guest, harvester), read_lease(context.settings, guest)
+        )
+        subject = Subject(clusters, guest, harvester, is_led=not of_lease, in_container=context.in_container)
         if kind == "node":
-            document, is_well = _explain_node(store, name, context.settings)
+            document, is_well = await _explain_node(subject, name)
         else:
-            key = f"{namespace or guest.namespace}/{name}"
-            document, is_well = await _explain_service(store, key, context.settings, guest, harvester)
-    context.output.answer({**document, "notes": store.notes})
+            document, is_well = await _explain_service(subject, f"{namespace or guest.namespace}/{name}")
+    context.output.answer({**document, "notes": [*clusters.name_notes, *clusters.store.notes]})
     return EXIT_OK if is_well else EXIT_PROBLEMS
 
 
@@ -88,18 +113,20 @@ def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
     return kind, home or namespace, name
 
 
-async def _explain_service(
-    store: ClusterStore, key: str, settings: Settings, guest: ApiClient, harvester: ApiClient
-) -> tuple[Document, bool]:
+async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
     """Return the explanation of a Service, and whether all is well. Raises KubeError if there is no such Service."""
+    store, settings = subject.clusters.store, subject.clusters.settings
     service = _find(store, key)
-    snapshot, plan, status = service_status(store, service, settings)
-    if plan.reads_endpoints:
-        await store.read_endpoints(guest, [service])
-        snapshot, plan, status = service_status(store, service, settings)
+    planned = service_status(store, service, settings)
+    if planned.plan.reads_endpoints:
+        await store.read_endpoints(subject.guest, [service])
+        planned = service_status(store, service, settings)
+    snapshot, plan, status = planned.snapshot, planned.plan, planned.status
+    if plan.write is not None:
+        status = await subject.explained(SERVICES.kind, service.metadata.uid, status)
     writes = [write for write in (plan.write, plan.following_write) if write is not None]
     body = body_of(plan)
-    check = await check_admission(harvester, body, store.cluster.namespace) if body else None
+    check = await check_admission(subject.harvester, body, store.cluster.namespace) if body else None
     problem = None if snapshot.harvester_known else snapshot.harvester_problem
     is_named = any(one.reason == "HarvesterUnavailable" for one in status.reasons)
     document = {
@@ -224,12 +251,15 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
             return _write(f"patch an EndpointSlice of Service {service.metadata.key}")
 
 
-def _explain_node(store: ClusterStore, name: str, settings: Settings) -> tuple[Document, bool]:
+async def _explain_node(subject: Subject, name: str) -> tuple[Document, bool]:
     """Return the explanation of a Node, and whether all is well. Raises KubeError if there is no such Node."""
+    store, settings = subject.clusters.store, subject.clusters.settings
     node = store.nodes.get(name)
     if node is None:
         raise KubeError(f"there is no Node {name} in this cluster")
     view, plan, status = node_status(store, node, settings)
+    if plan.write is not None:
+        status = await subject.explained(NODES.kind, node.metadata.uid, status)
     confirmations = max(settings.nodes.deletion_confirmations, 2)
     lifecycle = LifecyclePlan()
     if LIFECYCLE_CONTROLLER in settings.controllers:

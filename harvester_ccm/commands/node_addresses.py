@@ -1,16 +1,17 @@
-"""Services that show the address of a Node, for ``status`` and ``preflight``.
+"""Addresses of Nodes that others have, too, for ``status`` and ``preflight``: other Nodes, or Services in their status.
 
 A load balancer that uses the nodes' own addresses, such as ServiceLB of K3s, writes them to the status of Services.
 kube-vip takes such an address for one that it must announce, and can remove it from the device of the node.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
 
 from harvester_ccm.commands.clusters import ClusterStore
-from harvester_ccm.model.core import Service
+from harvester_ccm.model.core import Node, Service
+from harvester_ccm.model.event import abbreviate
 from harvester_ccm.plan.service.scope import is_served_by_us
 from harvester_ccm.plan.service.virtual_ips import VIRTUAL_IP
 
@@ -18,6 +19,24 @@ NODE_ADDRESS_REMEDY: Final = (
     "End the program that writes it, usually ServiceLB of K3s: start K3s with --disable=servicelb on every server. "
     "Until then kube-vip can remove the address from the node. Afterwards restart the nodes that cannot be reached"
 )
+
+
+SHARED_ADDRESS_REMEDY: Final = (
+    "Give each Node its own address. Check --node-ip of the kubelets, static addresses, and machine IDs that were "
+    "cloned with an image"
+)
+
+
+def shared_internal_ips(nodes: Iterable[Node]) -> Iterator[str]:
+    """Yield the InternalIPs that several Nodes have, in one sentence with the remedy; nothing if there is none."""
+    names: dict[str, list[str]] = {}
+    for node in nodes:
+        for entry in node.status.addresses:
+            if entry.type == "InternalIP":
+                names.setdefault(entry.address, []).append(node.metadata.name)
+    shared = sorted(f"{address} ({abbreviate(sorted(one))})" for address, one in names.items() if len(one) > 1)
+    if shared:
+        yield f"Nodes have the same InternalIP: {abbreviate(shared)}. {SHARED_ADDRESS_REMEDY}"
 
 
 class ShownNodeAddress(Struct, frozen=True):

@@ -7,8 +7,9 @@ and the cluster name are checked. A failed check leaves out those that depend on
 import asyncio
 import ssl
 import stat
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -22,13 +23,29 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
-from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore, list_clusters, request_or_error
-from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
-from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, table
+from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE
+from harvester_ccm.commands.clusters import (
+    GUEST,
+    HARVESTER,
+    REQUEST_SECONDS,
+    TITLES,
+    ClusterStore,
+    list_clusters,
+    request_or_error,
+)
+from harvester_ccm.commands.leader import LEASE_EXPIRED, lease_events, live_holder, read_lease
+from harvester_ccm.commands.node_addresses import (
+    NODE_ADDRESS_REMEDY,
+    SHARED_ADDRESS_REMEDY,
+    shared_internal_ips,
+    shown_node_addresses,
+)
+from harvester_ccm.commands.progress import Latency, Progress
+from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, Form, Output, guest_remedy, row
+from harvester_ccm.commands.states import Line
 from harvester_ccm.config import Announcer, Settings
 from harvester_ccm.kube import errors, reviews
-from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES
+from harvester_ccm.kube.builtin import EVENTS, LEASES, NAMESPACES, LeaseSpec
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.objects import ObjectMeta, Resource
@@ -36,7 +53,7 @@ from harvester_ccm.kube.tokens import FileToken, token_claims
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NODES, SERVICES, Service
 from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER, Reason
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.kube_vip import NOTE_ANNOTATION, read_state
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
@@ -56,6 +73,22 @@ _REMEDIES: Final = {
 }
 """Remedy for a kubeconfig that cannot be used or is not accepted, by cluster."""
 _decode_version: Final = msgspec.json.Decoder(dict[str, object]).decode
+NAME_CHECK: Final = "cluster name"
+DRY_RUN_SECONDS: Final = 5.0
+"""Time for the dry run. Longer than a slow server needs, and short for a person: a webhook that hangs may take 30 s."""
+
+
+class _Served(Struct):
+    name: str = ""
+
+
+class _ResourceList(Struct):
+    """The resources of an API version, from discovery."""
+
+    resources: tuple[_Served, ...] = ()
+
+
+_decode_resources: Final = msgspec.json.Decoder(_ResourceList).decode
 
 
 class Result(StrEnum):
@@ -214,62 +247,216 @@ def _judged(pairs: Sequence[tuple[Permission, bool | errors.KubeError]], grantee
         group = f" ({missing[0].resource.group})" if missing[0].resource.group else ""
         advice = f"Grant {', '.join(one.verb for one in missing)} on {missing[0].title}{group} {grantee}"
         result = Result.FAILED if any(one.required for one in missing) else Result.WARNING
-        return result, f"may not {effects}", advice
+        return result, f"cannot {effects}", advice
     unknown = next((granted for _, granted in pairs if isinstance(granted, errors.KubeError)), None)
     if unknown is not None:
         result = Result.SKIPPED if isinstance(unknown, errors.Forbidden) else Result.FAILED
         return result, f"unknown: {unknown}", "Check the health and the load of this server"
-    return Result.OK, f"may {verbs}", ""
+    return Result.OK, f"can {verbs}", ""
+
+
+class Report:
+    """The checks so far. As text, each is printed as soon as it and those before it are known."""
+
+    def __init__(self, output: Output) -> None:
+        self.checks: list[Check] = []
+        self._output = output
+        self._is_text = output.form is Form.TEXT
+
+    def add(self, *checks: Check) -> None:
+        """Add checks in the order in which they are shown."""
+        for check in checks:
+            if self._is_text:
+                width = self._output.console.width
+                self._output.show(check_lines(check, is_first=not self.checks, width=width))
+            self.checks.append(check)
+
+    def finish(self) -> int:
+        """Print the summary or the document, and return the exit code."""
+        if self._is_text:
+            self._output.show([Text(f"\n{_summary(self.checks)}")])
+        else:
+            self._output.answer({"checks": [msgspec.to_builtins(check) for check in self.checks]})
+        failed = {check.check for check in self.checks if check.result is Result.FAILED}
+        if failed == {NAME_CHECK}:
+            return EXIT_USAGE
+        return EXIT_PROBLEMS if failed else EXIT_OK
 
 
 async def _preflight(context: CommandContext) -> int:
-    settings, environment = context.settings, context.environment
-    checks = [Check("flags", "cluster name", Result.WARNING, text) for text in settings.warnings]
-    checks = checks or [Check("flags", "cluster name", Result.OK, f"{settings.harvester.cluster_name!r}")]
-    async with AsyncExitStack() as stack:
-        (of_harvester, harvester), (of_guest, guest) = await asyncio.gather(
-            _check_cluster(HARVESTER, settings, lambda: harvester_credentials(settings.harvester, environment), stack),
-            _check_cluster(GUEST, settings, lambda: guest_credentials(settings.guest, environment), stack),
-        )
-        checks += [*of_harvester, *of_guest]
-        if guest is not None and harvester is not None:
-            checks += check_content(await list_clusters(settings, guest, harvester))
-    context.output.answer({"checks": [msgspec.to_builtins(one) for one in checks]}, preflight_text)
-    return EXIT_PROBLEMS if any(one.result is Result.FAILED for one in checks) else EXIT_OK
-
-
-async def _check_cluster(
-    where: str, settings: Settings, load: Callable[[], Credentials], stack: AsyncExitStack
-) -> tuple[list[Check], ApiClient | None]:
-    """Return the checks of one cluster, and its client if it can be used; ``stack`` closes the client."""
+    report = Report(context.output)
     try:
-        credentials = load()
-    except errors.CredentialError as error:
-        return [Check(where, _FILES[where], Result.FAILED, str(error), _REMEDIES[where])], None
-    checks = [Check(where, _FILES[where], *_check_file(credentials, where))]
-    client = await stack.enter_async_context(ApiClient(credentials, cluster=where))
-    version = await request_or_error(client.read("/version", _decode_version))
-    is_usable = isinstance(version, dict | errors.Forbidden)
-    who = await request_or_error(reviews.ask_review(client, reviews.SUBJECT_REVIEWS, {})) if is_usable else version
+        await _check_clusters(context, report)
+    except ExceptionGroup as errors_of_tasks:
+        if errors_of_tasks.subgroup(BrokenPipeError) is not None:
+            raise BrokenPipeError from None
+        raise
+    return report.finish()
+
+
+async def _check_clusters(context: CommandContext, report: Report) -> None:
+    """Check both clusters at the same time, and add the checks of one after those of the other."""
+    if context.is_named:
+        report.add(*_name_checks(context.settings))
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        latency = Latency()
+        harvester = ClusterCheck(HARVESTER, context, latency)
+        guest = ClusterCheck(GUEST, context, latency)
+        progress = Progress(sys.stderr, lambda: _waits_for(harvester, guest))
+        stack.callback(progress.stop)
+        content = group.create_task(_read_content(context, harvester, guest))
+        for queue in [_start(cluster, group, stack) for cluster in (harvester, guest)]:
+            while (check := await queue.get()) is not None:
+                report.add(check)
+        if harvester.is_usable and guest.is_usable:
+            report.add(*await content)
+        else:
+            content.cancel()
+
+
+def _name_checks(settings: Settings) -> list[Check]:
+    checks = [Check("flags", NAME_CHECK, Result.WARNING, text) for text in settings.warnings]
+    return checks or [Check("flags", NAME_CHECK, Result.OK, f"{settings.harvester.cluster_name!r}")]
+
+
+def _start(cluster: "ClusterCheck", group: asyncio.TaskGroup, stack: AsyncExitStack) -> asyncio.Queue[Check | None]:
+    """Begin with the checks of a cluster, and return the queue in which they arrive; None is the end."""
+    queue: asyncio.Queue[Check | None] = asyncio.Queue()
+
+    async def produce() -> None:
+        try:
+            async for check in cluster.checks(group, stack):
+                queue.put_nowait(check)
+        finally:
+            queue.put_nowait(None)
+
+    group.create_task(produce())
+    return queue
+
+
+async def _read_content(context: CommandContext, harvester: "ClusterCheck", guest: "ClusterCheck") -> list[Check]:
+    """Return the checks of what both clusters contain, once both respond."""
+    of_harvester, of_guest = await harvester.reached, await guest.reached
+    clusters, (lease, of_lease) = await asyncio.gather(
+        list_clusters(context, of_guest, of_harvester), read_lease(context.settings, of_guest)
+    )
+    checks: list[Check] = []
+    if clusters.name_problem:
+        cause, _, remedy = clusters.name_problem.partition(": ")
+        checks.append(
+            Check("flags", NAME_CHECK, Result.FAILED, f"not given: {remedy}", f"{cause[0].upper()}{cause[1:]}")
+        )
+    elif clusters.is_name_inferred:
+        name = clusters.settings.harvester.cluster_name
+        text = f"{name!r}, from the load balancers of this cluster; --cluster-name is not given"
+        checks.append(Check("flags", NAME_CHECK, Result.OK, text))
+    checks += check_content(clusters.store, is_named=not clusters.name_problem)
+    checks.append(Check(GUEST, "leader election", *await check_leader(clusters.settings, of_guest, lease, of_lease)))
+    return checks
+
+
+def _waits_for(*clusters: "ClusterCheck") -> str:
+    """Return the names of the clusters whose checks are not complete."""
+    titles = [TITLES[cluster.where] for cluster in clusters if not cluster.is_complete]
+    return " and ".join(titles) or "the contents of both clusters"
+
+
+class ClusterCheck:
+    """The checks of one cluster."""
+
+    def __init__(self, where: str, context: CommandContext, latency: Latency) -> None:
+        self.where = where
+        self.reached: asyncio.Future[ApiClient] = asyncio.get_running_loop().create_future()
+        """The client, once the server has accepted the credential."""
+        self.is_usable = True
+        """Whether no check has failed that others depend on."""
+        self.is_complete = False
+        self._context = context
+        self._latency = latency
+
+    async def checks(self, group: asyncio.TaskGroup, stack: AsyncExitStack) -> AsyncIterator[Check]:
+        """Yield the checks; the tasks of ``group`` read, and ``stack`` closes the client."""
+        async for check in self._all(group, stack):
+            yield check
+        self.is_complete = True
+
+    async def _all(self, group: asyncio.TaskGroup, stack: AsyncExitStack) -> AsyncIterator[Check]:
+        where = self.where
+        try:
+            credentials = self._load()
+        except errors.CredentialError as error:
+            self.is_usable = False
+            yield Check(where, _FILES[where], Result.FAILED, str(error), _REMEDIES[where])
+            return
+        yield Check(where, _FILES[where], *_check_file(credentials, where))
+        client = await stack.enter_async_context(
+            ApiClient(credentials, cluster=where, observer=self._latency.note, timeout=REQUEST_SECONDS)
+        )
+        version, who = await asyncio.gather(
+            request_or_error(client.read("/version", _decode_version)),
+            request_or_error(reviews.ask_review(client, reviews.SUBJECT_REVIEWS, {})),
+        )
+        problem = _error_of(version, who)
+        if problem is not None:
+            self.is_usable = False
+            yield _unusable(problem, credentials, where)
+            return
+        self.reached.set_result(client)
+        user = "" if isinstance(who, errors.KubeError) else who.user_info.username
+        async for check in self._of_server(client, credentials, version, user, group):
+            yield check
+
+    def _load(self) -> Credentials:
+        settings, environment = self._context.settings, self._context.environment
+        if self.where == HARVESTER:
+            return harvester_credentials(settings.harvester, environment)
+        return guest_credentials(settings.guest, environment)
+
+    async def _of_server(
+        self, client: ApiClient, credentials: Credentials, version: object, user: str, group: asyncio.TaskGroup
+    ) -> AsyncIterator[Check]:
+        """Yield the checks of a server that responds. Requests that no check needs any more are cancelled."""
+        where, settings = self.where, self._context.settings
+        permissions = group.create_task(check_permissions(client, where, settings, user))
+        requests: list[asyncio.Task[Any]] = [permissions]
+        yield Check(where, "server", *self._check_server(credentials, version))
+        yield Check(where, "TLS", *_check_tls(credentials))
+        credential = Check(where, "credential", *check_credential(credentials, where, user))
+        yield credential
+        versions = Check(where, "API versions", Result.OK, "")
+        if where == HARVESTER:
+            example = _example(ClusterIdentity.of(settings, client.namespace))
+            admission = group.create_task(check_admission(client, example, client.namespace))
+            requests.append(admission)
+            versions = Check(where, "API versions", *await check_versions(client))
+            yield versions
+        if Result.FAILED in (credential.result, versions.result):
+            self.is_usable = False
+            for request in requests:
+                request.cancel()
+            return
+        for check in await permissions:
+            yield check
+        if where == HARVESTER:
+            yield Check(where, "webhook", *await admission)
+
+    def _check_server(self, credentials: Credentials, version: object) -> Finding:
+        known = f", Kubernetes {version.get('gitVersion')}" if isinstance(version, dict) else ""
+        slow = ""
+        if self._latency.is_slow(self.where):
+            slow = f" ({self._latency.of(self.where):.1f} s, slow)"
+        advice = "Check the load of its API servers and the network on the way to it" if slow else ""
+        return Result.OK, f"{credentials.server} answers{slow}{known}", advice
+
+
+def _error_of(version: object, who: object) -> errors.KubeError | None:
+    """Return why a server cannot be used, by its responses to the first two requests; None if it can."""
+    if isinstance(version, errors.KubeError) and not isinstance(version, errors.Forbidden):
+        return version
     # Servers before Kubernetes 1.28 do not serve the review.
     if isinstance(who, errors.KubeError) and not isinstance(who, errors.Forbidden | errors.NotServed):
-        return [*checks, _unusable(who, credentials, where)], None
-    known = f", Kubernetes {version.get('gitVersion')}" if isinstance(version, dict) else ""
-    user = "" if isinstance(who, errors.KubeError | dict) else who.user_info.username
-    checks += [
-        Check(where, "server", Result.OK, f"{credentials.server} answers{known}"),
-        Check(where, "TLS", *_check_tls(credentials)),
-        Check(where, "credential", *check_credential(credentials, where, user)),
-    ]
-    if where == HARVESTER:
-        checks.append(Check(where, "API versions", *await check_versions(client)))
-    if any(one.result is Result.FAILED for one in checks):
-        return checks, None
-    checks += await check_permissions(client, where, settings, user)
-    if where == HARVESTER:
-        example = _example(ClusterIdentity.of(settings, client.namespace))
-        checks.append(Check(where, "webhook", *await check_admission(client, example, client.namespace)))
-    return checks, client
+        return who
+    return None
 
 
 def _check_file(credentials: Credentials, where: str) -> Finding:
@@ -294,9 +481,7 @@ def _unusable(error: errors.KubeError, credentials: Credentials, where: str) -> 
             row = "TLS" if isinstance(error, errors.NotTrusted) else row
             advice = remedy_of(error)
             if where == GUEST:
-                advice = (
-                    "Check address, certificate-authority-data and tls-server-name in the kubeconfig, and firewalls"
-                )
+                advice = guest_remedy(error)
             if credentials.proxy is not None:
                 advice = f"{advice}. The connection goes through a proxy (proxy-url or HTTPS_PROXY)"
         case errors.ApiError():
@@ -321,7 +506,7 @@ def check_credential(credentials: Credentials, where: str, user: str) -> Finding
     mode = Path(credentials.origin).lstat().st_mode
     # A mounted Secret is a link that only one pod can see.
     if stat.S_ISREG(mode) and mode & stat.S_IROTH:
-        return Result.WARNING, f"{name}; every user of this host may read {credentials.origin}", "Set its mode to 0600"
+        return Result.WARNING, f"{name}; every user of this host can read {credentials.origin}", "Set its mode to 0600"
     # A file is expected to be rotated before its token expires.
     token = None if isinstance(credentials.token, FileToken) else credentials.token.get()
     end, account = token_claims(token)
@@ -335,16 +520,20 @@ def check_credential(credentials: Credentials, where: str, user: str) -> Finding
 
 async def check_versions(client: ApiClient) -> Finding:
     """Check that Harvester serves its API in the version that is used."""
-    for one in (LOAD_BALANCERS.api_version, VIRTUAL_MACHINES.api_version):
-        response = await request_or_error(client.request("GET", f"/apis/{one}"))
-        if isinstance(response, errors.NotServed):
-            advice = (
-                "Check that the server in the cloud-config is Harvester, and that --cloud-config and --kubeconfig are "
-                "not swapped. Harvester before 1.2 is not supported: upgrade it"
-            )
-            return Result.FAILED, f"not served: {one}", advice
-        if isinstance(response, errors.KubeError):
-            return Result.FAILED, f"unknown: {response}", ""
+    missing: list[str] = []
+    for resource in (LOAD_BALANCERS, VIRTUAL_MACHINES):
+        served = await request_or_error(client.read(f"/apis/{resource.api_version}", _decode_resources))
+        if isinstance(served, errors.KubeError) and not isinstance(served, errors.NotServed):
+            return Result.FAILED, f"unknown: {served}", ""
+        names = set() if isinstance(served, errors.KubeError) else {one.name for one in served.resources}
+        if resource.plural not in names:
+            missing.append(f"{resource.plural} of {resource.api_version}")
+    if missing:
+        advice = (
+            "Check that the server in the cloud-config is Harvester, that --cloud-config and --kubeconfig are not "
+            "swapped, and that the CustomResourceDefinition exists. Harvester before 1.2 is not supported: upgrade it"
+        )
+        return Result.FAILED, f"not served: {', '.join(missing)}", advice
     return Result.OK, f"{LOAD_BALANCERS.api_version}, {VIRTUAL_MACHINES.api_version}", ""
 
 
@@ -356,7 +545,12 @@ def _example(cluster: ClusterIdentity) -> Document:
 
 async def check_admission(harvester: ApiClient, body: Mapping[str, object], namespace: str) -> Finding:
     """Check whether Harvester's webhook and schema accept a new load balancer; a dry run, so none is created."""
-    response = await request_or_error(harvester.check_creation(LOAD_BALANCERS, body, namespace=namespace))
+    creation = harvester.check_creation(LOAD_BALANCERS, body, namespace=namespace)
+    try:
+        async with asyncio.timeout(DRY_RUN_SECONDS):
+            response = await request_or_error(creation)
+    except TimeoutError:
+        response = errors.NoResponse(f"no answer within {DRY_RUN_SECONDS:.0f} s")
     match response:
         case None:
             return Result.OK, "a load balancer would be admitted (dry run, none was created)", ""
@@ -371,16 +565,20 @@ async def check_admission(harvester: ApiClient, body: Mapping[str, object], name
             return Result.WARNING, f"no dry run is possible: {response}", ""
         case errors.AdmissionDenied() | errors.Invalid() | errors.BadRequest():
             text, advice = f"Harvester would refuse the load balancer: {response}", remedy(str(response))
+        case errors.Throttled() | errors.Unreachable():
+            return Result.WARNING, f"the dry run failed: {response}", "Try again"
         case _:
-            return Result.WARNING, f"the dry run failed: {response}", ""
+            text = f"no load balancer can be created: {response}"
+            advice = "Check that Harvester's load balancer controller is installed, with its CustomResourceDefinitions"
     return Result.FAILED, text, advice
 
 
-def check_content(store: ClusterStore) -> Iterator[Check]:
-    """Yield the checks of Nodes and VMs, or why they cannot be read."""
+def check_content(store: ClusterStore, *, is_named: bool = True) -> Iterator[Check]:
+    """Yield the checks of Nodes and VMs, or why they cannot be read; ``is_named``: the cluster name is known."""
     error = store.problem(NODES, VIRTUAL_MACHINES, INSTANCES)
-    for where, name, check in (("both", "Nodes and VMs", check_nodes), (GUEST, "InternalIPs", check_internal_ips)):
-        yield Check(where, name, *(check(store) if error is None else (Result.SKIPPED, f"cannot be read: {error}", "")))
+    unreadable = (Result.SKIPPED, f"cannot be read: {error}", "")
+    yield Check("both", "Nodes and VMs", *(check_nodes(store, is_named=is_named) if error is None else unreadable))
+    yield Check(GUEST, "InternalIPs", *(check_internal_ips(store) if error is None else unreadable))
     yield Check(GUEST, "announcer", *check_announcer(store))
     yield from _check_service_addresses(store)
 
@@ -412,7 +610,7 @@ def check_announcer(store: ClusterStore) -> Finding:
     return Result.OK, text, advice
 
 
-def check_nodes(store: ClusterStore) -> Finding:
+def check_nodes(store: ClusterStore, *, is_named: bool = True) -> Finding:
     """Check that every Node is a VM, and that no VM of a Node has the label of another cluster."""
     nodes, name = store.nodes.all(), store.cluster.name
     if not nodes:
@@ -424,7 +622,7 @@ def check_nodes(store: ClusterStore) -> Finding:
         text = f"{len(lost)} of {len(nodes)} Nodes have no VM: {abbreviate(sorted(lost))}"
         return Result.WARNING if len(lost) < len(nodes) else Result.FAILED, text, first.message if first else ""
     others = sorted({match.vm.cluster_label for match in matches.values() if match.vm} - {"", name})
-    if others:
+    if others and is_named:
         advice = (
             f"Set --cluster-name={others[0]} (chart: global.cattle.clusterName). Load balancers that this cluster has "
             f"made under {name!r} keep their addresses with --former-cluster-names={name}, see explain service"
@@ -437,27 +635,70 @@ def check_nodes(store: ClusterStore) -> Finding:
 
 def check_internal_ips(store: ClusterStore) -> Finding:
     """Check that no two Nodes have the same InternalIP."""
-    names: dict[str, list[str]] = {}
-    for node, entry in ((one, entry) for one in store.nodes.all() for entry in one.status.addresses):
-        if entry.type == "InternalIP":
-            names.setdefault(entry.address, []).append(node.metadata.name)
-    shared = sorted(f"{address} ({abbreviate(sorted(nodes))})" for address, nodes in names.items() if len(nodes) > 1)
-    if not shared:
+    found = next(shared_internal_ips(store.nodes.all()), "")
+    if not found:
         return Result.OK, "no two Nodes have the same", ""
-    causes = "--node-ip of the kubelets, static addresses, and machine IDs that were cloned with an image"
-    advice = f"Give each Node its own address. Check {causes}"
-    return Result.WARNING, f"Nodes have the same InternalIP: {abbreviate(shared)}", advice
+    return Result.WARNING, found.removesuffix(f". {SHARED_ADDRESS_REMEDY}"), SHARED_ADDRESS_REMEDY
 
 
-def preflight_text(document: Document) -> Iterator[RenderableType]:
-    """Yield the table of all checks, with the advice below each row, and the summary."""
-    checks = document["checks"]
-    rows = [{key: one[key] for key in ("where", "check", "result", "detail")} for one in checks]
-    yield from table(rows, below=[f"→ {one['advice']}" if one["advice"] else "" for one in checks])
-    counts = Counter(one["result"] for one in checks)
+async def check_leader(
+    settings: Settings, guest: ApiClient, lease: LeaseSpec | None, problems: Sequence[Line]
+) -> Finding:
+    """Check that one replica leads, and that no copy of the controller writes without leading."""
+    election = settings.leader_election
+    name = f"{election.namespace}/{election.name}"
+    if not election.enabled:
+        holder = await live_holder(settings, guest)
+        if not holder:
+            return Result.OK, "off (--leader-elect=false), and no other controller renews the Lease", ""
+        text = f"--leader-elect=false, and {holder} renews Lease {name}: two controllers write at the same time"
+        return Result.FAILED, text, "Remove --leader-elect=false, or stop the other controller"
+    for event in await lease_events(settings, guest):
+        if event.reason == Reason.NOT_ELECTED:
+            return Result.FAILED, event.message, "Remove --leader-elect=false from that controller, or stop it"
+    if lease is not None and lease.holder_identity:
+        return Result.OK, f"{lease.holder_identity} leads", ""
+    found = problems[0][1].reasons[0] if problems else None
+    if found is not None and found.reason == LEASE_EXPIRED:
+        return Result.WARNING, found.message, ""
+    if found is not None and lease is None:
+        return Result.SKIPPED, f"cannot be read: {found.message}", ""
+    return Result.OK, f"no replica leads; before an installation, that is right (Lease {name})", ""
+
+
+def check_lines(check: Check, *, is_first: bool, width: int) -> Iterator[RenderableType]:
+    """Yield the row of a check, with the advice below, and the title of the table above the first one.
+
+    On a terminal of this ``width``, a detail with a word that is longer than its column has lines of its own: an
+    address or a path can be copied only as a whole.
+    """
+    if is_first:
+        yield from row([Text(title, "bold") for title in _COLUMNS], _WIDTHS)
+    room = width - sum(_WIDTHS) - len(_GAP) * len(_WIDTHS)
+    if max(map(len, check.detail.split()), default=0) <= room:
+        yield from row([check.where, check.check, check.result, check.detail], _WIDTHS)
+    else:
+        yield from row([check.where, check.check, check.result, ""], _WIDTHS)
+        yield from row([check.detail], indent=4)
+    if check.advice:
+        yield from row([f"→ {check.advice}"], indent=4)
+
+
+def _summary(checks: Sequence[Check]) -> str:
+    counts = Counter(check.result for check in checks)
     counted = ", ".join(f"{counts[result]} {result}" for result in Result if counts[result])
-    yield Text(f"\n{'NOT READY' if counts[Result.FAILED] else 'READY'}: {counted}.")
+    return f"{'NOT READY' if counts[Result.FAILED] else 'READY'}: {counted}."
 
+
+_GAP: Final = "  "
+"""Between two columns."""
+_COLUMNS: Final = ("WHERE", "CHECK", "RESULT", "DETAIL")
+_WIDTHS: Final = (
+    len(HARVESTER),
+    max(len(permission.title) for permissions in PERMISSIONS.values() for permission in permissions),
+    max(map(len, Result)),
+)
+"""Widths of all columns but the last. They are known before the first check."""
 
 SPEC: Final = CommandSpec(
     meaning=__doc__,

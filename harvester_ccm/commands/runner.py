@@ -30,7 +30,14 @@ from harvester_ccm.config import LogFormat, LoggingSettings, Settings
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.flags import FLAGS, Flag, FlagValues, Group, build_settings, parse_command_line, types
 from harvester_ccm.flags.parser import describe_flags
-from harvester_ccm.kube.errors import KubeError, Unauthorized
+from harvester_ccm.kube.errors import (
+    CertificateNotValid,
+    CredentialError,
+    KubeError,
+    NotTrusted,
+    Unauthorized,
+    Unreachable,
+)
 from harvester_ccm.logs import configure_logging, report, wants_colours
 from harvester_ccm.names import PROGRAM, PROGRAM_NAMES
 from harvester_ccm.redaction import MAX_LOG_FIELD, one_line, redact_text
@@ -51,6 +58,8 @@ HINT: Final = (
 Document = dict[str, Any]
 """A JSON value."""
 
+CLUSTER_NAME: Final = "cluster-name"
+"""The flag whose default is only a guess outside the pod of the controller."""
 COMMAND: Final = "command"
 """Key of a command in a document."""
 UNLIMITED: Final = 100_000
@@ -61,6 +70,7 @@ KEY_WIDTH: Final = 16
 _STYLES: Final = {
     **dict.fromkeys(("failed", "Blocked"), "bold red"),
     **dict.fromkeys(("warning", "Pending", "Degraded", "Orphaned"), "yellow"),
+    "new": "bold reverse",
     **dict.fromkeys(("ok", "Ready"), "green"),
 }
 """Styles of cells by their text."""
@@ -108,13 +118,17 @@ class Output:
         document = sanitize_document(document)
         match self.form:
             case Form.TEXT:
-                with self.console.capture() as captured:
-                    self.console.print(rich.console.Group(*(layout or describe)(document)), crop=False)
-                self.write("\n".join(line.rstrip() for line in captured.get().splitlines()))
+                self.show((layout or describe)(document))
             case Form.YAML:
                 self.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=UNLIMITED).rstrip())
             case Form.JSON:
                 self.write(json.dumps(document, indent=2, ensure_ascii=False))
+
+    def show(self, lines: Iterable[RenderableType]) -> None:
+        """Print lines at once."""
+        with self.console.capture() as captured:
+            self.console.print(rich.console.Group(*lines), crop=False)
+        self.write("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
     def write(self, text: str) -> None:
         """Print a text as it is."""
@@ -133,6 +147,12 @@ class CommandContext(Struct, frozen=True):
     settings: Settings
     environment: Mapping[str, str]
     output: Output
+    in_container: bool = False
+    """Whether the command runs in the container of the controller, with its flags and its credentials."""
+    is_named: bool = True
+    """Whether the name of the cluster is certain: given, or that of the controller in this container."""
+    shows_progress: bool = True
+    """Whether standard error may have lines about what takes long."""
 
 
 class CommandSpec(Struct, frozen=True):
@@ -159,7 +179,8 @@ def run_command(invocation: Invocation, spec: CommandSpec) -> int:
     try:
         own = {flag.name for flag in spec.own}
         shared = [flag for flag in FLAGS if flag.name not in own]
-        words = (*container_flags(invocation.proc, without=own), *invocation.words)
+        of_controller = container_flags(invocation.proc, without=own)
+        words = (*(of_controller or ()), *invocation.words)
         flags = parse_command_line(words, (*shared, *spec.own), takes_arguments=bool(spec.words))
         if flags["help"]:
             sys.stdout.write(_help(invocation, spec))
@@ -169,7 +190,10 @@ def run_command(invocation: Invocation, spec: CommandSpec) -> int:
         width = None if sys.stdout.isatty() or "COLUMNS" in environment else UNLIMITED
         form = flags.values.get(OUTPUT.name, Form.TEXT)
         output = Output(sys.stdout, form, width=width, colors=wants_colours(sys.stdout, environment))
-        code = spec.action(CommandContext(flags, settings, environment, output))
+        in_container = of_controller is not None
+        is_named = in_container or CLUSTER_NAME in flags.given
+        context = CommandContext(flags, settings, environment, output, in_container=in_container, is_named=is_named)
+        code = spec.action(context)
         return code if isinstance(code, int) else asyncio.run(code)
     except ConfigurationError as error:
         report(error.problems, HINT)
@@ -188,31 +212,54 @@ def run_command(invocation: Invocation, spec: CommandSpec) -> int:
     return EXIT_PROBLEMS
 
 
-def container_flags(proc: Path, *, without: Collection[str] = ()) -> list[str]:
+def container_flags(proc: Path, *, without: Collection[str] = ()) -> list[str] | None:
     """Return the flags of the controller in this container, which are the defaults of a command.
 
-    ``kubectl exec`` starts a command in the container of the controller, which is process 1 there. Empty if process 1
-    is another program. Flags of the process itself, such as those of its log, are left out, and those in ``without``.
+    ``kubectl exec`` starts a command in the container of the controller, which is process 1 there. None if process 1 is
+    another program. Flags of the process itself, such as those of its log, are left out, and those in ``without``.
     """
     try:
         words = (proc / "1" / "cmdline").read_bytes().decode("utf-8", "surrogateescape").split("\0")
     except OSError:
-        return []
+        return None
     names = [PurePath(word).name for word in words]
     # The name can follow an interpreter or an init process.
-    start = next((at for at, name in enumerate(names, 1) if name in (*PROGRAM_NAMES, "harvester_ccm")), len(words))
+    start = next((at for at, name in enumerate(names, 1) if name in (*PROGRAM_NAMES, "harvester_ccm")), None)
+    if start is None:
+        return None
     flags = parse_command_line(words[start:])
     if flags.problems:
-        return []
+        return None
     left_out = {flag.name for flag in FLAGS if flag.group in (Group.LOGGING, Group.GENERAL)}.union(without)
     return [f"--{name}={text}" for name, text in flags.given.items() if name not in left_out]
+
+
+def guest_remedy(error: Unreachable) -> str:
+    """Return what to do about a guest cluster that cannot be used; errors know only the remedy for Harvester."""
+    if isinstance(error, CertificateNotValid):
+        return (
+            "Compare the clocks of this machine and of the API server. If they agree, its certificate has expired: "
+            "renew it"
+        )
+    if isinstance(error, NotTrusted):
+        return "Check address, certificate-authority-data and tls-server-name in the kubeconfig"
+    return "Check the API servers of this cluster, the server in the kubeconfig, and firewalls"
 
 
 def _report_failure(error: KubeError) -> None:
     """Report the error of a server, with the cluster that it belongs to and what helps."""
     where = {"guest": "guest cluster: ", "harvester": "Harvester: "}.get(error.cluster, "")
-    remedy = f". {remedy_of(error)}" if isinstance(error, Unauthorized) else ""
-    hint = f"{PROGRAM} preflight checks both clusters and names the remedy" if where and not remedy else ""
+    remedy = ""
+    if isinstance(error, CredentialError):
+        # That of the guest cluster is an error of the command line.
+        where = "cannot use --cloud-config: "
+        remedy = ". Correct the file, or create a new one (generate_addon.sh, or Rancher)"
+    elif isinstance(error, Unauthorized):
+        remedy = f". {remedy_of(error)}"
+    elif isinstance(error, Unreachable) and error.cluster == "guest":
+        remedy = f". {guest_remedy(error)}"
+    is_explained = not error.cluster or isinstance(error, Unauthorized)
+    hint = "" if is_explained else f"{PROGRAM} preflight checks both clusters and names the remedy"
     report([f"{where}{error}{remedy}", *getattr(error, "__notes__", ())], hint)
 
 

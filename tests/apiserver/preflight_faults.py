@@ -134,7 +134,7 @@ FAULTS: Final[dict[str, tuple[Breaking, str, str]]] = {
     "no token": (_change(user_token=None), "cloud-config", "no credential"),
     "closed port": (_server(lambda _pair: closed_port()), "server", "Connection refused"),
     "host name": (_change(cluster_server="https://harvester.invalid:6443"), "server", "cannot be resolved"),
-    "silent server": (_server(lambda _pair: silent_server()), "server", "no answer within 10 s"),
+    "silent server": (_server(lambda _pair: silent_server()), "server", "no answer within 8 s"),
     "other authority": (_other_authority, "TLS", "not trusted"),
     "other host": (_other_host, "TLS", "not trusted"),
     "no TLS": (_server(lambda _pair: web_server(body=LOGIN_PAGE)), "TLS", "no TLS"),
@@ -160,7 +160,7 @@ FAULTS: Final[dict[str, tuple[Breaking, str, str]]] = {
         "which expired on",
     ),
     "guest cluster": (_guest_cluster, "API versions", "not served"),
-    "wrong namespace": (_change(context_namespace="default"), "loadbalancers", "may not get: "),
+    "wrong namespace": (_change(context_namespace="default"), "loadbalancers", "cannot get: "),
 }
 """How each cloud-config is broken, the row that fails, and a part of its detail."""
 _UNVERIFIED: Final = {"cluster_insecure_skip_tls_verify": True, "cluster_certificate_authority_data": None}

@@ -7,7 +7,7 @@ import json
 import socketserver
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -27,7 +27,7 @@ class LoopbackApi:
 
     objects: list[Json] = field(default_factory=list)
     groups: dict[str, list[str]] = field(default_factory=dict)
-    """API groups and their versions."""
+    """API groups and their versions, or API versions and their resources."""
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Method and path to status and message of a refusal."""
     refusal: tuple[int, str] | None = None
@@ -48,7 +48,8 @@ class LoopbackApi:
         if path == "/version":
             return 200, {"gitVersion": "v1.35.0"}
         if path.removeprefix("/apis/") in self.groups:
-            return 200, {"versions": [{"version": one} for one in self.groups[path.removeprefix("/apis/")]]}
+            names = self.groups[path.removeprefix("/apis/")]
+            return 200, {"versions": [{"version": one} for one in names], "resources": [{"name": one} for one in names]}
         if method == "POST":
             review = {"userInfo": {"username": "tester"}, "allowed": True}
             return 201, {**body, "status": review}
@@ -76,6 +77,7 @@ _PLURALS = {
     "VirtualMachineInstance": "virtualmachineinstances",
     "EndpointSlice": "endpointslices",
     "Lease": "leases",
+    "Event": "events",
 }
 
 
@@ -107,7 +109,9 @@ def serving(api: LoopbackApi) -> Iterator[None]:
                 status, found = api.answer(method, target, json.loads(body or b"{}"))
                 content = json.dumps(found).encode()
                 head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Length: {len(content)}\r\n\r\n"
-                self.wfile.write(head.encode() + content)
+                # A command that has failed does not wait for its other requests.
+                with suppress(ConnectionError):
+                    self.wfile.write(head.encode() + content)
 
         def _field(self) -> str:
             return self.rfile.readline().decode().rstrip("\r\n")

@@ -6,8 +6,8 @@ from tests.unit.commands import objects
 
 GUEST_GROUPS = {"coordination.k8s.io": ["v1"]}
 HARVESTER_GROUPS: dict[str, list[str]] = {
-    "loadbalancer.harvesterhci.io/v1beta1": [],
-    "kubevirt.io/v1": [],
+    "loadbalancer.harvesterhci.io/v1beta1": ["loadbalancers"],
+    "kubevirt.io/v1": ["virtualmachines", "virtualmachineinstances"],
 }
 
 

@@ -53,7 +53,7 @@ Addresses:
 State:            Pending
 Reasons:
   REASON         MESSAGE
-  Uninitialized  The Node is initialized next; if not, see its Events
+  Uninitialized  The Node is initialized next; if not within a minute, the log of the controller has the cause
 Next writes:
   Request:        patch Node w1
   Diff:           + status.addresses: [{"type": "InternalIP", "address": "10.0.0.5"}, """
@@ -84,12 +84,12 @@ def test_service_as_text(run: Runner, serve: ClusterServer) -> None:
 
 
 def test_node_as_text(run: Runner, serve: ClusterServer) -> None:
-    result = run("explain", "node/w1", *serve(objects.node(), objects.machine(), INSTANCE))
+    result = run("explain", "node/w1", *serve(objects.lease(), objects.node(), objects.machine(), INSTANCE))
     assert (result.code, result.out[: len(NODE)]) == (1, NODE)
 
 
 def test_new_service(run: Runner, serve: ClusterServer) -> None:
-    result = run(*WEB, *serve(objects.service(), objects.home()), "-o", "json")
+    result = run(*WEB, *serve(objects.lease(), objects.service(), objects.home()), "-o", "json")
     document = result.document
     assert (result.code, document["state"], document["reasons"][0]["reason"]) == (1, "Pending", "Queued")
     assert written(document, "patch Service")["metadata.finalizers"] == f'["{SERVICE_FINALIZER}"]'
@@ -130,6 +130,16 @@ def test_grace_period_counts_from_the_creation_of_the_load_balancer(
     balancer["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
     (reason,) = explained(run, serve(objects.service(), balancer))["reasons"]
     assert reason["message"].startswith(message)
+
+
+def test_harvester_that_processes_other_load_balancers_is_no_problem(run: Runner, serve: ClusterServer) -> None:
+    balancer = objects.balancer()
+    balancer["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
+    other = objects.balancer(of="shop/other", name="other", address="10.0.0.8")
+    condition = {"type": "Ready", "status": "True", "lastUpdateTime": datetime.now(UTC).isoformat()}
+    other["status"]["conditions"] = [condition]
+    (reason,) = explained(run, serve(objects.service(), balancer, other))["reasons"]
+    assert reason["message"].startswith("The Service waits for Harvester's")
 
 
 def test_load_balancer_of_another_owner_is_named_with_the_remedy(run: Runner, serve: ClusterServer) -> None:

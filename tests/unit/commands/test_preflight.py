@@ -1,6 +1,8 @@
 """``preflight``: its conclusions from Nodes and VMs, from permissions, and from a dry run."""
 
+import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,6 +11,7 @@ import pytest
 
 from harvester_ccm.commands.clusters import GUEST, HARVESTER, ClusterStore
 from harvester_ccm.commands.preflight import (
+    DRY_RUN_SECONDS,
     Result,
     check_admission,
     check_content,
@@ -16,6 +19,7 @@ from harvester_ccm.commands.preflight import (
     check_permissions,
     permissions_of,
 )
+from harvester_ccm.commands.progress import Latency
 from harvester_ccm.flags import build_settings, parse_command_line
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
@@ -26,9 +30,13 @@ from harvester_ccm.kube.reviews import Review, ReviewStatus
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
-from harvester_ccm.names import VM_CLUSTER
+from harvester_ccm.names import LB_OWNER, VM_CLUSTER
+from tests.support.clock import jumping_time
+from tests.support.loopback_api import LoopbackApi, two_clusters
 from tests.support.memory_server import MemoryClient, MemoryServer, refused
-from tests.unit.commands import objects
+from tests.unit.commands import clusters, objects
+from tests.unit.commands.conftest import ClusterServer, Runner
+from tests.unit.commands.test_cluster_name import unnamed
 
 FLAGS = ["--cloud-config=x", "--cluster-name=demo"]
 SETTINGS = build_settings(parse_command_line(FLAGS), {})
@@ -146,8 +154,30 @@ RESPONSES: dict[str, tuple[KubeError | None, Result, str]] = {
     "webhook hangs": (NoResponse("no answer within 35 s"), Result.FAILED, "pods of harvester-load-balancer-webhook"),
     "not permitted": (refused(403, "Forbidden", "may not create"), Result.SKIPPED, ""),
     "unreachable": (Unreachable("away"), Result.WARNING, ""),
+    "load balancers are not served": (
+        refused(404, "NotFound", "404 page not found"),
+        Result.FAILED,
+        "load balancer controller is installed",
+    ),
+    "failing server": (refused(500, "InternalError", "etcd is away"), Result.FAILED, "is installed"),
     "no dry run": (refused(400, "BadRequest", "admission webhook does not support dry run"), Result.WARNING, ""),
 }
+
+
+@jumping_time
+async def test_dry_run_that_hangs_has_failed_soon() -> None:
+    class Hanging:
+        """A Harvester whose webhook does not respond for half a minute."""
+
+        async def check_creation(self, *_arguments: object, **_names: object) -> None:
+            await asyncio.sleep(30)
+
+    began = asyncio.get_running_loop().time()
+    found = await check_admission(cast("ApiClient", Hanging()), objects.balancer(), objects.VMS)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(DRY_RUN_SECONDS)
+    assert found[0] is Result.FAILED
+    assert "does not respond to the dry run: no answer within 5 s" in found[1]
+    assert "pods of harvester-load-balancer-webhook" in found[2]
 
 
 @pytest.mark.parametrize(("error", "result", "advice"), RESPONSES.values(), ids=RESPONSES.keys())
@@ -200,3 +230,106 @@ def test_file_that_every_user_can_read_is_a_warning(tmp_path: Path) -> None:
         file.chmod(mode)
         found = [Credentials("x", "", None, TokenSource(None), origin=str(one)) for one in (file, mounted)]
         assert [check_credential(one, GUEST, "me")[0] for one in found] == [expected, Result.OK]
+
+
+def checks(run: Runner, flags: list[str]) -> tuple[int, dict[str, tuple[str, str]]]:
+    """Return the exit code of ``preflight``, and result and detail of each check by its name."""
+    result = run("preflight", "-o", "json", *flags)
+    found = result.document["checks"]
+    return result.code, {one["check"]: (one["result"], one["detail"]) for one in found}
+
+
+def test_resource_that_harvester_does_not_serve_has_failed(run: Runner, tmp_path: Path) -> None:
+    """The CustomResourceDefinition was deleted; that of the pools keeps the API version alive."""
+    groups = {**clusters.HARVESTER_GROUPS, "loadbalancer.harvesterhci.io/v1beta1": ["ippools"]}
+    guest = LoopbackApi([objects.home(), objects.lease()], clusters.GUEST_GROUPS)
+    with two_clusters(guest, LoopbackApi([], groups), tmp_path, objects.VMS) as flags:
+        code, found = checks(run, flags)
+    assert code == 1
+    expected = ("failed", "not served: loadbalancers of loadbalancer.harvesterhci.io/v1beta1")
+    assert found["API versions"] == expected
+    assert "webhook" not in found
+
+
+def test_name_of_the_cluster_is_checked_when_it_is_not_given(run: Runner, serve: ClusterServer) -> None:
+    named = objects.balancer("prod", address="10.0.0.7", annotations={LB_OWNER: objects.CLUSTER_UID})
+    code, found = checks(run, unnamed(serve(objects.home(), objects.lease(), objects.node(), objects.machine(), named)))
+    assert code == 0
+    assert found["cluster name"] == (
+        "ok",
+        "'prod', from the load balancers of this cluster; --cluster-name is not given",
+    )
+    code, found = checks(run, unnamed(serve(objects.home(), objects.lease(), objects.node(), objects.machine())))
+    assert code == 2
+    assert found["cluster name"][0] == "failed"
+    assert found["cluster name"][1].startswith("not given: no load balancer in Harvester has the UID of this cluster")
+
+
+def second_controller() -> objects.Json:
+    """Return the Event of a controller that takes no part in the election."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "lease.1", "namespace": "kube-system"},
+        "involvedObject": {"kind": "Lease", "name": "cloud-controller-manager"},
+        "type": "Warning",
+        "reason": "LeaderElectionDisabled",
+        "message": "w2_x runs with --leader-elect=false, and w1_x renews the Lease",
+        "lastTimestamp": datetime.now(UTC).isoformat(),
+    }
+
+
+def test_leader_is_checked(run: Runner, serve: ClusterServer) -> None:
+    _, found = checks(run, serve(objects.home(), objects.lease()))
+    assert found["leader election"] == ("ok", "w1_x leads")
+    _, found = checks(run, serve(objects.home()))
+    assert found["leader election"][0] == "ok"
+    assert found["leader election"][1].startswith("no replica leads; before an installation, that is right")
+    frozen = objects.lease()
+    frozen["spec"]["renewTime"] = objects.CREATED
+    _, found = checks(run, [*serve(objects.home(), frozen), "--leader-elect-retry-period=100ms"])
+    assert found["leader election"][0] == "warning"
+    assert found["leader election"][1].startswith("w1_x has not renewed the Lease")
+    code, found = checks(run, serve(objects.home(), objects.lease(), second_controller()))
+    assert (code, found["leader election"][0]) == (1, "failed")
+    assert found["leader election"][1].startswith("w2_x runs with --leader-elect=false")
+
+
+def test_controller_without_election_beside_a_leader_has_failed(run: Runner, tmp_path: Path) -> None:
+    class Renewed(LoopbackApi):
+        def answer(self, method: str, target: str, body: objects.Json) -> tuple[int, objects.Json]:
+            if "/leases/" in target:
+                return 200, objects.lease()
+            return super().answer(method, target, body)
+
+    guest, harvester = Renewed([objects.home()], clusters.GUEST_GROUPS), clusters.harvester()
+    with two_clusters(guest, harvester, tmp_path, objects.VMS) as flags:
+        code, found = checks(run, [*flags, "--leader-elect=false", "--leader-elect-retry-period=100ms"])
+    assert (code, found["leader election"][0]) == (1, "failed")
+    assert (
+        "w1_x renews Lease kube-system/cloud-controller-manager: two controllers write" in found["leader election"][1]
+    )
+
+
+def test_lines_appear_before_the_servers_respond(
+    run: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed: list[str] = []
+
+    class Watching(LoopbackApi):
+        def answer(self, method: str, target: str, body: objects.Json) -> tuple[int, objects.Json]:
+            printed.append(capsys.readouterr().out)
+            return super().answer(method, target, body)
+
+    guest = LoopbackApi([objects.home(), objects.lease()], clusters.GUEST_GROUPS)
+    with two_clusters(guest, Watching([], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
+        run("preflight", *flags)
+    first = next(text for text in printed if text)
+    assert [line.split()[1] for line in first.splitlines()] == ["CHECK", "cluster", "cloud-config"]
+
+
+def test_slow_server_is_named_in_its_line(run: Runner, serve: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Latency, "of", lambda _self, cluster: {"harvester": 3.14}.get(cluster, 0.1))
+    result = run("preflight", *serve(objects.home(), objects.lease()))
+    rows = [line for line in result.out.splitlines() if " server " in line]
+    assert [" answers (3.1 s, slow), Kubernetes" in " ".join(row.split()) for row in rows] == [True, False]

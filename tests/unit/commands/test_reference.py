@@ -10,6 +10,8 @@ from harvester_ccm.commands import COMMANDS, cleanup, completion, explain, prefl
 from tests.support.loopback_api import LoopbackApi, two_clusters
 from tests.unit.commands import clusters, objects
 from tests.unit.commands.conftest import ClusterServer, Runner
+from tests.unit.commands.test_habits import on_host
+from tests.unit.commands.test_status import balancer, ready_node, served
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
@@ -50,17 +52,19 @@ def test_every_field_of_a_status_is_named(run: Runner, serve: ClusterServer) -> 
     assert {field for part in parts for field in part if f"`{field}`" not in PAGE} == set()
 
 
-def test_examples_on_the_page_are_real_output(run: Runner, tmp_path: Path) -> None:
+def test_examples_on_the_page_are_real_output(run: Runner, serve: ClusterServer, tmp_path: Path) -> None:
     known = clusters.guest()
     guest = LoopbackApi([*known.objects, objects.lease()], known.groups)
     with two_clusters(guest, clusters.harvester(), tmp_path, objects.VMS) as flags:
         commands = ("status", "explain svc/web -n shop", "explain node/w1")
         printed = "".join(run(*words.split(), *flags).out for words in commands)
+    working = [served(), balancer(), ready_node(), objects.machine(), on_host("host-2")]
+    printed += run("status", "--all", *serve(objects.home(), objects.lease(), *working)).out
     printed = printed.replace(guest.url, "https://10.53.0.1:443")
     printed = re.sub(r"http://127\.0\.0\.1:\d+", "https://192.168.1.10:6443", printed)
     # The age of the objects differs.
     printed = " ".join(re.sub(r"\b\d+[dy]\b", "3d", printed).split())
-    preflight, *others = sorted(re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL), reverse=True)
+    preflight, *others = sorted(re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL), key=lambda text: "WHERE" not in text)
     assert [line for line in preflight.splitlines() if line not in TRANSCRIPT.splitlines()] == []
     assert [example for example in others if " ".join(example.split()) not in printed] == []
 

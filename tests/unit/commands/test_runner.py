@@ -15,21 +15,22 @@ from tests.unit.commands.conftest import ClusterServer, Runner
 
 PROGRAM = ("/opt/harvester-ccm/bin/python3", "/usr/bin/harvester-cloud-provider")
 DEMO = ["--cluster-name=demo"]
-LINES: dict[str, tuple[tuple[str, ...], list[str]]] = {
+LINES: dict[str, tuple[tuple[str, ...], list[str] | None]] = {
     "image": ((*PROGRAM, "--cluster-name=demo"), DEMO),
     "module": (("python3", "-m", "harvester_ccm", "--cluster-name", "demo"), DEMO),
     "flags of the process": (("harvester-ccm", "--v=5", "--logging-format=json", "--cluster-name=demo"), DEMO),
     "init process": (("tini", "--", "harvester-cloud-provider", "--cluster-name=demo"), DEMO),
+    "no flags": (PROGRAM, []),
     "lists": (
         ("harvester-ccm", "--former-cluster-names=a", "--former-cluster-names=b"),
         ["--former-cluster-names=a,b"],
     ),
-    "no command line": ((), []),
-    "pause": (("/pause",), []),
-    "shell": (("/bin/sh", "-c", "harvester-cloud-provider --cluster-name=demo"), []),
-    "other program": (("harvester-cloud-controller-manager", "--cluster-name=demo"), []),
-    "command": ((*PROGRAM, "preflight", "--cluster-name=demo"), []),
-    "unknown flag": ((*PROGRAM, "--no-such-flag", "--cluster-name=demo"), []),
+    "no command line": ((), None),
+    "pause": (("/pause",), None),
+    "shell": (("/bin/sh", "-c", "harvester-cloud-provider --cluster-name=demo"), None),
+    "other program": (("harvester-cloud-controller-manager", "--cluster-name=demo"), None),
+    "command": ((*PROGRAM, "preflight", "--cluster-name=demo"), None),
+    "unknown flag": ((*PROGRAM, "--no-such-flag", "--cluster-name=demo"), None),
 }
 
 
@@ -41,9 +42,9 @@ def process_1(directory: Path, words: tuple[str, ...]) -> Path:
 
 
 @pytest.mark.parametrize(("words", "flags"), LINES.values(), ids=LINES.keys())
-def test_container_flags(tmp_path: Path, words: tuple[str, ...], flags: list[str]) -> None:
+def test_container_flags(tmp_path: Path, words: tuple[str, ...], flags: list[str] | None) -> None:
     assert container_flags(process_1(tmp_path, words)) == flags
-    assert container_flags(tmp_path / "none") == []
+    assert container_flags(tmp_path / "none") is None
 
 
 def test_command_in_the_pod_needs_no_flags(run: Runner, tmp_path: Path, serve: ClusterServer) -> None:
@@ -97,7 +98,7 @@ def test_cloud_config_is_required(run: Runner) -> None:
     result = run("status")
     assert (result.code, "error: --cloud-config is required" in result.err) == (2, True)
     result = run("status", "--cloud-config=/none")
-    assert (result.code, "error: /none: No such file" in result.err) == (1, True)
+    assert (result.code, "error: cannot use --cloud-config: /none: No such file" in result.err) == (1, True)
 
 
 def test_unexpected_error_before_the_log_is_configured_shows_no_variables(

@@ -83,3 +83,13 @@ def test_closed_pipe_causes_no_error(flags: list[str], words: str) -> None:
         errors = process.stderr.read().decode()
         code = process.wait(SECONDS)
     assert ("error" in errors, "Traceback" in errors, code in (141, 0, 1)) == (False, False, True)
+
+
+def test_program_without_arguments_shows_its_help_on_a_terminal() -> None:
+    """A person typed it; a container without arguments has no terminal, or is process 1."""
+    environment = {"PATH": os.environ["PATH"], "TERM": "dumb"}
+    with on_terminal([sys.executable, "-m", "harvester_ccm"], environment) as terminal:
+        text = terminal.text(within=SECONDS)
+    assert terminal.process.returncode == 0
+    assert text.startswith("usage: harvester-ccm")
+    assert "\x1b" not in text

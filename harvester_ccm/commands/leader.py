@@ -1,0 +1,83 @@
+"""The leader of the controller, by its Lease, for ``status`` and ``explain``."""
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from harvester_ccm.commands.clusters import request_or_error
+from harvester_ccm.commands.events import RECORDED_EVENTS, RecordedEvent, is_recent
+from harvester_ccm.commands.states import Line, ObjectStatus, State, StatusReason, seconds_between
+from harvester_ccm.config import LeaderElectionSettings, Settings
+from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import KubeError, NotFound
+from harvester_ccm.kube.holder import renewing_holder
+
+LEASE_EXPIRED: Final = "LeaseExpired"
+"""Reason of a Lease whose holder does not renew it."""
+_NOT_RECONCILED: Final = "Nothing is reconciled. Check the pods of the controller and their log"
+
+
+async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | None, list[Line]]:
+    """Return the Lease, without the holder if it has expired, and its problem.
+
+    None instead of a Lease: there is no leader election, or the Lease cannot be read.
+
+    The clocks of the holder and of this process can differ. If the Lease looks expired, it is therefore read again
+    after a time in which a leader renews it.
+    """
+    election = settings.leader_election
+    if not election.enabled:
+        return None, []
+    read = partial(guest.get, LEASES, election.name, namespace=election.namespace)
+    before = lease = await request_or_error(read())
+    if _is_overdue(lease, election):
+        await asyncio.sleep(2 * election.retry_period)
+        lease = await request_or_error(read())
+    name = f"Lease {election.namespace}/{election.name}"
+    spec, since = LeaseSpec() if isinstance(lease, KubeError) else lease.spec, ""
+    if isinstance(lease, KubeError) and not isinstance(lease, NotFound):
+        return None, [(name, ObjectStatus(State.NONE, reasons=(StatusReason("LeaseNotReadable", str(lease)),)))]
+    if not spec.holder_identity:
+        reason = StatusReason("NoLeader", f"No replica of the controller leads. {_NOT_RECONCILED}")
+    elif _is_overdue(lease, election) and lease == before:
+        text = f"{spec.holder_identity} has not renewed the Lease and does not lead. {_NOT_RECONCILED}"
+        spec, since, reason = LeaseSpec(), spec.renew_time or "", StatusReason(LEASE_EXPIRED, text)
+    else:
+        return spec, []
+    return spec, [(name, ObjectStatus(State.NONE, since, (reason,)))]
+
+
+def _is_overdue(lease: Lease | KubeError, election: LeaderElectionSettings) -> bool:
+    """Return whether the holder should have renewed a Lease, by the clock of this machine."""
+    if isinstance(lease, KubeError) or not lease.spec.holder_identity:
+        return False
+    age = seconds_between(lease.spec.renew_time, datetime.now(UTC))
+    return age is not None and age > (lease.spec.lease_duration_seconds or election.lease_duration)
+
+
+async def live_holder(settings: Settings, guest: ApiClient) -> str:
+    """Return the holder of a Lease that is renewed at this moment, whatever the clocks say; empty if none is."""
+    election = settings.leader_election
+    holder = renewing_holder(guest, election.namespace, election.name, seconds=2 * election.retry_period)
+    found = await request_or_error(holder)
+    return "" if isinstance(found, KubeError) else found
+
+
+async def lease_events(settings: Settings, guest: ApiClient) -> list[RecordedEvent]:
+    """Return the Warnings about the Lease, the newest first: those about the controller as a whole.
+
+    Empty if Events cannot be read, as in the pod of the controller.
+    """
+    election = settings.leader_election
+    selector = f"type=Warning,involvedObject.kind={LEASES.kind},involvedObject.name={election.name}"
+    found = await request_or_error(
+        guest.list(RECORDED_EVENTS, namespace=election.namespace, params={"fieldSelector": selector})
+    )
+    if isinstance(found, KubeError):
+        return []
+    now = datetime.now(UTC)
+    # Servers of tests, and some proxies, do not know the selector.
+    about = [event for event in found.items if event.involved_object.kind == LEASES.kind and is_recent(event, now)]
+    return sorted(about, key=lambda event: event.last_timestamp or "", reverse=True)

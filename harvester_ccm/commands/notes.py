@@ -1,0 +1,113 @@
+"""What waits in the cluster although this controller has nothing to do about it, for ``status``.
+
+An operator who reads "All is well." does not look any further. So each Service without an address, each Node that is
+not usable and each deletion that does not end has at least a note with the reason, whoever has to act.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from harvester_ccm.commands.clusters import ClusterStore
+from harvester_ccm.commands.node_addresses import shared_internal_ips
+from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, Planned, State
+from harvester_ccm.model.core import Node, Service
+from harvester_ccm.model.event import abbreviate
+from harvester_ccm.names import NodeReason, Reason
+from harvester_ccm.plan.node.decision import NodePlan
+from harvester_ccm.plan.node.patch import uninitialized_taints
+
+PlannedNode = tuple[Node, NodePlan, ObjectStatus]
+"""A Node with its plan and its status."""
+_UNMANAGED: Final = "not managed by this controller"
+
+
+def service_notes(planned: Iterable[Planned]) -> Iterator[str]:
+    """Yield the notes about Services: one for each text, with the Services that have it."""
+    about: list[tuple[str, str]] = []
+    for entry in planned:
+        key = entry.service.metadata.key
+        about.extend((key, text) for text in _about_service(entry.service, entry.status))
+    yield from _grouped("Service", about)
+    yield from _grouped("Service", _announcements(planned))
+
+
+def _about_service(service: Service, status: ObjectStatus) -> Iterator[str]:
+    if status.state is State.DELETING and not status.reasons:
+        yield "is being deleted, and waits for its load balancer to be deleted"
+    if status.state is not State.UNMANAGED or service.spec.type != "LoadBalancer":
+        return
+    reason = status.reasons[0].message
+    if service.metadata.deleting:
+        yield f"{_UNMANAGED}: {reason}"
+    elif not service.status.load_balancer.ingress:
+        yield f"without an address, and {_UNMANAGED}: {reason}"
+
+
+def _announcements(planned: Iterable[Planned]) -> Iterator[tuple[str, str]]:
+    """Yield Services about which something is not known, or that are not announced although nothing is wrong."""
+    for entry in planned:
+        for event in entry.plan.events:
+            if event.reason in UNANNOUNCED or (event.reason == Reason.IGNORED and event.type == "Normal"):
+                yield entry.service.metadata.key, event.prose
+
+
+def _grouped(kind: str, texts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    names_by_text: dict[str, list[str]] = {}
+    for name, text in texts:
+        names_by_text.setdefault(text, []).append(name)
+    for text, names in names_by_text.items():
+        yield f"{kind} {abbreviate(sorted(names))}: {text}"
+
+
+def node_notes(store: ClusterStore, planned: Iterable[PlannedNode]) -> Iterator[str]:
+    """Yield the notes about Nodes. Unmanaged ones differ in each text, so they share a note by their reason."""
+    planned = list(planned)
+    unmanaged: dict[str, list[tuple[str, str]]] = {}
+    for node, plan, status in planned:
+        name = node.metadata.name
+        if node.metadata.deleting:
+            finalizers = ", ".join(node.metadata.finalizers or ())
+            waits = f" It waits for finalizers: {finalizers}." if finalizers else ""
+            yield f"Node {name}: is being deleted.{waits}"
+        elif status.state is State.UNMANAGED and _is_noteworthy(node, status):
+            reason = status.reasons[0]
+            unmanaged.setdefault(reason.reason, []).append((name, f"{_condition_of(node)}{reason.message}"))
+        yield from _unreported(node, plan)
+    for entries in unmanaged.values():
+        names = abbreviate(sorted(name for name, _ in entries))
+        first, text = min(entries)
+        about = "" if len(entries) == 1 else f" Of {first}:"
+        yield f"Node {names}: {_UNMANAGED}.{about} {text}"
+    yield from _same_addresses(store, planned)
+
+
+def _is_noteworthy(node: Node, status: ObjectStatus) -> bool:
+    """Return whether an unmanaged Node needs a note: always, unless the whole controller is switched off."""
+    is_switched_off = status.reasons[0].reason == "Unmanaged"
+    return not is_switched_off or node.ready != "True" or bool(uninitialized_taints(node))
+
+
+def _condition_of(node: Node) -> str:
+    """Return the states of a Node that Kubernetes shows."""
+    is_new = "It is not initialized. " if uninitialized_taints(node) else ""
+    return is_new if node.ready == "True" else f"{is_new}It is NotReady. "
+
+
+def _unreported(node: Node, plan: NodePlan) -> Iterator[str]:
+    """Yield the addresses of an initialized Node that its VM does not report."""
+    if uninitialized_taints(node):
+        return
+    chosen = {entry.address for entry in plan.addresses.addresses}
+    for address in plan.addresses.missing:
+        if str(address) in chosen:
+            yield (
+                f"Node {node.metadata.name}: has address {address}, which its VM does not report. If this stays, "
+                "correct the kubelet's --node-ip, the address of the VM, or check qemu-guest-agent"
+            )
+
+
+def _same_addresses(store: ClusterStore, planned: Iterable[PlannedNode]) -> Iterator[str]:
+    """Yield the InternalIPs that several Nodes have, unless a problem says it."""
+    reasons = {reason.reason for _, _, status in planned for reason in status.reasons}
+    if NodeReason.INTERNAL_IP_IN_USE not in reasons:
+        yield from shared_internal_ips(store.nodes.all())

@@ -1,0 +1,147 @@
+"""``status`` is not green while something waits in the cluster, also if another controller has to act."""
+
+import pytest
+
+from harvester_ccm.names import SERVICE_FINALIZER
+from tests.unit.commands import objects
+from tests.unit.commands.conftest import ClusterServer, Json, Runner
+from tests.unit.commands.test_status import INSTANCE, MARK, balancer, not_ready, ready_node, served
+
+GOING = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=[SERVICE_FINALIZER])
+HELD = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=["example.com/hold"])
+UNMANAGED = "Service shop/web: not managed by this controller"
+PENDING = "Service shop/web: without an address, and not managed by this controller"
+OTHERS_CLASS = "spec.loadBalancerClass is 'metallb': another controller serves it"
+K3S = "Provider ID k3s://w1 is another provider's, so the Node is ignored"
+NO_LB_CONTROLLER = "--controllers=-service-lb-controller,*"
+NO_NODE_CONTROLLER = "--controllers=-cloud-node-controller,*"
+
+
+def addressed(*addresses: str) -> Json:
+    """Return an initialized Node with these InternalIPs."""
+    node = ready_node()
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": address} for address in addresses]
+    return node
+
+
+def twin() -> Json:
+    """Return another Node with the address of the first one, and another provider's ID."""
+    node = objects.node("w2", taints=[], providerID="k3s://w2")
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.5"}]
+    return node
+
+
+def leaving_node() -> Json:
+    """Return an initialized Node that is being deleted."""
+    node = ready_node()
+    node["metadata"].update(deletionTimestamp="2026-11-21T09:00:00Z", finalizers=["example.com/hold"])
+    return node
+
+
+def of_k3s(*, ready: str = "True") -> Json:
+    """Return an initialized Node of another provider."""
+    node = objects.node(taints=[], providerID="k3s://w1")
+    node["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+    return node
+
+
+KUBELET = {"alpha.kubernetes.io/provided-node-ip": "10.0.0.6"}
+
+
+def with_other_node_ip() -> Json:
+    """Return an initialized Node whose kubelet has an address that the VM does not report."""
+    node = addressed("10.0.0.6")
+    node["metadata"]["annotations"] = KUBELET
+    return node
+
+
+CASES: dict[str, tuple[list[Json], tuple[str, ...], str]] = {
+    "being deleted": (
+        [GOING, objects.balancer(address="10.0.0.7", annotations=MARK)],
+        (),
+        "Service shop/web: is being deleted, and waits for its load balancer to be deleted",
+    ),
+    "held by the finalizer of another controller": (
+        [HELD],
+        (),
+        f"{UNMANAGED}: it is being deleted, and nothing of this controller is left; it waits for finalizers of other",
+    ),
+    "class of another controller": (
+        [objects.service(loadBalancerClass="metallb")],
+        (),
+        f"{PENDING}: {OTHERS_CLASS}",
+    ),
+    "annotation of another controller": (
+        [objects.service(annotations={"metallb.universe.tf/address-pool": "lan"})],
+        (),
+        f"{PENDING}: annotation metallb.universe.tf/address-pool belongs to another load balancer controller",
+    ),
+    "controller of Services is switched off": (
+        [objects.service()],
+        (NO_LB_CONTROLLER,),
+        f"{PENDING}: service-lb-controller is switched off",
+    ),
+    "Node of another provider": ([of_k3s()], (), f"Node w1: not managed by this controller. {K3S}"),
+    "Node of another provider that is not Ready": (
+        [of_k3s(ready="Unknown")],
+        (),
+        f"Node w1: not managed by this controller. It is NotReady. {K3S}",
+    ),
+    "controller of Nodes is switched off": (
+        [objects.node()],
+        (NO_NODE_CONTROLLER,),
+        "Node w1: not managed by this controller. It is not initialized. cloud-node-controller is switched off",
+    ),
+    "Node that is being deleted": (
+        [leaving_node(), objects.machine(), INSTANCE],
+        (),
+        "Node w1: is being deleted. It waits for finalizers: example.com/hold.",
+    ),
+    "two Nodes with one InternalIP": (
+        [ready_node(), objects.machine(), INSTANCE, twin()],
+        (),
+        "Nodes have the same InternalIP: 10.0.0.5 (w1, w2). Give each Node its own address.",
+    ),
+    "address of the kubelet that the VM does not report": (
+        [with_other_node_ip(), objects.machine(), INSTANCE],
+        (),
+        "Node w1: has address 10.0.0.6, which its VM does not report. If this stays, correct the kubelet's --node-ip",
+    ),
+}
+
+
+@pytest.mark.parametrize(("documents", "flags", "note"), CASES.values(), ids=CASES.keys())
+def test_what_waits_is_a_note_and_no_problem(
+    run: Runner, serve: ClusterServer, documents: list[Json], flags: tuple[str, ...], note: str
+) -> None:
+    given = [*serve(objects.home(), objects.lease(), *documents), *flags]
+    document = run("status", "-o", "json", *given).document
+    assert any(found.startswith(note) for found in document["notes"]), document["notes"]
+    assert document["problems"] == []
+    result = run("status", *given)
+    assert result.code == 0
+    assert result.out.endswith("No problem found; see the notes.\n")
+
+
+def test_many_unmanaged_objects_share_notes(run: Runner, serve: ClusterServer) -> None:
+    services = [objects.service(f"s{number}", uid=f"{number}", loadBalancerClass="metallb") for number in range(9)]
+    nodes = [objects.node(f"n{number}", taints=[], providerID=f"k3s://n{number}") for number in range(9)]
+    notes = run("status", "-o", "json", *serve(objects.home(), objects.lease(), *services, *nodes)).document["notes"]
+    assert len(notes) == 2
+    assert notes[0].startswith("Service shop/s0, shop/s1, shop/s2, shop/s3, shop/s4 and 4 more: without an address")
+    assert notes[1].startswith(
+        "Node n0, n1, n2, n3, n4 and 4 more: not managed by this controller. Of n0: Provider ID k3s://n0"
+    )
+
+
+def test_service_of_another_controller_with_an_address_waits_for_nothing(run: Runner, serve: ClusterServer) -> None:
+    of_metallb = objects.service("other", uid="9", address="10.9.0.1", loadBalancerClass="metallb")
+    working = [served(), balancer(), ready_node(), objects.machine(), INSTANCE]
+    result = run("status", *serve(objects.home(), objects.lease(), *working, of_metallb))
+    assert result.out.endswith("All is well.\n")
+
+
+def test_silent_node_is_no_ready_node(run: Runner, serve: ClusterServer) -> None:
+    result = run("status", *serve(objects.home(), objects.lease(), not_ready("Unknown"), objects.machine(), INSTANCE))
+    assert "Nodes:            1 Degraded\n" in result.out
+    assert result.code == 1

@@ -1,0 +1,98 @@
+"""The reason for which a planned write is not sent: what ``status`` and ``explain`` say instead of "next"."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from harvester_ccm.commands.writes import NOT_LED
+from harvester_ccm.names import SERVICE_FINALIZER
+from tests.support.loopback_api import LoopbackApi, two_clusters
+from tests.unit.commands import clusters, objects
+from tests.unit.commands.conftest import ClusterServer, Json, Runner
+from tests.unit.commands.test_runner import PROGRAM, process_1
+from tests.unit.commands.test_status import INSTANCE, balancer, ready_node, served
+
+GRANT = "The API server of this cluster rejected the update of this Service. Grant the verb patch on services/status"
+NEW = objects.service(finalizers=[SERVICE_FINALIZER])
+
+
+def event(uid: str, reason: str = "SyncLoadBalancerFailed", *, minutes: float = 1, message: str = GRANT) -> Json:
+    """Return a Warning Event about a Service, as the controller writes it."""
+    last = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"web.{minutes}", "namespace": "shop"},
+        "involvedObject": {"kind": "Service", "namespace": "shop", "name": "web", "uid": uid},
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": last,
+    }
+
+
+def first_reason(run: Runner, flags: list[str], *words: str) -> tuple[str, str]:
+    """Return reason and message of the first problem of ``status``, or of the object of ``explain``."""
+    document = run(*(words or ("status",)), "-o", "json", *flags).document
+    first = (document["reasons"] if words else document["problems"])[0]
+    return first["reason"], first["message"]
+
+
+@pytest.mark.parametrize("words", [(), ("explain", "svc/web", "-n", "shop")], ids=["status", "explain"])
+def test_newest_event_about_a_write_is_shown(run: Runner, serve: ClusterServer, words: tuple[str, ...]) -> None:
+    documents = [
+        NEW,
+        event(objects.UID),
+        event(objects.UID, minutes=30, message="earlier"),
+        event(objects.UID, "NoMatchingPool", minutes=0.1, message="about the state, which the plan knows better"),
+        event("another Service of this name", minutes=0.5, message="of another Service"),
+    ]
+    flags = serve(objects.home(), objects.lease(), *documents)
+    assert first_reason(run, flags, *words) == ("SyncLoadBalancerFailed", GRANT)
+
+
+def test_outdated_event_says_nothing(run: Runner, serve: ClusterServer) -> None:
+    flags = serve(objects.home(), objects.lease(), NEW, event(objects.UID, minutes=61))
+    assert first_reason(run, flags)[0] == "Queued"
+
+
+def test_service_with_an_address_whose_writes_are_undone_is_degraded(run: Runner, serve: ClusterServer) -> None:
+    """Another client removes the finalizer again and again; the plan alone would put it back and be content."""
+    web = served()
+    web["metadata"]["finalizers"] = []
+    working = [web, balancer(), ready_node(), objects.machine(), INSTANCE]
+    conflict = event(objects.UID, "FieldConflict", message="Writes are delayed")
+    result = run("status", *serve(objects.home(), objects.lease(), *working, conflict))
+    assert result.code == 1
+    assert "1 Degraded" in result.out
+    assert "FieldConflict" in result.out
+
+
+@pytest.mark.parametrize("words", [(), ("explain", "svc/web", "-n", "shop")], ids=["status", "explain"])
+def test_nothing_is_written_without_a_leader(run: Runner, serve: ClusterServer, words: tuple[str, ...]) -> None:
+    flags = serve(objects.home(), NEW, event(objects.UID))
+    document = run(*(words or ("status",)), "-o", "json", *flags).document
+    found = document["reasons"] if words else document["problems"]
+    about = [one["message"] for one in found if words or one["object"] == "Service shop/web"]
+    assert about == [NOT_LED.message]
+
+
+def test_permission_that_the_controller_lacks_is_shown_in_its_pod(run: Runner, tmp_path: Path) -> None:
+    """Its credential reads no Events."""
+
+    class Limited(LoopbackApi):
+        def answer(self, method: str, target: str, body: Json) -> tuple[int, Json]:
+            attributes = body.get("spec", {}).get("resourceAttributes", {})
+            if attributes.get("subresource") == "status" and attributes.get("resource") == "services":
+                return 201, {**body, "status": {"allowed": False}}
+            return super().answer(method, target, body)
+
+    guest = Limited([objects.home(), objects.lease(), NEW], clusters.GUEST_GROUPS)
+    with two_clusters(guest, LoopbackApi([], clusters.HARVESTER_GROUPS), tmp_path, objects.VMS) as flags:
+        proc = process_1(tmp_path, (*PROGRAM, *flags))
+        document = run("status", "-o", "json", proc=proc).document
+    (problem,) = [one for one in document["problems"] if one["object"] == "Service shop/web"]
+    assert problem["reason"] == "Forbidden"
+    assert problem["message"].startswith("The controller cannot patch: no Service gets an address")
+    assert "Grant patch on services/status to the ServiceAccount of this pod" in problem["message"]
