@@ -74,9 +74,9 @@ class Program:
     """Whether it is the program that runs the tests of the package."""
 
     @property
-    def recipe(self) -> tuple[str, bool]:
+    def recipe(self) -> tuple[str, str, bool]:
         """Programs with one recipe are built by one command."""
-        return self.module, self.is_test
+        return self.module, self.release, self.is_test
 
 
 _SERVERS: Final = ("kube-apiserver", "kube-controller-manager")
@@ -85,7 +85,7 @@ PROGRAMS: Final = {
     "kube-apiserver": Program("k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),
     "kube-controller-manager": Program("k8s.io/kubernetes/cmd/kube-controller-manager", KUBERNETES),
     "kubectl": Program("k8s.io/kubernetes/cmd/kubectl", KUBERNETES),
-    "helm": Program("helm.sh/helm/v3/cmd/helm", HELM),
+    "helm": Program("helm.sh/helm/v3/cmd/helm", HELM, f"helm-{HELM}-for-kubernetes-{KUBERNETES}"),
     "hollow-kubelet": Program("./hollow-kubelet", KUBERNETES),
     "kubelet": Program("k8s.io/kubernetes/cmd/kubelet", KUBERNETES),
     "kube-proxy": Program("k8s.io/kubernetes/cmd/kube-proxy", KUBERNETES),
@@ -121,6 +121,11 @@ def linker_flags(module: str) -> str:
         "k8s.io/component-base/version.gitMajor": "1",
         "k8s.io/component-base/version.gitMinor": kubernetes.split(".")[1],
         "helm.sh/helm/v3/internal/version.version": HELM,
+        # The version that Helm assumes without a cluster. By default it is 1.20, and the chart needs a later one.
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": "1",
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": KUBERNETES.split(".")[1],
+        "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor": "1",
+        "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor": KUBERNETES.split(".")[1],
     }
     return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in variables.items())])
 

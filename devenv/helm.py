@@ -13,8 +13,6 @@ CHART = Path(__file__).parent.parent / "deploy" / "charts" / "harvester-cloud-pr
 RELEASE = "harvester-cloud-provider"
 """Name of the chart's release, fixed by RKE2 and Rancher."""
 NAMESPACE = "kube-system"
-KUBERNETES = ("--kube-version", "v1.35.4")
-"""The version that Helm assumes without a cluster; the default of one built without its makefile is 1.20."""
 
 _RUN_SECONDS = 120.0
 
@@ -46,7 +44,7 @@ def render_chart(*, values: Sequence[Path] = (), settings: Sequence[str] = (), h
 
     ``hooks``: with those of ``helm test``. Raises DevenvError with Helm's message if the chart cannot be rendered.
     """
-    arguments: list[str | Path] = ["template", RELEASE, CHART, "--namespace", NAMESPACE, *KUBERNETES]
+    arguments: list[str | Path] = ["template", RELEASE, CHART, "--namespace", NAMESPACE]
     if not hooks:
         arguments.append("--no-hooks")
     for file in values:

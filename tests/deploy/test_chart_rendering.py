@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from devenv.helm import CHART, KUBERNETES, NAMESPACE, RELEASE, render_chart, run_helm
+from devenv.helm import CHART, NAMESPACE, RELEASE, render_chart, run_helm
 from devenv.manifests import CLUSTER_NAME, IMAGE, MANIFESTS, profiles, render_manifest
 from devenv.process import DevenvError
 from devenv.restclient import Json
@@ -84,7 +84,7 @@ def test_rendering_matches_snapshot(case: str) -> None:
 def test_helm_lint_has_no_finding() -> None:
     for case in CASES:
         values = HERE / "values" / f"{case}.yaml"
-        run_helm("lint", "--strict", CHART, "--namespace", "kube-system", "--values", values, *KUBERNETES)
+        run_helm("lint", "--strict", CHART, "--namespace", "kube-system", "--values", values)
 
 
 @pytest.mark.parametrize("profile", profiles())
@@ -675,7 +675,7 @@ def test_cluster_name_that_harvester_accepts(name: str) -> None:
 def template(*settings: str, options: Sequence[str] = ()) -> str:
     words = [word for setting in settings for word in ("--set", setting)]
     values = HERE / "values" / "default.yaml"
-    return run_helm("template", RELEASE, CHART, *KUBERNETES, *options, "--values", values, *words)
+    return run_helm("template", RELEASE, CHART, *options, "--values", values, *words)
 
 
 def upgraded(*settings: str) -> str:

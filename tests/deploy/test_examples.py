@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from devenv.helm import CHART, KUBERNETES, RELEASE, run_helm
+from devenv.helm import CHART, RELEASE, run_helm
 from devenv.manifests import IMAGE as REPOSITORY
 from devenv.restclient import Json
 from harvester_ccm import __version__
@@ -32,7 +32,7 @@ def rendered(values: str, directory: Path, chart: Path = CHART) -> Json:
     """The pod of the Deployment that the chart makes of the values."""
     file = directory / "values.yaml"
     file.write_text(values)
-    text = run_helm("template", RELEASE, chart, "--namespace", "kube-system", *KUBERNETES, "--values", file)
+    text = run_helm("template", RELEASE, chart, "--namespace", "kube-system", "--values", file)
     objects = [document for document in yaml.safe_load_all(text) if document]
     (deployment,) = [document for document in objects if document["kind"] == "Deployment"]
     assert deployment["metadata"]["name"] == RELEASE
