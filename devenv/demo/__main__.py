@@ -1,7 +1,8 @@
 """``python -m devenv.demo``: the demo, animated on a terminal and as text elsewhere; ``--keep`` is ``make dev``.
 
-Exits with 0 if everything was as expected, and with 1 if not; then logs and data are kept. Exits with 130 after Ctrl-C,
-SIGTERM or the end of the terminal, and leaves no process and no file.
+Exits with 0 if everything was as expected, and with 1 if not; then logs and data are kept. After Ctrl-C, SIGTERM or the
+end of the terminal, it leaves no process and no file, and exits with 130; with ``--keep``, which ends in no other way,
+with 0.
 """
 
 import argparse
@@ -11,6 +12,8 @@ import signal
 import sys
 from pathlib import Path
 
+EXIT_INTERRUPTED = 130
+"""Exit code that shells report after Ctrl-C."""
 STARTING = "Starting a guest cluster and a Harvester cluster: etcd and kube-apiserver, each twice"
 
 
@@ -44,7 +47,7 @@ def main() -> int:
                     scene.stop()
             except KeyboardInterrupt:
                 print("\nInterrupted; everything is stopped")
-                return 130
+                return 0 if options.keep else EXIT_INTERRUPTED
     except scenario.FAILURES as error:
         print(f"\nFAILED: {error}")
         return 1

@@ -194,7 +194,10 @@ def _write_env(scene: Scene, directory: Path) -> Path:
     words = shlex.join(f"--{name}={value}" for name, value in flags.items())
     command = tools / "harvester-ccm"
     command.write_text(
-        f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(_CHECKOUT))} exec {sys.executable} -m harvester_ccm "$@" {words}\n'
+        "#!/bin/sh\n"
+        # Without a command, the flags would start a second controller.
+        "[ $# -gt 0 ] || set -- --help\n"
+        f'PYTHONPATH={shlex.quote(str(_CHECKOUT))} exec {sys.executable} -m harvester_ccm "$@" {words}\n'
     )
     command.chmod(0o700)
     files = {GUEST: scene.guest.admin_kubeconfig, HARVESTER: scene.harvester.admin_kubeconfig}

@@ -6,6 +6,7 @@ or text without pauses and without the picture of the clusters.
 
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, pairwise
@@ -42,6 +43,7 @@ POLL_SECONDS: Final = 0.02
 FIRST: Final = {"web": "", "shop": "", "dns": "", "wiki": "dhcp"}
 """Services of the first act, with their IPAM; empty for an IP pool."""
 TYPO, WRONG, RIGHT = "store", "dchp", "dhcp"
+NEXT: Final = "Next: make dev starts the same clusters for your own Services. Ctrl-C ends it."
 LATE: Final = "late"
 """The Service that is created while there is no leader."""
 CROWD: Final = "crowd-"
@@ -64,7 +66,9 @@ async def perform(scene: Scene, directory: Path, recording: Path | None) -> None
             with Live(console=console, screen=True, auto_refresh=False) as live:
                 summary = await play(Show(stage, live, stage.run))
         else:
-            await play(Show(stage, Text(), stage.run))
+            show = Show(stage, Text(), stage.run)
+            await play(show)
+            print("\n".join(["", *show.farewell]))
             return
     print("\n".join(summary))
 
@@ -73,14 +77,14 @@ async def play(show: "Show") -> list[str]:
     """Show all acts and return the measured times, one sentence each."""
     await show.background.start([mirror.wait_synced for mirror in show.mirrors], within=SECONDS)
     try:
-        for act in (serve, mistake, crowd, crash, leave):
+        for act in (serve, mistake, crowd, crash, look, leave):
             await act(show)
         show.begin("That was harvester-ccm", "Real API servers, the real controller. Harvester is emulated.")
         show.foot("Measured in this run", *(Line.assemble(("● ", "green"), line) for line in show.summary))
         await show.pause(2 * READING)
     finally:
         await show.background.stop()
-    return show.summary
+    return [*show.summary, "", *show.farewell]
 
 
 class Show:
@@ -92,6 +96,8 @@ class Show:
         self.start = start
         self.leader = start()
         self.summary: list[str] = []
+        self.farewell: list[str] = []
+        """What stays on the terminal: a screen of ``status``, and the next step."""
         self.services = Mirror(stage.guest, SERVICES, namespace="default")
         self.balancers = Mirror(stage.host, LOAD_BALANCERS)
         self.pools = Mirror(stage.host, POOLS)
@@ -415,6 +421,33 @@ async def crash(show: Show) -> None:
     show.leader = standby
     show.summary.append(f"Leader killed: the standby led after {led}, a new Service had its address after {created}")
     show.summary.append(f"Meanwhile {traffic}")
+
+
+async def look(show: Show) -> None:
+    """Show where an operator looks first."""
+    show.begin(
+        "One screen shows everything that is wrong",
+        "harvester-ccm status names the leader, both clusters, and each problem with its cause and its fix.\n"
+        "harvester-ccm explain does the same for one Service or Node, with the next write.",
+    )
+    screen = await asyncio.to_thread(_status, show.stage.scene)
+    line = command("harvester-ccm status")
+    show.foot("What status prints", line, *screen)
+    show.farewell = [line.plain, *screen, "", NEXT]
+    await show.pause(2 * READING)
+
+
+def _status(scene: Scene) -> list[str]:
+    """Return the lines that ``harvester-ccm status`` prints."""
+    flags = {
+        "cloud-config": scene.cloud_config,
+        "kubeconfig": scene.guest.admin_kubeconfig,
+        "cluster-name": DEFAULT_FLAGS["cluster-name"],
+    }
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    order = [sys.executable, "-m", "harvester_ccm", "status", *words]
+    found = subprocess.run(order, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return found.stdout.rstrip().splitlines()
 
 
 async def leave(show: Show) -> None:
