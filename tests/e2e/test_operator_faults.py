@@ -1,0 +1,668 @@
+"""51 faults as an operator meets them, and the line of ``status`` or ``kubectl describe`` with the cause and the fix.
+
+``operator_faults.txt`` has a name and a line per fault. At most 30 s after the fault, a call of ``status`` prints it in
+ten seconds. A line is a problem or a note of ``status`` unless the name is followed by another source: an Event, which
+``kubectl describe`` shows, or the output of the program itself. HARVESTER_CCM_RENEW_SNAPSHOTS=1 writes the rows.
+
+The faults of each part are caused together where they do not disturb each other. S: Services, N: Nodes, H: Harvester,
+C: configuration and credentials, O: operation.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from devenv.apiserver import SERVICE_ACCOUNT
+from devenv.ccm import CcmProcess
+from devenv.demo.scenario import NETWORKS, NODES, initialized, listen
+from devenv.faults import Delay, Hang
+from devenv.guestnodes import GuestNodes, address_of, name_of
+from devenv.harvester import FAST
+from devenv.harvester.records import POOLS
+from devenv.kubelets import DOCUMENTS, Kubelet, Kubelets, node_document
+from devenv.pki import Authority
+from devenv.proxy import FaultProxy
+from devenv.stage import Stage, until
+from harvester_ccm.cli import main
+from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import LOAD_BALANCERS
+from harvester_ccm.names import (
+    HEALTH_CHECK_PERIOD,
+    HEALTH_CHECK_PORT,
+    IP_POOL,
+    IPAM,
+    LB_CLUSTER,
+    LB_SERVICE_NAME,
+    PREFIX,
+    PRIMARY_SERVICE,
+    SERVICE_FINALIZER,
+    WORKLOAD_TYPE,
+    Reason,
+)
+from harvester_ccm.plan.node.patch import uninitialized_taints
+from tests.apiserver.preflight_world import edited
+from tests.e2e.test_first_hour import VARIABLE
+
+LINES: Final = Path(__file__).with_name("operator_faults.txt")
+WITHIN: Final = 30.0
+"""Seconds after the fault in which an operator finds the line."""
+PORT: Final = {"name": "http", "port": 18080}
+HEALTHY: Final = ("web", "portal")
+VM: Final = {WORKLOAD_TYPE: "vm"}
+BINDING: Final = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+ROLES: Final = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+QUOTA: Final = "/api/v1/namespaces/default/resourcequotas"
+CRD: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+COUNT: Final = {"count/loadbalancers.loadbalancer.harvesterhci.io": "0"}
+STRAY, TWIN, SILENT_IP = 5, 9, 6
+"""Numbers of further nodes."""
+PRESENT: Final = (
+    *VARIABLE,
+    (r"\b\d+\.\d s\b", "N s"),
+    (r"\b\d+s ago", "Ns ago"),
+    (r"port \d+:", "port PORT:"),
+    (r"\d{4}-\d\d-\d\d(T| )\d\d:\d\d(:\d\d\.?\d*Z?)?", "TIME"),
+    (r"harvester://[0-9a-f-]{36}", "harvester://UID"),
+    (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
+    (r"/tmp/[^ ]*/", "/DIRECTORY/"),
+    (r"pid=\d+", "pid=N"),
+)
+"""Patterns of texts that differ between runs, with their replacements."""
+
+SERVICE_FAULTS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "S1": ("Service default/{}: Blocked InvalidAnnotation", {"annotations": {IPAM: "DHCP"}}),
+    "S2": ("Service default/{}: Degraded SettingsIgnored", {"annotations": {f"{PREFIX}ippool": "lan"}}),
+    "S3": ("Service default/{}: Degraded InvalidAnnotation", {"annotations": {HEALTH_CHECK_PORT: "9999"}}),
+    "S4": (
+        "Service default/{}: Degraded InvalidAnnotation",
+        {"annotations": {HEALTH_CHECK_PORT: "53"}, "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]},
+    ),
+    "S5": ("Note: Service default/{}: without", {"spec": {"loadBalancerClass": "io.cilium/l2-announcer"}}),
+    "S6": ("Note: Service default/{}: without", {"annotations": {"metallb.universe.tf/address-pool": "lan"}}),
+    "S7": ("Service default/{}: Pending AddressSharingRejected", {"annotations": {PRIMARY_SERVICE: "default/web"}}),
+    "S8": ("Service default/{}: Degraded AddressNotAsRequested", {"spec": {"loadBalancerIP": "10.99.0.5"}}),
+    "S9": (
+        "Service default/{}: Blocked Unsupported",
+        {"annotations": VM, "spec": {"allocateLoadBalancerNodePorts": False}},
+    ),
+    "S10": ("Service default/{}: Blocked Unsupported", {"spec": {"ipFamilyPolicy": "RequireDualStack"}}),
+    "S11": (
+        "Note: Service default/{}: Ports 3868/SCTP",
+        {"annotations": VM, "ports": [PORT, {"name": "sctp", "port": 3868, "protocol": "SCTP"}]},
+    ),
+    "S12": (
+        "Service default/{}: Degraded SettingsIgnored",
+        {"annotations": VM, "spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}},
+    ),
+    "S13": (
+        "Service default/{}: Degraded InvalidAnnotation",
+        {"annotations": {HEALTH_CHECK_PORT: "http", HEALTH_CHECK_PERIOD: "5s"}},
+    ),
+    "S14": ("Service default/{}: Degraded LocalTrafficPolicy", {"spec": {"externalTrafficPolicy": "Local"}}),
+    "S16": ("Service default/{}: Degraded SettingsIgnored", {"annotations": {"harvesterhci.io/ip-pool": "lan"}}),
+}
+"""Faults that one new Service shows: how the line of ``status`` begins, and the Service."""
+NAMES: Final = {
+    "S1": "ipam: DHCP",
+    "S2": "annotation key ippool",
+    "S3": "health check of port 9999",
+    "S4": "health check of a Service with UDP only",
+    "S5": "class of Cilium",
+    "S6": "annotation of MetalLB",
+    "S7": "address shared with a clash of ports",
+    "S8": "loadBalancerIP outside of all pools",
+    "S9": "VM load balancer without node ports",
+    "S10": "dual stack required",
+    "S11": "VM load balancer with SCTP",
+    "S12": "VM load balancer with source ranges",
+    "S13": "health check period 5s",
+    "S14": "externalTrafficPolicy Local",
+    "S15": "IP pool changed after the allocation",
+    "S16": "annotation with the prefix harvesterhci.io",
+    "S17": "foreign finalizer on a deleted Service",
+    "S18": "DHCP server that does not respond",
+    "N1": "Node without a VM of its name",
+    "N2": "Node with a provider ID of RKE2",
+    "N3": "kubelet's --node-ip that the VM does not have",
+    "N4": "two Nodes with one InternalIP",
+    "N5": "stopped VM",
+    "N6": "deleted VM",
+    "H1": "webhook that hangs",
+    "H2": "load balancer controller that does not run",
+    "H3": "deleted CustomResourceDefinition",
+    "H4": "deleted RoleBinding",
+    "H5": "quota",
+    "H6": "scope of the IP pool that does not fit",
+    "H7": "frozen API of Harvester",
+    "H8": "slow API of Harvester",
+    "H9": "changed label of a load balancer",
+    "C1": "certificate authority of another cluster",
+    "C2": "cloud-config with garbage",
+    "C3": "deleted cloud-config",
+    "C4": "wrong namespace",
+    "C5": "cloud-config of the guest cluster",
+    "C6": "wrong port",
+    "C7": "host name that is not resolved",
+    "C8": "no permission for services/status",
+    "O1": "frozen controller",
+    "O2": "frozen API of the guest cluster",
+    "O3": "port that another copy has",
+    "O4": "log on a full disk",
+    "O5": "second copy without leader election",
+    "O6": "SIGTERM",
+    "O7": "SIGKILL",
+    "O8": "clock that is wrong",
+    "O9": "GitOps loop that replaces the Service",
+    "O10": "Service deleted while Harvester is frozen",
+}
+
+
+class Operator:
+    """A cluster with two Services that work, what an operator types, and the lines that were found."""
+
+    def __init__(self, stage: Stage, guest: GuestNodes, capsys: pytest.CaptureFixture[str]) -> None:
+        self.stage = stage
+        self.guest = guest
+        self.lines: dict[str, str] = {}
+        self.seconds: list[float] = []
+        """Durations of ``status``."""
+        self._capsys = capsys
+        directory = stage.directory
+        self.cloud_config = stage.harvester_proxy.kubeconfig(stage.scene.cloud_config, directory / "own-cloud-config")
+        self.kubeconfig = stage.guest_proxy.kubeconfig(stage.scene.kubeconfig, directory / "own-kubeconfig")
+        admin = stage.scene.guest.admin_kubeconfig
+        self.admin = stage.guest_proxy.kubeconfig(admin, directory / "own-admin-kubeconfig")
+
+    async def start(self, **flags: str) -> CcmProcess:
+        """Start the controller and return it when it leads."""
+        run = self.stage.run(flags=flags, cloud_config=self.cloud_config, kubeconfig=self.kubeconfig)
+        await self.stage.logged(run, "service controller started")
+        return run
+
+    async def command(self, *words: str) -> tuple[str, str]:
+        """Return what a command prints to standard output and to standard error."""
+        files = {"cluster-name": "demo", "cloud-config": self.cloud_config, "kubeconfig": self.admin}
+        line = ["harvester-ccm", *words, *(f"--{name}={value}" for name, value in files.items())]
+        self._capsys.readouterr()
+        began = asyncio.get_running_loop().time()
+        await asyncio.to_thread(main, line, {})
+        self.seconds.append(asyncio.get_running_loop().time() - began)
+        captured = self._capsys.readouterr()
+        return captured.out, captured.err
+
+    async def status(self) -> list[str]:
+        """Return the problems and notes of ``status``, or its errors, each as one line."""
+        out, err = await self.command("status", "-o", "json")
+        if not out:
+            return err.splitlines()
+        document = json.loads(out)
+        problems = [
+            f"{one['object']}: {one['state']} {one['reason']}: {one['message']} {one['command']}".replace(":  ", ": ")
+            for one in document["problems"]
+        ]
+        return [*map(str.strip, problems), *(f"Note: {note}" for note in document["notes"])]
+
+    async def sees(self, fault: str, start: str, *, within: float = WITHIN) -> None:
+        """Add the line of ``status`` that begins like this, once it has it."""
+        last: list[str] = []
+
+        async def line() -> str | None:
+            last[:] = await self.status()
+            return next((one for one in last if one.startswith(start)), None)
+
+        try:
+            self.lines[fault] = await until(line, within=within, what=f"{fault}: {start} in status")
+        except TimeoutError:
+            self.lines[fault] = f"NEVER {start!r} in {last}"
+
+    async def hears(self, fault: str, kind: str, name: str, reason: str, *, namespace: str = "default") -> None:
+        """Add the message of the newest Event with this reason about an object."""
+
+        async def message() -> str:
+            found = await self.stage.events(kind, name, namespace)
+            return next((str(one["message"]) for one in reversed(found) if one["reason"] == reason), "")
+
+        try:
+            self.lines[f"{fault} (Event)"] = await until(message, within=WITHIN, what=f"{fault}: Event {reason}")
+        except TimeoutError:
+            self.lines[f"{fault} (Event)"] = f"NEVER {reason}"
+
+    async def is_well(self) -> None:
+        """Return once ``status`` finds nothing, after a fault was ended."""
+        last: list[str] = []
+
+        async def nothing() -> bool:
+            # What the controller reported about itself is named for an hour.
+            last[:] = [line for line in await self.status() if " ago the controller reported " not in line]
+            return not last
+
+        try:
+            await until(nothing, within=90, what="a status without problems and notes")
+        except TimeoutError as error:
+            raise AssertionError(f"after {list(self.lines)[-1]}: {last}") from error
+
+    async def remove(self, *services: str) -> None:
+        """Delete Services, and return when they are gone."""
+        for name in services:
+            await self.stage.delete_service(name)
+        await self.stage.gone(*services)
+
+
+def title(fault: str) -> str:
+    """Return the number of a fault with its name, and its source if that is not ``status``."""
+    number, _, source = fault.partition(" ")
+    return f"{number} {NAMES[number]}{' ' * bool(source)}{source}"
+
+
+def present(line: str) -> str:
+    """Return a line without what differs between runs."""
+    for pattern, replacement in PRESENT:
+        line = re.sub(pattern, replacement, line)
+    return line
+
+
+async def of_services(operator: Operator, _run: CcmProcess) -> None:
+    stage = operator.stage
+    for fault, (_, options) in SERVICE_FAULTS.items():
+        await stage.create_service(fault.lower(), **{"ports": [PORT], **options})
+    await stage.create_service("s15", ports=[PORT])
+    await stage.create_service("s17", ports=[PORT])
+    await stage.served("s15", "s17")
+    await stage.change_service("s15", {"metadata": {"annotations": {IP_POOL: "other"}}})
+    kept = {"metadata": {"finalizers": [SERVICE_FINALIZER, "example.com/hold"]}}
+    await stage.change_service("s17", kept)
+    await stage.delete_service("s17")
+    for fault, (start, _) in SERVICE_FAULTS.items():
+        await operator.sees(fault, start.format(fault.lower()))
+    await operator.sees("S15", "Service default/s15: Degraded ImmutableSettingChanged")
+    await operator.sees("S17", "Note: Service default/s17: not managed by this controller")
+    await stage.change_service("s17", {"metadata": {"finalizers": None}})
+    await operator.remove("s15", *(fault.lower() for fault in SERVICE_FAULTS))
+    stage.kube_vip.dhcp_answers = False
+    await stage.create_service("s18", ports=[PORT], annotations={IPAM: "dhcp"})
+    await operator.sees("S18", "Service default/s18: Pending DHCPLeasePending")
+    stage.kube_vip.dhcp_answers = True
+    await operator.remove("s18")
+    await operator.is_well()
+
+
+async def of_nodes(operator: Operator, _run: CcmProcess) -> None:
+    stage, nodes = operator.stage, operator.guest
+    await stage.guest.create(DOCUMENTS, node_document(Kubelet("stray", system_uuid="no-such-uuid")))
+    of_rke2 = node_document(Kubelet("other", system_uuid="another-uuid"))
+    of_rke2["spec"]["providerID"] = "rke2://other"
+    await stage.guest.create(DOCUMENTS, of_rke2)
+    await nodes.join(SILENT_IP)
+    await nodes.change(SILENT_IP, {"metadata": {"annotations": {"alpha.kubernetes.io/provided-node-ip": "192.0.2.77"}}})
+    await nodes.join(TWIN)
+    twin = nodes._machine(TWIN)
+    await nodes._machines.report(twin, address_of(1))
+    await nodes._machines.stop(nodes._machine(2))
+    await Kubelets(stage.guest).report(name_of(2), "Unknown")
+    await operator.sees("N1", "Node stray: Pending VMNotFound")
+    await operator.sees("N2", "Node other: Pending ProviderMismatch")
+    await operator.sees("N3", f"Node {name_of(SILENT_IP)}: Pending NodeIPNotReported")
+    await operator.sees("N4", f"Node {name_of(TWIN)}: Pending InternalIPInUse")
+    await operator.sees("N5", f"Node {name_of(2)}: Degraded VMNotRunning")
+    await nodes.join(STRAY)
+    await until(lambda: _is_initialized(stage, name_of(STRAY)), within=60, what="initialization")
+    await nodes._machines.delete(nodes._machine(STRAY))
+    nodes._numbers.pop(STRAY)
+    await Kubelets(stage.guest).report(name_of(STRAY), "Unknown")
+    await operator.hears("N6", "Node", name_of(STRAY), "DeletingNode")
+    for name in ("stray", "other"):
+        await Kubelets(stage.guest).remove(name)
+    for number in (SILENT_IP, TWIN):
+        await nodes.leave(number)
+        nodes._numbers.pop(number)
+    await nodes._machines.start(nodes._machine(2), address_of(2))
+    await Kubelets(stage.guest).report(name_of(2), "True")
+    await operator.is_well()
+
+
+async def _is_initialized(stage: Stage, name: str) -> bool:
+    node = (await stage.nodes()).get(name)
+    return node is not None and bool(node.spec.provider_id) and not uninitialized_taints(node)
+
+
+async def of_harvester(operator: Operator, _run: CcmProcess) -> None:
+    stage = operator.stage
+    admin = stage.scene.harvester.admin
+    webhook = stage.harvester.webhook
+    assert webhook is not None
+    port = await webhook_port(stage)
+    await webhook.stop()
+    with socket.socket() as silent:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        silent.bind(("127.0.0.1", port))
+        silent.listen(64)
+        await stage.create_service("h1", ports=[PORT])
+        await operator.sees("H1", "Service default/h1: Pending HarvesterUnavailable")
+    await webhook.start()
+    await stage.served("h1")
+    await operator.remove("h1")
+
+    async with stage.harvester.stopped():
+        await stage.create_service("h2", ports=[PORT])
+        await operator.hears("H2", "Service", "h2", Reason.NOT_PROCESSED)
+        await operator.sees("H2", "Service default/h2: Pending NotProcessed: Harvester's load balancer controller")
+    await operator.remove("h2")
+
+    bindings = admin.request("GET", BINDING)["items"]
+    binding = next(one for one in bindings if one["subjects"][0]["name"] == SERVICE_ACCOUNT)
+    admin.request("DELETE", f"{BINDING}/{binding['metadata']['name']}")
+    await operator.sees("H4", "Harvester: HarvesterUnavailable: The credential")
+    del binding["metadata"]["resourceVersion"], binding["metadata"]["uid"]
+    admin.request("POST", BINDING, body=binding)
+    await operator.is_well()
+
+    quota = {"metadata": {"name": "full"}, "spec": {"hard": COUNT}}
+    admin.request("POST", QUOTA, body=quota)
+    admin.request("PATCH", f"{QUOTA}/full/status", body={"status": {"hard": COUNT, "used": COUNT}})
+    await stage.create_service("h5", ports=[PORT])
+    await operator.sees("H5", "Service default/h5: Pending SyncLoadBalancerFailed")
+    admin.request("DELETE", f"{QUOTA}/full")
+    await operator.remove("h5")
+
+    scope = {"scope": [{"namespace": "elsewhere", "project": "*", "guestCluster": "*"}]}
+    await stage.host.merge_patch(POOLS, "lan", {"spec": {"selector": scope}})
+    await stage.create_service("h6", ports=[PORT])
+    await operator.sees("H6", "Service default/h6: Pending NoMatchingPool")
+    everybody = {"scope": [{"namespace": "*", "project": "*", "guestCluster": "*"}]}
+    await stage.host.merge_patch(POOLS, "lan", {"spec": {"selector": everybody}})
+    await operator.remove("h6")
+    await operator.is_well()
+
+    await of_api(operator)
+
+
+async def of_api(operator: Operator) -> None:
+    """Freeze Harvester's API, slow it down, and change a label in it."""
+    stage = operator.stage
+    rule = stage.harvester_proxy.inject(Hang())
+    await operator.sees("H7", "Harvester: HarvesterUnavailable")
+    await stage.delete_service("web")
+    await operator.sees("O10", "Service default/web: Deleting")
+    stage.harvester_proxy.heal(rule)
+    await stage.gone("web")
+    await stage.create_service("web", ports=[PORT])
+    await stage.served("web")
+
+    rule = stage.harvester_proxy.inject(Delay(3.0))
+    await operator.sees("H8", "Note: Harvester responds slowly")
+    stage.harvester_proxy.heal(rule)
+    await operator.is_well()
+
+    (name,) = [
+        one.metadata.name for one in await stage.load_balancers() if one.metadata.label(LB_SERVICE_NAME) == "web"
+    ]
+    label = {"metadata": {"labels": {LB_CLUSTER: "prod"}}}
+    await stage.host.merge_patch(LOAD_BALANCERS, name, label, namespace="default")
+    await operator.sees("H9", "Service default/web: Degraded LoadBalancerOwnershipConflict")
+    label["metadata"]["labels"][LB_CLUSTER] = "demo"
+    await stage.host.merge_patch(LOAD_BALANCERS, name, label, namespace="default")
+    await operator.is_well()
+
+
+async def webhook_port(stage: Stage) -> int:
+    from tests.e2e.test_first_hour import set_webhook_timeout  # noqa: PLC0415 - one function of a test
+
+    return await set_webhook_timeout(stage, 10)
+
+
+@contextmanager
+def changed_file(file: Path) -> Iterator[None]:
+    """Restore a file after the block."""
+    text = file.read_text()
+    try:
+        yield
+    finally:
+        file.write_text(text)
+
+
+async def of_credentials(operator: Operator, run: CcmProcess) -> None:
+    stage, file = operator.stage, operator.cloud_config
+    document = yaml.safe_load(file.read_text())
+    address = document["clusters"][0]["cluster"]["server"]
+    with changed_file(file):
+        authority = Authority("another authority", stage.directory)
+        async with FaultProxy(stage.scene.harvester, serving=authority.issue_server("c1", ["127.0.0.1"])) as proxy:
+            edited(file, file, cluster_server=proxy.url)
+            await operator.sees("C1", "Harvester: HarvesterUnavailable")
+        file.write_text("garbage: [")
+        await operator.sees("C2", "harvester-ccm: error")
+        await operator.hears(
+            "C2", "Lease", "cloud-controller-manager", "CredentialNotReloaded", namespace="kube-system"
+        )
+        file.unlink()
+        await operator.sees("C3", "harvester-ccm: error")
+    await operator.is_well()
+    for fault, changes in {
+        "C4": {"context_namespace": "prod-vms"},
+        "C6": {"cluster_server": address.rpartition(":")[0] + ":1"},
+        "C7": {"cluster_server": "https://harvester.invalid:6443"},
+    }.items():
+        with changed_file(file):
+            edited(file, file, **changes)
+            await operator.sees(fault, "Harvester: HarvesterUnavailable")
+    with changed_file(file):
+        file.write_text(operator.admin.read_text())
+        await operator.sees("C5", "Guest: SameCluster")
+    run.kill()
+    run = await operator.start()
+    await operator.is_well()
+
+    admin = stage.scene.guest.admin
+    role = next(one for one in admin.request("GET", ROLES)["items"] if _grants_status(one))
+    rules = [rule for rule in role["rules"] if "services/status" not in rule.get("resources", ())]
+    path = f"{ROLES}/{role['metadata']['name']}"
+    admin.request("PATCH", path, body={"rules": rules})
+    await stage.create_service("c8", ports=[PORT])
+    await operator.sees("C8", "Service default/c8: Pending SyncLoadBalancerFailed")
+    admin.request("PATCH", path, body={"rules": role["rules"]})
+    await operator.remove("c8")
+    await operator.is_well()
+
+
+def _grants_status(role: Mapping[str, Any]) -> bool:
+    is_own = not role["metadata"]["name"].startswith("system:")
+    return is_own and any("services/status" in rule.get("resources", ()) for rule in role.get("rules") or ())
+
+
+async def of_operation(operator: Operator, run: CcmProcess) -> None:
+    stage = operator.stage
+    os.killpg(run.pid, signal.SIGSTOP)
+    await operator.sees("O1", "Lease kube-system/cloud-controller-manager: LeaseExpired")
+    run.kill()
+    run = await operator.start()
+    await operator.is_well()
+
+    rule = stage.guest_proxy.inject(Hang())
+    await operator.sees("O2", "harvester-ccm: error: guest cluster")
+    stage.guest_proxy.heal(rule)
+    run.kill()
+    run = await operator.start()
+    await operator.is_well()
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        copy = stage.run(flags={"secure-port": str(taken.getsockname()[1])})
+        await stage.ended(copy)
+        errors = [line for line in copy.log.splitlines() if "error" in line]
+        operator.lines["O3 (log)"] = errors[-1] if errors else f"NEVER in {copy.log}"
+
+    operator.lines["O4 (standard output)"] = await asyncio.to_thread(_on_full_disk, operator)
+
+    second = stage.run(flags={"leader-elect": "false"})
+    await operator.sees("O5", "Note: ")
+    # The proxies run in this process, and the controller releases its Lease through one of them.
+    await asyncio.to_thread(second.terminate)
+
+    await asyncio.to_thread(run.terminate)
+    await operator.sees("O6", "Lease kube-system/cloud-controller-manager: NoLeader")
+    run = await operator.start()
+    await operator.is_well()
+    run.kill()
+    await operator.sees("O7", "Lease kube-system/cloud-controller-manager: LeaseExpired")
+    run = await operator.start()
+    await operator.is_well()
+
+    await clock(operator)
+    await gitops(operator)
+    await crd(operator)
+
+
+def _on_full_disk(operator: Operator) -> str:
+    """Return what the controller prints whose log is on a full disk, and whether it goes on."""
+    flags = {"cloud-config": operator.cloud_config, "kubeconfig": operator.kubeconfig, "cluster-name": "demo"}
+    words = [f"--{name}={value}" for name, value in {**flags, "secure-port": "0"}.items()]
+    with (
+        Path("/dev/full").open("w") as full,
+        subprocess.Popen(
+            [sys.executable, "-m", "harvester_ccm", *words], stdout=subprocess.PIPE, stderr=full, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        line = process.stdout.readline().strip()
+        is_running = process.poll() is None
+        process.terminate()
+        process.wait(30)
+    return f"{line} (the controller {'goes on' if is_running else 'ended'})"
+
+
+async def clock(operator: Operator) -> None:
+    """Let Harvester have a certificate that has expired, as if a clock were wrong."""
+    stage, file = operator.stage, operator.cloud_config
+    authority = Authority("expired", stage.directory)
+    with pytest.MonkeyPatch.context() as patch, changed_file(file):
+        patch.setattr("devenv.pki.VALID_FOR", timedelta(minutes=-1))
+        serving = authority.issue_server("o8", ["127.0.0.1"])
+        async with FaultProxy(stage.scene.harvester, serving=serving) as proxy:
+            edited(file, file, cluster_server=proxy.url, cluster_certificate_authority_data=_encoded(authority))
+            await operator.sees("O8", "Harvester: HarvesterUnavailable")
+    await operator.is_well()
+
+
+def _encoded(authority: Authority) -> str:
+    import base64  # noqa: PLC0415 - only here
+
+    return base64.b64encode(authority.ca_file.read_bytes()).decode()
+
+
+async def gitops(operator: Operator) -> None:
+    """Replace a Service with its manifest again and again."""
+    stage = operator.stage
+    await stage.create_service("o9", ports=[PORT])
+    await stage.served("o9")
+
+    async def replace() -> None:
+        while True:
+            document = await stage.service_document("o9")
+            meta = document["metadata"]
+            for key in ("annotations", "finalizers", "managedFields"):
+                meta.pop(key, None)
+            try:
+                await stage.guest.replace(SERVICES, "o9", document, namespace="default")
+            except KubeError:
+                continue
+            await asyncio.sleep(0.3)
+
+    async with asyncio.TaskGroup() as group:
+        loop = group.create_task(replace())
+        await operator.sees("O9", "Service default/o9: Degraded FieldConflict", within=60)
+        loop.cancel()
+    await operator.remove("o9")
+    await operator.is_well()
+
+
+async def crd(operator: Operator) -> None:
+    """Delete the CustomResourceDefinition of load balancers, and create it again."""
+    admin = operator.stage.scene.harvester.admin
+    path = f"{CRD}/{LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group}"
+    definition = admin.request("GET", path)
+    admin.request("DELETE", path)
+    await operator.sees("H3", "Harvester: HarvesterUnavailable: Harvester does not serve")
+    definition.pop("status", None)
+    definition["metadata"] = {"name": definition["metadata"]["name"]}
+
+    async def is_created() -> bool:
+        try:
+            await asyncio.to_thread(admin.request, "POST", CRD, body=definition)
+        except Exception:
+            return False
+        return True
+
+    await until(is_created, within=60, what="the CustomResourceDefinition")
+    await operator.is_well()
+
+
+PARTS: Final[Mapping[str, Callable[[Operator, CcmProcess], Awaitable[None]]]] = {
+    "services": of_services,
+    "nodes": of_nodes,
+    "harvester": of_harvester,
+    "credentials": of_credentials,
+    "operation": of_operation,
+}
+
+
+@pytest.mark.apiserver
+@pytest.mark.thorough
+@pytest.mark.parametrize("pace", [FAST], ids=["fast"])
+@pytest.mark.parametrize("part", ["services", "nodes", "harvester", "credentials", "operation"])
+async def test_every_fault_of_an_operator_has_its_line(
+    stage: Stage, capsys: pytest.CaptureFixture[str], part: str
+) -> None:
+    await stage.harvester.create_pool("lan", "127.77.0.0/24")
+    async with GuestNodes(stage.guest, stage.host, networks=NETWORKS) as nodes:
+        operator = Operator(stage, nodes, capsys)
+        run = await operator.start()
+        await asyncio.gather(*map(nodes.join, NODES))
+        await initialized(stage)
+        await stage.create_service("web", ports=[PORT])
+        await stage.create_service("portal", ports=[PORT], annotations={HEALTH_CHECK_PORT: "http"})
+        await listen(stage, nodes)
+        await stage.served(*HEALTHY)
+        await operator.is_well()
+        try:
+            await PARTS[part](operator, run)
+        finally:
+            rows = {title(fault): present(line) for fault, line in operator.lines.items()}
+            if os.environ.get("HARVESTER_CCM_RENEW_SNAPSHOTS"):
+                write({**read(), **rows})
+    assert rows == {name: line for name, line in read().items() if name in rows}
+    assert not any(line.startswith("NEVER") for line in rows.values())
+    assert max(operator.seconds) < 12, "a person waits for ten seconds at most, and this machine is slow"
+
+
+def read() -> dict[str, str]:
+    """Return the lines of the file by the names of the faults."""
+    if not LINES.exists():
+        return {}
+    lines = LINES.read_text(encoding="utf-8").splitlines()
+    return dict(zip(lines[::2], (line.strip() for line in lines[1::2]), strict=True))
+
+
+def write(rows: Mapping[str, str]) -> None:
+    """Write the file, in the order of the faults."""
+    order = list(NAMES)
+    ordered = sorted(rows, key=lambda name: order.index(name.split()[0]))
+    LINES.write_text("".join(f"{name}\n    {rows[name]}\n" for name in ordered), encoding="utf-8")
+
+
+def test_file_has_every_fault() -> None:
+    assert list(dict.fromkeys(name.split()[0] for name in read())) == list(NAMES)
