@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from devenv.background import Background
+from devenv.harvester.allocators import Allocators
 from devenv.harvester.backends import Backends
 from devenv.harvester.hosts import Collector, HostVip
 from devenv.harvester.ippools import FINALIZER as POOL_FINALIZER
@@ -82,11 +83,13 @@ class HarvesterEmulator:
         self._backends = Backends(self.balancers, self.instances, self.services, self.slices)
         self.host_vip = HostVip(self.services, dhcp_range)
         collector = Collector(self.balancers, (self.services, self.slices), delay=collection_seconds)
-        balancers = LoadBalancerController(self.balancers, self.pools, self._backends)
+        self._allocators = Allocators()
+        balancers = LoadBalancerController(self.balancers, self.pools, self._allocators, self._backends)
         self._queue = WorkQueue("loadbalancers", balancers.reconcile, workers=WORKERS)
         self.balancers.subscribe(enqueue(self._queue))
         self._backends.on_wake(self._queue.add)
-        pools = WorkQueue("ippools", PoolController(self.pools).reconcile, workers=WORKERS)
+        pool_controller = PoolController(self.pools, self.balancers, self._allocators)
+        pools = WorkQueue("ippools", pool_controller.reconcile, workers=WORKERS)
         self.pools.subscribe(enqueue(pools))
         jobs = [mirror.run for mirror in self._mirrors]
         jobs += [self._backends.run, self.host_vip.run, collector.run, pools.run, self._queue.run]
@@ -122,6 +125,7 @@ class HarvesterEmulator:
             await self._start()
 
     async def _start(self) -> None:
+        self._allocators.clear()
         await self._background.start([mirror.wait_synced for mirror in self._mirrors], within=START_SECONDS)
 
     async def create_pool(self, name: str, *ranges: str | Document, selector: Document | None = None) -> Document:

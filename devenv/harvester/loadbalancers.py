@@ -5,6 +5,7 @@ and then the finalizer in a separate write. If a load balancer is deleted before
 allocated permanently, like in the real one.
 """
 
+import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, Protocol
@@ -13,11 +14,12 @@ import structlog
 
 from devenv.announcement import DHCP_ADDRESS
 from devenv.harvester.admission import is_cluster
+from devenv.harvester.allocators import Allocators
 from devenv.harvester.pools import (
     DuplicateAllocation,
+    Pick,
     Pool,
     PoolProblem,
-    RangeProblem,
     Requirement,
     allocated_address,
     booked,
@@ -30,7 +32,6 @@ from devenv.harvester.queue import Retry
 from devenv.harvester.records import (
     Records,
     is_deleting,
-    is_ready,
     with_condition,
     with_finalizer,
     without_finalizer,
@@ -80,14 +81,18 @@ class LoadBalancerController:
         self,
         balancers: Records,
         pools: Records,
+        allocators: Allocators,
         data_path: DataPath,
         *,
         now: Callable[[], str] = now_text,
+        pick: Pick = random.choice,
     ) -> None:
         self._balancers = balancers
         self._pools = pools
+        self._allocators = allocators
         self._data_path = data_path
         self._now = now
+        self._pick = pick
 
     async def reconcile(self, key: str) -> float | None:
         """Reconcile one load balancer. Raises Retry for a backoff."""
@@ -138,7 +143,12 @@ class LoadBalancerController:
         current = status["allocatedAddress"].get("ipPool")
         if not wished or not current or wished == current:
             return False
-        await self._release(key_of(balancer), status["allocatedAddress"])
+        try:
+            await self._release(key_of(balancer), current)
+        except (Problem, PoolProblem, KubeError) as error:
+            # Harvester's message names the new pool.
+            address = status["allocatedAddress"].get("ip") or ""
+            raise Problem(f"fail to release ip {address} to pool {wished}, error: {error}") from error
         status["allocatedAddress"] = {}
         if not is_cluster(balancer):
             await self._data_path.blank(balancer)
@@ -152,60 +162,59 @@ class LoadBalancerController:
             status["allocatedAddress"] = await self._book(name, key_of(balancer))
 
     def _select(self, balancer: Document) -> str:
-        candidates = []
-        for document in self._pools.all():
-            try:
-                candidates.append(Pool.of(document))
-            except RangeProblem as problem:
-                log.warning("pool unusable", pool=key_of(document), error=str(problem))
+        candidates = [Pool.of(document, ranges=()) for document in self._pools.all()]
         requirement = requirement_of(balancer)
         pool = select_pool(candidates, requirement, loose=is_cluster(balancer))
         if pool is None:
             raise Problem(f"no matched IPPool with requirement {requirement}", Then.SECOND)
         return pool.name
 
-    def _allocator(self, name: str) -> Document:
-        document = self._pools.get(name)
-        if document is None or is_deleting(document) or not is_ready(document):
+    def _pool(self, name: str) -> tuple[Document, Pool]:
+        """Return a pool from the cache, and with the ranges of its allocator. Raises Problem, PoolProblem."""
+        ranges = self._allocators.ranges_of(name)
+        if ranges is None:
             raise Problem(f"fail to get allocator {name}")
-        return document
+        document = self._pools.get(name)
+        if document is None:
+            raise PoolProblem(f'ippools.loadbalancer.harvesterhci.io "{name}" not found')
+        return document, Pool.of(document, ranges)
 
     async def _book(self, name: str, owner: str) -> Document:
-        document = self._allocator(name)
-        pool = Pool.of(document)
         try:
-            address = choose_address(pool, owner)
-        except DuplicateAllocation as duplicate:
-            await self._release_duplicate(document, owner)
-            raise Problem(f"fail to get ip from pool {name}, error: {duplicate}") from duplicate
+            return await self._try_to_book(name, owner)
         except PoolProblem as problem:
             raise Problem(f"fail to get ip from pool {name}, error: {problem}") from problem
+
+    async def _try_to_book(self, name: str, owner: str) -> Document:
+        """Return the address as it is noted in the status. Raises Problem, PoolProblem."""
+        document, pool = self._pool(name)
+        try:
+            address = choose_address(pool, owner, self._pick)
+        except DuplicateAllocation:
+            await self._release_duplicate(document, owner)
+            raise
         try:
             if (pool.allocated or {}).get(address) != owner:
                 await self._pools.put(booked(document, address, owner))
         except ApiError as error:
-            text = f"fail to get ip from pool {name}, error: fail to reserve {address} into {name}"
-            raise Problem(text) from error
+            raise PoolProblem(f"fail to reserve {address} into {name}") from error
         return allocated_address(pool, address)
 
     async def _release_duplicate(self, document: Document, owner: str) -> None:
         """Release the existing allocation of the owner: with a stale copy, it is rarely the one in its status."""
         try:
-            await self._pools.put(given_back(document, owner))
+            await self._pools.put(given_back(document, owner, self._pick))
         except KubeError as error:
             log.info("duplicate booking not released", pool=key_of(document), owner=owner, error=str(error))
         else:
             log.info("duplicate booking released", pool=key_of(document), owner=owner)
 
-    async def _release(self, owner: str, allocated: Document) -> None:
-        name, address = allocated["ipPool"], allocated.get("ip") or ""
-        try:
-            document = self._allocator(name)
-            free = given_back(document, owner)
-            if free is not document:
-                await self._pools.put(free)
-        except (Problem, KubeError) as error:
-            raise Problem(f"fail to release ip {address} to pool {name}, error: {error}") from error
+    async def _release(self, owner: str, name: str) -> None:
+        """Release the allocation of the owner in a pool. Raises Problem, PoolProblem, KubeError."""
+        document, _ = self._pool(name)
+        free = given_back(document, owner, self._pick)
+        if free is not document:
+            await self._pools.put(free)
 
     async def _remove(self, key: str, balancer: Document) -> None:
         bare = without_finalizer(balancer, FINALIZER)
@@ -214,11 +223,11 @@ class LoadBalancerController:
         allocated = (balancer.get("status") or {}).get("allocatedAddress") or {}
         if balancer["spec"].get("ipam") == "pool" and allocated.get("ipPool"):
             try:
-                await self._release(key, allocated)
-            except Problem as problem:
+                await self._release(key, allocated["ipPool"])
+            except (Problem, PoolProblem, KubeError) as error:
                 # Only the log of the controller contains it, not the object.
-                log.debug("load balancer cannot be released", key=key, error=problem.message)
-                raise Retry(problem.message) from problem
+                log.debug("load balancer cannot be released", key=key, error=str(error))
+                raise Retry(str(error)) from error
         self._data_path.forget(key)
         try:
             await self._balancers.put(bare)

@@ -1,18 +1,24 @@
 """Selection of the pool and the address of a load balancer. Pure.
 
 Rules of the real allocator: it selects pools with matching scopes first, then the global pool, then pools whose scopes
-have empty fields. A name that had an address gets it again if it is free; otherwise, addresses are allocated in order.
+have empty fields. A name in the history of the pool gets the address of its entry, or none while that address cannot be
+allocated; nothing checks an entry before. Otherwise, addresses are allocated in order.
+
+Go iterates over a map in any order. Where several entries have one owner, ``Pick`` selects one of them.
 """
 
 import ipaddress
+import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from devenv.watch import Document, labels_of
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Pick = Callable[[Sequence[str]], str]
+"""Selects one of several entries of a map."""
 
 GLOBAL_LABEL: Final = "loadbalancer.harvesterhci.io/global-ip-pool"
 ANY: Final = "*"
@@ -97,13 +103,13 @@ class Pool:
     last: str = ""
 
     @classmethod
-    def of(cls, document: Document) -> "Pool":
-        """Read a pool. Raises RangeProblem if a range is invalid."""
+    def of(cls, document: Document, ranges: tuple[AddressRange, ...] | None = None) -> "Pool":
+        """Read a pool, with ``ranges`` instead of its own. Raises RangeProblem if one of its own is invalid."""
         spec, status = document["spec"], document.get("status") or {}
         selector = spec.get("selector") or {}
         return cls(
             name=document["metadata"]["name"],
-            ranges=tuple(read_range(entry) for entry in spec.get("ranges") or ()),
+            ranges=read_ranges(document) if ranges is None else ranges,
             network=selector.get("network") or "",
             priority=selector.get("priority") or 0,
             scopes=read_scopes(selector),
@@ -120,12 +126,34 @@ class Pool:
 
     def range_of(self, address: str) -> AddressRange | None:
         """Return the range that contains the address."""
-        parsed = ipaddress.ip_address(address)
+        parsed = parsed_address(address)
+        if parsed is None:
+            return None
         return next((entry for entry in self.ranges if parsed in entry), None)
 
     def text(self) -> str:
         """Return the ranges in the format of messages."""
         return ",".join(str(entry) for entry in self.ranges)
+
+
+def parsed_address(text: str) -> Address | None:
+    """Return the address as Go's ``net.ParseIP``: None if the text is none; IPv4 in IPv6 is IPv4.
+
+    >>> parsed_address("::ffff:10.0.0.9"), parsed_address("10.0.0.09")
+    (IPv4Address('10.0.0.9'), None)
+    """
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if address.version == 6 and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def read_ranges(document: Document) -> tuple[AddressRange, ...]:
+    """Return the ranges of a pool with their defaults. Raises RangeProblem."""
+    return tuple(read_range(entry) for entry in document["spec"].get("ranges") or ())
 
 
 def read_scopes(selector: Mapping[str, Any]) -> tuple[Scope, ...]:
@@ -212,54 +240,59 @@ def _fits(scope: Scope, requirement: Requirement, *, gaps: bool) -> bool:
     )
 
 
-def choose_address(pool: Pool, owner: str) -> str:
+def choose_address(pool: Pool, owner: str, pick: Pick = random.choice) -> str:
     """Return the next address of ``owner`` (``namespace/name``).
 
     Raises PoolProblem if no address is free, DuplicateAllocation if the owner already has an allocation.
     """
     allocated = pool.allocated or {}
-    remembered = next((ip for ip, name in (pool.history or {}).items() if name == owner), None)
-    if remembered is not None:
-        _check_remembered(pool, remembered, owner)
-        return remembered
+    remembered = [address for address, name in (pool.history or {}).items() if name == owner]
+    if remembered:
+        requested = parsed_address(pick(remembered))
+        if requested is not None:
+            return _checked(pool, requested, owner)
     for address, name in allocated.items():
-        if name == owner:
+        if name == owner and pool.range_of(address) is not None:
             raise DuplicateAllocation(address, owner)
-    gateways = {entry.gateway for entry in pool.ranges}
     for candidate in _round(pool):
-        if candidate not in gateways and str(candidate) not in allocated:
+        if str(candidate) not in allocated:
             return str(candidate)
     raise PoolProblem(f"no IP addresses available in range set: {pool.text()}")
 
 
-def _check_remembered(pool: Pool, address: str, owner: str) -> None:
+def _checked(pool: Pool, requested: Address, owner: str) -> str:
+    """Return an address of the history if it can be allocated. Raises PoolProblem."""
+    address = str(requested)
     entry = pool.range_of(address)
     if entry is None:
         raise PoolProblem(f"{address} not in range set {pool.text()}")
-    if entry.gateway is not None and str(entry.gateway) == address:
+    if entry.gateway == requested:
         raise PoolProblem(f"requested ip {address} is subnet's gateway")
     if (pool.allocated or {}).get(address, owner) != owner:
         raise PoolProblem(f"requested IP address {address} is not available in range set {pool.text()}")
+    return address
 
 
 def _round(pool: Pool) -> Iterator[Address]:
-    """Yield every address once, beginning after the last allocated address."""
+    """Yield every address but the gateways once, beginning after the last allocated address."""
     start = pool.range_of(pool.last) if pool.last else None
     if start is None:
         for entry in pool.ranges:
-            yield from _span(entry.first, entry.last)
+            yield from _span(entry, entry.first, entry.last)
         return
     index, last = pool.ranges.index(start), ipaddress.ip_address(pool.last)
     if last != start.last:
-        yield from _span(last + 1, start.last)
+        yield from _span(start, last + 1, start.last)
     for entry in (*pool.ranges[index + 1 :], *pool.ranges[:index]):
-        yield from _span(entry.first, entry.last)
-    yield from _span(start.first, last)
+        yield from _span(entry, entry.first, entry.last)
+    yield from _span(start, start.first, last)
 
 
-def _span(first: Address, last: Address) -> Iterator[Address]:
+def _span(entry: AddressRange, first: Address, last: Address) -> Iterator[Address]:
     for number in range(int(first), int(last) + 1):
-        yield ipaddress.ip_address(number) if first.version == 4 else ipaddress.IPv6Address(number)
+        address = ipaddress.ip_address(number) if first.version == 4 else ipaddress.IPv6Address(number)
+        if address != entry.gateway:
+            yield address
 
 
 def allocated_address(pool: Pool, address: str) -> Document:
@@ -273,34 +306,49 @@ def booked(document: Document, address: str, owner: str) -> Document:
     """Return the pool's document with the address allocated to the owner."""
     status = document.get("status") or {}
     history = {ip: name for ip, name in (status.get("allocatedHistory") or {}).items() if ip != address}
-    changed = _with_books(document, {**(status.get("allocated") or {}), address: owner}, history)
-    changed["status"]["lastAllocated"] = address
-    return changed
+    allocated = {**(status.get("allocated") or {}), address: owner}
+    changed = _with_books(status, allocated, history)
+    changed |= {"available": changed["available"] - 1, "lastAllocated": address}
+    return {**document, "status": changed}
 
 
-def given_back(document: Document, owner: str) -> Document:
-    """Return the pool's document with the allocation of the owner moved to the history; unchanged without one."""
+def given_back(document: Document, owner: str, pick: Pick = random.choice) -> Document:
+    """Return the pool's document with one allocation of the owner moved to the history; unchanged without one.
+
+    The history's entry for the address is overwritten, whoever wrote it.
+    """
     status = document.get("status") or {}
     allocated = dict(status.get("allocated") or {})
-    address = next((ip for ip, name in allocated.items() if name == owner), None)
-    if address is None:
+    addresses = [address for address, name in allocated.items() if name == owner]
+    if not addresses:
         return document
+    address = pick(addresses)
     history = {**(status.get("allocatedHistory") or {}), address: allocated.pop(address)}
-    return _with_books(document, allocated, history)
+    changed = _with_books(status, allocated, history)
+    changed["available"] += 1
+    return {**document, "status": changed}
 
 
 def counted(document: Document) -> Document:
-    """Return the pool's document with the counts of its ranges, and without history outside of them."""
+    """Return the pool's document with the counts of its ranges, and without history outside of them.
+
+    Raises PoolProblem if an entry of the history is no address.
+    """
     pool = Pool.of(document)
+    for address in pool.history or {}:
+        if parsed_address(address) is None:
+            raise PoolProblem(f"invalid ip {address}")
     history = {ip: name for ip, name in (pool.history or {}).items() if pool.range_of(ip) is not None}
-    return _with_books(document, pool.allocated or {}, history)
+    changed = _with_books(document.get("status") or {}, pool.allocated or {}, history)
+    changed |= {"total": pool.size, "available": pool.size - len(pool.allocated or {})}
+    return {**document, "status": changed}
 
 
-def _with_books(document: Document, allocated: Mapping[str, str], history: Mapping[str, str]) -> Document:
-    total = Pool.of(document).size
-    status = {**(document.get("status") or {}), "total": total, "available": total - len(allocated)}
+def _with_books(status: Document, allocated: Mapping[str, str], history: Mapping[str, str]) -> Document:
+    """Return the status with these bookings, and with the fields that Harvester always writes."""
+    changed: Document = {"total": 0, "available": 0, "lastAllocated": "", **status}
     for key, book in (("allocated", allocated), ("allocatedHistory", history)):
-        status.pop(key, None)
+        changed.pop(key, None)
         if book:
-            status[key] = dict(book)
-    return {**document, "status": status}
+            changed[key] = dict(book)
+    return changed

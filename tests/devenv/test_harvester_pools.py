@@ -103,6 +103,14 @@ WHOLE = ("192.168.100.20", "192.168.100.21", "192.168.100.22")
             {"allocatedHistory": {"192.168.100.20": "ns/b"}}, "192.168.100.20", id="history of others is no protection"
         ),
         pytest.param({"allocated": dict.fromkeys(WHOLE, "ns/b")}, "10.0.1.2", id="a full range is skipped"),
+        pytest.param(
+            {"allocated": {"192.168.100.22": "ns/a"}, "allocatedHistory": {"192.168.100.21": "ns/a"}},
+            "192.168.100.21",
+            id="a second one, because of the history",
+        ),
+        pytest.param({"allocated": {"10.9.9.9": "ns/a"}}, "192.168.100.20", id="an allocation outside is none"),
+        pytest.param({"allocatedHistory": {"::ffff:192.168.100.22": "ns/a"}}, "192.168.100.22", id="IPv4 in IPv6"),
+        pytest.param({"allocatedHistory": {"192.168.100.022": "ns/a"}}, "192.168.100.20", id="a history of nothing"),
     ],
 )
 def test_address_choice(status: Document, expected: str) -> None:
@@ -128,6 +136,40 @@ def test_history_that_cannot_be_used(remembered: str, expected: str) -> None:
     with pytest.raises(PoolProblem) as caught:
         choose_address(Pool.of(source), "ns/a")
     assert str(caught.value) == expected
+
+
+def test_any_of_several_entries_with_one_owner() -> None:
+    books = {"192.168.100.22": "ns/a", "192.168.100.20": "ns/b", "192.168.100.21": "ns/a"}
+    remembered = Pool.of(document(WIDE, allocatedHistory=books))
+    assert {choose_address(remembered, "ns/a", pick) for pick in (min, max)} == {"192.168.100.21", "192.168.100.22"}
+    booked_twice = document(WIDE, allocated=books, available=0)
+    for pick in (min, max):
+        left = given_back(booked_twice, "ns/a", pick)["status"]["allocated"]
+        assert set(books) - set(left) == {pick(["192.168.100.21", "192.168.100.22"])}
+
+
+def test_gateway_of_another_range_is_an_address() -> None:
+    first = {"subnet": "10.0.1.0/24", "rangeStart": "10.0.1.10", "rangeEnd": "10.0.1.10", "gateway": "10.0.1.9"}
+    second = {"subnet": "10.0.1.0/24", "rangeStart": "10.0.1.9", "rangeEnd": "10.0.1.9", "gateway": "10.0.1.10"}
+    assert choose_address(Pool.of(document(first, second)), "ns/a") == "10.0.1.10"
+
+
+def test_release_overwrites_a_seed() -> None:
+    seeded = document(WIDE, allocated={"192.168.100.20": "ns/a"}, allocatedHistory={"192.168.100.20": "ns/b"})
+    assert given_back(seeded, "ns/a")["status"]["allocatedHistory"] == {"192.168.100.20": "ns/a"}
+
+
+def test_counts_follow_each_write_and_are_only_made_anew_for_new_ranges() -> None:
+    wrong = document(WIDE, total=9, available=7, allocated={"192.168.100.20": "ns/b"})
+    assert booked(wrong, "192.168.100.21", "ns/a")["status"]["available"] == 6
+    assert given_back(wrong, "ns/b")["status"]["available"] == 8
+    again = counted(wrong)["status"]
+    assert (again["total"], again["available"]) == (3, 2)
+
+
+def test_history_that_is_no_address_cannot_be_counted() -> None:
+    with pytest.raises(PoolProblem, match="invalid ip nonsense"):
+        counted(document(WIDE, allocatedHistory={"nonsense": "ns/a"}))
 
 
 def test_allocation_and_release_update_status() -> None:

@@ -1,44 +1,19 @@
 """The load balancer controller with caches that are older than its own writes."""
 
-import copy
 from typing import Any, cast
 
 import pytest
 
+from devenv.harvester.allocators import Allocators
 from devenv.harvester.loadbalancers import FINALIZER, LoadBalancerController
 from devenv.harvester.records import Records
-from devenv.watch import Document, key_of
-from harvester_ccm.kube.errors import Answer, Conflict
+from devenv.watch import Document
+from harvester_ccm.kube.errors import Conflict
 from tests.devenv.emulated import balancer
+from tests.devenv.shelf import Shelf
 
 KEY, ADDRESS = "default/web", "127.77.0.10"
 RANGE = {"subnet": "127.77.0.0/24", "rangeStart": ADDRESS, "rangeEnd": "127.77.0.50"}
-
-
-class Shelf:
-    """A collection: what is stored, and the copy of it that a controller reads."""
-
-    def __init__(self, stored: Document) -> None:
-        self.stored = {**stored, "metadata": {**stored["metadata"], "resourceVersion": "1"}}
-        self.seen = copy.deepcopy(self.stored)
-        self.tried: list[Document] = []
-
-    def get(self, key: str) -> Document | None:
-        return self.seen if key == key_of(self.seen) else None
-
-    def all(self) -> list[Document]:
-        return [self.seen]
-
-    async def put(self, document: Document) -> Document:
-        self.tried.append(document)
-        if document["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
-            raise Conflict(Answer(409, "Conflict", "the object has been modified"))
-        version = str(int(self.stored["metadata"]["resourceVersion"]) + 1)
-        self.stored = {**document, "metadata": {**document["metadata"], "resourceVersion": version}}
-        return self.stored
-
-    def catch_up(self) -> None:
-        self.seen = copy.deepcopy(self.stored)
 
 
 class Scene:
@@ -47,11 +22,16 @@ class Scene:
     def __init__(self, *finalizers: str) -> None:
         document = balancer("web", ipPool="lan")
         document["metadata"]["finalizers"] = list(finalizers)
-        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         self.balancers = Shelf(document)
-        self.pools = Shelf({"metadata": {"name": "lan"}, "spec": {"ranges": [RANGE]}, "status": ready})
+        self.pools = Shelf({"metadata": {"name": "lan"}, "spec": {"ranges": [RANGE]}, "status": {}})
+        allocators = Allocators()
+        allocators.build(self.pools.stored)
         self.controller = LoadBalancerController(
-            cast("Records", self.balancers), cast("Records", self.pools), cast("Any", None), now=lambda: "now"
+            cast("Records", self.balancers),
+            cast("Records", self.pools),
+            allocators,
+            cast("Any", None),
+            now=lambda: "now",
         )
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Final
 
+from devenv.harvester.allocators import Allocators
 from devenv.harvester.emulator import WORKERS
 from devenv.harvester.ippools import PoolController
 from devenv.harvester.loadbalancers import LoadBalancerController
@@ -171,10 +172,13 @@ class HarvesterControllers:
         """The version of each load balancer that the controller has written last."""
         self._caches = {name_of(one): _Cache(one) for one in (LOAD_BALANCERS, POOLS)}
         balancers, pools = self._caches.values()
-        lb_rules = LoadBalancerController(balancers, pools, _NoBackends(), now=now)
+        self._allocators = Allocators()
+        pick = random.Random(f"{seed} maps of harvester").choice
+        lb_rules = LoadBalancerController(balancers, pools, self._allocators, _NoBackends(), now=now, pick=pick)
+        pool_rules = PoolController(pools, balancers, self._allocators, now=now, pick=pick)
         self._queues = {
             name_of(LOAD_BALANCERS): _Queue(lb_rules.reconcile),
-            name_of(POOLS): _Queue(PoolController(pools, now=now).reconcile),
+            name_of(POOLS): _Queue(pool_rules.reconcile),
         }
         server.on_change.append(self._changed)
 
@@ -199,6 +203,7 @@ class HarvesterControllers:
         if self.running:
             return
         self.running = True
+        self._allocators.clear()
         for name, cache in self._caches.items():
             cache.refill(list(self._server.of(name).values()))
             for key in self._server.of(name):

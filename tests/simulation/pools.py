@@ -7,7 +7,7 @@ from devenv.harvester.emulator import EVERYBODY
 from devenv.harvester.ippools import FINALIZER
 from devenv.harvester.loadbalancers import requirement_of
 from devenv.harvester.pool_admission import labelled, validate_pool, validate_pool_deletion
-from devenv.harvester.pools import DuplicateAllocation, Pool, PoolProblem, choose_address, counted, select_pool
+from devenv.harvester.pools import DuplicateAllocation, Pick, Pool, PoolProblem, choose_address, counted, select_pool
 from devenv.harvester.records import POOLS, is_deleting, with_condition
 from devenv.watch import key_of
 from tests.simulation.actions import LAN, LATE
@@ -68,13 +68,8 @@ class Pools:
         pool = pools.get(named) if named else found
         if pool is None:
             return False
-        try:
-            choose_address(pool, key_of(balancer))
-        except DuplicateAllocation:
-            return True
-        except PoolProblem:
-            return False
-        return True
+        # If the entry of the history cannot be used, Harvester tries again, perhaps with another entry.
+        return any(_has_address(pool, key_of(balancer), pick) for pick in (min, max))
 
     def is_gone(self, balancer: Document) -> bool:
         """Return whether the pool of a load balancer's address is deleted: Harvester cannot finish its deletion.
@@ -106,6 +101,17 @@ class Pools:
     def _check(self, document: Document, *, create: bool) -> None:
         others = [one for one in self._server.of(POOLS).values() if key_of(one) != key_of(document)]
         validate_pool(document, others, create=create)
+
+
+def _has_address(pool: Pool, owner: str, pick: Pick) -> bool:
+    """Return whether a pool has an address for a load balancer, if its entry of the history is selected so."""
+    try:
+        choose_address(pool, owner, pick)
+    except DuplicateAllocation:
+        return True
+    except PoolProblem:
+        return False
+    return True
 
 
 def _ranges(network: str, size: int) -> list[Document]:
