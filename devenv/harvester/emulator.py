@@ -89,10 +89,10 @@ class HarvesterEmulator:
         self.balancers.subscribe(enqueue(self._queue))
         self._backends.on_wake(self._queue.add)
         pool_controller = PoolController(self.pools, self.balancers, self._allocators)
-        pools = WorkQueue("ippools", pool_controller.reconcile, workers=WORKERS)
-        self.pools.subscribe(enqueue(pools))
+        self._pool_queue = WorkQueue("ippools", pool_controller.reconcile, workers=WORKERS)
+        self.pools.subscribe(enqueue(self._pool_queue))
         jobs = [mirror.run for mirror in self._mirrors]
-        jobs += [self._backends.run, self.host_vip.run, collector.run, pools.run, self._queue.run]
+        jobs += [self._backends.run, self.host_vip.run, collector.run, self._pool_queue.run, self._queue.run]
         self._background = Background("harvester", jobs)
 
     async def __aenter__(self) -> Self:
@@ -127,6 +127,10 @@ class HarvesterEmulator:
     async def _start(self) -> None:
         self._allocators.clear()
         await self._background.start([mirror.wait_synced for mirror in self._mirrors], within=START_SECONDS)
+        # A controller reconciles everything at its start. The mirrors report only what has changed meanwhile.
+        for records, queue in ((self.pools, self._pool_queue), (self.balancers, self._queue)):
+            for document in records.all():
+                queue.add(key_of(document))
 
     async def create_pool(self, name: str, *ranges: str | Document, selector: Document | None = None) -> Document:
         """Create a pool and return it once it is ready. It is deleted when the emulator stops.
