@@ -172,6 +172,12 @@ FIELDS = [
     (OTHER_LEASE, LEASE_ROLE, "metadata namespace", "locks"),
     (OTHER_LEASE, LEASE_ROLE, "rules", LEASE_RULES),
     ("replicasCount=2", "PodDisruptionBudget", "spec maxUnavailable", 1),
+    (
+        "replicasCount=2,podDisruptionBudget.maxUnavailable=0",
+        "PodDisruptionBudget",
+        "spec maxUnavailable",
+        0,
+    ),
     ("extraArgs={--secure-port=10300}", "Deployment", f"{CONTAINER} ports 0 containerPort", 10300),
     ("extraArgs={--secure-port,1030x}", "Deployment", f"{CONTAINER} ports 0 containerPort", "1030x"),
     ("extraArgs={--bind-address=127.0.0.1}", "Deployment", f"{CONTAINER} livenessProbe httpGet host", "127.0.0.1"),

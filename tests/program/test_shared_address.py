@@ -135,6 +135,20 @@ async def test_deletion_of_a_primary_waits_for_the_patch_of_a_secondary() -> Non
         assert program.harvester.writes("/loadbalancers/") == [], "the secondary has the address now"
 
 
+@jumping_time
+async def test_deletion_of_a_primary_ends_when_its_secondary_shares_no_longer() -> None:
+    program = with_primary()
+    async with program.live():
+        program.put(service("other", uid="2", **SHARED))
+        await until(lambda: program.address("other") == ADDRESS, seconds=30)
+        program.guest.delete(SERVICES, "shop/web")
+        await asyncio.sleep(60)
+        assert "shop/web" in program.guest.of(SERVICES), "the secondary has its address"
+        program.guest.change(SERVICES, "shop/other", {"metadata": {"annotations": {PRIMARY_SERVICE: None}}})
+        await until(lambda: "shop/web" not in program.guest.of(SERVICES), seconds=30)
+    assert all("-web-" not in key for key in program.harvester.of(LOAD_BALANCERS))
+
+
 def deletions_during_publications(program: Program, name: str) -> list[str]:
     """Return the list to which deletions are added that arrive while a Service is being given ``ADDRESS``."""
     publications: list[Call] = []

@@ -105,6 +105,11 @@ def test_shutdown_taint_of_managed_nodes_only(target: Node, printable: str, plan
     assert planned(target, [vm(printable=printable, firmware=UUID)]) == plan
 
 
+@pytest.mark.parametrize("printable", ["Running", "Stopping"], ids=["host failed", "stopping"])
+def test_shutdown_taint_stays_while_the_instance_exists(printable: str) -> None:
+    assert planned(lost(taints=[SHUTDOWN]), [vm(printable=printable, ready=False)], vmis=[instance()]) == "changing"
+
+
 @pytest.mark.parametrize(
     ("target", "absences", "plan"),
     [

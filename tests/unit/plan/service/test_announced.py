@@ -645,6 +645,25 @@ NETWORKS: dict[str, tuple[World, Plan]] = {
             events=("Warning NetworkDeviceChanged",),
         ),
     ),
+    "a device since, announced on the default device": (
+        World(served(annotations=VLAN), (allocated(annotations=IN_VLAN),), DEVICES),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_INTERFACE: "eth1"}},
+            events=("Warning NetworkDeviceChanged",),
+        ),
+    ),
+    "a device since, ignored by kube-vip": (
+        World(served(annotations={**VLAN, KUBE_VIP_IGNORE: "true"}), (allocated(annotations=IN_VLAN),), DEVICES),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_INTERFACE: "eth1"}},
+        ),
+    ),
     "devices not looked up": (
         World(
             service(ours=True, annotations={**SUPPRESSED, **VLAN}),

@@ -164,6 +164,15 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             events=("Warning NetworkDeviceChanged",),
         ),
     ),
+    "a device, and the primary has none": (
+        World(served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth7"}, labels=SHARED, **PORT), facts=ALLOCATED),
+        Plan(
+            Phase.SHARING,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_INTERFACE: None}},
+        ),
+    ),
     "settings of the primary": (
         World(
             served(
@@ -239,6 +248,19 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
             "NotReady SharedAddressPending",
             condition="False SharedAddressPending",
             write={"annotations": WITHDRAWAL, "touch": True},
+            writes_needed=3,
+        ),
+    ),
+    "the primary is withdrawn, and has no device": (
+        World(
+            served(annotations={**SHARES, KUBE_VIP_INTERFACE: "eth7"}, labels=SHARED, **PORT),
+            facts={"primary": REPLACED_PRIMARY, "primary_allocated": frozenset({ADDRESS})},
+        ),
+        Plan(
+            Phase.SHARING,
+            "NotReady SharedAddressPending",
+            condition="False SharedAddressPending",
+            write={"annotations": {**WITHDRAWAL, KUBE_VIP_INTERFACE: None}, "touch": True},
             writes_needed=3,
         ),
     ),

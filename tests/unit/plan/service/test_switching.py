@@ -19,9 +19,10 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
+from harvester_ccm.plan.service.desired import DeleteLoadBalancer
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.plan import body_of
-from harvester_ccm.plan.service.snapshot import HarvesterCheck
+from harvester_ccm.plan.service.plan import body_of, plan_service
+from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceState
 from harvester_ccm.plan.service.switching import awaits_resync
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, VM_SPEC, allocated, marked, served, service
 from tests.unit.plan.service.snapshots import (
@@ -458,3 +459,17 @@ def test_change_to_another_harvester_says_how_to_continue() -> None:
 def test_touch_in_a_moment_is_awaited(touch_in: float | None, *, is_awaited: bool) -> None:
     assert awaits_resync(snapshot_of(served(), allocated(), touch_in=touch_in)) is is_awaited
     assert not awaits_resync(snapshot_of(served(), VM_LOAD_BALANCER, touch_in=touch_in))
+
+
+def test_time_without_an_address_before_the_switch_does_not_count() -> None:
+    state = ServiceState()
+    state.enter(Phase.PENDING, 0.0)
+    switched = service(ours=True, annotations={**SUPPRESSED, **VM})
+
+    def is_deleted_at(now: float) -> bool:
+        snapshot = snapshot_of(switched, EXHAUSTED_LOAD_BALANCER)
+        made = plan_service(replace(snapshot, remembered=state, now=now))
+        state.enter(made.phase, now)
+        return isinstance(made.write, DeleteLoadBalancer)
+
+    assert [is_deleted_at(now) for now in (400.0, 699.0, 700.0)] == [False, False, True]
