@@ -207,11 +207,16 @@ def _removed_machine(balancer: Document, machines: Sequence[Document]) -> str | 
     if not is_cluster(balancer) or not cluster or cluster == DEFAULT_CLUSTER:
         return None
     for machine in machines:
-        labels = labels_of(machine)
-        if (
-            labels.get(CREATOR_LABEL) == NODE_DRIVER
-            and labels.get(GUEST_CLUSTER_LABEL) == cluster
-            and annotations_of(machine).get(REMOVAL_ANNOTATION) == "true"
-        ):
+        if is_removed(machine) and labels_of(machine)[GUEST_CLUSTER_LABEL] == cluster:
             return key_of(machine)
     return None
+
+
+def is_removed(machine: Document) -> bool:
+    """Whether a VM of a guest cluster says that Rancher removes the cluster."""
+    labels = labels_of(machine)
+    return (
+        labels.get(CREATOR_LABEL) == NODE_DRIVER
+        and GUEST_CLUSTER_LABEL in labels
+        and annotations_of(machine).get(REMOVAL_ANNOTATION) == "true"
+    )

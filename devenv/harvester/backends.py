@@ -11,8 +11,10 @@ from typing import Any
 
 import structlog
 
+from devenv.announcement import DHCP_ADDRESS
 from devenv.harvester.admission import is_cluster
 from devenv.harvester.endpoints import (
+    dummy_endpoint,
     endpoints_of,
     external_address,
     generated_service,
@@ -25,13 +27,13 @@ from devenv.harvester.endpoints import (
     selector_problem,
     slice_ports,
     updated_service,
-    with_dummy,
+    with_readiness,
 )
-from devenv.harvester.probes import Check, Probes
+from devenv.harvester.probes import Check, Connects, Probes, connects
 from devenv.harvester.problems import Problem, Then
 from devenv.harvester.records import Records, is_deleting
 from devenv.watch import Document, Mirror, key_of
-from harvester_ccm.kube.errors import ApiError, KubeError
+from harvester_ccm.kube.errors import AlreadyExists, ApiError, KubeError
 
 log = structlog.get_logger(__name__)
 
@@ -39,13 +41,22 @@ log = structlog.get_logger(__name__)
 class Backends:
     """Reconciles VM load balancers."""
 
-    def __init__(self, balancers: Mirror, instances: Mirror, services: Records, slices: Records) -> None:
+    def __init__(
+        self,
+        balancers: Mirror,
+        instances: Mirror,
+        services: Records,
+        slices: Records,
+        *,
+        connects: Connects = connects,
+    ) -> None:
+        """``connects`` says whether a backend accepts a connection."""
         self._balancers = balancers
         self._instances = instances
         self._services = services
         self._slices = slices
         self._callbacks: list[Callable[[str], None]] = []
-        self._probes = Probes(self._on_verdict)
+        self._probes = Probes(self._on_verdict, connects)
         self._verdicts = asyncio.Lock()
         self._order: dict[str, int] = {}
         instances.subscribe(self._on_instance)
@@ -63,27 +74,26 @@ class Backends:
         self._probes.want(key, None, frozenset())
         self._order.pop(key, None)
 
-    async def blank(self, balancer: Document) -> None:
-        """Remove the address from the Service. Raises Problem."""
-        service = self._services.get(key_of(balancer))
-        if service is not None:
-            await self._write("update service", self._services.put(updated_service(service, balancer, "")))
-
     async def ensure(self, balancer: Document, status: Document) -> None:
-        """Bring Service, endpoints and probes up to date and fill in ``status``. Raises Problem."""
+        """Bring Service, endpoints and probes up to date and fill in ``status``. Raises Problem.
+
+        What a write has changed is visible only in the cache, later.
+        """
         key = key_of(balancer)
-        service = await self._ensure_service(key, balancer, status["allocatedAddress"].get("ip", ""))
-        address = external_address(service)
+        await self._ensure_service(balancer)
+        service = self._services.get(key)
+        address = external_address(service) if service else ""
         if not address:
             status.pop("address", None)
+        if service is None:
+            raise Problem("service is not existing, ensure it first")
+        if not address:
             raise Problem("service is waiting for external IP", Then.SECOND)
         status["address"] = address
         found = self._instances_of(key, balancer)
         backends = [(instance, ip) for instance in found if (ip := ipv4_of(instance)) is not None]
-        endpoints = await self._ensure_slice(key, balancer, backends)
+        await self._ensure_slice(balancer, backends)
         addresses = [ip for _, ip in backends]
-        check = Check.of(balancer["spec"])
-        self._probes.want(key, check, frozenset(addresses))
         status.pop("backendServers", None)
         if addresses:
             status["backendServers"] = addresses
@@ -91,38 +101,85 @@ class Backends:
             raise Problem("no running backend servers", Then.EVENT)
         if not backends:
             raise Problem("running backend servers have no IP", Then.EVENT)
-        if not any(is_ready(entry) for entry in endpoints):
+        if Check.of(balancer["spec"]) is not None and not self._has_healthy(key):
             text = "running backend servers are not probed as healthy"
-            raise Problem(f"{text} total:{len(endpoints)}, healthy:0", Then.EVENT)
+            raise Problem(f"{text} total:{len(addresses)}, healthy:0", Then.EVENT)
 
-    async def _ensure_service(self, key: str, balancer: Document, address: str) -> Document:
-        service = self._services.get(key)
-        if service is None:
-            created = self._services.create(generated_service(balancer, address))
-            return await self._write("create service", created)
-        return await self._write("update service", self._services.put(updated_service(service, balancer, address)))
-
-    async def _ensure_slice(self, key: str, balancer: Document, backends: list[tuple[Document, str]]) -> list[Document]:
-        """Return the real endpoints, which are written if they changed."""
+    def _has_healthy(self, key: str) -> bool:
+        """Whether an endpoint in the cache is ready. Raises Problem."""
         stored = self._slices.get(key)
-        known = [e for e in (stored or {}).get("endpoints") or () if not is_dummy(e)]
-        checked = Check.of(balancer["spec"]) is not None
-        endpoints = endpoints_of(backends, known, checked=checked)
-        complete = with_dummy(endpoints, balancer)
         if stored is None:
-            created = self._slices.create(generated_slice(balancer, complete))
-            await self._write("create endpointslice", created)
-            return endpoints
-        wanted = {**stored, "ports": slice_ports(balancer), "endpoints": complete}
-        if wanted != stored:
-            await self._write("update endpointslice", self._slices.put(wanted))
-        return endpoints
+            raise Problem(f'endpointslices.discovery.k8s.io "{key.partition("/")[2]}" not found')
+        return any(is_ready(entry) for entry in stored.get("endpoints") or () if not is_dummy(entry))
 
-    async def _write(self, what: str, call: Any) -> Document:
+    async def _ensure_service(self, balancer: Document) -> None:
+        """Create or update the Service with the address that the status had before."""
+        address = ((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip", "")
+        if balancer["spec"].get("ipam") == "dhcp":
+            address = DHCP_ADDRESS
+        service = self._services.get(key_of(balancer))
+        if service is not None:
+            updated = updated_service(service, balancer, address)
+            await self._write("fail to update service, error", self._services.put(updated))
+            return
+        created = self._services.create(generated_service(balancer, address))
+        try:
+            await self._write("fail to create service, error", created)
+        except Problem as problem:
+            if not isinstance(problem.__cause__, AlreadyExists):
+                raise
+
+    async def _ensure_slice(self, balancer: Document, backends: list[tuple[Document, str]]) -> None:
+        """Write the endpoints, up to three times as Harvester does, and start the probes.
+
+        The later writes are of the copy that the first one returned: if there are two, the second is a conflict.
+        """
+        key = key_of(balancer)
+        stored = self._slices.get(key)
+        known = [entry for entry in (stored or {}).get("endpoints") or () if not is_dummy(entry)]
+        endpoints = endpoints_of(backends, known) or [dummy_endpoint(balancer)]
+        if stored is None:
+            created = self._slices.create(generated_slice(balancer, endpoints))
+            written = await self._write("fail to create endpointslice, error", created)
+        else:
+            written = {**stored, "ports": slice_ports(balancer), "endpoints": endpoints}
+            if written != stored:
+                written = await self._write("fail to update endpointslice, error", self._slices.put(written))
+        await self._ensure_probes(key, balancer, written)
+        await self._ensure_dummy(balancer, written)
+
+    async def _ensure_probes(self, key: str, balancer: Document, written: Document) -> None:
+        check = Check.of(balancer["spec"])
+        entries = [entry for entry in written["endpoints"] if not is_dummy(entry)]
+        if check is not None:
+            self._probes.want(key, check, frozenset(entry["addresses"][0] for entry in entries))
+            return
+        self._probes.want(key, None, frozenset())
+        if all(map(is_ready, entries)):
+            return
+        ready = [entry if is_dummy(entry) else with_readiness(entry, ready=True) for entry in written["endpoints"]]
+        problem = f"fail to ensure probs, error: fail to update all conditions of lb {key} endpoints to true error"
+        await self._write(problem, self._slices.put({**written, "endpoints": ready}))
+
+    async def _ensure_dummy(self, balancer: Document, written: Document) -> None:
+        """Add the dummy while no endpoint is ready, and remove it otherwise."""
+        entries = [entry for entry in written["endpoints"] if not is_dummy(entry)]
+        has_dummy = len(entries) < len(written["endpoints"])
+        has_ready = any(map(is_ready, entries))
+        prefix = "fail to ensure dummy endpointslice, error: fail to"
+        suffix = f"lb {balancer['metadata']['name']} endpoint, error"
+        if not has_ready and not has_dummy:
+            wanted = {**written, "endpoints": [*entries, dummy_endpoint(balancer)]}
+            await self._write(f"{prefix} append dummy endpoint to {suffix}", self._slices.put(wanted))
+        elif has_ready and has_dummy:
+            wanted = {**written, "endpoints": entries}
+            await self._write(f"{prefix} remove dummy endpoint from {suffix}", self._slices.put(wanted))
+
+    async def _write(self, problem: str, call: Any) -> Document:
         try:
             answer: Document = await call
         except ApiError as error:
-            raise Problem(f"fail to {what}, error: {error}") from error
+            raise Problem(f"{problem}: {error}") from error
         return answer
 
     def _instances_of(self, key: str, balancer: Document) -> list[Document]:

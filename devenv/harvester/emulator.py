@@ -8,6 +8,7 @@ On entry all caches are synced; on exit it is stopped, and an unexpected error i
 """
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -16,13 +17,16 @@ from typing import Final, Self
 from devenv.background import Background
 from devenv.harvester.allocators import Allocators
 from devenv.harvester.backends import Backends
+from devenv.harvester.cleanup import CleanUp
 from devenv.harvester.hosts import Collector, HostVip
 from devenv.harvester.ippools import FINALIZER as POOL_FINALIZER
 from devenv.harvester.ippools import PoolController
 from devenv.harvester.loadbalancers import LoadBalancerController
 from devenv.harvester.pool_admission import labelled
+from devenv.harvester.pools import Pick
+from devenv.harvester.probes import Connects, connects
 from devenv.harvester.queue import STOCK, Pace, TokenBucket, WorkQueue
-from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, POOLS, SERVICES, SLICES, Records, is_ready
+from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, POOLS, SERVICES, SLICES, Records, is_ready
 from devenv.harvester.webhook import Webhook
 from devenv.watch import Document, Mirror, key_of
 from harvester_ccm.kube.client import ApiClient
@@ -46,6 +50,16 @@ class Counts:
     """Allocated addresses in all pools."""
 
 
+@dataclass(frozen=True)
+class Substitutes:
+    """What a test in memory has in the place of chance and network."""
+
+    pick: Pick
+    """Selects one of several entries of a map."""
+    connects: Connects
+    """Says whether a backend accepts a connection."""
+
+
 class HarvesterEmulator:
     """Harvester's handling of LoadBalancers and IPPools. Use as an async context manager."""
 
@@ -57,12 +71,15 @@ class HarvesterEmulator:
         webhook: bool = True,
         dhcp_range: tuple[str, str] | None = None,
         collection_seconds: float = 1.0,
+        substitutes: Substitutes | None = None,
     ) -> None:
         """``pace`` applies to its controllers. Services and EndpointSlices have separate buckets of the same size.
 
         ``dhcp_range``: first and last address of the DHCP server in the hosts' network; None means that no DHCP server
         responds. ``collection_seconds``: delay until generated objects of a deleted load balancer are deleted.
         """
+        pick = substitutes.pick if substitutes else random.choice
+        accepts = substitutes.connects if substitutes else connects
         self._client = client
         self._created: list[str] = []
 
@@ -73,26 +90,35 @@ class HarvesterEmulator:
         self.balancers = Records(client, LOAD_BALANCERS, bucket=of_both, lags=pace.lags)
         self.pools = Records(client, POOLS, bucket=of_both, lags=pace.lags)
         self.webhook = Webhook(client) if webhook else None
-        self.services = Records(client, SERVICES, bucket=bucket())
-        self.slices = Records(client, SLICES, bucket=bucket())
+        self.services = Records(client, SERVICES, bucket=bucket(), lags=pace.lags)
+        self.slices = Records(client, SLICES, bucket=bucket(), lags=pace.lags)
         self.instances = Mirror(client, INSTANCES)
+        machines = Mirror(client, MACHINES)
         self._mirrors: list[Mirror] = [
-            *(self.pools, self.balancers, self.services, self.slices, self.instances),
-            *(self.webhook.mirrors if self.webhook else ()),
+            *(self.pools, self.balancers, self.services, self.slices, self.instances, machines),
+            *(self.webhook.rules.mirrors if self.webhook else ()),
         ]
-        self._backends = Backends(self.balancers, self.instances, self.services, self.slices)
+        self._backends = Backends(self.balancers, self.instances, self.services, self.slices, connects=accepts)
+        clean_up = CleanUp(self.balancers, machines)
         self.host_vip = HostVip(self.services, dhcp_range)
         collector = Collector(self.balancers, (self.services, self.slices), delay=collection_seconds)
         self._allocators = Allocators()
-        balancers = LoadBalancerController(self.balancers, self.pools, self._allocators, self._backends)
+        balancers = LoadBalancerController(self.balancers, self.pools, self._allocators, self._backends, pick=pick)
         self._queue = WorkQueue("loadbalancers", balancers.reconcile, workers=WORKERS)
         self.balancers.subscribe(enqueue(self._queue))
         self._backends.on_wake(self._queue.add)
-        pool_controller = PoolController(self.pools, self.balancers, self._allocators)
+        pool_controller = PoolController(self.pools, self.balancers, self._allocators, pick=pick)
         self._pool_queue = WorkQueue("ippools", pool_controller.reconcile, workers=WORKERS)
         self.pools.subscribe(enqueue(self._pool_queue))
         jobs = [mirror.run for mirror in self._mirrors]
-        jobs += [self._backends.run, self.host_vip.run, collector.run, self._pool_queue.run, self._queue.run]
+        jobs += [
+            self._backends.run,
+            self.host_vip.run,
+            collector.run,
+            clean_up.run,
+            self._pool_queue.run,
+            self._queue.run,
+        ]
         self._background = Background("harvester", jobs)
 
     async def __aenter__(self) -> Self:
@@ -152,7 +178,7 @@ class HarvesterEmulator:
             known = self.pools.get(name)
             if known is None or not is_ready(known):
                 return None
-            if self.webhook is not None and self.webhook.pools.get(name) is None:
+            if self.webhook is not None and self.webhook.rules.pools.get(name) is None:
                 return None
             return known if POOL_FINALIZER in known["metadata"].get("finalizers", ()) else None
 
@@ -166,11 +192,7 @@ class HarvesterEmulator:
 
         With ``namespace``, only load balancers of that namespace and their addresses count.
         """
-        balancers = await self._client.list(LOAD_BALANCERS, namespace=namespace)
-        pools = (await self._client.list(POOLS)).items
-        owners = [owner for pool in pools for owner in ((pool.get("status") or {}).get("allocated") or {}).values()]
-        booked = [owner for owner in owners if namespace is None or owner.startswith(f"{namespace}/")]
-        return Counts(len(balancers.items), len(booked))
+        return await counts_of(self._client, namespace)
 
     def failures(self, key: str) -> int:
         """Return the number of consecutive failures of the load balancer ``namespace/name``."""
@@ -192,3 +214,12 @@ def enqueue(queue: WorkQueue) -> Callable[[Document | None, Document | None], No
             queue.add(key_of(document))
 
     return changed
+
+
+async def counts_of(client: ApiClient, namespace: str | None = None) -> Counts:
+    """Return the numbers of load balancers and of allocated addresses of a Harvester, by a live list."""
+    balancers = await client.list(LOAD_BALANCERS, namespace=namespace)
+    pools = (await client.list(POOLS)).items
+    owners = [owner for pool in pools for owner in ((pool.get("status") or {}).get("allocated") or {}).values()]
+    booked = [owner for owner in owners if namespace is None or owner.startswith(f"{namespace}/")]
+    return Counts(len(balancers.items), len(booked))

@@ -126,31 +126,30 @@ def ipv4_of(instance: Document) -> str | None:
     return None
 
 
-def endpoints_of(
-    instances: Sequence[tuple[Document, str]], known: Sequence[Document], *, checked: bool
-) -> list[Document]:
-    """Return one endpoint per VMI and address.
-
-    With a health check a known endpoint keeps its readiness and a new one starts not ready; without, all are ready.
-    """
-    ready_before = {entry["addresses"][0]: is_ready(entry) for entry in known}
-    endpoints = []
-    for instance, address in instances:
-        metadata = instance["metadata"]
-        ready = ready_before.get(address, False) if checked else True
-        target = {key: metadata[key] for key in ("namespace", "name", "uid")}
-        endpoints.append({"addresses": [address], "conditions": {"ready": ready}, "targetRef": target})
-    return endpoints
+def endpoints_of(instances: Sequence[tuple[Document, str]], known: Sequence[Document]) -> list[Document]:
+    """Return one endpoint per VMI and address: a known one as it is, a new one not ready."""
+    before = {(entry["targetRef"]["uid"], entry["addresses"][0]): entry for entry in known}
+    return [
+        before.get((instance["metadata"]["uid"], address)) or _new_endpoint(instance, address)
+        for instance, address in instances
+    ]
 
 
-def with_dummy(endpoints: list[Document], balancer: Document) -> list[Document]:
-    """Return the endpoints, and the dummy while none of them is ready."""
-    if any(is_ready(entry) for entry in endpoints):
-        return endpoints
+def _new_endpoint(instance: Document, address: str) -> Document:
+    target = {key: instance["metadata"][key] for key in ("namespace", "name", "uid")}
+    return {"addresses": [address], "conditions": {"ready": False}, "targetRef": target}
+
+
+def dummy_endpoint(balancer: Document) -> Document:
+    """Return the placeholder of a load balancer without a ready endpoint."""
     metadata = balancer["metadata"]
     target: dict[str, Any] = {"namespace": metadata["namespace"], "name": metadata["name"], "uid": DUMMY_UID}
-    dummy = {"addresses": [DUMMY_ADDRESS], "conditions": {"ready": True}, "targetRef": target}
-    return [*endpoints, dummy]
+    return {"addresses": [DUMMY_ADDRESS], "conditions": {"ready": True}, "targetRef": target}
+
+
+def with_readiness(endpoint: Document, *, ready: bool) -> Document:
+    """Return the endpoint with its condition."""
+    return {**endpoint, "conditions": {**(endpoint.get("conditions") or {}), "ready": ready}}
 
 
 def is_ready(endpoint: Document) -> bool:
@@ -167,7 +166,7 @@ def judged(endpoint: Document, address: str, *, healthy: bool) -> Document:
     """Return the endpoint with the verdict of its probe, if it is the one with this address."""
     if is_dummy(endpoint) or endpoint["addresses"][0] != address:
         return endpoint
-    return {**endpoint, "conditions": {**(endpoint.get("conditions") or {}), "ready": healthy}}
+    return with_readiness(endpoint, ready=healthy)
 
 
 def external_address(service: Document) -> str:

@@ -50,9 +50,6 @@ class DataPath(Protocol):
     async def ensure(self, balancer: Document, status: Document) -> None:
         """Reconcile Service, endpoints and probes, and set their state in ``status``. Raises Problem."""
 
-    async def blank(self, balancer: Document) -> None:
-        """Remove the address from the Service. Raises Problem."""
-
     def forget(self, key: str) -> None:
         """Stop the probes of a load balancer."""
 
@@ -127,10 +124,9 @@ class LoadBalancerController:
 
     async def _serve(self, balancer: Document, status: Document) -> Problem | None:
         try:
-            if await self._give_back_other_pool(balancer, status):
-                # The next reconcile, which this write triggers, allocates from the new pool.
-                return None
-            await self._allocate(balancer, status)
+            # After a release, the next reconcile, which this write triggers, allocates from the new pool.
+            if not await self._give_back_other_pool(balancer, status):
+                await self._allocate(balancer, status)
             if not is_cluster(balancer):
                 await self._data_path.ensure(balancer, status)
         except Problem as problem:
@@ -150,8 +146,6 @@ class LoadBalancerController:
             address = status["allocatedAddress"].get("ip") or ""
             raise Problem(f"fail to release ip {address} to pool {wished}, error: {error}") from error
         status["allocatedAddress"] = {}
-        if not is_cluster(balancer):
-            await self._data_path.blank(balancer)
         return True
 
     async def _allocate(self, balancer: Document, status: Document) -> None:

@@ -17,8 +17,10 @@ from devenv.harvester.pools import (
     read_range,
     read_scopes,
 )
-from devenv.watch import Document, key_of
+from devenv.watch import Document, key_of, labels_of
 
+VLAN_LABEL: Final = "loadbalancer.harvesterhci.io/vid"
+VLAN_LABEL_OF_NETWORK: Final = "network.harvesterhci.io/vlan-id"
 _NETWORK: Final = re.compile(r"[^/]+/[^/]+")
 
 
@@ -34,14 +36,29 @@ def mutate_pool(pool: Document, networks: Sequence[Document], *, create: bool) -
     if name and all(key_of(network) != name for network in networks):
         missing = f'network-attachment-definitions.k8s.cni.cncf.io "{name.partition("/")[2]}" not found'
         raise _refusal(pool, RangeProblem(missing), create=create)
-    return labelled(pool)
+    found = next((one for one in networks if name and key_of(one) == name), None)
+    try:
+        return labelled(pool, vlan=_vlan_of(found) if found else 0)
+    except ValueError as error:
+        raise _refusal(pool, RangeProblem(str(error)), create=create) from error
 
 
-def labelled(pool: Document) -> Document:
-    """Return the pool with its label."""
+def _vlan_of(network: Document) -> int:
+    """Return the VLAN of a network: that of its label, or that of its configuration. Raises ValueError."""
+    label = labels_of(network).get(VLAN_LABEL_OF_NETWORK)
+    if label is None:
+        return int(json.loads(network["spec"].get("config") or "{}").get("vlan") or 0)
+    if not label.isdecimal():
+        raise ValueError(f"invalid vlan {label}")
+    return int(label)
+
+
+def labelled(pool: Document, *, vlan: int = 0) -> Document:
+    """Return the pool with its labels."""
     changed = copy.deepcopy(pool)
     scopes = read_scopes(changed["spec"].get("selector") or {})
     labels = changed["metadata"].setdefault("labels", {})
+    labels[VLAN_LABEL] = str(vlan)
     labels[GLOBAL_LABEL] = "true" if len(scopes) == 1 and scopes[0].everybody else "false"
     return changed
 

@@ -68,11 +68,37 @@ Report = Callable[[str, str, bool], Awaitable[None]]
 """Called with (load balancer, address, healthy) each time a threshold is reached."""
 
 
+Connects = Callable[[str, Check], Awaitable[bool]]
+"""Returns whether a backend accepts a connection."""
+
+
+async def connects(address: str, check: Check) -> bool:
+    """Return whether the server that runs instead of a VM accepts a connection."""
+    target = loopback_of(address)
+    if target is None:
+        await asyncio.sleep(check.timeout)
+        return False
+    probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    probe.setblocking(False)
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)
+    try:
+        async with asyncio.timeout(check.timeout):
+            await asyncio.get_running_loop().sock_connect(probe, (target, check.port))
+    except (OSError, OverflowError, TimeoutError):
+        # A port above 65535 raises OverflowError.
+        return False
+    else:
+        return True
+    finally:
+        probe.close()
+
+
 class Probes:
     """The workers of all load balancers: one per backend."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, connects: Connects = connects) -> None:
         self._report = report
+        self._connects = connects
         self._workers: dict[tuple[str, str], tuple[Check, asyncio.Task[None]]] = {}
         self._group: asyncio.TaskGroup | None = None
 
@@ -109,22 +135,3 @@ class Probes:
             verdict = tally.count(good=await self._connects(address, check))
             if verdict is not None:
                 await self._report(key, address, verdict)
-
-    async def _connects(self, address: str, check: Check) -> bool:
-        target = loopback_of(address)
-        if target is None:
-            await asyncio.sleep(check.timeout)
-            return False
-        probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        probe.setblocking(False)
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)
-        try:
-            async with asyncio.timeout(check.timeout):
-                await asyncio.get_running_loop().sock_connect(probe, (target, check.port))
-        except (OSError, OverflowError, TimeoutError):
-            # A port above 65535 raises OverflowError.
-            return False
-        else:
-            return True
-        finally:
-            probe.close()

@@ -50,26 +50,63 @@ POLL_SECONDS: Final = 0.02
 log = structlog.get_logger(__name__)
 
 
-class Webhook:
-    """The webhook of one API server. Use as an async context manager, which registers and unregisters it."""
+class Rules:
+    """What the webhook decides about each write, with mirrors that can be older than the last write."""
 
     def __init__(self, client: ApiClient) -> None:
-        """Its rules read mirrors, which can be older than the last write."""
-        self._client = client
         self.instances = Mirror(client, INSTANCES)
         self.machines = Mirror(client, MACHINES)
         self.pools = Mirror(client, POOLS)
         self.networks = Mirror(client, NETWORKS)
         self.namespaces = Mirror(client, NAMESPACES)
-        self._tls, self._authority = _serving_certificate()
-        self._http: web.Server | None = None
-        self._server: asyncio.Server | None = None
-        self._port = 0
 
     @property
     def mirrors(self) -> tuple[Mirror, ...]:
         """The collections that the rules read; the owner runs them."""
         return (self.instances, self.machines, self.pools, self.networks, self.namespaces)
+
+    def validate(self, plural: str, new: Document | None, old: Document | None) -> None:
+        """Judge a write: ``new`` None is a deletion, ``old`` None a creation. Raises Refusal."""
+        if plural == POOLS.plural:
+            self._validate_pool(new, old)
+        elif new is None or new["metadata"].get("deletionTimestamp"):
+            return
+        elif old is None:
+            validate_create(new, self._surroundings(new))
+        else:
+            validate_update(new, old)
+
+    def _validate_pool(self, new: Document | None, old: Document | None) -> None:
+        if new is None:
+            validate_pool_deletion(old or {})
+        elif not new["metadata"].get("deletionTimestamp"):
+            others = [pool for pool in self.pools.all() if key_of(pool) != key_of(new)]
+            validate_pool(new, others, create=old is None)
+
+    def mutate(self, plural: str, new: Document, old: Document | None) -> Document:
+        """Return the object as the webhook changes it. Raises Refusal."""
+        if new["metadata"].get("deletionTimestamp"):
+            return new
+        if plural == POOLS.plural:
+            return mutate_pool(new, self.networks.all(), create=old is None)
+        return mutate(new, self._surroundings(new))
+
+    def _surroundings(self, balancer: Document) -> Surroundings:
+        namespace = balancer["metadata"]["namespace"]
+        found = self.namespaces.get(namespace)
+        return Surroundings(found, self.instances.all(namespace), self.machines.all(namespace))
+
+
+class Webhook:
+    """The webhook of one API server. Use as an async context manager, which registers and unregisters it."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self.rules = Rules(client)
+        self._tls, self._authority = _serving_certificate()
+        self._http: web.Server | None = None
+        self._server: asyncio.Server | None = None
+        self._port = 0
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -162,11 +199,12 @@ class Webhook:
         """Return the AdmissionReview with the response to the one in the request."""
         order = msgspec.json.decode(await request.read(), type=Document)["request"]
         answer: Document = {"uid": order["uid"], "allowed": True}
+        plural, new, old = order["resource"]["resource"], _named(order, "object"), _named(order, "oldObject")
         try:
-            if request.path == VALIDATION_PATH:
-                self._validate(order)
+            if request.path == VALIDATION_PATH or new is None:
+                self.rules.validate(plural, new, old)
             else:
-                changed = self._mutate(order)
+                changed = self.rules.mutate(plural, new, old)
                 answer["patchType"] = "JSONPatch"
                 answer["patch"] = base64.b64encode(msgspec.json.encode(_patch(order["object"], changed))).decode()
         except Refusal as refusal:
@@ -177,33 +215,13 @@ class Webhook:
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
         return web.Response(body=msgspec.json.encode(review), content_type="application/json")
 
-    def _validate(self, order: Document) -> None:
-        new, old = order.get("object"), order.get("oldObject")
-        if order["resource"]["resource"] == "ippools":
-            if new is None:
-                validate_pool_deletion(old or {})
-            elif not new["metadata"].get("deletionTimestamp"):
-                others = [p for p in self.pools.all() if key_of(p) != key_of(new)]
-                validate_pool(new, others, create=old is None)
-        elif new is None or new["metadata"].get("deletionTimestamp"):
-            return
-        elif old is None:
-            validate_create(new, self._surroundings(order["namespace"]))
-        else:
-            validate_update(new, old)
 
-    def _mutate(self, order: Document) -> Document:
-        new: Document = order["object"]
-        if new["metadata"].get("deletionTimestamp"):
-            return new
-        if order["resource"]["resource"] == "ippools":
-            return mutate_pool(new, self.networks.all(), create=order.get("oldObject") is None)
-        named = {**new, "metadata": {**new["metadata"], "namespace": order["namespace"]}}
-        return mutate(named, self._surroundings(order["namespace"]))
-
-    def _surroundings(self, namespace: str) -> Surroundings:
-        found = self.namespaces.get(namespace)
-        return Surroundings(found, self.instances.all(namespace), self.machines.all(namespace))
+def _named(order: Document, part: str) -> Document | None:
+    """Return an object of a request, with the namespace that only the request has at a creation."""
+    document: Document | None = order.get(part)
+    if document is None or not order.get("namespace"):
+        return document
+    return {**document, "metadata": {**document["metadata"], "namespace": order["namespace"]}}
 
 
 def _patch(before: Document, after: Document) -> list[Document]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Final
 
+from devenv.announcement import DHCP_ADDRESS
 from devenv.harvester.allocators import Allocators
 from devenv.harvester.emulator import WORKERS
 from devenv.harvester.ippools import PoolController
@@ -69,14 +70,15 @@ class _NoBackends:
 
     async def ensure(self, balancer: Document, status: Document) -> None:
         """Fill in the status. Raises Problem."""
-        address = status["allocatedAddress"].get("ip", "")
+        # The address that the status had before: the Service is written before the status.
+        address = ((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip", "")
+        if balancer["spec"].get("ipam") == "dhcp":
+            address = DHCP_ADDRESS
         if not address:
+            status.pop("address", None)
             raise Problem("service is waiting for external IP", Then.SECOND)
         number = sum(map(ord, balancer["metadata"]["name"])) % 250 + 1
-        status["address"] = f"{LEASED}{number}" if address == "0.0.0.0" else address
-
-    async def blank(self, balancer: Document) -> None:
-        """Nothing is announced beyond the status."""
+        status["address"] = f"{LEASED}{number}" if address == DHCP_ADDRESS else address
 
     def forget(self, key: str) -> None:
         """Nothing runs."""
@@ -282,7 +284,7 @@ class HarvesterControllers:
 
     def _note_release(self, write: _Write, before: Document) -> None:
         """Record allocations that are released although the load balancer is not being deleted."""
-        after = (write.document["status"].get("allocated") or {}) if write.resource is POOLS else before
+        after = ((write.document.get("status") or {}).get("allocated") or {}) if write.resource is POOLS else before
         for owner in set(before.values()) - set(after.values()):
             balancer = self._server.of(LOAD_BALANCERS).get(owner)
             if balancer is not None and not balancer["metadata"].get("deletionTimestamp"):
