@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from devenv import kubevip
+from devenv import announcer, kubevip
 from devenv.announcement import Settings, Version
 from devenv.binaries import PROGRAMS
 from devenv.kubevip import KubeVipOptions
@@ -25,7 +25,7 @@ from tests.support.memory_server import Document, MemoryClient, MemoryServer, Wh
 
 PINNED = {version_of(PROGRAMS[name].version) for name in RECORDED}
 """Versions of which every scenario is recorded."""
-VERSIONS = sorted(PINNED | {version_of(directory.name) for directory in RECORDINGS.iterdir()})
+VERSIONS = sorted(PINNED | {version_of(directory.name) for directory in RECORDINGS.glob("v*")})
 CASES = [
     (scenario, version)
     for version in VERSIONS
@@ -60,9 +60,8 @@ def settings_of(scenario: Scenario, version: Version) -> Settings:
     return replace(scenario.settings, version=version)
 
 
-@pytest.mark.parametrize(("scenario", "version"), CASES, ids=id_of)
-@jumping_time
-async def test_emulator_does_what_was_recorded(scenario: Scenario, version: Version) -> None:
+async def play_on_emulator(scenario: Scenario, version: Version) -> Any:
+    """Play a scenario with the emulator, and return its steps."""
     client = MemoryClient(ServiceServer(), cluster="guest")
     options = KubeVipOptions(settings_of(scenario, version), dhcp_range=(LEASES[0], LEASES[-1]))
     async with kubevip.KubeVip(client, options) as vip:
@@ -71,7 +70,13 @@ async def test_emulator_does_what_was_recorded(scenario: Scenario, version: Vers
             vip.dhcp_answers = answers
 
         found = await play(scenario, Surroundings(client, lambda: vip.announced, let_dhcp_answer, LEASES))
-    assert found["steps"] == recorded(scenario, version)
+    return found["steps"]
+
+
+@pytest.mark.parametrize(("scenario", "version"), CASES, ids=id_of)
+@jumping_time
+async def test_emulator_does_what_was_recorded(scenario: Scenario, version: Version) -> None:
+    assert await play_on_emulator(scenario, version) == recorded(scenario, version)
 
 
 @pytest.mark.parametrize(("scenario", "version"), CASES, ids=id_of)
@@ -88,3 +93,19 @@ async def test_simulated_kube_vip_does_what_was_recorded(scenario: Scenario, ver
     client = MemoryClient(server, cluster="guest")
     found = await play(scenario, Surroundings(client, vip.on_node, let_dhcp_answer, LEASES))
     assert found["steps"] == recorded(scenario, version)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "endpoints come and go",
+        "lease without an endpoint",
+        "only serving Pods on the node count for externalTrafficPolicy Local",
+    ],
+)
+@jumping_time
+async def test_emulator_that_ignores_endpoints_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcer, "counts_endpoint", lambda *_: True)
+    version = max(PINNED)
+    scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
+    assert await play_on_emulator(scenario, version) != recorded(scenario, version)
