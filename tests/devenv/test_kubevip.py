@@ -33,9 +33,8 @@ class Shop:
     def key(self, name: str = "web") -> str:
         return f"{self.namespace}/{name}"
 
-    async def create(self, document: Document, *, has_endpoint: bool = True) -> None:
-        if has_endpoint:
-            await self.write_slice("192.0.2.1", of=document["metadata"]["name"])
+    async def create(self, document: Document) -> None:
+        await self.write_slice("192.0.2.1", of=document["metadata"]["name"])
         placed = {**document, "metadata": {**document["metadata"], "namespace": self.namespace}}
         status = placed.pop("status", None)
         await self.client.create(SERVICES, placed, namespace=self.namespace)
@@ -64,13 +63,6 @@ class Shop:
             await self.client.create(SLICES, document, namespace=self.namespace)
             return
         await self.client.merge_patch(SLICES, f"{of}-1", document, namespace=self.namespace)
-
-    async def touch_slice(self) -> None:
-        change = {"metadata": {"annotations": {"example.com/touched": "true"}}}
-        await self.client.merge_patch(SLICES, "web-1", change, namespace=self.namespace)
-
-    async def delete_slice(self) -> None:
-        await self.client.delete(SLICES, "web-1", namespace=self.namespace)
 
     async def get(self, name: str = "web") -> Document:
         return await self.client.get(SERVICES, name, namespace=self.namespace)
@@ -132,35 +124,6 @@ async def test_status_in_the_right_shape_is_not_written_again(shop: Shop) -> Non
 
 
 @pytest.mark.apiserver
-async def test_service_without_an_address_delays_others(shop: Shop) -> None:
-    await shop.create(service(name="slow"))
-    await shop.create(service({ADDRESS: A}))
-    await wait_for(lambda: shop.vip.waiting_for == shop.key("slow"))
-    assert not shop.holders()
-    await shop.annotate(name="slow", address="")
-    await wait_for(lambda: shop.holders() == {"web"})
-
-
-@pytest.mark.apiserver
-async def test_changed_address_is_withdrawn_and_not_announced_again(shop: Shop) -> None:
-    await shop.create(service({ADDRESS: A}))
-    await wait_for(lambda: shop.holders() == {"web"})
-    await shop.settle()
-    await shop.annotate(address=B)
-    await shop.settle()
-    assert not shop.holders(A)
-    assert not shop.holders(B)
-    await shop.touch_slice()
-    await shop.settle()
-    assert not shop.holders(B), "it has not read the Service since"
-    await shop.patch({"metadata": {"labels": {"any": "change"}}})
-    await shop.settle()
-    assert not shop.holders(B)
-    await shop.write_slice("192.0.2.2")
-    await wait_for(lambda: shop.holders(B) == {"web"}, what="announcement after the slice was touched")
-
-
-@pytest.mark.apiserver
 @pytest.mark.parametrize(("waiting", "holders"), [({}, set()), ({"ignore": "true"}, {"web"})], ids=["empty", "ignored"])
 async def test_older_events_are_handled_after_the_address(
     shop: Shop, waiting: dict[str, str | None], holders: set[str]
@@ -197,98 +160,6 @@ async def test_other_type_stays_announced(shop: Shop, emptied: bool) -> None:
 
 
 @pytest.mark.apiserver
-async def test_finalizer_keeps_it_up_until_the_annotation_is_emptied(shop: Shop) -> None:
-    document = service({ADDRESS: A})
-    document["metadata"]["finalizers"] = ["example.test/hold"]
-    await shop.create(document)
-    await wait_for(lambda: shop.holders() == {"web"})
-    await shop.delete()
-    await shop.settle()
-    assert shop.holders() == {"web"}
-    await shop.annotate(address="")
-    await wait_for(lambda: not shop.holders())
-
-
-@pytest.mark.apiserver
-@pytest.mark.parametrize("is_emptied", [False, True], ids=["ignored too late", "emptied"])
-async def test_ignored_service_that_is_waited_for(shop: Shop, is_emptied: bool) -> None:
-    await shop.create(service())
-    await wait_for(lambda: shop.vip.waiting_for == shop.key())
-    marks = {"address": ""} if is_emptied else {}
-    await shop.annotate(name="web", ignore="true", **marks)
-    await shop.write_status({"loadBalancer": {"ingress": [{"ip": A}]}})
-    await shop.settle()
-    await shop.delete()
-    await shop.settle()
-    assert shop.holders() == (set() if is_emptied else {"web"})
-
-
-@pytest.mark.apiserver
-async def test_dhcp_leases_marks_and_reports(shop: Shop) -> None:
-    async with watching(shop.client, "web", shop.namespace, resource=SERVICES) as journal:
-        await shop.create(service({ADDRESS: "0.0.0.0"}))
-        await wait_for(lambda: len(journal.entries) == 3, what="marks and status")
-        marks = (journal.entries[1] or {})["metadata"]["annotations"]
-        assert marks["kube-vip.io/requestedIP"] == "127.79.1.10"
-        assert marks["kube-vip.io/hwaddr"].startswith("02:")
-        assert marks["kube-vip.io/vipHost"] == "devenv-node"
-    assert await shop.address() == ["127.79.1.10"]
-    await shop.write_status({"loadBalancer": {"ingress": [{"ip": B}]}})
-    await shop.settle()
-    assert await shop.address() == [B], "an overwritten status is not corrected"
-
-
-@pytest.mark.apiserver
-async def test_shared_address_comes_back_after_one_is_deleted(shop: Shop) -> None:
-    await shop.create(service({ADDRESS: A}))
-    await shop.create({**service({ADDRESS: A}, name="two"), "spec": {"type": "LoadBalancer", "ports": [{"port": 81}]}})
-    await wait_for(lambda: shop.holders() == {"web", "two"})
-    await shop.delete()
-    await wait_for(lambda: not shop.holders(), what="the gap")
-    await wait_for(lambda: shop.holders() == {"two"}, what="the other one")
-
-
-@pytest.mark.apiserver
-async def test_endpoints_decide_and_the_node_stays_noted(shop: Shop) -> None:
-    await shop.create(service({ADDRESS: A}), has_endpoint=False)
-    await shop.settle()
-    assert not shop.holders()
-    await shop.write_slice()
-    await shop.settle()
-    assert not shop.holders(), "an empty slice"
-    await shop.write_slice("192.0.2.1")
-    await wait_for(lambda: shop.holders() == {"web"})
-    await shop.settle()
-    await shop.write_slice()
-    await wait_for(lambda: not shop.holders(), what="the withdrawal without endpoints")
-    assert (await shop.get())["metadata"]["annotations"]["kube-vip.io/vipHost"] == "devenv-node"
-    await shop.write_slice("192.0.2.1")
-    await wait_for(lambda: shop.holders() == {"web"}, what="another endpoint")
-    await shop.delete_slice()
-    await wait_for(lambda: not shop.holders(), what="the withdrawal without slices")
-
-
-@pytest.mark.apiserver
-async def test_lease_is_written_only_with_an_endpoint(shop: Shop) -> None:
-    await shop.create(service({ADDRESS: "0.0.0.0"}), has_endpoint=False)
-    await shop.settle()
-    assert await shop.address() == []
-    assert "kube-vip.io/requestedIP" not in (await shop.get())["metadata"]["annotations"]
-    await shop.write_slice("192.0.2.1")
-    await wait_for(lambda: shop.holders("127.79.1.10") == {"web"})
-
-
-@pytest.mark.apiserver
-async def test_lease_that_is_not_given_delays_others(guest_admin: ApiClient, namespace: str) -> None:
-    async with KubeVip(guest_admin, KubeVipOptions(dhcp_timeout=20.0)) as vip:
-        shop = Shop(guest_admin, namespace, vip)
-        await shop.create(service({ADDRESS: "0.0.0.0"}, name="slow"))
-        await wait_for(lambda: vip.waiting_for == shop.key("slow"))
-        await shop.create(service({ADDRESS: A}))
-        assert not shop.holders()
-
-
-@pytest.mark.apiserver
 async def test_notes_no_node_in_routing_table_mode(guest_admin: ApiClient, namespace: str) -> None:
     async with KubeVip(guest_admin, KubeVipOptions(settings=Settings(notes_node=False))) as vip:
         shop = Shop(guest_admin, namespace, vip)
@@ -297,15 +168,6 @@ async def test_notes_no_node_in_routing_table_mode(guest_admin: ApiClient, names
         await shop.settle()
         assert await shop.address() == [A]
         assert "kube-vip.io/vipHost" not in (await shop.get())["metadata"]["annotations"]
-
-
-@pytest.mark.apiserver
-async def test_other_class_is_not_announced(shop: Shop) -> None:
-    document = service({ADDRESS: A})
-    document["spec"]["loadBalancerClass"] = "cloudprovider.harvesterhci.io/harvester"
-    await shop.create(document)
-    await shop.settle()
-    assert not shop.holders()
 
 
 @jumping_time
