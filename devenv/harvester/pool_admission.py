@@ -88,14 +88,12 @@ def _check_ranges(pool: Document, others: Sequence[Document]) -> None:
         raise RangeProblem("range can't be empty")
     ranges = [read_range(entry) for entry in entries]
     for index, one in enumerate(ranges):
-        for position, two in enumerate(ranges[index + 1 :], start=index + 1):
+        for two in ranges[index + 1 :]:
             if _overlap(one, two):
-                raise RangeProblem(
-                    f"there are overlaps between range {_text(entries[index])} and {_text(entries[position])}"
-                )
+                raise RangeProblem(f"there are overlaps between range {_text(one)} and {_text(two)}")
     for other in others:
         if any(_overlap(one, two) for one in ranges for two in Pool.of(other).ranges):
-            listed = " ".join(_text(entry) for entry in entries)
+            listed = " ".join(map(_text, ranges))
             raise RangeProblem(f"the ranges [{listed}] overlap with other pools")
     mine = Pool.of(pool)
     for address in mine.allocated or {}:
@@ -107,9 +105,21 @@ def _overlap(one: AddressRange, two: AddressRange) -> bool:
     return one.first in two or two.first in one
 
 
-def _text(entry: dict[str, str]) -> str:
+def _text(one: AddressRange) -> str:
     """Return a range in Go's format of the structure."""
-    return "{" + " ".join(entry.get(k) or "" for k in ("subnet", "rangeStart", "rangeEnd", "gateway")) + "}"
+    mask = int(one.network.netmask).to_bytes(one.first.max_prefixlen // 8, "big").hex()
+    subnet = f"{{IP:{one.network.network_address} Mask:{mask}}}"
+    gateway = "<nil>" if one.gateway is None else one.gateway
+    return f"{{RangeStart:{one.first} RangeEnd:{one.last} Subnet:{subnet} Gateway:{gateway}}}"
+
+
+def _selector_text(pool: Pool) -> str:
+    """Return the selector of a pool in Go's format of the structure."""
+    scopes = " ".join(
+        f"{{Project:{scope.project} Namespace:{scope.namespace} GuestCluster:{scope.guest_cluster}}}"
+        for scope in pool.scopes
+    )
+    return f"{{Priority:{pool.priority} Network:{pool.network} Scope:[{scopes}]}}"
 
 
 def _check_selector(pool: Document, others: Sequence[Document]) -> None:
@@ -122,8 +132,7 @@ def _check_selector(pool: Document, others: Sequence[Document]) -> None:
         return
     for index, one in enumerate(mine.scopes):
         if any(_cover(one, two) for two in mine.scopes[index + 1 :]):
-            selector = pool["spec"]["selector"]
-            raise RangeProblem(f"selector {json.dumps(selector)} is invalid: scope overlaps")
+            raise RangeProblem(f"selector {_selector_text(mine)} is invalid: scope overlaps")
     for other in found:
         if not other.is_global:
             _check_beside(mine, other)

@@ -17,6 +17,7 @@ from typing import Any, Final
 from devenv.watch import Document, labels_of
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Pick = Callable[[Sequence[str]], str]
 """Selects one of several entries of a map."""
 
@@ -46,7 +47,12 @@ class AddressRange:
     first: Address
     last: Address
     gateway: Address | None
-    mask: str
+    network: Network
+
+    @property
+    def mask(self) -> str:
+        """The mask of its subnet."""
+        return str(self.network.netmask)
 
     @property
     def size(self) -> int:
@@ -183,10 +189,10 @@ def read_range(entry: Mapping[str, str]) -> AddressRange:
         first, last = last, first
     if gateway is None and not single:
         gateway = network[1]
-    return AddressRange(first, last, gateway, str(network.netmask))
+    return AddressRange(first, last, gateway, network)
 
 
-def _bound(network: ipaddress.IPv4Network | ipaddress.IPv6Network, text: str | None, name: str) -> Address | None:
+def _bound(network: Network, text: str | None, name: str) -> Address | None:
     if not text:
         return None
     problem = f"invalid {name} {text}: "

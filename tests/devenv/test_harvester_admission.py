@@ -213,6 +213,12 @@ def ip_pool(name: str, *ranges: str, **selector: Any) -> Document:
     return labelled({"metadata": {"name": name}, "spec": {"ranges": entries, "selector": selector}})
 
 
+def whole(prefix: str) -> str:
+    """Return a whole /24 as Go prints it."""
+    ends = f"RangeStart:{prefix}.1 RangeEnd:{prefix}.254"
+    return f"{{{ends} Subnet:{{IP:{prefix}.0 Mask:ffffff00}} Gateway:{prefix}.1}}"
+
+
 SCOPE = {"project": "*", "namespace": "ns", "guestCluster": "*"}
 EVERYBODY = {"project": "*", "namespace": "*", "guestCluster": "*"}
 
@@ -222,10 +228,13 @@ EVERYBODY = {"project": "*", "namespace": "*", "guestCluster": "*"}
     [
         (ip_pool("p"), "range can't be empty"),
         (ip_pool("p", "x"), "invalid CIDR address: x, a valid example is 192.168.1.0/24"),
-        (ip_pool("p", "10.0.0.0/24"), "the ranges [{10.0.0.0/24   }] overlap with other pools"),
+        (ip_pool("p", "10.0.0.0/24"), f"the ranges [{whole('10.0.0')}] overlap with other pools"),
         (
             ip_pool("p", "10.1.0.0/24", "10.1.0.0/25"),
-            "there are overlaps between range {10.1.0.0/24   } and {10.1.0.0/25   }",
+            (
+                f"there are overlaps between range {whole('10.1.0')} and {{RangeStart:10.1.0.1 RangeEnd:10.1.0.126 "
+                "Subnet:{IP:10.1.0.0 Mask:ffffff80} Gateway:10.1.0.1}"
+            ),
         ),
         (ip_pool("p", "10.1.0.0/24", scope=[EVERYBODY]), "there is already a global IP pool: other"),
         (ip_pool("p", "10.1.0.0/24", priority=7), "the priority can't be the same as the pool high"),
