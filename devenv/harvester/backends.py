@@ -226,10 +226,10 @@ class Backends:
             endpoints = [judged(entry, address, healthy=healthy) for entry in stored.get("endpoints") or ()]
             if endpoints == stored.get("endpoints"):
                 return
+            # Harvester wakes the load balancer first; it looks at the endpoints some milliseconds later.
+            self._wake(key)
             try:
                 await self._slices.put({**stored, "endpoints": endpoints})
             except KubeError as error:
                 # Repeated one threshold later.
                 log.warning("health not written", balancer=key, address=address, error=str(error))
-                return
-        self._wake(key)

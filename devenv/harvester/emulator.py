@@ -106,7 +106,7 @@ class HarvesterEmulator:
         balancers = LoadBalancerController(self.balancers, self.pools, self._allocators, self._backends, pick=pick)
         self._queue = WorkQueue("loadbalancers", balancers.reconcile, workers=WORKERS)
         self.balancers.subscribe(enqueue(self._queue))
-        self._backends.on_wake(self._queue.add)
+        self._backends.on_wake(self._queue.add_limited)
         pool_controller = PoolController(self.pools, self.balancers, self._allocators, pick=pick)
         self._pool_queue = WorkQueue("ippools", pool_controller.reconcile, workers=WORKERS)
         self.pools.subscribe(enqueue(self._pool_queue))

@@ -70,6 +70,21 @@ class WorkQueue:
         if key not in self._busy:
             self._due.put_nowait(key)
 
+    def add_limited(self, key: str) -> None:
+        """Make the key due after a backoff, as for a failure: the handlers of Harvester wake load balancers so."""
+        self._failures[key] = self._failures.get(key, 0) + 1
+        self._add_later(key, retry_seconds(self._failures[key]))
+
+    def _add_later(self, key: str, seconds: float) -> None:
+        """Make the key due later, unless it will be earlier anyway."""
+        loop = asyncio.get_running_loop()
+        known = self._timers.get(key)
+        if known is not None and known.when() <= loop.time() + seconds:
+            return
+        if known is not None:
+            known.cancel()
+        self._timers[key] = loop.call_later(seconds, self.add, key)
+
     def failures(self, key: str) -> int:
         """Return the number of consecutive failures of the key."""
         return self._failures.get(key, 0)
@@ -108,7 +123,7 @@ class WorkQueue:
             if key in self._dirty:
                 self._due.put_nowait(key)
             elif pause is not None:
-                self._timers[key] = asyncio.get_running_loop().call_later(pause, self.add, key)
+                self._add_later(key, pause)
 
     async def _attempt(self, key: str) -> float | None:
         try:

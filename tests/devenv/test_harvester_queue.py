@@ -64,6 +64,25 @@ async def test_backoff_grows_and_a_change_retries_immediately() -> None:
         assert times[-1] - times[-2] < retry_seconds(6)
 
 
+async def test_handler_wakes_with_a_backoff_that_a_success_ends() -> None:
+    times: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def reconcile(_key: str) -> None:
+        times.append(loop.time())
+
+    async with queue_of(reconcile) as queue:
+        for _ in range(2):
+            began = loop.time()
+            times.clear()
+            queue.add_limited("a")
+            queue.add_limited("a")
+            assert queue.failures("a") == 2
+            await wait_for(lambda: times and queue.idle)
+            assert times[0] - began >= retry_seconds(1) * 0.9
+            assert queue.failures("a") == 0
+
+
 async def test_token_bucket() -> None:
     bucket = TokenBucket(qps=50, burst=3)
     loop = asyncio.get_running_loop()
