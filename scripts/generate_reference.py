@@ -37,6 +37,7 @@ TEXT = re.compile(
 )
 """Text under a key."""
 STATUS_REASONS = {
+    "Forbidden": "the controller lacks the permission for the write that is due; the message states which.",
     "LeaseExpired": "the holder of the Lease does not renew it. Check the pods of the controller and their log.",
     "LeaseNotReadable": "the Lease cannot be read; the message states why.",
     "NoLeader": "no replica of the controller leads. Check the pods of the controller and their log.",

@@ -177,4 +177,4 @@ def _steady(text: str, world: PreflightWorld) -> str:
     for cluster, port in ((HARVESTER, "16443"), (GUEST, "26443")):
         text = text.replace(f":{world.planes[cluster].url.rpartition(':')[2]}", f":{port}")
     text = re.sub(r"Kubernetes v1\.[0-9]+\.[0-9]+", "Kubernetes v1.35.4", text)
-    return re.sub(r"expires on [-0-9]{10}(\s+)[0-9:]{5}", r"expires on 2027-02-19\g<1>08:00", text)
+    return re.sub(r"(expires\s+on\s+)[-0-9]{10}(\s+)[0-9:]{5}", r"\g<1>2027-02-19\g<2>08:00", text)

@@ -7,6 +7,7 @@ import pytest
 
 from devenv.helm import CHART
 from harvester_ccm import names
+from harvester_ccm.commands.leader import LEASE_EXPIRED
 from scripts import generate_reference
 from tests.deploy.documented_names import ROOT, reasons, search_texts, unknown_names
 
@@ -89,6 +90,7 @@ def test_troubleshooting_explains_every_warning_by_name() -> None:
 def test_reasons_of_commands_are_explained() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "harvester_ccm" / "commands").glob("*.py")]
     printed = {reason for source in sources for reason in re.findall(r"StatusReason\(\s*\"(\w+)\"", source)}
+    printed |= {LEASE_EXPIRED}
     assert printed == set(generate_reference.STATUS_REASONS)
 
 

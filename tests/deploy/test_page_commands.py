@@ -180,7 +180,12 @@ async def test_entry_of_a_pool_is_released(reader: PageRunner) -> None:
         "kind": "IPPool",
         "metadata": {"name": "cluster-addresses"},
         "spec": {"ranges": [{"subnet": f"{ADDRESSES}.0/24"}], "selector": {}},
-        "status": {"allocated": {ENTRY: "my-namespace/gone", f"{ADDRESSES}.16": "my-namespace/web"}},
+        "status": {
+            "allocated": {ENTRY: "my-namespace/gone", f"{ADDRESSES}.16": "my-namespace/web"},
+            "available": 250,
+            "lastAllocated": ENTRY,
+            "total": 252,
+        },
     }
     # The webhook of the emulated Harvester responds in this loop.
     await asyncio.to_thread(reader.harvester.apply, pool)

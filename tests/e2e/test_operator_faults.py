@@ -216,25 +216,28 @@ class Operator:
         ]
         return [*map(str.strip, problems), *(f"Note: {note}" for note in document["notes"])]
 
-    async def sees(self, fault: str, start: str, *, within: float = WITHIN) -> None:
-        """Add the line of ``status`` that begins like this, once it has it."""
+    async def sees(self, fault: str, start: str, *, words: str = "", within: float = WITHIN) -> None:
+        """Add the line of ``status`` that begins like this and contains the words, once it has it."""
         last: list[str] = []
 
         async def line() -> str | None:
             last[:] = await self.status()
-            return next((one for one in last if one.startswith(start)), None)
+            return next((line for line in last if line.startswith(start) and words in line), None)
 
         try:
             self.lines[fault] = await until(line, within=within, what=f"{fault}: {start} in status")
         except TimeoutError:
             self.lines[fault] = f"NEVER {start!r} in {last}"
 
-    async def hears(self, fault: str, kind: str, name: str, reason: str, *, namespace: str = "default") -> None:
-        """Add the message of the newest Event with this reason about an object."""
+    async def hears(
+        self, fault: str, kind: str, name: str, reason: str, *, words: str = "", namespace: str = "default"
+    ) -> None:
+        """Add the message of the newest Event with this reason about an object that contains the words."""
 
         async def message() -> str:
-            found = await self.stage.events(kind, name, namespace)
-            return next((str(one["message"]) for one in reversed(found) if one["reason"] == reason), "")
+            events = await self.stage.events(kind, name, namespace)
+            messages = [str(event["message"]) for event in events if event["reason"] == reason]
+            return next((message for message in reversed(messages) if words in message), "")
 
         try:
             self.lines[f"{fault} (Event)"] = await until(message, within=WITHIN, what=f"{fault}: Event {reason}")
@@ -446,7 +449,12 @@ async def of_credentials(operator: Operator, run: CcmProcess) -> None:
         file.write_text("garbage: [")
         await operator.sees("C2", "harvester-ccm: error")
         await operator.hears(
-            "C2", "Lease", "cloud-controller-manager", "CredentialNotReloaded", namespace="kube-system"
+            "C2",
+            "Lease",
+            "cloud-controller-manager",
+            "CredentialNotReloaded",
+            words="not valid YAML",
+            namespace="kube-system",
         )
         file.unlink()
         await operator.sees("C3", "harvester-ccm: error")
@@ -509,7 +517,7 @@ async def of_operation(operator: Operator, run: CcmProcess) -> None:
     operator.lines["O4 (standard output)"] = await asyncio.to_thread(_on_full_disk, operator)
 
     second = stage.run(flags={"leader-elect": "false"})
-    await operator.sees("O5", "Note: ")
+    await operator.sees("O5", "Note: ", words="LeaderElectionDisabled")
     # The proxies run in this process, and the controller releases its Lease through one of them.
     await asyncio.to_thread(second.terminate)
 

@@ -39,8 +39,10 @@ async def test_nothing_but_periodic_lists_is_sent_when_nothing_changes() -> None
         await asyncio.sleep(3600)
         calls = world.calls[before:]
     assert {call.verb for call in calls} <= {"GET"}
-    assert all(placed(call.path).name == "" for call in calls)
-    assert max(Counter(call.path for call in calls).values(), default=0) <= 3600 / RELIST_SECONDS[0]
+    # Without leader election, the controller looks from time to time whether another one holds the Lease.
+    lists = [call for call in calls if not call.path.endswith("/leases/cloud-controller-manager")]
+    assert all(placed(call.path).name == "" for call in lists)
+    assert max(Counter(call.path for call in lists).values(), default=0) <= 3600 / RELIST_SECONDS[0]
 
 
 @pytest.mark.parametrize("conflict", CONFLICTS.values(), ids=CONFLICTS.keys())

@@ -18,8 +18,8 @@ from harvester_ccm.kube.errors import (
 )
 from harvester_ccm.remedies import problem_of, remedy_of
 
-FIREWALL = "Check firewalls and routes"
-OTHER_SERVER = "Check that the server in the cloud-config is Harvester's API"
+FIREWALL = "Check that Harvester's API servers respond, firewalls and routes"
+OTHER_SERVER = "Check the server in the cloud-config, and any proxy"
 REJECTED = Answer(401, "Unauthorized", "Unauthorized")
 
 
@@ -28,13 +28,13 @@ REJECTED = Answer(401, "Unauthorized", "Unauthorized")
     [
         (Unreachable, "cannot be reached", FIREWALL),
         (WatchSilent, "cannot be reached", FIREWALL),
-        (HostUnknown, "cannot be reached, because the name of its host has no address", "Check the name"),
+        (HostUnknown, "cannot be reached, because its host name cannot be resolved", "Check DNS"),
         (ConnectionRefused, "cannot be reached, because nothing listens at its address", "Check that Harvester is up"),
         (NotTrusted, "answers with a certificate that does not fit the cloud-config", "Either the address"),
         (CertificateNotValid, "answers with a certificate that is not valid at this time", "Compare the clocks"),
-        (UnexpectedAnswer, "gives an answer that is not that of a Kubernetes API server", OTHER_SERVER),
-        (AnswerTooLarge, "gives an answer that is too large for an API server", OTHER_SERVER),
-        (NoResponse, "does not respond to writes", "If it can be read, an admission webhook most likely hangs"),
+        (UnexpectedAnswer, "did not respond like a Kubernetes API server", OTHER_SERVER),
+        (AnswerTooLarge, "responded with more than an API server sends", OTHER_SERVER),
+        (NoResponse, "did not respond to a write", "Its admission webhook probably hangs"),
     ],
 )
 def test_kind_of_outage_has_a_problem_and_a_remedy(kind: type[Unreachable], problem: str, remedy: str) -> None:
