@@ -39,10 +39,14 @@ IP_POOL: Final = PREFIX + "ip-pool"
 """Service annotation, set by users: name of an IP pool, without a namespace. Take the address from this pool, whatever
 its selector says. Fixed once the load balancer has an address."""
 REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
-"""Service annotation, set and read by this controller: IPv4 address. Requested address. Harvester cannot allocate a
-specific address, so it is only compared with the allocated one. Copied from `spec.loadBalancerIP` or
-`kube-vip.io/loadbalancerIPs` if that was set before the first reconcile, or before this controller replaced another
-provider."""
+"""Service annotation, set and read by this controller or users: IPv4 address. Requested address. A new Service gets it
+from the pool in `ip-pool`, if Harvester's administrator permits that; otherwise it is only compared with the allocated
+one. Copied from `spec.loadBalancerIP` or `kube-vip.io/loadbalancerIPs` if that was set before the first reconcile, or
+before this controller replaced another provider."""
+REQUESTED_FOR: Final = PREFIX + "requested-for"
+"""Service annotation, set and read by this controller: UID of the Service. Its user wrote the requested address on this
+Service. On a copy, in a cluster that was restored or cloned, the UID is another one: that Service does not wait for the
+address."""
 LEASE_NOTE_OUTDATED: Final = PREFIX + "lease-note-outdated"
 """Service annotation, set and read by this controller: `true`. The annotations `requestedIP` and `hwaddr` of kube-vip
 are older than the load balancer: only the status shows the address from DHCP then. Removed when it does."""
@@ -77,6 +81,7 @@ SERVICE_ANNOTATIONS: Final = (
     WORKLOAD_TYPE,
     IP_POOL,
     REQUESTED_ADDRESS,
+    REQUESTED_FOR,
     HEALTH_CHECK_PORT,
     HEALTH_CHECK_SUCCESS_THRESHOLD,
     HEALTH_CHECK_FAILURE_THRESHOLD,
@@ -271,6 +276,9 @@ class Reason(StrEnum):
     ALLOCATION_FAILED = "AllocationFailed", "Harvester to allocate an address; its message is in the Event"
     """Warning: Harvester cannot give the Service an address; the message has Harvester's own words. Fix: see the words
     of Harvester; otherwise the log of the Deployment `harvester-load-balancer` in Harvester."""
+    ADDRESS_IN_USE = "AddressInUse", "the address that it requests, which something else has"
+    """Warning: something else has the requested address; the Service gets it when it is free. Fix: wait, or request
+    another one."""
     DHCP_LEASE_PENDING = (
         "DHCPLeasePending",
         "kube-vip in this cluster to get an address from DHCP, which needs an endpoint and a DHCP server",

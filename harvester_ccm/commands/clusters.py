@@ -43,6 +43,7 @@ from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MAC
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
+from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights
 from harvester_ccm.plan.service.allocation import is_in_progress
 from harvester_ccm.plan.service.endpoints import Endpoints, count_endpoints, unreadable_endpoints
 from harvester_ccm.plan.service.ownership import Mark, has_cluster_name, mark_of
@@ -126,6 +127,12 @@ class ClusterStore:
         """Lists do not show when kube-vip noted a node."""
         self.last_processed_at = -math.inf
         """Not used by commands, which have the time of day in ``last_processed``."""
+        self.pool_rights = PoolRights()
+        """The IP pools in which an address can be requested; none before they are read."""
+        self.api_servers: frozenset[str] = frozenset()
+        """The addresses of both API servers in the kubeconfigs."""
+        self.pools: dict[str, ObservedPool] = {}
+        """The IP pools in which Services request an address, if they were read."""
         self.endpoints: dict[str, Endpoints] = {}
         """The endpoints of a Service by its key, if they were read."""
         self.hostnames: Mapping[str, str] = {}

@@ -37,6 +37,7 @@ from harvester_ccm.plan.service.desired import (
     CreateLoadBalancer,
     DeleteLoadBalancer,
     PatchService,
+    SeedPool,
     ServicePlan,
     TriggerKubeVipResync,
     Write,
@@ -247,6 +248,8 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
             return _write(f"update LoadBalancer {name}", diff(current.document(), after, complete=True))
         case DeleteLoadBalancer(load_balancer=load_balancer):
             return _write(f"delete LoadBalancer {load_balancer.metadata.name}")
+        case SeedPool(pool=pool):
+            return _write(f"patch IPPool {pool}", diff({}, planned.patch))
         case TriggerKubeVipResync():
             return _write(f"patch an EndpointSlice of Service {service.metadata.key}")
 

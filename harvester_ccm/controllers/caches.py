@@ -14,6 +14,7 @@ from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MAC
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
+from harvester_ccm.plan.service.address_pools import PoolRights
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.ownership import has_cluster_name
 from harvester_ccm.plan.service.ranking import Rankings
@@ -53,6 +54,10 @@ class Caches:
         """VM name to the host name that its guest agent reported. ``GuestHostnames`` updates it."""
         self.backends: Backends = None
         """The nodes that may get traffic, as of the last ``refresh_backends``."""
+        self.pool_rights = PoolRights()
+        """The IP pools in which an address can be requested, as of the last review."""
+        self.api_servers: frozenset[str] = frozenset()
+        """The addresses of both API servers in the kubeconfigs."""
         self.last_announced_at = -math.inf
         """When kube-vip last noted a node on a Service that had no note. A restart counts all of them again."""
         self.first_announced: Service | None = None

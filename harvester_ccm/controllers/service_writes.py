@@ -29,6 +29,7 @@ from harvester_ccm.plan.service.desired import (
     DeleteLoadBalancer,
     Document,
     PatchService,
+    SeedPool,
     TriggerKubeVipResync,
     Write,
 )
@@ -79,6 +80,8 @@ def written_fields(write: Write) -> dict[str, str]:
             return {f"load balancer {name}": "created"}
         case DeleteLoadBalancer(load_balancer=load_balancer):
             return {f"load balancer {load_balancer.metadata.name}": f"deleted {load_balancer.metadata.uid}"}
+        case SeedPool(pool=pool, address=address):
+            return {f"address {address} in the history of IP pool {pool}": "requested"}
         case TriggerKubeVipResync():
             return {_TRIGGER: ""}
 

@@ -4,6 +4,7 @@ A LoadBalancer keeps the bytes it was decoded from. Harvester has neither a patc
 it, so a change is a PUT of the whole object, and fields that this controller does not know must survive it.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import msgspec
@@ -146,6 +147,60 @@ def decode_load_balancer(source: bytes) -> LoadBalancer:
     # Copied, because an encoder keeps as much again in reserve.
     kept = bytes(memoryview(msgspec.json.encode(document)))
     return replace(load_balancer, source=kept)
+
+
+class AddressRange(Model, frozen=True, kw_only=True):
+    """Entry of ``spec.ranges`` of an IPPool; Harvester has defaults for all but the subnet."""
+
+    subnet: str = ""
+    range_start: str = ""
+    range_end: str = ""
+    gateway: str = ""
+
+
+class IPPoolSpec(Model, frozen=True, kw_only=True):
+    """``spec`` of an IPPool."""
+
+    ranges: tuple[AddressRange, ...] | None = None
+
+
+class IPPoolStatus(Model, frozen=True, kw_only=True):
+    """``status`` of an IPPool. Both maps have addresses as keys, and load balancers (``namespace/name``) as values."""
+
+    allocated: dict[str, str] | None = None
+    """Addresses that load balancers have."""
+    allocated_history: dict[str, str] | None = None
+    """Free addresses, each with the load balancer that gets it if it is created again."""
+    conditions: tuple[Condition, ...] | None = None
+
+
+class IPPool(Object, frozen=True, kw_only=True):
+    """An IP pool of Harvester; it has no namespace."""
+
+    spec: IPPoolSpec = IPPoolSpec()
+    status: IPPoolStatus = IPPoolStatus()
+
+    @property
+    def ranges(self) -> tuple[AddressRange, ...]:
+        """Its ranges."""
+        return self.spec.ranges or ()
+
+    @property
+    def allocated(self) -> Mapping[str, str]:
+        """Addresses that load balancers have."""
+        return self.status.allocated or {}
+
+    @property
+    def history(self) -> Mapping[str, str]:
+        """Free addresses, each with the load balancer that gets it if it is created again."""
+        return self.status.allocated_history or {}
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether Harvester can allocate addresses of it, as far as it shows that."""
+        conditions = self.status.conditions or ()
+        is_refused = any((one.type, one.status) == ("Ready", "False") for one in conditions)
+        return not self.metadata.deleting and not is_refused
 
 
 class MultusNetwork(Model, frozen=True, kw_only=True):
@@ -353,6 +408,9 @@ class ClusterIdentity(Struct, frozen=True):
 
 LOAD_BALANCERS: Final = Resource(
     "loadbalancer.harvesterhci.io", "v1beta1", "loadbalancers", "LoadBalancer", decode_load_balancer
+)
+IP_POOLS: Final = Resource(
+    "loadbalancer.harvesterhci.io", "v1beta1", "ippools", "IPPool", decoder(IPPool), namespaced=False
 )
 VIRTUAL_MACHINES: Final = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine))
 INSTANCES: Final = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decode_instance)

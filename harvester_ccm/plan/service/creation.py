@@ -12,6 +12,7 @@ from harvester_ccm.plan.service.desired import (
     Desired,
     Document,
     Finalizer,
+    SeedPool,
     waits_at_most,
     waits_for,
     waits_until,
@@ -26,6 +27,7 @@ from harvester_ccm.plan.service.obstacles import (
 )
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.request import Ipam
+from harvester_ccm.plan.service.requested_address import Step, answer_to_request, seed_of
 from harvester_ccm.plan.service.scope import is_served
 from harvester_ccm.plan.service.settings import ignored_on_cluster_load_balancer, ignored_on_vm_load_balancer
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
@@ -33,6 +35,8 @@ from harvester_ccm.plan.service.vm_spec import vm_spec_of
 
 QUEUED_GRACE_SECONDS: Final = 60.0
 """Time after which the condition of a Service reports that its creation is queued, if Harvester processes nothing."""
+RIGHTS_SECONDS: Final = 1.0
+"""Time after which a Service is planned again that waits until it is known in which pools it can request an address."""
 _ENSURING: Final = EventMessage("Normal", Reason.ENSURING, "Ensuring load balancer")
 CREATION_QUEUED: Final = EventMessage(
     "Warning",
@@ -90,10 +94,16 @@ def _cleared(snapshot: ServiceSnapshot, create: CreateLoadBalancer, *, is_vm: bo
 def _created(
     snapshot: ServiceSnapshot, create: CreateLoadBalancer, *, is_vm: bool, has_address_of_other_type: bool
 ) -> Desired:
+    answer = answer_to_request(snapshot)
+    if answer.step is Step.AWAIT_RIGHTS:
+        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), PAUSE, look_again_after=RIGHTS_SECONDS)
     ignored_settings = ignored_on_vm_load_balancer if is_vm else ignored_on_cluster_load_balancer
     ignored = ignored_settings(snapshot.service, snapshot.request, snapshot.request.ipam)
     lost = None if has_address_of_other_type else _lost(snapshot, create.name)
     intent = _intent(snapshot, is_vm=is_vm)
+    if answer.step is not Step.CREATE and not is_vm:
+        # kube-vip announces what a new Service requests, and something else can have that address.
+        intent = PAUSE
     finalizer = Finalizer.ADD
     if is_vm and has_address_of_other_type:
         # ``ignore`` is set only after kube-vip has seen the withdrawal.
@@ -103,10 +113,23 @@ def _created(
         waits_for(Reason.QUEUED),
         intent,
         finalizer=finalizer,
-        write=create,
-        events=(ignored, lost or _ENSURING),
+        write=_next_in_harvester(snapshot, create, answer.step),
+        reads_pool=answer.step is Step.READ_POOL,
+        events=(ignored, answer.warning, lost or _ENSURING),
         look_again_after=CONTROLLER_GRACE_SECONDS,
     )
+
+
+def _next_in_harvester(
+    snapshot: ServiceSnapshot, create: CreateLoadBalancer, step: Step
+) -> CreateLoadBalancer | SeedPool | None:
+    """Return the creation, or what comes before it: the pool is read, and then the address requested."""
+    match step:
+        case Step.READ_POOL:
+            return None
+        case Step.SEED:
+            return seed_of(snapshot)
+    return create
 
 
 def _intent(snapshot: ServiceSnapshot, *, is_vm: bool) -> Intent:

@@ -53,6 +53,25 @@ class TriggerKubeVipResync(Struct, frozen=True):
     """Patch an EndpointSlice of the Service, after which kube-vip reads the Service again."""
 
 
+class SeedPool(Struct, frozen=True):
+    """Name a load balancer in the history of an IP pool: Harvester gives it the address when it is created."""
+
+    pool: str
+    version: str
+    """The version of the pool that was read: any change of it since can have booked the address."""
+    address: str
+    owner: str
+    """``namespace/name`` of the load balancer."""
+
+    @property
+    def patch(self) -> Document:
+        """The merge patch."""
+        return {
+            "metadata": {"resourceVersion": self.version},
+            "status": {"allocatedHistory": {self.address: self.owner}},
+        }
+
+
 class PatchService(Struct, frozen=True):
     """Patch the Service in the guest cluster."""
 
@@ -67,7 +86,7 @@ class PatchService(Struct, frozen=True):
 
 
 LoadBalancerWrite = CreateLoadBalancer | ChangeLoadBalancer | DeleteLoadBalancer
-Write = PatchService | LoadBalancerWrite | TriggerKubeVipResync
+Write = PatchService | LoadBalancerWrite | SeedPool | TriggerKubeVipResync
 
 
 class Desired(Struct, frozen=True):
@@ -85,7 +104,7 @@ class Desired(Struct, frozen=True):
     """The whole ``status.loadBalancer.ingress``; None: unchanged."""
     requires_version: bool = False
     """Whether the patch of the Service holds only for the version that was read."""
-    write: LoadBalancerWrite | TriggerKubeVipResync | None = None
+    write: LoadBalancerWrite | SeedPool | TriggerKubeVipResync | None = None
     """The write that is sent when no field of the Service differs."""
     dry_run: Document | None = None
     """A load balancer that Harvester must accept in a dry run before anything is written."""
@@ -95,6 +114,9 @@ class Desired(Struct, frozen=True):
     """Whether the patch makes kube-vip request an address from DHCP again."""
     events: tuple[EventMessage | None, ...] = ()
     """Events besides that of the verdict; None is no Event."""
+    reads_pool: bool = False
+    """Whether the IP pool of the request must be read when nothing is left to write. Then the Service is planned
+    again."""
     reads_endpoints: bool = False
     """Whether the EndpointSlices must be read when nothing is left to write. Then the Service is planned again."""
     look_again_after: float | None = None
@@ -121,10 +143,19 @@ class ServicePlan(Struct, frozen=True):
     """A load balancer that Harvester must accept in a dry run before the write is sent."""
     writes_needed: int = 1
     """Writes that belong together, this one and those after it: the rate limiter must have room for all of them."""
+    reads_pool: bool = False
+    """Whether, without a write, the IP pool of the request is read before the Service is planned again."""
     reads_endpoints: bool = False
     """Whether, without a write, the EndpointSlices of the Service are read before it is planned again."""
     look_again_after: float | None = None
     """Seconds after which the Service is planned again; None: when something changes."""
+
+    @property
+    def is_next_creation(self) -> bool:
+        """Whether the load balancer is created next, or its address requested: one Service after the other."""
+        if self.write is None:
+            return self.reads_pool
+        return isinstance(self.write, CreateLoadBalancer | SeedPool)
 
     @property
     def waiting_reason(self) -> str:

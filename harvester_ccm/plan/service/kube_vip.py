@@ -109,6 +109,8 @@ class KubeVip(Struct, frozen=True):
     """``spec.loadBalancerIP``."""
     requested: str
     """The address that this controller keeps as the user's request."""
+    requested_for: str
+    """UID of the Service on which the user wrote it; empty if this controller has not noted that."""
     ignored: bool
     """Whether kube-vip ignores the Service. Harvester announces the address of a Service that has one then."""
     device: str | None
@@ -293,6 +295,7 @@ def read_state(service: Service) -> KubeVip:
         status=service.addresses,
         specified=specified,
         requested=(annotation(names.REQUESTED_ADDRESS) or "").strip(),
+        requested_for=annotation(names.REQUESTED_FOR) or "",
         ignored=ignored,
         device=annotation(names.KUBE_VIP_INTERFACE),
         node=noted_node(service),

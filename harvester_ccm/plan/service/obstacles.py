@@ -13,6 +13,7 @@ from harvester_ccm.plan.service.messages import (
 )
 from harvester_ccm.plan.service.ownership import foreign_note
 from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.requested_address import answer_to_request
 from harvester_ccm.plan.service.scope import is_served
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
@@ -70,6 +71,20 @@ def plan_address_taken(snapshot: ServiceSnapshot) -> Desired:
     )
     warning = EventMessage("Warning", Reason.ADDRESS_NOT_ALLOCATED, cause)
     return Desired(not_ready(warning, snapshot), GIVE_UP, ingress=(), look_again_after=1.0)
+
+
+def plan_address_unavailable(snapshot: ServiceSnapshot) -> Desired:
+    """Create nothing while the requested address cannot be allocated, and have kube-vip withdraw it.
+
+    kube-vip announces what a new Service requests, before anything has allocated it.
+    """
+    answer = answer_to_request(snapshot)
+    if answer.warning is None:
+        raise LookupError(f"nothing keeps Service {snapshot.service.metadata.key} from the address that it requests")
+    verdict = not_ready(answer.warning, snapshot)
+    if snapshot.service.addresses:
+        return Desired(verdict, GIVE_UP, ingress=(), look_again_after=answer.look_again_after)
+    return Desired(verdict, PAUSE, look_again_after=answer.look_again_after)
 
 
 def plan_unsupported(snapshot: ServiceSnapshot) -> Desired:

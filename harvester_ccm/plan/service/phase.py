@@ -10,6 +10,7 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.plan.service.device import device_for
 from harvester_ccm.plan.service.ownership import allocated_addresses
 from harvester_ccm.plan.service.request import Ipam
+from harvester_ccm.plan.service.requested_address import Step, answer_to_request
 from harvester_ccm.plan.service.scope import Role, was_secondary
 from harvester_ccm.plan.service.sharing import sharing_of
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot
@@ -61,6 +62,10 @@ class Phase(StrEnum):
     UNSUPPORTED = "Unsupported"
     """The Service needs a load balancer, and none can serve it as it is. Ends: with a change of the Service. User:
     Unsupported, or InvalidAnnotation for a wrong ipam."""
+    ADDRESS_UNAVAILABLE = "AddressUnavailable"
+    """The user requests an address of a pool in which this cluster may request one, and Harvester cannot allocate it
+    now. Ends: when it is free, or with a change of the Service or of the pool. User: AddressInUse; InvalidAnnotation if
+    the pool never has it, and NoMatchingPool without such a pool."""
     NEW = "New"
     """The Service has no load balancer, and nothing prevents its creation. Ends: when it is created. User: the Event
     EnsuringLoadBalancer, or LoadBalancerLost if it had one; CreationQueued and NodePortsPending without an Event."""
@@ -133,12 +138,19 @@ def _phase_alone(snapshot: ServiceSnapshot) -> Phase:
     if snapshot.unallocated_address and snapshot.allocated_to_others(snapshot.unallocated_address):
         return Phase.ADDRESS_TAKEN
     if load_balancer is None:
-        return Phase.UNSUPPORTED if _is_unsupported(snapshot) else Phase.NEW
+        return _phase_before_creation(snapshot)
     if load_balancer.metadata.deleting:
         return Phase.OLD_TERMINATING
     if load_balancer.spec.workload_type == "vm":
         return Phase.ANNOUNCED_BY_HARVESTER if load_balancer.address else Phase.PENDING
     return _phase_of_cluster_load_balancer(snapshot, load_balancer)
+
+
+def _phase_before_creation(snapshot: ServiceSnapshot) -> Phase:
+    if _is_unsupported(snapshot):
+        return Phase.UNSUPPORTED
+    is_unavailable = answer_to_request(snapshot).step is Step.WAIT
+    return Phase.ADDRESS_UNAVAILABLE if is_unavailable else Phase.NEW
 
 
 def _creation_obstacle(snapshot: ServiceSnapshot) -> Phase | None:

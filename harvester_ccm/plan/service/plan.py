@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import ServiceCondition
 from harvester_ccm.model.event import EventMessage
-from harvester_ccm.names import LOAD_BALANCER_READY, PRIMARY_SERVICE_LABEL, REQUESTED_ADDRESS, Reason
+from harvester_ccm.names import LOAD_BALANCER_READY, PRIMARY_SERVICE_LABEL, REQUESTED_ADDRESS, REQUESTED_FOR, Reason
 from harvester_ccm.plan.service.announced import plan_announced_by_kube_vip, plan_device_unknown
 from harvester_ccm.plan.service.creation import plan_new, plan_old_terminating, plan_queued
 from harvester_ccm.plan.service.delegated import plan_announced_by_harvester
@@ -27,6 +27,7 @@ from harvester_ccm.plan.service.desired import (
     Desired,
     Document,
     PatchService,
+    SeedPool,
     ServicePlan,
     Write,
     waits_for,
@@ -39,6 +40,7 @@ from harvester_ccm.plan.service.kube_vip import (
 )
 from harvester_ccm.plan.service.obstacles import (
     plan_address_taken,
+    plan_address_unavailable,
     plan_harvester_unknown,
     plan_harvester_unverified,
     plan_name_taken,
@@ -91,6 +93,7 @@ PLANS: Final[Mapping[Phase, Callable[[ServiceSnapshot], Desired]]] = {
     Phase.WRONG_HARVESTER: plan_wrong_harvester,
     Phase.ADDRESS_TAKEN: plan_address_taken,
     Phase.UNSUPPORTED: plan_unsupported,
+    Phase.ADDRESS_UNAVAILABLE: plan_address_unavailable,
     Phase.NEW: plan_new,
     Phase.OLD_TERMINATING: plan_old_terminating,
     Phase.PENDING: plan_pending,
@@ -108,6 +111,7 @@ _ALONE: Final = frozenset(
         Phase.WRONG_HARVESTER,
         Phase.ADDRESS_TAKEN,
         Phase.UNSUPPORTED,
+        Phase.ADDRESS_UNAVAILABLE,
         Phase.NEW,
         Phase.OLD_TERMINATING,
         Phase.PENDING,
@@ -282,6 +286,7 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
         write=desired.write,
         dry_run=desired.dry_run,
         writes_needed=_writes_needed(desired, snapshot, phase),
+        reads_pool=desired.reads_pool,
         reads_endpoints=desired.reads_endpoints,
         look_again_after=desired.look_again_after,
     )
@@ -289,7 +294,8 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
     kept = kept_request(snapshot)
     with_condition = replace(fields, annotations={**kept, **fields.annotations}, condition=ConditionChange(condition))
     # Once this controller has created a load balancer, kube-vip's annotation does not count as a request any more.
-    keeps_request = bool(kept) and isinstance(desired.write, CreateLoadBalancer)
+    is_before_creation = desired.reads_pool or isinstance(desired.write, CreateLoadBalancer | SeedPool)
+    keeps_request = bool(kept) and is_before_creation
     if keeps_request or service_patch(snapshot.service, fields):
         return replace(plan, write=_patch(with_condition, snapshot, desired), following_write=desired.write)
     of_condition = _patch_of_condition_alone(condition, with_condition, snapshot)
@@ -364,16 +370,28 @@ def kept_request(snapshot: ServiceSnapshot) -> dict[str, str]:
 
     That patch brings the condition, and kube-vip's annotation becomes this controller's.
     """
-    address = snapshot.request.address
+    request = snapshot.request
+    address = request.address
     kube_vip = snapshot.kube_vip
-    if snapshot.is_leaving or address in {"", kube_vip.requested}:
+    if snapshot.is_leaving or not address:
         return {}
+    is_of_field = address == kube_vip.specified
+    binding = {} if is_of_field else _note_of_binding(snapshot)
+    if address == kube_vip.requested:
+        return binding
     allocated = snapshot.primary_allocated or allocated_addresses(snapshot.match.own)
-    if address == kube_vip.specified:
+    if is_of_field:
         # Later, nothing else shows that kube-vip has the address from the specification alone.
         is_possible = not allocated or address in allocated
         return {REQUESTED_ADDRESS: address} if is_possible and _is_only_specified(snapshot) else {}
-    return {} if allocated else {REQUESTED_ADDRESS: address}
+    return {} if allocated else {REQUESTED_ADDRESS: address, **binding}
+
+
+def _note_of_binding(snapshot: ServiceSnapshot) -> dict[str, str]:
+    """Return the annotation that the user wrote the request on this Service: later, nothing else shows it."""
+    uid = snapshot.service.metadata.uid
+    is_noted = snapshot.kube_vip.requested_for == uid
+    return {REQUESTED_FOR: uid} if snapshot.request.is_binding and not is_noted else {}
 
 
 def _is_only_specified(snapshot: ServiceSnapshot) -> bool:

@@ -52,6 +52,7 @@ HEALTH_CHECK_SETTINGS: Final = (
     HealthCheckSetting("periodSeconds", names.HEALTH_CHECK_PERIOD, 5),
     HealthCheckSetting("timeoutSeconds", names.HEALTH_CHECK_TIMEOUT, 3),
 )
+ADDRESS_FIELD: Final = "spec.loadBalancerIP"
 _MAX_SECONDS: Final = 86_400
 
 
@@ -70,6 +71,11 @@ class Request(Struct, frozen=True):
     description: str
     address: str
     """The requested IPv4 address; empty if any will do."""
+    address_setting: str
+    """The field or annotation with this address; empty without one."""
+    is_binding: bool
+    """Whether the user of this Service wrote it: then the Service takes no other address where it can have this one. A
+    copy on a Service that was served, here or in another cluster, is only a wish."""
     primary: str
     """The Service whose address is to be shared, as written; empty if this one has its own."""
     health_check: Mapping[str, int]
@@ -119,7 +125,7 @@ def read_request(service: Service, kube_vip: KubeVip, *, had_condition: bool = F
     workload_type = _choice(service, names.WORKLOAD_TYPE, ("cluster", "vm"), problems)
     health_check = _health_check(service, problems)
     addresses = requested_addresses(service, kube_vip, had_condition=had_condition)
-    address = _requested_address(addresses, kube_vip.ipv4_of_pair, problems, is_dhcp=ipam == "dhcp")
+    setting, address = _requested_address(addresses, kube_vip.ipv4_of_pair, problems, is_dhcp=ipam == "dhcp")
     return Request(
         ipam=_ipam(ipam),
         workload_type=WorkloadType(workload_type or ""),
@@ -130,6 +136,8 @@ def read_request(service: Service, kube_vip: KubeVip, *, had_condition: bool = F
         pool_namespace=annotation(names.POOL_NAMESPACE) or "",
         description=annotation(names.DESCRIPTION) or "",
         address=address,
+        address_setting=setting,
+        is_binding=bool(address) and _is_binding(service, kube_vip, setting),
         primary=primary_reference(service),
         health_check=health_check,
         had_condition=had_condition,
@@ -205,7 +213,7 @@ def requested_addresses(service: Service, kube_vip: KubeVip, *, had_condition: b
     is_handled = had_condition or service.metadata.label(names.PRIMARY_SERVICE_LABEL)
     annotated_by_user = "" if is_handled else kube_vip.annotated or ""
     return {
-        "spec.loadBalancerIP": kube_vip.specified,
+        ADDRESS_FIELD: kube_vip.specified,
         names.REQUESTED_ADDRESS: kube_vip.requested,
         ADDRESS_ANNOTATION: annotated_by_user,
     }
@@ -213,8 +221,10 @@ def requested_addresses(service: Service, kube_vip: KubeVip, *, had_condition: b
 
 def _requested_address(
     addresses: Mapping[str, str], ipv4_of_pair: str, problems: list[EventMessage], *, is_dhcp: bool
-) -> str:
-    """Return the requested address. Any other value than one address is a mistake, except kube-vip's for DHCP.
+) -> tuple[str, str]:
+    """Return the requested address after the setting that has it; both are empty without a request.
+
+    Any other value than one address is a mistake, except kube-vip's for DHCP.
 
     Of a pair of kube-vip, with an address of each family, the IPv4 address is requested.
     """
@@ -223,14 +233,30 @@ def _requested_address(
             continue
         address = ipv4_text(value)
         if address and address != names.DHCP_ADDRESS:
-            return address
+            return setting, address
         if setting == ADDRESS_ANNOTATION and ipv4_of_pair not in {"", names.DHCP_ADDRESS}:
             expected = f"one IPv4 address, because a load balancer has no IPv6 address. {ipv4_of_pair} is requested"
             problems.append(invalid_value(setting, value, expected))
-            return ipv4_of_pair
+            return setting, ipv4_of_pair
         expected = f"one IPv4 address; for one from DHCP, set annotation {names.IPAM} to dhcp"
         problems.append(invalid_value(setting, value, expected))
-    return ""
+    return "", ""
+
+
+def _is_binding(service: Service, kube_vip: KubeVip, setting: str) -> bool:
+    """Return whether the user wrote the request on this Service, not on another one that this is a copy of.
+
+    A copy has the annotations of a Service that was served. kube-vip can have announced the requested address of a new
+    Service before the first reconcile.
+    """
+    if setting == ADDRESS_FIELD:
+        return True
+    was_announced = bool(kube_vip.announced_as) or (kube_vip.node is not None and not kube_vip.status)
+    if was_announced or kube_vip.ipv4_of_pair:
+        return False
+    if setting == names.REQUESTED_ADDRESS and kube_vip.requested_for:
+        return kube_vip.requested_for == service.metadata.uid
+    return not service.metadata.has_finalizer(names.SERVICE_FINALIZER)
 
 
 def _ipam(choice: str | None) -> Ipam:

@@ -16,8 +16,9 @@ from msgspec import Struct, field
 from harvester_ccm.kube.errors import Forbidden, KubeError
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import ConfigMap, Node, Service, parse_provider_id
-from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine
+from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER, Reason
+from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
 from harvester_ccm.plan.service.allocation import Allocation, read_allocation
 from harvester_ccm.plan.service.endpoints import Endpoints
 from harvester_ccm.plan.service.kube_vip import KubeVip, Mode, is_about_announced_address, leases_of, read_state
@@ -102,6 +103,18 @@ class ServiceStore(Protocol):
         """The VMs in the namespace of the load balancers."""
 
     @property
+    def vmis(self) -> Store[VirtualMachineInstance]:
+        """Their instances."""
+
+    @property
+    def pool_rights(self) -> PoolRights:
+        """The IP pools in which an address can be requested."""
+
+    @property
+    def api_servers(self) -> frozenset[str]:
+        """The addresses of both API servers in the kubeconfigs."""
+
+    @property
     def last_announced_at(self) -> float:
         """When kube-vip last noted a node on a Service that had no note, in seconds of the monotonic clock."""
 
@@ -154,6 +167,8 @@ class ServiceState(Struct, gc=False):
     """The endpoints of the Service, if they were read since then."""
     lease_wait: LeaseWait | None = None
     """The wait for an address from DHCP that kube-vip gets again; None if it need not get one again."""
+    refused_seed: RefusedSeed | None = None
+    """The request of an address that Harvester did not permit. It is not sent again by this process."""
     announced_as: str = ""
     """The fields with which kube-vip announced the address: those in the last record on the Service, or those of the
     first reconcile. They count only while the Service has no record."""
@@ -254,6 +269,15 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """The nodes that may get traffic."""
     holders: tuple[LoadBalancer, ...] = ()
     """Load balancers of other Services with an address of this one or of its load balancers."""
+    pool_rights: PoolRights = PoolRights()
+    """The IP pools in which an address can be requested."""
+    pool: ObservedPool | None = None
+    """The pool of the requested address; None until it is read."""
+    machine_with_address: str = ""
+    """The Node, the VM or the API server that has the requested address; empty if none has. Only a Service without a
+    load balancer needs it."""
+    others_with_address: Mapping[str, str] = field(default_factory=dict)
+    """The other Services that show the requested address, by the name of their load balancer."""
     primary: Service | None = None
     """The Service whose address this one shares, if it names one that exists."""
     primary_allocated: frozenset[str] = frozenset()
@@ -394,6 +418,9 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     match = match_load_balancer(load_balancers, service, cluster)
     request = read_request(service, kube_vip, had_condition=_had_condition(service, match.load_balancer))
     key = service.metadata.key
+    # The VMs are searched only for a Service that can still get the address.
+    requested = request.address if request.is_binding and match.load_balancer is None else ""
+    machine = _machine_with(store, requested) if requested else ""
     primary = None
     ranking_of_primary = Ranking()
     if request.primary:
@@ -410,7 +437,10 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         match=match,
         scope=scope_of(service, cluster, kube_vip, has_load_balancer=match.load_balancer is not None),
         request=request,
-        holders=_holders(store, kube_vip, load_balancers),
+        holders=_holders(store, kube_vip, load_balancers, request.address),
+        pool_rights=store.pool_rights,
+        machine_with_address=machine,
+        others_with_address=_others_with_address(store, service, cluster, requested),
         primary=primary,
         primary_allocated=primary_allocated,
         primary_served=frozenset({load_balancer.address for load_balancer in of_primary} - {""}),
@@ -466,10 +496,40 @@ def _addresses_of_primary(
     return frozenset(addresses - {""})
 
 
-def _holders(store: ServiceStore, kube_vip: KubeVip, own: tuple[LoadBalancer, ...]) -> tuple[LoadBalancer, ...]:
+def _machine_with(store: ServiceStore, address: str) -> str:
+    """Return what else has an address: an API server, a Node or a VM; empty if nothing has it.
+
+    The guest agent of a VM also reports what kube-vip has bound to it, for some time after that was withdrawn.
+    """
+    if address in store.api_servers:
+        return "an API server of the kubeconfigs"
+    for node in store.nodes.all():
+        if any(entry.address == address for entry in node.status.addresses):
+            return f"Node {node.metadata.name}"
+    for instance in store.vmis.all():
+        if any(address in interface.addresses for interface in instance.interfaces):
+            return f"VM {instance.metadata.name}"
+    return ""
+
+
+def _others_with_address(
+    store: ServiceStore, service: Service, cluster: ClusterIdentity, address: str
+) -> Mapping[str, str]:
+    if not address:
+        return {}
+    others: dict[str, str] = {}
+    for other in store.services.by_index(BY_ADDRESS, address):
+        if other.metadata.key != service.metadata.key and not other.metadata.deleting:
+            others[name_for(other, cluster)] = other.metadata.key
+    return others
+
+
+def _holders(
+    store: ServiceStore, kube_vip: KubeVip, own: tuple[LoadBalancer, ...], requested: str
+) -> tuple[LoadBalancer, ...]:
     """Return the load balancers of other Services with an address of this one, in the order of the addresses."""
     allocated = {load_balancer.allocated_ip for load_balancer in own}
-    addresses = {*kube_vip.status, *kube_vip.noted_leases, *allocated}
+    addresses = {*kube_vip.status, *kube_vip.noted_leases, *allocated, requested}
     holders: list[LoadBalancer] = []
     for address in sorted(addresses):
         holders.extend(store.load_balancers.by_index(BY_ADDRESS, address))

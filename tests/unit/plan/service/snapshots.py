@@ -24,6 +24,7 @@ from harvester_ccm.plan.service.desired import (
     CreateLoadBalancer,
     DeleteLoadBalancer,
     PatchService,
+    SeedPool,
     ServicePlan,
     TriggerKubeVipResync,
     Write,
@@ -186,6 +187,8 @@ def short_write(write: Write | None) -> object:
             return {"change": name, **parts}
         case DeleteLoadBalancer(load_balancer=load_balancer):
             return {"delete": load_balancer.metadata.name}
+        case SeedPool(pool=pool, version=version, address=address):
+            return {"seed": address, "pool": pool, "version": version}
         case TriggerKubeVipResync():
             return "touch"
     return None

@@ -26,6 +26,7 @@ from harvester_ccm.names import (
     LEASE_NOTE_OUTDATED,
     LOAD_BALANCER_READY,
     REQUESTED_ADDRESS,
+    REQUESTED_FOR,
     Reason,
 )
 from harvester_ccm.plan.service import kube_vip
@@ -376,6 +377,7 @@ def test_facts_are_read_once() -> None:
             spec={"loadBalancerIP": "10.0.0.7"},
             annotations={
                 REQUESTED_ADDRESS: " 10.0.0.8 ",
+                REQUESTED_FOR: "a-uid",
                 KUBE_VIP_HOST: "n1",
                 KUBE_VIP_LEASE: "10.0.0.5",
                 KUBE_VIP_HARDWARE: "02:00:00:00:00:01",
@@ -392,6 +394,7 @@ def test_facts_are_read_once() -> None:
         status=(ADDRESS,),
         specified="10.0.0.7",
         requested="10.0.0.8",
+        requested_for="a-uid",
         ignored=False,
         device="eth1",
         node="n1",

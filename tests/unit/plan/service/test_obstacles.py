@@ -13,11 +13,12 @@ from harvester_ccm.names import (
     KUBE_VIP_IGNORE,
     LB_OWNER,
     REQUESTED_ADDRESS,
+    REQUESTED_FOR,
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.snapshot import HarvesterCheck
-from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, load_balancer, marked, served, service
+from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, UID, allocated, load_balancer, marked, served, service
 from tests.unit.plan.service.snapshots import (
     READY,
     VM,
@@ -84,7 +85,7 @@ HARVESTER: dict[str, tuple[World, Plan]] = {
             Phase.HARVESTER_UNKNOWN,
             "NotReady HarvesterUnavailable",
             condition="False HarvesterUnavailable",
-            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7", **WITHDRAWAL}, "touch": True},
+            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7", REQUESTED_FOR: UID, **WITHDRAWAL}, "touch": True},
             delay=5.0,
             writes_needed=3,
         ),
@@ -188,7 +189,7 @@ OTHERS: dict[str, tuple[World, Plan]] = {
             Phase.NAME_TAKEN,
             "NotReady LoadBalancerOwnershipConflict",
             condition="False LoadBalancerOwnershipConflict",
-            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7", **WITHDRAWAL}, "touch": True},
+            write={"annotations": {REQUESTED_ADDRESS: "10.0.0.7", REQUESTED_FOR: UID, **WITHDRAWAL}, "touch": True},
             events=("Warning LoadBalancerOwnershipConflict",),
             writes_needed=3,
         ),

@@ -15,6 +15,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     WORKLOAD_TYPE,
 )
+from harvester_ccm.plan.service.address_pools import PoolRights
 from harvester_ccm.plan.service.phase import Phase, phase_of
 from harvester_ccm.plan.service.plan import PLANS, plan_service
 from harvester_ccm.plan.service.snapshot import HarvesterCheck
@@ -233,6 +234,13 @@ WORLDS: dict[str, tuple[World, Phase]] = {
             served(annotations={**VM, IP_POOL: "vlan100"}), (allocated(name="demo-shop-web-old", uid="old"), FOREIGN)
         ),
         Phase.ANNOUNCED_BY_KUBE_VIP,
+    ),
+    "the requested address is in use": (
+        World(
+            service(spec={"loadBalancerIP": "10.0.0.7"}, annotations={IP_POOL: "lan"}),
+            facts={"pool_rights": PoolRights(are_all=True), "machine_with_address": "Node n1"},
+        ),
+        Phase.ADDRESS_UNAVAILABLE,
     ),
 }
 

@@ -1,6 +1,6 @@
 """The snapshot of a Service: what is read of the clusters, and whether this is the Harvester of the cluster."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pytest
@@ -12,6 +12,7 @@ from harvester_ccm.kube.errors import Answer, Forbidden, KubeError, Unreachable
 from harvester_ccm.kube.objects import ObjectMeta
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, ConfigMap, Service
 from harvester_ccm.model.harvester import (
+    INSTANCES,
     LOAD_BALANCERS,
     VIRTUAL_MACHINES,
     ClusterIdentity,
@@ -32,6 +33,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
 )
+from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.request import network_devices
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, check_harvester, observe
@@ -50,7 +52,7 @@ from tests.support.builders import (
     served,
     service,
 )
-from tests.support.node_objects import node, vm
+from tests.support.node_objects import instance, node, vm
 from tests.unit.plan.service.snapshots import PRIMARY, SHARES, VM, WAITING, snapshot_of
 
 OTHER_UID: Final = "another"
@@ -264,6 +266,38 @@ def test_holders_of_the_address_are_load_balancers_of_others() -> None:
     assert snapshot.holders == (holder,)
     assert snapshot.allocated_to_others(ADDRESS) == (holder,)
     assert snapshot.allocated_to_others("10.0.0.9") == ()
+
+
+REQUESTED: Final = service(spec={"loadBalancerIP": ADDRESS})
+MACHINES: dict[str, tuple[Mapping[str, Any], str]] = {
+    "a Node": ({NODES.plural: Page((node(addresses=[("InternalIP", ADDRESS)]),), "")}, "Node w1"),
+    "a VM": ({INSTANCES.plural: Page((instance(ips=["192.168.0.9", ADDRESS]),), "")}, "VM w1"),
+    "nothing": ({}, ""),
+}
+
+
+@pytest.mark.parametrize(("lists", "expected"), MACHINES.values(), ids=MACHINES)
+def test_machine_with_the_requested_address(lists: Mapping[str, Any], expected: str) -> None:
+    listed = {SERVICES.plural: Page((REQUESTED,), ""), LOAD_BALANCERS.plural: Page((), "")}
+    store = ClusterStore(CLUSTER, {**listed, **lists})
+    assert observe(store, REQUESTED, CLUSTER).machine_with_address == expected
+    # A Service that has a load balancer keeps what it has.
+    later = ClusterStore(CLUSTER, {**listed, **lists, LOAD_BALANCERS.plural: Page((marked(),), "")})
+    assert observe(later, REQUESTED, CLUSTER).machine_with_address == ""
+
+
+def test_api_server_with_the_requested_address() -> None:
+    store = listed_store([REQUESTED], (), None)
+    store.api_servers = frozenset({ADDRESS})
+    assert observe(store, REQUESTED, CLUSTER).machine_with_address == "an API server of the kubeconfigs"
+
+
+def test_others_with_the_requested_address() -> None:
+    other, leaving = served("api", uid=OTHER_UID), served("old", uid="old", deleting=True)
+    holder = load_balancer("holder", uid="holder", ip=ADDRESS, pool="lan")
+    snapshot = observe(listed_store([REQUESTED, other, leaving], (holder,), None), REQUESTED, CLUSTER)
+    assert dict(snapshot.others_with_address) == {name_for(other, CLUSTER): "shop/api"}
+    assert snapshot.allocated_to_others(ADDRESS) == (holder,)
 
 
 def test_family_of_a_service() -> None:

@@ -1,0 +1,158 @@
+"""IP pools of Harvester in which this controller may request a certain address, and what a pool says about one.
+
+Harvester has no field for a request. It gives a load balancer the address that the history of the pool
+(``status.allocatedHistory``) names for it, if that is free when the load balancer is created. Harvester checks nothing
+when the history is written: an entry for an address that it cannot allocate keeps the load balancer without any.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum, auto
+from ipaddress import IPv4Address, IPv4Network
+from typing import Final, Self
+
+from msgspec import Struct
+
+from harvester_ccm.model.harvester import AddressRange, IPPool
+
+_POINT_TO_POINT: Final = 31
+"""Prefix length from which a subnet has neither a network address nor a broadcast address."""
+
+
+class PoolRights(Struct, frozen=True):
+    """The pools that the credential for Harvester may read and patch."""
+
+    names: frozenset[str] = frozenset()
+    are_all: bool = False
+    """Whether it may read and patch every pool."""
+    are_known: bool = True
+    """Whether Harvester has answered which ones these are."""
+
+    def permit(self, pool: str) -> bool:
+        """Return whether addresses of a pool can be requested."""
+        return bool(pool) and (self.are_all or pool in self.names)
+
+    @property
+    def exist(self) -> bool:
+        """Whether addresses of any pool can be requested."""
+        return self.are_all or bool(self.names)
+
+
+class ObservedPool(Struct, frozen=True):
+    """An IP pool as it was read for the request of one Service."""
+
+    name: str
+    pool: IPPool | None
+    """None if Harvester has no pool of this name."""
+
+
+class RefusedSeed(Struct, frozen=True):
+    """A pool that Harvester did not let this controller read or write."""
+
+    pool: str
+    address: str
+    answer: str
+    """What Harvester said."""
+
+
+class Standing(StrEnum):
+    """What a pool says about an address that a load balancer, which does not exist yet, is to get."""
+
+    MISSING = auto()
+    """There is no such pool."""
+    NOT_READY = auto()
+    """Harvester cannot allocate any address of the pool."""
+    OUTSIDE = auto()
+    """The address is in no range."""
+    GATEWAY = auto()
+    NETWORK = auto()
+    """The address is the network address of a subnet."""
+    BROADCAST = auto()
+    BOOKED = auto()
+    """The load balancer has an address in the pool already: with another one, it would have two."""
+    REMEMBERED = auto()
+    """The load balancer had another address of the pool, and gets that again."""
+    IN_USE = auto()
+    """Another load balancer has the address."""
+    SEEDED = auto()
+    """The load balancer gets the address when it is created."""
+    FREE = auto()
+
+
+def standing_of(observed: ObservedPool, address: str, owner: str) -> Standing:
+    """Return what a pool says about an address (IPv4) for the load balancer ``owner`` (``namespace/name``)."""
+    pool = observed.pool
+    if pool is None:
+        return Standing.MISSING
+    if owner in pool.allocated.values():
+        return Standing.BOOKED
+    remembered = [remembered for remembered, name in pool.history.items() if name == owner]
+    if remembered:
+        return Standing.SEEDED if remembered == [address] else Standing.REMEMBERED
+    if not pool.is_usable:
+        return Standing.NOT_READY
+    if address in pool.allocated:
+        return Standing.IN_USE
+    return _place_of(IPv4Address(address), pool)
+
+
+def _place_of(address: IPv4Address, pool: IPPool) -> Standing:
+    """Return whether Harvester can allocate a free address of the pool."""
+    spans = list(_spans(pool))
+    if any(address == span.gateway for span in spans):
+        return Standing.GATEWAY
+    for span in spans:
+        if address == span.network:
+            return Standing.NETWORK
+        if address == span.broadcast:
+            return Standing.BROADCAST
+    if any(span.first <= address <= span.last for span in spans):
+        return Standing.FREE
+    return Standing.OUTSIDE
+
+
+def ranges_text(pool: IPPool) -> list[str]:
+    """Return the ranges of a pool for a message."""
+    return [f"{span.first}-{span.last}" for span in _spans(pool)]
+
+
+class _Span(Struct, frozen=True):
+    """A range with the defaults of Harvester."""
+
+    first: IPv4Address
+    last: IPv4Address
+    gateway: IPv4Address | None
+    network: IPv4Address | None
+    """The network address, and the broadcast address, of the subnet; None if it has none."""
+    broadcast: IPv4Address | None
+
+    @classmethod
+    def of(cls, entry: AddressRange) -> Self:
+        """Return the range of an entry. Raises ValueError if it is none, or one of IPv6."""
+        subnet = IPv4Network(entry.subnet, strict=False)
+        has_host_part = subnet.prefixlen < _POINT_TO_POINT
+        first, last = subnet[0], subnet[-1]
+        gateway = None
+        if subnet.num_addresses > 1:
+            gateway = subnet[1]
+            first = subnet[1]
+        if has_host_part:
+            last = subnet[-2]
+        first = IPv4Address(entry.range_start) if entry.range_start else first
+        last = IPv4Address(entry.range_end) if entry.range_end else last
+        gateway = IPv4Address(entry.gateway) if entry.gateway else gateway
+        return cls(
+            first=min(first, last),
+            last=max(first, last),
+            gateway=gateway,
+            network=subnet[0] if has_host_part else None,
+            broadcast=subnet[-1] if has_host_part else None,
+        )
+
+
+def _spans(pool: IPPool) -> Iterator[_Span]:
+    """Yield the ranges of a pool that can be read; Harvester's webhook lets no others in."""
+    for entry in pool.ranges:
+        try:
+            yield _Span.of(entry)
+        except ValueError:
+            continue

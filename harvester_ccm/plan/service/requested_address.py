@@ -1,0 +1,222 @@
+"""The request of a certain address: whether a new Service gets it, and what has to be done first.
+
+Harvester's administrator decides in which pools this cluster may request one. There, a Service that has no load
+balancer yet gets exactly the address that its user wrote, or waits for it. Everywhere else Harvester chooses, and
+``address.not_as_requested`` says so afterwards. All of that follows from the pool as it was read, so a restart between
+the request in the pool and the creation of the load balancer changes nothing.
+
+Another cluster can take the address at any moment. That is seen either in the version of the pool, or afterwards.
+"""
+
+from enum import StrEnum, auto
+from typing import Final
+
+from msgspec import Struct
+
+from harvester_ccm import names
+from harvester_ccm.model.event import EventMessage, abbreviate, quoted
+from harvester_ccm.model.harvester import IPPool
+from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.address_pools import (
+    ObservedPool,
+    PoolRights,
+    Standing,
+    ranges_text,
+    standing_of,
+)
+from harvester_ccm.plan.service.desired import SeedPool
+from harvester_ccm.plan.service.request import Ipam, Request, invalid_value
+from harvester_ccm.plan.service.scope import is_served
+from harvester_ccm.plan.service.snapshot import ServiceSnapshot
+
+MACHINE_SECONDS: Final = 60.0
+"""Time after which a Service is planned again whose address a Node or a VM has: no event shows that it has gone."""
+GRANT: Final = "generate_addon.sh --address-pools"
+"""What an administrator runs to permit the request of addresses."""
+
+
+class Step(StrEnum):
+    """What has to be done next for the requested address of a Service without a load balancer."""
+
+    CREATE = auto()
+    """Create the load balancer: nothing is requested, the request is in the pool, or it cannot be made."""
+    AWAIT_RIGHTS = auto()
+    """Wait until it is known in which pools an address can be requested."""
+    READ_POOL = auto()
+    """Read the pool."""
+    SEED = auto()
+    """Request the address in the pool."""
+    WAIT = auto()
+    """Create nothing: Harvester cannot allocate the address."""
+
+
+class Answer(Struct, frozen=True):
+    """What becomes of a request."""
+
+    step: Step
+    warning: EventMessage | None = None
+    """Why the Service waits, or why the request is not made."""
+    look_again_after: float | None = None
+    """Seconds after which a Service that waits is planned again; None: when something changes."""
+
+
+_CREATE: Final = Answer(Step.CREATE)
+
+
+def answer_to_request(snapshot: ServiceSnapshot) -> Answer:
+    """Return what becomes of the request of a Service without a load balancer."""
+    request, rights = snapshot.request, snapshot.pool_rights
+    if not request.is_binding or not _is_first_creation(snapshot):
+        return _CREATE
+    if request.ipam is not Ipam.POOL or not request.ip_pool:
+        return Answer(Step.CREATE, _cannot_be_requested(request, rights))
+    if not rights.are_known:
+        return Answer(Step.AWAIT_RIGHTS)
+    if not rights.permit(request.ip_pool):
+        return _CREATE
+    refused = snapshot.remembered.refused_seed
+    if refused is not None and (refused.pool, refused.address) == (request.ip_pool, request.address):
+        return Answer(Step.CREATE, _refused(request, refused.answer))
+    if snapshot.machine_with_address:
+        warning = _in_use(request, f"{snapshot.machine_with_address} has it")
+        return Answer(Step.WAIT, warning, look_again_after=MACHINE_SECONDS)
+    observed = snapshot.pool
+    if observed is None or observed.name != request.ip_pool:
+        return Answer(Step.READ_POOL)
+    return _by_pool(snapshot, observed)
+
+
+def seed_of(snapshot: ServiceSnapshot) -> SeedPool:
+    """Return the write that requests the address in the pool. Raises LookupError if the pool was not read."""
+    observed = snapshot.pool
+    if observed is None or observed.pool is None:
+        raise LookupError(f"the IP pool of Service {snapshot.service.metadata.key} was not read")
+    version = observed.pool.metadata.resource_version
+    return SeedPool(observed.name, version, snapshot.request.address, _owner(snapshot))
+
+
+def _owner(snapshot: ServiceSnapshot) -> str:
+    return f"{snapshot.cluster.namespace}/{snapshot.match.expected_name}"
+
+
+def _is_first_creation(snapshot: ServiceSnapshot) -> bool:
+    """Return whether the Service never had an address from Harvester: otherwise it gets that one again.
+
+    The requested address in the status is one that kube-vip announces without anybody having allocated it.
+    """
+    service, kube_vip = snapshot.service, snapshot.kube_vip
+    if snapshot.match.own or kube_vip.had_address or kube_vip.announced_as:
+        return False
+    was_served_by_others = service.ready_condition is None and is_served(service)
+    return not was_served_by_others and set(service.addresses) <= {snapshot.request.address}
+
+
+def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> Answer:
+    """Return what becomes of a request by the state of the pool."""
+    request = snapshot.request
+    standing = standing_of(observed, request.address, _owner(snapshot))
+    match standing:
+        case Standing.SEEDED | Standing.BOOKED | Standing.REMEMBERED:
+            return _CREATE
+        case Standing.MISSING | Standing.NOT_READY:
+            return Answer(Step.WAIT, _no_pool(request))
+        case Standing.IN_USE:
+            return Answer(Step.WAIT, _in_use(request, _holder(snapshot, observed.pool)))
+        case Standing.FREE:
+            holder = _holder_of_free(snapshot, observed.pool)
+            return Answer(Step.WAIT, _in_use(request, holder)) if holder else Answer(Step.SEED)
+    return Answer(Step.WAIT, _never_free(request, observed.pool, standing))
+
+
+def _holder(snapshot: ServiceSnapshot, pool: IPPool | None) -> str:
+    """Return which load balancer has the address. Those of other namespaces are no business of this cluster."""
+    owner = pool.allocated.get(snapshot.request.address, "") if pool is not None else ""
+    namespace, _, name = owner.partition("/")
+    if namespace != snapshot.cluster.namespace:
+        return "a load balancer of another namespace in Harvester has it"
+    return f"load balancer {name} in Harvester has it"
+
+
+def _holder_of_free(snapshot: ServiceSnapshot, pool: IPPool | None) -> str:
+    """Return who has an address that is free in the pool; empty if nobody has.
+
+    Harvester can lose the record of an address that a load balancer uses. A Service whose load balancer is being
+    replaced, or was lost, gets its own address again.
+    """
+    address = snapshot.request.address
+    for load_balancer in snapshot.allocated_to_others(address):
+        return f"load balancer {load_balancer.metadata.name} in Harvester has it"
+    owner = pool.history.get(address, "") if pool is not None else ""
+    namespace, _, name = owner.partition("/")
+    service_key = snapshot.others_with_address.get(name)
+    if namespace == snapshot.cluster.namespace and service_key is not None:
+        return f"Service {service_key} has it"
+    return ""
+
+
+def _in_use(request: Request, holder: str) -> EventMessage:
+    cause = f"requests address {request.address} of IP pool {quoted(request.ip_pool)}, which is in use: {holder}"
+    remedy = (
+        "The Service gets the address when it is free, at the latest some minutes afterwards. For another address now, "
+        "change or remove the request"
+    )
+    return EventMessage("Warning", Reason.ADDRESS_IN_USE, cause, remedy, place=_place(request))
+
+
+def _no_pool(request: Request) -> EventMessage:
+    cause = f"Harvester has no ready IP pool {quoted(request.ip_pool)}, of which address {request.address} is requested"
+    remedy = f"Create it, or name another one in annotation {names.IP_POOL}"
+    return EventMessage("Warning", Reason.NO_MATCHING_POOL, cause, remedy)
+
+
+def _never_free(request: Request, pool: IPPool | None, standing: Standing) -> EventMessage:
+    """Return the Warning about an address that Harvester never allocates of this pool."""
+    ranges = abbreviate(ranges_text(pool)) if pool is not None else ""
+    known = {
+        Standing.GATEWAY: ", without the gateway, which this is",
+        Standing.NETWORK: ", without the network address, which this is",
+        Standing.BROADCAST: ", without the broadcast address, which this is",
+    }
+    expected = (
+        f"an address of IP pool {quoted(request.ip_pool)} ({ranges or 'it has no range'}){known.get(standing, '')}. "
+        f"Change it, or name another pool in annotation {names.IP_POOL}"
+    )
+    return invalid_value(request.address_setting, request.address, expected)
+
+
+def _refused(request: Request, answer: str) -> EventMessage:
+    cause = (
+        f"requests address {request.address} of IP pool {quoted(request.ip_pool)}, and Harvester did not permit the "
+        "request in the pool. The Service gets any address"
+    )
+    remedy = f"Have Harvester's administrator permit it ({GRANT}), then create the Service again"
+    return EventMessage(
+        "Warning",
+        Reason.ADDRESS_NOT_AS_REQUESTED,
+        cause,
+        remedy,
+        place=_place(request),
+        answer=f"Harvester: {answer}",
+    )
+
+
+def _cannot_be_requested(request: Request, rights: PoolRights) -> EventMessage | None:
+    """Return the Warning that a request names no pool, or None if no address can be requested anyway."""
+    if not rights.exist:
+        return None
+    cause = f"requests address {request.address}, but names no IP pool. The Service gets any address"
+    pools = abbreviate(sorted(rights.names)) if rights.names else "its IP pool"
+    remedy = f"Create the Service again with the pool in annotation {names.IP_POOL} ({pools})"
+    if request.ipam is not Ipam.POOL:
+        cause = f"requests address {request.address}, and annotation {names.IPAM} one from DHCP, which it gets"
+        remedy = (
+            f"Remove one of them. Only an address of an IP pool can be requested: its name is in annotation "
+            f"{names.IP_POOL} ({pools})"
+        )
+    return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, cause, remedy, place=_place(request))
+
+
+def _place(request: Request) -> str:
+    """Return the setting with the request as the subject of a sentence."""
+    setting = request.address_setting
+    return setting if setting.startswith("spec.") else f"Annotation {setting}"

@@ -1,0 +1,96 @@
+"""What an IP pool says about a requested address."""
+
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from harvester_ccm.model.harvester import IP_POOLS, IPPool
+from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, Standing, ranges_text, standing_of
+
+OWNER: Final = "vms/demo-shop-web-1"
+WANTED: Final = "10.0.0.20"
+LAN: Final = {"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.10", "rangeEnd": "10.0.0.99", "gateway": "10.0.0.50"}
+
+
+def pool(*ranges: Any, **status: Any) -> IPPool:
+    """Return a pool with these ranges, ``LAN`` without any."""
+    document = {"metadata": {"name": "lan", "resourceVersion": "5"}, "spec": {"ranges": ranges or [LAN]}}
+    return IP_POOLS.decode(msgspec.json.encode({**document, "status": status}))
+
+
+def standing(address: str, *ranges: Any, **status: Any) -> Standing:
+    return standing_of(ObservedPool("lan", pool(*ranges, **status)), address, OWNER)
+
+
+STANDINGS: dict[str, tuple[dict[str, Any], Standing]] = {
+    "nobody has it": ({}, Standing.FREE),
+    "another load balancer has it": ({"allocated": {WANTED: "vms/other"}}, Standing.IN_USE),
+    "another load balancer had it": ({"allocatedHistory": {WANTED: "vms/other"}}, Standing.FREE),
+    "requested": ({"allocatedHistory": {WANTED: OWNER}}, Standing.SEEDED),
+    "it had another one": ({"allocatedHistory": {"10.0.0.30": OWNER}}, Standing.REMEMBERED),
+    "it had several": ({"allocatedHistory": {WANTED: OWNER, "10.0.0.30": OWNER}}, Standing.REMEMBERED),
+    "it has another one": (
+        {"allocated": {"10.0.0.30": OWNER}, "allocatedHistory": {WANTED: OWNER}},
+        Standing.BOOKED,
+    ),
+    "it has it": ({"allocated": {WANTED: OWNER}}, Standing.BOOKED),
+    "not ready": ({"conditions": [{"type": "Ready", "status": "False"}]}, Standing.NOT_READY),
+    "ready": ({"conditions": [{"type": "Ready", "status": "True"}]}, Standing.FREE),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), STANDINGS.values(), ids=STANDINGS)
+def test_standing_by_status(status: dict[str, Any], expected: Standing) -> None:
+    assert standing(WANTED, **status) is expected
+
+
+def test_pool_that_does_not_exist_or_is_being_deleted() -> None:
+    assert standing_of(ObservedPool("lan", None), WANTED, OWNER) is Standing.MISSING
+    deleted = IP_POOLS.decode(b'{"metadata":{"name":"lan","deletionTimestamp":"2026-01-01T00:00:00Z"}}')
+    assert standing_of(ObservedPool("lan", deleted), WANTED, OWNER) is Standing.NOT_READY
+
+
+WHOLE: Final = {"subnet": "10.0.0.0/24"}
+PLACES: dict[str, tuple[str, Any, Standing]] = {
+    "first": ("10.0.0.10", LAN, Standing.FREE),
+    "last": ("10.0.0.99", LAN, Standing.FREE),
+    "below": ("10.0.0.9", LAN, Standing.OUTSIDE),
+    "above": ("10.0.0.100", LAN, Standing.OUTSIDE),
+    "gateway": ("10.0.0.50", LAN, Standing.GATEWAY),
+    "network address": ("10.0.0.0", LAN, Standing.NETWORK),
+    "broadcast address": ("10.0.0.255", LAN, Standing.BROADCAST),
+    "gateway by default": ("10.0.0.1", WHOLE, Standing.GATEWAY),
+    "first by default": ("10.0.0.2", WHOLE, Standing.FREE),
+    "last by default": ("10.0.0.254", WHOLE, Standing.FREE),
+    "host bits in the subnet": ("10.0.0.254", {"subnet": "10.0.0.7/24"}, Standing.FREE),
+    "start above the end": (WANTED, {**WHOLE, "rangeStart": "10.0.0.30", "rangeEnd": "10.0.0.15"}, Standing.FREE),
+    "single address": ("10.0.0.7", {"subnet": "10.0.0.7/32"}, Standing.FREE),
+    "not the single address": ("10.0.0.8", {"subnet": "10.0.0.7/32"}, Standing.OUTSIDE),
+    "range of IPv6": (WANTED, {"subnet": "fd00::/64"}, Standing.OUTSIDE),
+    "no range": (WANTED, {"subnet": "lan"}, Standing.OUTSIDE),
+}
+
+
+@pytest.mark.parametrize(("address", "entry", "expected"), PLACES.values(), ids=PLACES)
+def test_standing_by_range(address: str, entry: Any, expected: Standing) -> None:
+    assert standing(address, entry) is expected
+
+
+def test_any_range_can_have_the_address() -> None:
+    entries = [LAN, {"subnet": "10.1.0.0/24"}]
+    assert standing("10.1.0.7", *entries) is Standing.FREE
+    assert standing("10.1.0.1", *entries) is Standing.GATEWAY
+    assert ranges_text(pool(*entries, {"subnet": "fd00::/64"})) == ["10.0.0.10-10.0.0.99", "10.1.0.1-10.1.0.254"]
+
+
+def test_large_history_is_read_once() -> None:
+    history = {f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}": "vms/x" for number in range(65536)}
+    assert standing(WANTED, allocatedHistory=history) is Standing.FREE
+
+
+def test_rights() -> None:
+    rights = PoolRights(frozenset({"lan"}))
+    assert (rights.permit("lan"), rights.permit("dmz"), rights.exist) == (True, False, True)
+    assert (PoolRights(are_all=True).permit("dmz"), PoolRights(are_all=True).permit("")) == (True, False)
+    assert not PoolRights().exist

@@ -1,0 +1,333 @@
+"""The request of a certain address: who gets it, who waits, and what is said."""
+
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from harvester_ccm.model.core import Service, ServiceStatus
+from harvester_ccm.names import (
+    ANNOUNCED_AS,
+    IP_POOL,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    REQUESTED_ADDRESS,
+    REQUESTED_FOR,
+    SERVICE_FINALIZER,
+)
+from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
+from harvester_ccm.plan.service.phase import Phase
+from harvester_ccm.plan.service.plan import plan_service
+from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, UID, load_balancer, marked, served, service
+from tests.unit.plan.service.snapshots import (
+    VM,
+    WITHDRAWAL,
+    Plan,
+    World,
+    messages,
+    outline,
+    plan,
+    short_write,
+    snapshot_of,
+)
+from tests.unit.plan.service.test_address_pools import LAN, pool
+
+WANTED: Final = "10.0.0.20"
+OWNER: Final = f"vms/{LB_NAME}"
+FIELD: Final = {"loadBalancerIP": WANTED}
+IN_LAN: Final = {IP_POOL: "lan"}
+RIGHTS: Final = PoolRights(frozenset({"lan"}))
+NEW: Final = service(spec=FIELD, annotations=IN_LAN)
+PREPARED: Final = service(ours=True, spec=FIELD, annotations={**IN_LAN, **SUPPRESSED})
+"""The Service after the first patch."""
+CREATION: Final = {"create": LB_NAME, "workloadType": "cluster", "ipam": "pool", "ipPool": "lan"}
+SEED: Final = {"seed": WANTED, "pool": "lan", "version": "5"}
+
+
+def facts(**status: Any) -> dict[str, Any]:
+    """Return the facts of a Service that may request addresses of pool ``lan``, which was read."""
+    return {"pool_rights": RIGHTS, "pool": ObservedPool("lan", pool(**status))}
+
+
+PLANS: dict[str, tuple[World, Plan]] = {
+    "the Service is prepared before the pool is read": (
+        World(NEW, facts={"pool_rights": RIGHTS}),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            condition="False Queued",
+            write={
+                "annotations": {REQUESTED_ADDRESS: WANTED, **WITHDRAWAL},
+                "finalizers": [SERVICE_FINALIZER],
+                "touch": True,
+            },
+            events=("Normal EnsuringLoadBalancer",),
+            delay=30.0,
+            writes_needed=3,
+        ),
+    ),
+    "the pool is read": (
+        World(PREPARED, facts={"pool_rights": RIGHTS}),
+        Plan(Phase.NEW, "NotReady Queued", events=("Normal EnsuringLoadBalancer",), delay=30.0),
+    ),
+    "another pool was read": (
+        World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("dmz", pool())}),
+        Plan(Phase.NEW, "NotReady Queued", events=("Normal EnsuringLoadBalancer",), delay=30.0),
+    ),
+    "free": (
+        World(PREPARED, facts=facts()),
+        Plan(Phase.NEW, "NotReady Queued", write=SEED, events=("Normal EnsuringLoadBalancer",), delay=30.0),
+    ),
+    "requested in the pool": (
+        World(PREPARED, facts=facts(allocatedHistory={WANTED: OWNER})),
+        Plan(Phase.NEW, "NotReady Queued", write=CREATION, events=("Normal EnsuringLoadBalancer",), delay=30.0),
+    ),
+    "the load balancer had another one": (
+        World(PREPARED, facts=facts(allocatedHistory={"10.0.0.30": OWNER})),
+        Plan(Phase.NEW, "NotReady Queued", write=CREATION, events=("Normal EnsuringLoadBalancer",), delay=30.0),
+    ),
+    "the load balancer has one already": (
+        World(PREPARED, facts=facts(allocated={"10.0.0.30": OWNER})),
+        Plan(Phase.NEW, "NotReady Queued", write=CREATION, events=("Normal EnsuringLoadBalancer",), delay=30.0),
+    ),
+    "in use": (
+        World(PREPARED, facts=facts(allocated={WANTED: "vms/other"})),
+        Plan(
+            Phase.ADDRESS_UNAVAILABLE,
+            "NotReady AddressInUse",
+            condition="False AddressInUse",
+            write="condition",
+            events=("Warning AddressInUse",),
+        ),
+    ),
+    "in use, and announced by kube-vip": (
+        World(
+            service(spec=FIELD, address=WANTED, annotations=IN_LAN),
+            facts=facts(allocated={WANTED: "vms/other"}),
+        ),
+        Plan(
+            Phase.ADDRESS_UNAVAILABLE,
+            "NotReady AddressInUse",
+            condition="False AddressInUse",
+            write={"annotations": {REQUESTED_ADDRESS: WANTED, **WITHDRAWAL}, "ingress": [], "touch": True},
+            events=("Warning AddressInUse",),
+            writes_needed=3,
+        ),
+    ),
+    "outside of the ranges": (
+        World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("lan", pool({"subnet": "10.1.0.0/24"}))}),
+        Plan(
+            Phase.ADDRESS_UNAVAILABLE,
+            "NotReady InvalidAnnotation",
+            condition="False InvalidAnnotation",
+            write="condition",
+            events=("Warning InvalidAnnotation",),
+        ),
+    ),
+    "no such pool": (
+        World(PREPARED, facts={"pool_rights": RIGHTS, "pool": ObservedPool("lan", None)}),
+        Plan(
+            Phase.ADDRESS_UNAVAILABLE,
+            "NotReady NoMatchingPool",
+            condition="False NoMatchingPool",
+            write="condition",
+            events=("Warning NoMatchingPool",),
+        ),
+    ),
+    "a Node has it": (
+        World(PREPARED, facts={**facts(), "machine_with_address": "Node n1"}),
+        Plan(
+            Phase.ADDRESS_UNAVAILABLE,
+            "NotReady AddressInUse",
+            condition="False AddressInUse",
+            write="condition",
+            events=("Warning AddressInUse",),
+            delay=60.0,
+        ),
+    ),
+    "the rights are not known yet": (
+        World(PREPARED, facts={"pool_rights": PoolRights(are_known=False)}),
+        Plan(Phase.NEW, "NotReady HarvesterUnavailable", delay=1.0),
+    ),
+    "without the permission": (
+        World(PREPARED),
+        Plan(Phase.NEW, "NotReady Queued", write=CREATION, events=("Normal EnsuringLoadBalancer",), delay=30.0),
+    ),
+    "permission for another pool": (
+        World(PREPARED, facts={"pool_rights": PoolRights(frozenset({"dmz"}))}),
+        Plan(Phase.NEW, "NotReady Queued", write=CREATION, events=("Normal EnsuringLoadBalancer",), delay=30.0),
+    ),
+    "no pool is named": (
+        World(service(ours=True, spec=FIELD, annotations=SUPPRESSED), facts=facts()),
+        Plan(
+            Phase.NEW,
+            "NotReady Queued",
+            write={"create": LB_NAME, "workloadType": "cluster", "ipam": "pool"},
+            events=("Warning AddressNotAsRequested", "Normal EnsuringLoadBalancer"),
+            delay=30.0,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "expected"), PLANS.values(), ids=PLANS)
+def test_plan(world: World, expected: Plan) -> None:
+    assert outline(world) == expected
+
+
+def test_vm_load_balancer_gets_the_requested_address() -> None:
+    requested = service(ours=True, spec=FIELD, annotations={**IN_LAN, **SUPPRESSED, **VM})
+    assert plan(requested, pool_rights=RIGHTS).reads_pool
+    assert short_write(plan(requested, **facts()).write) == SEED
+
+
+BINDING: dict[str, tuple[Service, bool]] = {
+    "field": (NEW, True),
+    "annotation of kube-vip": (service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED}), True),
+    "annotation": (service(annotations={**IN_LAN, REQUESTED_ADDRESS: WANTED}), True),
+    "copy of the user's annotation": (
+        service(ours=True, annotations={**IN_LAN, **SUPPRESSED, REQUESTED_ADDRESS: WANTED, REQUESTED_FOR: UID}),
+        True,
+    ),
+    "copied to another Service": (
+        service(annotations={**IN_LAN, REQUESTED_ADDRESS: WANTED, REQUESTED_FOR: "uid of the original"}),
+        False,
+    ),
+    "copied with the record of the announcement": (
+        service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED, ANNOUNCED_AS: "Cluster IPv4 SingleStack"}),
+        False,
+    ),
+    "copied with the note of kube-vip": (
+        service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED, KUBE_VIP_HOST: "node-1"}),
+        False,
+    ),
+    "kube-vip was faster": (
+        service(address=WANTED, annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED, KUBE_VIP_HOST: "node-1"}),
+        True,
+    ),
+    "restored with the finalizer": (
+        service(ours=True, annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED}),
+        False,
+    ),
+    "pair of addresses": (service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: f"{WANTED},fd00::1"}), False),
+    "not an address": (service(spec={"loadBalancerIP": "10.0.0.020"}, annotations=IN_LAN), False),
+    "none": (service(annotations=IN_LAN), False),
+}
+
+
+@pytest.mark.parametrize(("requested", "is_binding"), BINDING.values(), ids=BINDING)
+def test_binding_request(requested: Service, *, is_binding: bool) -> None:
+    assert snapshot_of(requested).request.is_binding is is_binding
+    assert plan(requested, pool_rights=RIGHTS).reads_pool is is_binding
+
+
+@pytest.mark.parametrize("setting", [KUBE_VIP_ADDRESSES, REQUESTED_ADDRESS])
+def test_first_patch_notes_on_which_service_the_user_wrote_the_annotation(setting: str) -> None:
+    written: Any = short_write(plan(service(annotations={**IN_LAN, setting: WANTED}), pool_rights=RIGHTS).write)
+    assert written["annotations"][REQUESTED_FOR] == UID
+    assert written["finalizers"] == [SERVICE_FINALIZER]
+
+
+def test_note_is_written_once() -> None:
+    annotations = {**IN_LAN, **SUPPRESSED, REQUESTED_ADDRESS: WANTED, REQUESTED_FOR: UID}
+    assert short_write(plan(service(ours=True, annotations=annotations), **facts()).write) == SEED
+
+
+SERVED: dict[str, Service] = {
+    "shows another address": service(ours=True, address=ADDRESS, spec=FIELD, annotations=IN_LAN),
+    "had an address": service(spec=FIELD, annotations={**IN_LAN, ANNOUNCED_AS: "Cluster IPv4 SingleStack"}),
+    "the Go provider served it": service(ours=True, address=WANTED, condition=False, spec=FIELD, annotations=IN_LAN),
+    "served": served(address=WANTED, spec=FIELD, annotations=IN_LAN),
+}
+
+
+@pytest.mark.parametrize("requested", SERVED.values(), ids=SERVED)
+def test_service_that_had_an_address_requests_none(requested: Service) -> None:
+    made = plan(requested, pool_rights=RIGHTS)
+    assert not made.reads_pool
+    assert not any("seed" in str(short_write(write)) for write in (made.write, made.following_write))
+
+
+def warning(requested: Service, **more: Any) -> str:
+    """Return the only Warning about a Service."""
+    (text,) = messages(plan(requested, **more))
+    return text
+
+
+def test_message_about_an_address_in_use_names_only_load_balancers_of_the_namespace() -> None:
+    text = warning(PREPARED, **facts(allocated={WANTED: "vms/other"}))
+    assert text.startswith(
+        f"spec.loadBalancerIP requests address {WANTED} of IP pool 'lan', which is in use: load balancer other in "
+        "Harvester has it. The Service gets the address when it is free"
+    )
+    text = warning(PREPARED, **facts(allocated={WANTED: "secret/other"}))
+    assert "a load balancer of another namespace in Harvester has it" in text
+    assert "secret" not in text
+
+
+def test_address_that_the_pool_has_lost_is_in_use() -> None:
+    holder = load_balancer("other", uid="other", ip=WANTED, pool="lan")
+    assert "load balancer other in Harvester has it" in warning(PREPARED, holders=(holder,), **facts())
+
+
+def test_address_of_a_service_whose_load_balancer_is_replaced_is_in_use() -> None:
+    world = {**facts(allocatedHistory={WANTED: "vms/others-lb"}), "others_with_address": {"others-lb": "shop/other"}}
+    assert "Service shop/other has it" in warning(PREPARED, **world)
+    of_another_namespace = facts(allocatedHistory={WANTED: "another/others-lb"})
+    made = plan(PREPARED, **{**of_another_namespace, "others_with_address": {"others-lb": "shop/other"}})
+    assert short_write(made.write) == SEED
+
+
+NEVER: dict[str, tuple[Any, str, str]] = {
+    "outside": (LAN, "10.0.0.200", "(10.0.0.10-10.0.0.99). Change it"),
+    "gateway": (LAN, "10.0.0.50", ", without the gateway, which this is"),
+    "network address": (LAN, "10.0.0.0", ", without the network address, which this is"),
+    "broadcast address": (LAN, "10.0.0.255", ", without the broadcast address, which this is"),
+}
+
+
+@pytest.mark.parametrize(("entry", "address", "expected"), NEVER.values(), ids=NEVER)
+def test_message_about_an_address_that_the_pool_never_has(entry: Any, address: str, expected: str) -> None:
+    requested = service(ours=True, spec={"loadBalancerIP": address}, annotations={**IN_LAN, **SUPPRESSED})
+    text = warning(requested, pool_rights=RIGHTS, pool=ObservedPool("lan", pool(entry)))
+    assert text.startswith(f"spec.loadBalancerIP is '{address}'; expected an address of IP pool 'lan' (10.0.0.10-")
+    assert expected in text
+
+
+def test_refused_request_is_explained_and_another_address_allocated() -> None:
+    snapshot = snapshot_of(PREPARED, **facts())
+    snapshot.remembered.refused_seed = RefusedSeed("lan", WANTED, 'ippools "lan" is forbidden')
+    made = plan_service(snapshot)
+    assert short_write(made.write) == CREATION
+    (text,) = messages(made)
+    assert 'Harvester: ippools "lan" is forbidden' in text
+    assert "generate_addon.sh --address-pools" in text
+    snapshot.remembered.refused_seed = RefusedSeed("lan", "10.0.0.21", "no")
+    assert short_write(plan_service(snapshot).write) == SEED
+
+
+def test_request_with_dhcp_is_explained() -> None:
+    requested = service(ours=True, spec=FIELD, annotations={**SUPPRESSED, IPAM: "dhcp"})
+    assert "and annotation cloudprovider.harvesterhci.io/ipam one from DHCP" in warning(requested, pool_rights=RIGHTS)
+    assert messages(plan(requested)) == []
+
+
+def test_condition_stays_while_the_pool_is_read_again() -> None:
+    waiting = plan(PREPARED, **facts(allocated={WANTED: "vms/other"}))
+    assert waiting.condition is not None
+    status = ServiceStatus(conditions=(waiting.condition,))
+    again = plan_service(snapshot_of(replace(PREPARED, status=status), pool_rights=RIGHTS))
+    assert again.reads_pool
+    assert (again.write, again.condition) == (None, waiting.condition)
+
+
+def test_service_with_a_load_balancer_requests_nothing() -> None:
+    assert not plan(NEW, marked(), **facts()).reads_pool
+
+
+def test_one_load_balancer_is_created_after_the_other() -> None:
+    for world in ({"pool_rights": RIGHTS}, facts(), facts(allocatedHistory={WANTED: OWNER})):
+        assert plan(PREPARED, **world).is_next_creation
+    assert not plan(NEW, pool_rights=RIGHTS).is_next_creation
+    assert not plan(PREPARED, **facts(allocated={WANTED: "vms/other"})).is_next_creation
