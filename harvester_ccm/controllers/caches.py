@@ -1,6 +1,7 @@
 """The caches of both clusters, one object for all controllers, and what follows from several of them."""
 
 import math
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import structlog
@@ -54,7 +55,7 @@ class Caches:
         """VM name to the host name that its guest agent reported. ``GuestHostnames`` updates it."""
         self.backends: Backends = None
         """The nodes that may get traffic, as of the last ``refresh_backends``."""
-        self.pool_rights = PoolRights()
+        self.pool_rights = PoolRights(are_known=False)
         """The IP pools in which an address can be requested, as of the last review."""
         self.api_servers: frozenset[str] = frozenset()
         """The addresses of both API servers in the kubeconfigs."""
@@ -67,6 +68,7 @@ class Caches:
         self.last_processed_at = -math.inf
         """When Harvester's controller last processed a load balancer of this cluster. A restart does not know it."""
         self._on_backends: list[BackendsCallback] = []
+        self._on_pool_rights: list[Callable[[], None]] = []
         self.services.on_change(self._note_announcement)
         self.load_balancers.on_change(self._note_processing)
 
@@ -100,6 +102,19 @@ class Caches:
         self.backends = backends
         for callback in self._on_backends:
             callback(is_first=before is None)
+
+    def on_pool_rights(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when addresses can be requested in other IP pools than before."""
+        self._on_pool_rights.append(callback)
+
+    def note_pool_rights(self, rights: PoolRights) -> None:
+        """Record in which IP pools an address can be requested."""
+        if rights == self.pool_rights:
+            return
+        self.pool_rights = rights
+        log.info("permission for requested addresses", pools=sorted(rights.names), all_pools=rights.are_all)
+        for callback in self._on_pool_rights:
+            callback()
 
     def _note_processing(self, old: LoadBalancer | None, new: LoadBalancer | None) -> None:
         """Record a change that Harvester's controller has made. It alone writes the condition and the allocation."""

@@ -13,8 +13,9 @@ from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.vms import IDENTITY, identity, vm_identities, vmi_identities, vms_of
 from harvester_ccm.plan.service.orphans import is_orphan, service_of
 from harvester_ccm.plan.service.ownership import allocated_addresses, has_cluster_name, service_key
+from harvester_ccm.plan.service.request import requests_address
 from harvester_ccm.plan.service.scope import BY_PRIMARY, may_be_ours
-from harvester_ccm.plan.service.snapshot import BY_ADDRESS, BY_SERVICE
+from harvester_ccm.plan.service.snapshot import BY_ADDRESS, BY_REQUEST, BY_SERVICE
 
 MAPPING_KEY: Final = f"{NAD_MAPPING_NAMESPACE}/{NAD_MAPPING_NAME}"
 """Key of the ConfigMap that maps networks to devices."""
@@ -96,6 +97,23 @@ def services_with_address(caches: Caches, old: LoadBalancer | None, new: LoadBal
         services = caches.services.by_index(BY_ADDRESS, load_balancer.allocated_ip)
         keys += [service.metadata.key for service in services if may_be_ours(service, caches.cluster)]
     return keys
+
+
+def services_that_wait_for_address(caches: Caches, old: LoadBalancer | None, new: LoadBalancer | None) -> list[str]:
+    """Return the Services that request the address of a load balancer whose addresses have changed: it can be free."""
+    if _addresses_of(old) == _addresses_of(new):
+        return []
+    keys = []
+    for load_balancer in _existing(old, new):
+        services = caches.services.by_index(BY_REQUEST, load_balancer.allocated_ip)
+        keys += [service.metadata.key for service in services if may_be_ours(service, caches.cluster)]
+    return keys
+
+
+def services_with_request(caches: Caches, *_change: object) -> list[str]:
+    """Return the Services that may request a certain address: it can be requested now, or their Warning is another."""
+    services = filter(requests_address, caches.services.all())
+    return [service.metadata.key for service in services if may_be_ours(service, caches.cluster)]
 
 
 def services_with_backends(caches: Caches, *_change: object) -> list[str]:

@@ -4,6 +4,7 @@
 write of the plan. A reconcile never waits for Harvester: what has to happen there wakes the Service again.
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -12,6 +13,7 @@ import structlog
 from msgspec.structs import replace
 
 from harvester_ccm.config import Announcer
+from harvester_ccm.controllers.address_pools import AddressPools
 from harvester_ccm.controllers.concerned import decidable_services, managed_services, services_without_address
 from harvester_ccm.controllers.creation_gate import CreationGate
 from harvester_ccm.controllers.reconciler import LimitedWrite, QueueName, Reconciler, Shared
@@ -24,17 +26,19 @@ from harvester_ccm.controllers.service_writes import (
 )
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.clock import loop_time, wall_time
-from harvester_ccm.kube.errors import AnswerTooLarge, Forbidden, KubeError, WriteReverted
+from harvester_ccm.kube.errors import AdmissionDenied, AnswerTooLarge, Forbidden, Invalid, KubeError, WriteReverted
 from harvester_ccm.kube.object_state import ObjectStates
 from harvester_ccm.kube.outcome import Done, Outcome, Wait
 from harvester_ccm.model.core import SERVICES, Service
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.address import not_allocated
+from harvester_ccm.plan.service.address_pools import ObservedPool, RefusedSeed, addresses_of_servers
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
     PatchService,
+    SeedPool,
     ServicePlan,
     TriggerKubeVipResync,
     Write,
@@ -66,6 +70,10 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         """Tells the time of day as the API writes it."""
         self._balancers = BalancerWrites(harvester, caches.load_balancers, self.cluster.namespace)
         self._writes = ServiceWrites(guest, self._balancers, caches.services, self.limiter)
+        self._pools = AddressPools(harvester, caches)
+        self._read_pools: dict[str, ObservedPool] = {}
+        """The IP pool that each reconcile in progress has read, by the key of the Service."""
+        caches.api_servers = addresses_of_servers(guest.credentials.server, harvester.credentials.server)
         self._states = ObjectStates(ServiceState)
         self._last_sent: dict[str, Write] = {}
         """The last write of each reconcile in progress, by the key of the Service."""
@@ -80,6 +88,12 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         """Return when Services and Nodes are listed: Harvester may be unavailable."""
         await self.caches.services.wait_synced()
         await self.caches.nodes.wait_synced()
+
+    async def run(self) -> None:
+        """Work until cancelled, and follow which permissions there are on IP pools."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pools.run(), name="address-pools")
+            group.create_task(super().run(), name=self.name)
 
     def keys(self) -> list[str]:
         """Return all Services that can be managed."""
@@ -99,6 +113,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             outcome = await super().reconcile(key)
         finally:
             self._last_sent.pop(key, None)
+            self._read_pools.pop(key, None)
             is_queued = isinstance(outcome, Wait) and outcome.reason == Reason.CREATION_QUEUED
             self._gate.reconciled(key, queued=is_queued)
         return outcome
@@ -120,6 +135,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         return replace(
             snapshot,
             remembered=state,
+            pool=self._read_pools.get(key),
             now=now,
             wall_time=self.clock(),
             secondary_in_progress=self._is_secondary_in_progress(snapshot),
@@ -139,7 +155,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         if plan.write is not None and plan.write == self._last_sent.get(key):
             _note_without_effect(plan.write, snapshot)
             plan = plan_service(snapshot)
-        if isinstance(plan.write, CreateLoadBalancer) and not self._gate.admit(key):
+        if plan.is_next_creation and not self._gate.admit(key):
             plan = plan_waiting_for_creation(snapshot, plan)
         snapshot.remembered.enter(plan.phase, snapshot.now)
         snapshot.remembered.note_lease_wait(snapshot, plan.waiting_reason, snapshot.now)
@@ -147,16 +163,22 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
 
     def emit_planned(self, plan: ServicePlan, snapshot: ServiceSnapshot, *, is_sent_now: bool) -> None:
         """Emit the Warnings of a plan, and with its write also the Normal Events: these report the write."""
+        if plan.write is None and plan.reads_pool:
+            # The plan after the pool is read decides.
+            return
         reports_write = is_sent_now and plan.dry_run is None
         for event in plan.events:
             if event.type == "Warning" or reports_write:
                 self.emit(snapshot.service, event)
 
     async def settle(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> Outcome | None:
-        """Return the outcome of a plan without a write; None after the endpoints that it needs were read."""
-        if not plan.reads_endpoints:
+        """Return the outcome of a plan without a write; None after what it needs was read."""
+        if plan.reads_pool:
+            await self._read_pool(snapshot)
+        elif plan.reads_endpoints:
+            await self._read_endpoints(snapshot)
+        else:
             return self.outcome(plan, snapshot)
-        await self._read_endpoints(snapshot)
         self._last_sent.pop(snapshot.service.metadata.key, None)
         return None
 
@@ -183,6 +205,8 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             return None
         if isinstance(write, TriggerKubeVipResync):
             await self._trigger_resync(snapshot)
+        elif isinstance(write, SeedPool):
+            await self._request_address(write, snapshot)
         else:
             await self._check_dry_run(plan, snapshot)
             await self._send_write(write, snapshot)
@@ -203,6 +227,27 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
                 snapshot.remembered.resync_at = loop_time() + RESYNC_AFTER_SECONDS
             if isinstance(write, PatchService) and write.requests_lease:
                 snapshot.remembered.note_lease_request(loop_time())
+
+    async def _read_pool(self, snapshot: ServiceSnapshot) -> None:
+        """Read the IP pool of the request. Raises KubeError if Harvester is not available."""
+        pool = snapshot.request.ip_pool
+        try:
+            self._read_pools[snapshot.service.metadata.key] = await self._pools.read(pool)
+        except Forbidden as error:
+            _give_up_request(snapshot, error)
+        except KubeError as error:
+            self._report(error, None, snapshot)
+            raise
+
+    async def _request_address(self, write: SeedPool, snapshot: ServiceSnapshot) -> None:
+        """Request the address in its IP pool. Raises KubeError if that has to be repeated."""
+        try:
+            self._read_pools[snapshot.service.metadata.key] = await self._pools.request(write)
+        except (AdmissionDenied, Forbidden, Invalid) as error:
+            _give_up_request(snapshot, error)
+        except KubeError as error:
+            self._report(error, write, snapshot)
+            raise
 
     async def _trigger_resync(self, snapshot: ServiceSnapshot) -> None:
         state = snapshot.remembered
@@ -237,8 +282,11 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             raise
         self.emit(snapshot.service, *plan.events)
 
-    def _report(self, error: KubeError, write: Write, snapshot: ServiceSnapshot) -> EventMessage | None:
-        """Emit and return the Event about a write that failed; None if it is too early for one."""
+    def _report(self, error: KubeError, write: Write | None, snapshot: ServiceSnapshot) -> EventMessage | None:
+        """Emit and return the Event about a request that failed; None if it is too early for one.
+
+        ``write`` is None if something could not be read in Harvester.
+        """
         service = snapshot.service
         failures = self.queue.failures(service.metadata.key) + 1
         event = failure_event(error, failures, service, in_guest=isinstance(write, PatchService))
@@ -270,6 +318,13 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             return
         if may_be_ours(new, self.cluster):
             self._states.of(new).expect_resync(read_state(new), loop_time() + RESYNC_AFTER_SECONDS)
+
+
+def _give_up_request(snapshot: ServiceSnapshot, error: KubeError) -> None:
+    """Record that Harvester does not permit the request of an address: the Service gets any."""
+    request = snapshot.request
+    log.warning("requested address not permitted", service=snapshot.service.metadata.key, error=str(error))
+    snapshot.remembered.refused_seed = RefusedSeed(request.ip_pool, request.address, str(error))
 
 
 def _note_without_effect(write: Write, snapshot: ServiceSnapshot) -> None:

@@ -45,6 +45,7 @@ class Signal(StrEnum):
     CONFIG_MAPS = "list of this ConfigMap"
     BACKENDS_KNOWN = "first nodes that get traffic"
     BACKENDS = "nodes that get traffic"
+    POOL_RIGHTS = "permission for IP pools"
 
 
 class Lane(StrEnum):
@@ -119,6 +120,8 @@ RULES: Final = (
     Rule((Signal.LOAD_BALANCER,), concerned.service_of_load_balancer, (_SERVICE,)),
     Rule((Signal.LOAD_BALANCER,), concerned.primaries_of_load_balancer, (EnqueueFamilies(),)),
     Rule((Signal.LOAD_BALANCER,), concerned.services_with_address, (_SERVICE_IN_BACKGROUND,)),
+    Rule((Signal.LOAD_BALANCER,), concerned.services_that_wait_for_address, (_SERVICE,)),
+    Rule((Signal.POOL_RIGHTS,), concerned.services_with_request, (_SERVICE_IN_BACKGROUND,)),
     Rule((Signal.BACKENDS,), concerned.services_with_backends, (_SERVICE,)),
     Rule(_OF_ALL_SERVICES, concerned.services_without_address, (_SERVICE,)),
     Rule(_OF_ALL_SERVICES, concerned.decidable_services, (_SERVICE_IN_BACKGROUND,)),
@@ -156,6 +159,7 @@ class Wakes:
         self._follow(caches.vmis, change=Signal.VMI, state=Signal.VMIS)
         self._follow(caches.config_maps, change=Signal.CONFIG_MAP, state=Signal.CONFIG_MAPS)
         caches.on_backends(self._backends_changed)
+        caches.on_pool_rights(partial(self._apply, Signal.POOL_RIGHTS))
 
     def _rules_of(self, signal: Signal) -> list[Rule]:
         """Return the rules for a signal, with the effects on the controllers that run."""

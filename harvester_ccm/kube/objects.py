@@ -137,6 +137,24 @@ class Resource(Struct, Generic[T_co], frozen=True):
         return replace(cast("Resource[Any]", self), decode=decoder(dict[str, object]))
 
 
+class ResourceRule(Model, frozen=True, kw_only=True):
+    """What a credential may do: an entry of the answer to a SelfSubjectRulesReview."""
+
+    verbs: tuple[str, ...] = ()
+    api_groups: tuple[str, ...] | None = None
+    resources: tuple[str, ...] | None = None
+    resource_names: tuple[str, ...] | None = None
+    """Empty: all objects."""
+
+    def covers(self, verb: str, group: str, resource: str) -> bool:
+        """Return whether the rule permits a verb on some or all objects of a resource."""
+        return _has(self.verbs, verb) and _has(self.api_groups or (), group) and _has(self.resources or (), resource)
+
+
+def _has(granted: tuple[str, ...], wanted: str) -> bool:
+    return "*" in granted or wanted in granted
+
+
 def decoder(view: type[T]) -> Callable[[bytes], T]:
     """Return a function that decodes JSON bytes to ``view``."""
     return msgspec.json.Decoder(view, strict=False).decode

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.objects import Model, Resource, decoder
+from harvester_ccm.kube.objects import Model, Resource, ResourceRule, decoder
 
 
 class User(Model, frozen=True, kw_only=True):
@@ -28,6 +28,8 @@ class ReviewStatus(Model, frozen=True, kw_only=True):
     user_info: User = User()
     """Of the credential that asks."""
     allowed: bool = False
+    resource_rules: tuple[ResourceRule, ...] | None = None
+    """What the credential that asks may do."""
 
 
 class Review(Model, frozen=True, kw_only=True):
@@ -43,6 +45,7 @@ def _kind(group: str, kind: str) -> Resource[Review]:
 TOKEN_REVIEWS: Final = _kind("authentication.k8s.io", "TokenReview")
 SUBJECT_ACCESS_REVIEWS: Final = _kind("authorization.k8s.io", "SubjectAccessReview")
 ACCESS_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectAccessReview")
+RULES_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectRulesReview")
 SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
 """Served since Kubernetes 1.28."""
 

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from harvester_ccm.kube.informer import RELIST_SECONDS
+from harvester_ccm.kube.workqueue import RESYNC_JITTER, RESYNC_SECONDS
 from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS, WRITES_OF_A_ROUND
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import IPAM, SERVICE_FINALIZER, WORKLOAD_TYPE, Reason
@@ -32,15 +33,18 @@ USUAL_SECONDS = WRITE_INTERVAL_SECONDS + RESYNC_AFTER_SECONDS + 4
 
 @pytest.mark.guarantee("Writes are rate-limited")
 @jumping_time
-async def test_nothing_but_periodic_lists_is_sent_when_nothing_changes() -> None:
+async def test_nothing_but_periodic_lists_and_reviews_is_sent_when_nothing_changes() -> None:
     world = ConflictWorld()
     async with world.at_rest():
         before = len(world.calls)
         await asyncio.sleep(3600)
         calls = world.calls[before:]
-    assert {call.verb for call in calls} <= {"GET"}
+    assert {call.verb for call in calls} <= {"GET", "REVIEW"}
+    reviews = [call for call in calls if call.verb == "REVIEW"]
+    assert len(reviews) <= 3600 / RESYNC_SECONDS / (1 - RESYNC_JITTER)
     # Without leader election, the controller looks from time to time whether another one holds the Lease.
-    lists = [call for call in calls if not call.path.endswith("/leases/cloud-controller-manager")]
+    looks = [call for call in calls if call.path.endswith("/leases/cloud-controller-manager")]
+    lists = [call for call in calls if call not in reviews and call not in looks]
     assert all(placed(call.path).name == "" for call in lists)
     assert max(Counter(call.path for call in lists).values(), default=0) <= 3600 / RELIST_SECONDS[0]
 

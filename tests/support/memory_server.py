@@ -46,7 +46,7 @@ _PATH: Final = re.compile(
 
 
 class Call(NamedTuple):
-    """A request; watches have the verb WATCH."""
+    """A request; watches have the verb WATCH, and questions about permissions REVIEW."""
 
     verb: str
     path: str
@@ -57,8 +57,8 @@ class Call(NamedTuple):
 
     @property
     def is_write(self) -> bool:
-        """Whether it is no GET, LIST or WATCH."""
-        return self.verb not in {"GET", "WATCH"}
+        """Whether it is no GET, LIST or WATCH, and no review, which stores nothing."""
+        return self.verb not in {"GET", "WATCH", "REVIEW"}
 
 
 class Place(NamedTuple):
@@ -155,6 +155,8 @@ class MemoryServer:
         """PATCH and PUT requests that have no effect: the response is the unchanged object."""
         self.answers: dict[str, Document] = {}
         """Responses to GET requests by path, for subresources."""
+        self.rules: dict[str, list[Document]] = {}
+        """What a client (``by``) may do: the answer to its review. It is not enforced."""
         self.version = 100
         self._prompt = frozenset(prompt)
         self._uids = (f"{uids}-{number}" for number in itertools.count(1))
@@ -323,6 +325,7 @@ class MemoryServer:
         self, verb: str, path: str, body: Any, params: Mapping[str, str] | None = None, *, by: str = ""
     ) -> Document:
         """Return the response to a request. Raises the errors of the client."""
+        verb = "REVIEW" if path.endswith("reviews") else verb
         call = Call(verb, path, asyncio.get_running_loop().time(), body, by)
         self.calls.append(call)
         for sent in self.on_sent:
@@ -358,6 +361,8 @@ class MemoryServer:
     def _carry_out(self, call: Call, params: Mapping[str, str]) -> Document:
         if call.verb == "GET" and call.path in self.answers:
             return self.answers[call.path]
+        if call.verb == "REVIEW":
+            return {"status": {"resourceRules": self.rules.get(call.by, []), "nonResourceRules": []}}
         place, body = placed(call.path), call.body
         if call.verb == "GET":
             return self._read(place, params)

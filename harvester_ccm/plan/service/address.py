@@ -4,6 +4,7 @@ from harvester_ccm import names
 from harvester_ccm.model.event import EventMessage, abbreviate, quoted
 from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import Reason
+from harvester_ccm.plan.service.address_pools import GRANT
 from harvester_ccm.plan.service.request import Ipam
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
@@ -35,18 +36,40 @@ def not_as_requested(snapshot: ServiceSnapshot, address: str) -> EventMessage | 
     requested = snapshot.request.address
     if not requested or not address or requested == address:
         return None
-    load_balancer = snapshot.match.load_balancer
-    chosen_by = "Harvester chooses the address itself"
-    if load_balancer is not None and load_balancer.spec.ipam == "dhcp":
-        chosen_by = "the load balancer has its address from a DHCP server"
-    cause = f"Not as requested: address {requested} is requested and {address} was allocated, because {chosen_by}"
-    remedy = (
-        f"To have {requested}, make an IP pool with only that address, name the pool in annotation {names.IP_POOL}, "
-        "delete this Service and create it again"
-    )
+    if not snapshot.pool_rights.are_known:
+        # The remedy depends on them.
+        return None
+    cause = f"Not as requested: address {requested} is requested and {address} was allocated, because "
+    cause += _chosen_by(snapshot, requested)
+    remedy = f"To have {requested}, {_way_to_address(snapshot)}"
     if snapshot.request.ipam is Ipam.DHCP:
         remedy = f"{remedy} without annotation {names.IPAM}"
     return EventMessage("Warning", Reason.ADDRESS_NOT_AS_REQUESTED, cause, remedy)
+
+
+def _chosen_by(snapshot: ServiceSnapshot, requested: str) -> str:
+    load_balancer = snapshot.match.load_balancer
+    if load_balancer is not None and load_balancer.spec.ipam == "dhcp":
+        return "the load balancer has its address from a DHCP server"
+    if snapshot.pool_rights.permit(snapshot.request.ip_pool):
+        return f"{requested} could not be had then, or was requested later. A Service keeps the address that it has"
+    return "Harvester chooses the address itself"
+
+
+def _way_to_address(snapshot: ServiceSnapshot) -> str:
+    """Return how the Service gets the requested address: it has to be created again in any case."""
+    rights, again = snapshot.pool_rights, "delete this Service and create it again"
+    if rights.permit(snapshot.request.ip_pool):
+        return f"{again} when that is free"
+    if rights.names:
+        pools = abbreviate(sorted(rights.names))
+        return f"name the IP pool with it in annotation {names.IP_POOL} (requests are possible in {pools}), {again}"
+    if rights.are_all:
+        return f"name the IP pool with it in annotation {names.IP_POOL}, {again}"
+    return (
+        f"have Harvester's administrator permit requests in its IP pool ({GRANT}), or make a pool with only that "
+        f"address. Then name the pool in annotation {names.IP_POOL}, {again}"
+    )
 
 
 def not_allocated(snapshot: ServiceSnapshot) -> EventMessage | None:

@@ -5,15 +5,20 @@ Harvester has no field for a request. It gives a load balancer the address that 
 when the history is written: an entry for an address that it cannot allocate keeps the load balancer without any.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum, auto
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final, Self
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from harvester_ccm.model.harvester import AddressRange, IPPool
+from harvester_ccm.kube.objects import ResourceRule
+from harvester_ccm.model.core import ipv4_text
+from harvester_ccm.model.harvester import IP_POOLS, AddressRange, IPPool
 
+GRANT: Final = "generate_addon.sh --address-pools"
+"""What an administrator runs to permit the request of addresses."""
 _POINT_TO_POINT: Final = 31
 """Prefix length from which a subnet has neither a network address nor a broadcast address."""
 
@@ -35,6 +40,37 @@ class PoolRights(Struct, frozen=True):
     def exist(self) -> bool:
         """Whether addresses of any pool can be requested."""
         return self.are_all or bool(self.names)
+
+
+def rights_of(rules: Iterable[ResourceRule]) -> PoolRights:
+    """Return the pools that the rules of a credential permit to read and to patch."""
+    granted = tuple(rules)
+    readable = _pools_with("get", granted)
+    writable = _pools_with("patch", granted)
+    if readable.are_all:
+        return writable
+    return readable if writable.are_all else PoolRights(readable.names & writable.names)
+
+
+def _pools_with(verb: str, rules: Iterable[ResourceRule]) -> PoolRights:
+    names: set[str] = set()
+    for rule in rules:
+        if not rule.covers(verb, IP_POOLS.group, IP_POOLS.plural):
+            continue
+        if not rule.resource_names:
+            return PoolRights(are_all=True)
+        names.update(rule.resource_names)
+    return PoolRights(frozenset(names))
+
+
+def addresses_of_servers(*urls: str) -> frozenset[str]:
+    """Return the IPv4 addresses in the URLs of API servers, without those that have a host name.
+
+    >>> addresses_of_servers("https://10.0.0.7:6443/k8s", "https://api.example.com")
+    frozenset({'10.0.0.7'})
+    """
+    addresses = {ipv4_text(urlsplit(url).hostname or "") for url in urls}
+    return frozenset(addresses - {""})
 
 
 class ObservedPool(Struct, frozen=True):

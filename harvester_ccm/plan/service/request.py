@@ -219,6 +219,13 @@ def requested_addresses(service: Service, kube_vip: KubeVip, *, had_condition: b
     }
 
 
+def requests_address(service: Service) -> bool:
+    """Return whether the Service may request a certain address."""
+    if service.spec.load_balancer_ip or service.metadata.annotation(names.REQUESTED_ADDRESS):
+        return True
+    return bool(service.metadata.annotation(ADDRESS_ANNOTATION)) and not service.addresses
+
+
 def _requested_address(
     addresses: Mapping[str, str], ipv4_of_pair: str, problems: list[EventMessage], *, is_dhcp: bool
 ) -> tuple[str, str]:

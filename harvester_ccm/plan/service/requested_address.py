@@ -18,6 +18,7 @@ from harvester_ccm.model.event import EventMessage, abbreviate, quoted
 from harvester_ccm.model.harvester import IPPool
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.address_pools import (
+    GRANT,
     ObservedPool,
     PoolRights,
     Standing,
@@ -31,8 +32,6 @@ from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 MACHINE_SECONDS: Final = 60.0
 """Time after which a Service is planned again whose address a Node or a VM has: no event shows that it has gone."""
-GRANT: Final = "generate_addon.sh --address-pools"
-"""What an administrator runs to permit the request of addresses."""
 
 
 class Step(StrEnum):

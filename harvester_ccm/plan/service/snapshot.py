@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from harvester_ccm.kube.errors import Forbidden, KubeError
 from harvester_ccm.kube.store import Store
-from harvester_ccm.model.core import ConfigMap, Node, Service, parse_provider_id
+from harvester_ccm.model.core import ConfigMap, Node, Service, ipv4_text, parse_provider_id
 from harvester_ccm.model.harvester import ClusterIdentity, LoadBalancer, VirtualMachine, VirtualMachineInstance
 from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
@@ -36,7 +36,7 @@ from harvester_ccm.plan.service.ownership import (
     service_key,
 )
 from harvester_ccm.plan.service.ranking import Ranking, Rankings
-from harvester_ccm.plan.service.request import Request, WorkloadType, network_devices, read_request
+from harvester_ccm.plan.service.request import Request, WorkloadType, network_devices, read_request, requested_addresses
 from harvester_ccm.plan.service.scope import (
     BY_PRIMARY,
     Role,
@@ -63,6 +63,8 @@ from harvester_ccm.plan.service.virtual_ips import (
 
 BY_SERVICE: Final = "service"
 """Index of load balancers by the Service that their labels name, or by its UID (Go provider before 0.2)."""
+BY_REQUEST: Final = "request"
+"""Index of Services without an address by the one that they request."""
 BY_ADDRESS: Final = "address"
 """Index of load balancers by the address that Harvester has allocated, and of Services by those in their status."""
 
@@ -123,8 +125,17 @@ class ServiceStore(Protocol):
         """When Harvester's controller last processed a load balancer of this cluster, on the monotonic clock."""
 
 
+def _requests_of(service: Service) -> Iterable[str]:
+    """Return the addresses that a Service without an address may wait for."""
+    if service.addresses:
+        return ()
+    values = requested_addresses(service, read_state(service), had_condition=False).values()
+    return set(map(ipv4_text, values)) - {"", DHCP_ADDRESS}
+
+
 SERVICE_INDEXES: Final[Mapping[str, Callable[[Service], Iterable[str]]]] = {
     BY_PRIMARY: primaries_of,
+    BY_REQUEST: _requests_of,
     BY_ADDRESS: lambda service: set(service.addresses),
     VIRTUAL_IP: virtual_ips_of_service,
     BY_VIP_HOST: vip_hosts_of,

@@ -5,8 +5,16 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from harvester_ccm.kube.objects import ResourceRule
 from harvester_ccm.model.harvester import IP_POOLS, IPPool
-from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, Standing, ranges_text, standing_of
+from harvester_ccm.plan.service.address_pools import (
+    ObservedPool,
+    PoolRights,
+    Standing,
+    ranges_text,
+    rights_of,
+    standing_of,
+)
 
 OWNER: Final = "vms/demo-shop-web-1"
 WANTED: Final = "10.0.0.20"
@@ -87,6 +95,39 @@ def test_any_range_can_have_the_address() -> None:
 def test_large_history_is_read_once() -> None:
     history = {f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}": "vms/x" for number in range(65536)}
     assert standing(WANTED, allocatedHistory=history) is Standing.FREE
+
+
+LB_GROUP: Final = "loadbalancer.harvesterhci.io"
+BOTH: Final = ("get", "patch")
+
+
+def rule(
+    verbs: tuple[str, ...] = BOTH,
+    *names: str,
+    groups: tuple[str, ...] = (LB_GROUP,),
+    resources: tuple[str, ...] = ("ippools",),
+) -> ResourceRule:
+    return ResourceRule(verbs=verbs, api_groups=groups, resources=resources, resource_names=names or None)
+
+
+GRANTS: dict[str, tuple[list[ResourceRule], PoolRights]] = {
+    "none": ([], PoolRights()),
+    "two pools": ([rule(BOTH, "lan", "dmz")], PoolRights(frozenset({"lan", "dmz"}))),
+    "in two rules": ([rule(("get",), "lan", "dmz"), rule(("patch",), "lan")], PoolRights(frozenset({"lan"}))),
+    "every pool is readable": ([rule(("get", "list")), rule(("patch",), "lan")], PoolRights(frozenset({"lan"}))),
+    "every pool is writable": ([rule(("get",), "lan"), rule(("patch",))], PoolRights(frozenset({"lan"}))),
+    "every pool": ([rule()], PoolRights(are_all=True)),
+    "everything": ([rule(("*",), groups=("*",), resources=("*",))], PoolRights(are_all=True)),
+    "without patch": ([rule(("get", "update"), "lan")], PoolRights()),
+    "load balancers": ([rule(resources=("loadbalancers",))], PoolRights()),
+    "another group": ([rule(groups=("",))], PoolRights()),
+    "a subresource": ([rule(resources=("ippools/status",))], PoolRights()),
+}
+
+
+@pytest.mark.parametrize(("rules", "expected"), GRANTS.values(), ids=GRANTS)
+def test_rights_of_a_credential(rules: list[ResourceRule], expected: PoolRights) -> None:
+    assert rights_of(rules) == expected
 
 
 def test_rights() -> None:

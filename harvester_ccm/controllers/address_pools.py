@@ -1,0 +1,80 @@
+"""The IP pools in which this cluster may request addresses: the review of the rights, and the requests themselves.
+
+The credential of most clusters has no right on IP pools at all. Harvester's administrator grants some clusters ``get``
+and ``patch`` on single pools, which one review shows. It is asked at the start and again with each resync, because the
+administrator can change that at any time.
+"""
+
+import asyncio
+import random
+from typing import Final
+
+import structlog
+
+from harvester_ccm.controllers.caches import Caches
+from harvester_ccm.kube.backoff import repeat
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import (
+    AdmissionDenied,
+    BadRequest,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    NotServed,
+)
+from harvester_ccm.kube.reviews import RULES_REVIEWS, ask_review
+from harvester_ccm.kube.workqueue import RESYNC_JITTER, RESYNC_SECONDS
+from harvester_ccm.model.harvester import IP_POOLS
+from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, rights_of
+from harvester_ccm.plan.service.desired import SeedPool
+
+_REFUSALS: Final = (AdmissionDenied, BadRequest, Forbidden, Invalid, NotFound, NotServed)
+"""Errors after which the same question gets the same answer."""
+
+log = structlog.get_logger(__name__)
+
+
+class AddressPools:
+    """Harvester's IP pools, as far as this cluster may read and write them."""
+
+    def __init__(self, harvester: ApiClient, caches: Caches) -> None:
+        """``caches`` get the rights."""
+        self._harvester = harvester
+        self._caches = caches
+
+    async def run(self) -> None:
+        """Ask for the rights at once and with each resync, until cancelled."""
+        while True:
+            self._caches.note_pool_rights(await repeat(self.review, on=KubeError, failed=_log_first))
+            await asyncio.sleep(RESYNC_SECONDS * random.uniform(1 - RESYNC_JITTER, 1))
+
+    async def review(self) -> PoolRights:
+        """Return the rights; none if Harvester refuses the question. Raises KubeError if it does not answer."""
+        try:
+            answer = await ask_review(self._harvester, RULES_REVIEWS, {"namespace": self._harvester.namespace})
+        except _REFUSALS as error:
+            log.warning("review of permissions refused", effect="no address can be requested", error=str(error))
+            return PoolRights()
+        return rights_of(answer.resource_rules or ())
+
+    async def read(self, name: str) -> ObservedPool:
+        """Return an IP pool as it is now. Raises Forbidden and the other errors of a request."""
+        try:
+            return ObservedPool(name, await self._harvester.get(IP_POOLS, name))
+        except NotFound:
+            return ObservedPool(name, None)
+
+    async def request(self, write: SeedPool) -> ObservedPool:
+        """Request an address in its pool and return the pool. Raises Conflict if it has changed since it was read."""
+        try:
+            pool = await self._harvester.merge_patch(IP_POOLS, write.pool, write.patch)
+        except NotFound:
+            return ObservedPool(write.pool, None)
+        log.info("address requested", pool=write.pool, address=write.address, lb=write.owner)
+        return ObservedPool(write.pool, pool)
+
+
+def _log_first(failures: int, error: KubeError) -> None:
+    if failures == 1:
+        log.warning("review of permissions failed", error=str(error))

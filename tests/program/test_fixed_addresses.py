@@ -1,0 +1,385 @@
+"""Requested addresses that Harvester's administrator permits: the whole program, and a Harvester with IP pools."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pytest
+
+from devenv.harvester.pools import Pool, PoolProblem, allocated_address, booked, choose_address, given_back
+from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.harvester import IP_POOLS, LOAD_BALANCERS
+from harvester_ccm.names import IP_POOL, KUBE_VIP_ADDRESSES, LB_CONTROLLER_FINALIZER, REQUESTED_ADDRESS, WORKLOAD_TYPE
+from tests.support.builders import service
+from tests.support.clock import jumping_time
+from tests.support.memory_server import Call, Document, MemoryServer, Where, name_of, refused
+from tests.support.program_world import Program, guest_server
+
+HOUR: Final = 3600.0
+WANTED: Final = "10.0.0.50"
+RULE: Final[Document] = {
+    "verbs": ["get", "patch"],
+    "apiGroups": ["loadbalancer.harvesterhci.io"],
+    "resources": ["ippools"],
+    "resourceNames": ["lan"],
+}
+
+
+class PooledHarvester(MemoryServer):
+    """Allocates like Harvester: the address that the history of the pool names, or the next one."""
+
+    def __init__(self, *pools: str, permitted: bool = True) -> None:
+        super().__init__(prompt=[LB_CONTROLLER_FINALIZER])
+        self.rules[""] = [RULE] if permitted else []
+        for number, name in enumerate(pools or ("lan",)):
+            subnet = f"10.0.{number}.0/24"
+            self.put(IP_POOLS, {"metadata": {"name": name}, "spec": {"ranges": [{"subnet": subnet}]}, "status": {}})
+        self.before_allocation: Callable[[str], None] = lambda _key: None
+        """Called before each allocation with the key of the load balancer."""
+
+    def create(self, collection: Where, body: Document) -> Document:
+        """Store a new object; a load balancer gets its address 0.05 s later."""
+        created = super().create(collection, body)
+        if name_of(collection) == name_of(LOAD_BALANCERS):
+            key = f"{created['metadata']['namespace']}/{created['metadata']['name']}"
+            asyncio.get_running_loop().call_later(0.05, self._allocate, key)
+        return created
+
+    def remove(self, collection: Where, key: str) -> Document:
+        """Remove an object; the address of a load balancer is free before."""
+        if name_of(collection) == name_of(LOAD_BALANCERS):
+            for pool in list(self.of(IP_POOLS).values()):
+                self.put(IP_POOLS, given_back(pool, key))
+        return super().remove(collection, key)
+
+    def book(self, address: str, owner: str, pool: str = "lan") -> None:
+        """Allocate an address to a load balancer of somebody else."""
+        self.put(IP_POOLS, booked(self.of(IP_POOLS)[pool], address, owner))
+
+    def release(self, owner: str, pool: str = "lan") -> None:
+        """Release the address of a load balancer of somebody else."""
+        self.put(IP_POOLS, given_back(self.of(IP_POOLS)[pool], owner))
+
+    def _allocate(self, key: str) -> None:
+        if key not in self.of(LOAD_BALANCERS):
+            return
+        self.before_allocation(key)
+        spec = self.of(LOAD_BALANCERS)[key]["spec"]
+        name = spec.get("ipPool") or "lan"
+        document = self.of(IP_POOLS)[name]
+        try:
+            address = choose_address(Pool.of(document), key)
+        except PoolProblem as problem:
+            condition = {"type": "Ready", "status": "False", "message": str(problem)}
+            self.change(LOAD_BALANCERS, key, {"status": {"allocatedAddress": {}, "conditions": [condition]}})
+            return
+        self.put(IP_POOLS, booked(document, address, key))
+        status: Document = {
+            "allocatedAddress": allocated_address(Pool.of(document), address),
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        if spec["workloadType"] == "vm":
+            status["address"] = address
+        self.change(LOAD_BALANCERS, key, {"status": status})
+
+    def requests_to(self, collection: Any) -> list[str]:
+        """Return the requests to a collection or its objects, without lists and watches."""
+        path = collection.path()
+        return [f"{call.verb} {call.path}" for call in self.calls if path in call.path and call.verb != "WATCH"]
+
+    @property
+    def reviews(self) -> int:
+        """The number of reviews."""
+        return sum(call.verb == "REVIEW" for call in self.calls)
+
+
+def requesting(address: str = WANTED, *, name: str = "web", pool: str = "lan", **fields: Any) -> Document:
+    """Return the arguments of a Service that requests an address of a pool."""
+    annotations = {IP_POOL: pool, **fields.pop("annotations", {})}
+    requested = {"name": name, "uid": f"uid-of-{name}", "annotations": annotations}
+    return {**requested, "spec": {"loadBalancerIP": address}, **fields}
+
+
+def start(harvester: PooledHarvester) -> Program:
+    """Return a program without Services."""
+    return Program(guest_server(), harvester, "demo")
+
+
+FORMS: dict[str, Mapping[str, Any]] = {
+    "field": requesting(),
+    "annotation of kube-vip": requesting(annotations={KUBE_VIP_ADDRESSES: WANTED}, spec={}),
+    "annotation": requesting(annotations={REQUESTED_ADDRESS: WANTED}, spec={}),
+    "VM load balancer": requesting(annotations={WORKLOAD_TYPE: "vm"}),
+}
+
+
+@pytest.mark.parametrize("fields", FORMS.values(), ids=FORMS)
+@jumping_time
+@pytest.mark.guarantee("A requested address that the administrator permits is honored")
+async def test_new_service_gets_the_requested_address(fields: Mapping[str, Any]) -> None:
+    harvester = PooledHarvester()
+    program = start(harvester)
+    async with program.live():
+        await asyncio.sleep(1)
+        program.put(service(**fields))
+        await asyncio.sleep(30)
+        assert program.address() == WANTED
+        assert not any(WANTED in text for text in program.warnings())
+        await asyncio.sleep(HOUR)
+    assert harvester.requests_to(IP_POOLS) == [f"{verb} {IP_POOLS.path(None, 'lan')}" for verb in ("GET", "PATCH")]
+    patch = next(call.body for call in harvester.calls if call.verb == "PATCH")
+    assert patch.keys() == {"metadata", "status"}
+    assert patch["metadata"].keys() == {"resourceVersion"}
+    ((address, owner),) = patch["status"]["allocatedHistory"].items()
+    assert (address, owner) == (WANTED, next(iter(harvester.of(LOAD_BALANCERS))))
+
+
+@jumping_time
+async def test_many_services_get_their_addresses_with_two_requests_each() -> None:
+    harvester = PooledHarvester()
+    program = start(harvester)
+    wanted = {f"web-{number}": f"10.0.0.{200 - number}" for number in range(40)}
+    async with program.live():
+        for name, address in wanted.items():
+            program.put(service(**requesting(address, name=name)))
+        await asyncio.sleep(HOUR / 4)
+        assert {name: program.address(name) for name in wanted} == wanted
+    assert len(harvester.requests_to(IP_POOLS)) == 2 * len(wanted)
+
+
+@pytest.mark.parametrize("writes", range(1, 8))
+@jumping_time
+@pytest.mark.guarantee("A restart between any two writes changes nothing")
+async def test_restart_between_any_two_writes_changes_nothing(writes: int) -> None:
+    harvester = PooledHarvester()
+    program = start(harvester)
+    program.put(service(**requesting(annotations={KUBE_VIP_ADDRESSES: WANTED}, spec={})))
+    await program.until_crash(writes)
+    for server in (program.guest, harvester):
+        server.fault = None
+    async with program.live():
+        await asyncio.sleep(60)
+        assert program.address() == WANTED
+    assert list(harvester.of(IP_POOLS)["lan"]["status"]["allocated"]) == [WANTED]
+
+
+@jumping_time
+@pytest.mark.guarantee("Without a permission, a requested address changes nothing")
+async def test_without_the_permission_one_review_is_made_and_one_warning_given() -> None:
+    harvester = PooledHarvester(permitted=False)
+    program = start(harvester)
+    program.put(service(**requesting()))
+    async with program.live():
+        await asyncio.sleep(300)
+        assert program.address() == "10.0.0.2"
+    assert (harvester.reviews, harvester.requests_to(IP_POOLS)) == (1, [])
+    (text,) = program.warnings()
+    assert "generate_addon.sh --address-pools" in text
+    assert "or make a pool with only that address" in text
+
+
+@jumping_time
+async def test_permission_is_found_with_the_resync() -> None:
+    harvester = PooledHarvester(permitted=False)
+    program = start(harvester)
+    async with program.live():
+        await asyncio.sleep(300)
+        harvester.rules[""] = [RULE]
+        await asyncio.sleep(600)
+        program.put(service(**requesting()))
+        await asyncio.sleep(30)
+        assert program.address() == WANTED
+
+
+@jumping_time
+@pytest.mark.guarantee("A Service waits for a requested address that is in use")
+async def test_service_waits_for_an_address_in_use_and_gets_it_when_a_load_balancer_goes() -> None:
+    harvester = PooledHarvester()
+    program = start(harvester)
+    program.put(service(**requesting(name="first")))
+    async with program.live():
+        await asyncio.sleep(10)
+        assert program.address("first") == WANTED
+        program.put(service(**requesting()))
+        await asyncio.sleep(10)
+        assert program.condition()["reason"] == "AddressInUse"
+        (text,) = program.warnings()
+        assert "load balancer demo-shop-first-" in text
+        assert len(harvester.of(LOAD_BALANCERS)) == 1
+        seen = len(harvester.requests_to(IP_POOLS))
+        await asyncio.sleep(60)
+        assert len(harvester.requests_to(IP_POOLS)) == seen, "nothing is asked while nothing changes"
+        program.guest.delete(SERVICES, "shop/first")
+        await asyncio.sleep(5)
+        assert program.address() == WANTED
+        assert program.condition()["status"] == "True"
+
+
+@jumping_time
+async def test_address_that_another_namespace_frees_is_found_with_the_resync() -> None:
+    harvester = PooledHarvester()
+    harvester.book(WANTED, "others/lb")
+    program = start(harvester)
+    program.put(service(**requesting()))
+    async with program.live():
+        await asyncio.sleep(60)
+        assert program.condition()["reason"] == "AddressInUse"
+        harvester.release("others/lb")
+        await asyncio.sleep(650)
+        assert program.address() == WANTED
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@jumping_time
+async def test_service_that_waits_does_not_hold_up_others(*, restarts: bool) -> None:
+    harvester = PooledHarvester()
+    harvester.book(WANTED, "others/lb")
+    program = start(harvester)
+    program.put(service(**requesting()))
+    async with program.live():
+        await asyncio.sleep(60)
+        if not restarts:
+            program.create("api")
+            await asyncio.sleep(10)
+            assert program.address("api")
+    if restarts:
+        async with program.live():
+            program.create("api")
+            await asyncio.sleep(60)
+            assert (program.address("api") != "", program.condition()["reason"]) == (True, "AddressInUse")
+            assert len(program.warnings()) == 2, "one of each process"
+
+
+VERDICTS: dict[str, tuple[Document, str, str]] = {
+    "gateway": (requesting("10.0.0.1"), "InvalidAnnotation", "the gateway, which this is"),
+    "outside": (requesting("10.9.0.7"), "InvalidAnnotation", "10.0.0.1-10.0.0.254"),
+    "network address": (requesting("10.0.0.0"), "InvalidAnnotation", "the network address, which this is"),
+    "unknown pool": (requesting(pool="missing"), "NoMatchingPool", "no ready IP pool 'missing'"),
+}
+
+
+@pytest.mark.parametrize(("fields", "reason", "words"), VERDICTS.values(), ids=VERDICTS)
+@jumping_time
+async def test_verdict_before_anything_is_written_to_harvester(fields: Document, reason: str, words: str) -> None:
+    harvester = PooledHarvester()
+    harvester.rules[""] = [{**RULE, "resourceNames": ["lan", "missing"]}]
+    program = start(harvester)
+    async with program.live():
+        await asyncio.sleep(1)
+        program.put(service(**fields))
+        await asyncio.sleep(2)
+        assert program.condition()["reason"] == reason
+        (text,) = program.warnings()
+        assert words in text
+        assert harvester.writes() == []
+        # The user corrects the request.
+        program.change(spec={"loadBalancerIP": WANTED}, metadata={"annotations": {IP_POOL: "lan"}})
+        await asyncio.sleep(10)
+        assert program.address() == WANTED
+
+
+@jumping_time
+async def test_rival_that_is_faster_keeps_the_address_and_the_service_says_so() -> None:
+    harvester = PooledHarvester()
+    harvester.before_allocation = lambda _key: harvester.book(WANTED, "others/lb")
+    program = start(harvester)
+    program.put(service(**requesting()))
+    async with program.live():
+        await asyncio.sleep(60)
+        assert program.address() == "10.0.0.51"
+        (text,) = program.warnings()
+        assert (
+            f"address {WANTED} is requested and 10.0.0.51 was allocated, because {WANTED} could not be had then" in text
+        )
+        assert len(harvester.of(LOAD_BALANCERS)) == 1
+
+
+@jumping_time
+async def test_pool_that_changes_meanwhile_is_read_again() -> None:
+    harvester = PooledHarvester()
+    program = start(harvester)
+    changes = iter(["10.0.0.7", "10.0.0.8"])
+
+    def change(call: Call) -> None:
+        if call.verb == "PATCH" and (address := next(changes, None)) is not None:
+            harvester.book(address, f"others/{address}")
+
+    harvester.on_arrived.append(change)
+    program.put(service(**requesting()))
+    async with program.live():
+        await asyncio.sleep(30)
+        assert program.address() == WANTED
+    assert len(harvester.requests_to(IP_POOLS)) == 6
+    assert program.warnings() == []
+
+
+FORBIDDEN: Final = 'ippools "lan" is forbidden: User "demo" cannot patch resource "ippools"'
+DENIALS: dict[str, tuple[str, KubeError]] = {
+    "RBAC, when the pool is read": ("GET", refused(403, "Forbidden", FORBIDDEN)),
+    "RBAC": ("PATCH", refused(403, "Forbidden", FORBIDDEN)),
+    "policy": ("PATCH", refused(422, "Invalid", "ValidatingAdmissionPolicy 'p' denied request: only the history")),
+}
+
+
+@pytest.mark.parametrize(("verb", "denial"), DENIALS.values(), ids=DENIALS)
+@jumping_time
+async def test_denied_request_is_explained_and_the_service_gets_an_address(verb: str, denial: KubeError) -> None:
+    harvester = PooledHarvester()
+    harvester.fault = lambda call: denial if "ippools" in call.path and call.verb == verb else None
+    program = start(harvester)
+    program.put(service(**requesting()))
+    async with program.live():
+        await asyncio.sleep(60)
+        assert program.address() == "10.0.0.2"
+        assert any(f"Harvester: {denial}" in text for text in program.warnings())
+    assert len(harvester.requests_to(IP_POOLS)) == (1 if verb == "GET" else 2)
+
+
+@jumping_time
+@pytest.mark.guarantee("A restored or cloned cluster waits for no address of the original")
+async def test_clone_does_not_wait_for_the_address_of_the_original() -> None:
+    harvester = PooledHarvester()
+    program = start(harvester)
+    program.put(service(**requesting(annotations={KUBE_VIP_ADDRESSES: WANTED}, spec={})))
+    async with program.live():
+        await asyncio.sleep(30)
+        assert program.address() == WANTED
+    clone = Program(guest_server("uid-of-the-clone"), harvester, "clone")
+    clone.put(service(uid="another", annotations=program.annotations()))
+    async with clone.live():
+        await asyncio.sleep(60)
+        assert clone.address() not in {"", WANTED}
+
+
+@jumping_time
+@pytest.mark.security("It cannot take the address of another Service or of a Node")
+async def test_address_of_a_service_whose_load_balancer_is_replaced_is_not_taken() -> None:
+    harvester = PooledHarvester()
+    program = start(harvester)
+    program.put(service(**requesting(name="first")))
+    async with program.live():
+        await asyncio.sleep(10)
+        program.put(service(**requesting(name="thief")))
+        await asyncio.sleep(10)
+        program.change("first", metadata={"annotations": {WORKLOAD_TYPE: "vm"}})
+        await asyncio.sleep(60)
+        assert program.address("first") == WANTED
+        assert program.condition("thief")["reason"] == "AddressInUse"
+
+
+@jumping_time
+async def test_existing_service_keeps_its_address() -> None:
+    harvester = PooledHarvester()
+    program = start(harvester)
+    program.create("web")
+    async with program.live():
+        await asyncio.sleep(10)
+        before = program.address()
+        program.change(spec={"loadBalancerIP": WANTED})
+        await asyncio.sleep(10)
+        assert program.address() == before
+        (text,) = program.warnings()
+        assert "name the IP pool with it in annotation cloudprovider.harvesterhci.io/ip-pool" in text
+        assert "requests are possible in lan" in text
+    assert harvester.requests_to(IP_POOLS) == []
