@@ -22,7 +22,8 @@ SECRET_FIELDS='{.type} {.metadata.annotations.kubernetes\.io/service-account\.na
 # The CA in base64 and the token, if a Secret has both.
 CA_AND_TOKEN='{{with .data}}{{if and (index . "ca.crt") (index . "token")}}{{index . "ca.crt"}} {{base64decode .token}}{{end}}{{end}}'
 
-account='' namespace='' context='' server='' output='' action=create csi='' rke1='' work='' replacing='' separator=''
+account='' namespace='' context='' server='' output='' action=create csi='' pools='' shared='' rke1='' work='' replacing=''
+separator=''
 
 usage() {
   echo 'Creates the credential of a cloud provider in Harvester and prints it as cloud config and as cloud-init user data.'
@@ -41,6 +42,10 @@ help() {
                     loopback address or leads through Rancher, Harvester's virtual IP)
   -o, --output DIR  write DIR/cloud-config and DIR/cloud-init.yaml (mode 0600) instead of printing them
   --csi             also grant the cluster-wide permissions of the CSI driver
+  --address-pools POOL,...
+                    also permit the cluster to request certain addresses of these IP pools: spec.loadBalancerIP of its
+                    Services. A later run without this option changes nothing about it
+  --shared-pool     permit that also for pools that serve other namespaces, whose free addresses the cluster can take
   --rke1 FILE       also print a part of cluster.yml for RKE1 (DIR/rke1-addons.yaml): the credential, and the contents
                     of FILE, which is the manifest rke1.yaml
   --rotate          replace the account by one with the same name and permissions, and print its token; all previous
@@ -77,6 +82,8 @@ parse_arguments() {
     case $1 in
       -h | --help) help && exit 0 ;;
       --csi) csi=yes ;;
+      --address-pools) need_value "$@" && pools=$2 && shift ;;
+      --shared-pool) shared=yes ;;
       --rotate | --delete) action=${1#--} ;;
       --context) need_value "$@" && context=$2 && shift ;;
       --server) need_value "$@" && server=${2%/} && shift ;;
@@ -106,8 +113,16 @@ check_arguments() {
     *) die "--server \"$server\" is not an https:// address" ;;
   esac
   [ -z "$rke1" ] || [ -r "$rke1" ] || die "--rke1 \"$rke1\" cannot be read: give the path of the manifest rke1.yaml"
+  case $pools in
+    '') [ -z "$shared" ] || die '--shared-pool is about the pools of --address-pools: give both' ;;
+    *[!a-z0-9.,-]* | ,* | *, | *,,*)
+      die "--address-pools \"$pools\" is not a list of names: give the names of IP pools with commas between them" ;;
+    *) [ "$action" != delete ] || die '--address-pools cannot be combined with --delete, which deletes that, too' ;;
+  esac
   command -v kubectl >/dev/null || die 'kubectl was not found on PATH'
   binding="$namespace-$account"
+  # A namespace contains no dot, so no other account has this name.
+  rights="harvester-ccm-address-pools.$namespace.$account"
 }
 
 config() { kube config view --minify -o "jsonpath={$1}"; }
@@ -163,6 +178,131 @@ create_csi_binding() {
   [ -z "$bound" ] || [ "$bound" = "$namespace/$account" ] ||
     die "ClusterRoleBinding $binding belongs to account $bound: choose another service account name"
   create clusterrolebinding "$binding" --clusterrole="$CSI_ROLE" --serviceaccount="$namespace:$account"
+}
+
+# A pool that serves other namespaces has addresses that their load balancers would get back.
+check_pools() {
+  for pool in $(echo "$pools" | tr ',' ' '); do
+    scopes=$(kube get ippools.loadbalancer.harvesterhci.io "$pool" \
+      -o 'jsonpath={range .spec.selector.scope[*]}[{.namespace}]{end}') ||
+      die "IP pool $pool of --address-pools cannot be read"
+    others=$(printf %s "$scopes" | sed "s/\[$namespace\]//g")
+    [ -z "$others" ] || [ -n "$shared" ] ||
+      die "IP pool $pool serves other namespaces than $namespace: with requests, this cluster could take free addresses
+       of it that their load balancers would get back. Give it a scope for $namespace only, or add --shared-pool"
+  done
+}
+
+# Policies exist since Kubernetes 1.30.
+has_policies() {
+  case $(kube get --raw /apis/admissionregistration.k8s.io/v1 2>/dev/null) in
+    *'"validatingadmissionpolicies"'*) return 0 ;;
+    *) return 1 ;;
+  esac
+}
+
+# RBAC cannot permit a part of an object. An entry of the history is a free address and the load balancer that gets it.
+create_policy() {
+  apply >&2 <<END
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: '$rights'
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [loadbalancer.harvesterhci.io]
+        apiVersions: ['*']
+        operations: [UPDATE]
+        resources: [ippools]
+  matchConditions:
+    - name: account
+      expression: request.userInfo.username == 'system:serviceaccount:$namespace:$account'
+  variables:
+    - name: statusBefore
+      expression: 'has(oldObject.status) ? oldObject.status : {}'
+    - name: statusAfter
+      expression: 'has(object.status) ? object.status : {}'
+    - name: before
+      expression: "'allocatedHistory' in variables.statusBefore ? variables.statusBefore.allocatedHistory : {}"
+    - name: after
+      expression: "'allocatedHistory' in variables.statusAfter ? variables.statusAfter.allocatedHistory : {}"
+  validations:
+    - message: this account may change status.allocatedHistory of an IP pool only
+      expression: >-
+        object.all(key, key in ['metadata', 'status'] || (key in oldObject && object[key] == oldObject[key])) &&
+        oldObject.all(key, key == 'status' || key in object)
+    - message: this account may not change the metadata of an IP pool
+      expression: >-
+        object.metadata.all(key, key in ['managedFields', 'generation', 'resourceVersion'] ||
+        (key in oldObject.metadata && object.metadata[key] == oldObject.metadata[key])) &&
+        oldObject.metadata.all(key, key == 'managedFields' || key in object.metadata)
+    - message: of the status of an IP pool, this account may change allocatedHistory only
+      expression: >-
+        variables.statusAfter.all(key, key == 'allocatedHistory' ||
+        (key in variables.statusBefore && variables.statusAfter[key] == variables.statusBefore[key])) &&
+        variables.statusBefore.all(key, key == 'allocatedHistory' || key in variables.statusAfter)
+    - message: this account may change only entries of load balancers in namespace $namespace
+      expression: >-
+        variables.after.all(ip, (ip in variables.before && variables.before[ip] == variables.after[ip]) ||
+        (variables.after[ip].startsWith('$namespace/') &&
+        (!(ip in variables.before) || variables.before[ip].startsWith('$namespace/')))) &&
+        variables.before.all(ip, ip in variables.after || variables.before[ip].startsWith('$namespace/'))
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: '$rights'
+spec:
+  policyName: '$rights'
+  validationActions: [Deny]
+END
+}
+
+# The policy comes first: the account never has the permission without it.
+permit_requests() {
+  edits='the account can change nothing but that'
+  if has_policies; then
+    create_policy
+  else
+    edits='by the API, the account could also edit these pools (policies that forbid it need Kubernetes 1.30)'
+  fi
+  apply >&2 <<END
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: '$rights'
+rules:
+  - apiGroups: [loadbalancer.harvesterhci.io]
+    resources: [ippools]
+    resourceNames: ['$(echo "$pools" | sed "s/,/', '/g")']
+    verbs: [get, patch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: '$rights'
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: '$rights'
+subjects:
+  - kind: ServiceAccount
+    name: '$account'
+    namespace: '$namespace'
+END
+  say "Services of the cluster can request free addresses of IP pools $pools, also ones that another load balancer"
+  say "would get back; $edits."
+}
+
+forbid_requests() {
+  set -- clusterrolebinding clusterrole
+  ! has_policies || set -- "$@" validatingadmissionpolicybinding validatingadmissionpolicy
+  for kind in "$@"; do
+    found=$(kube get --ignore-not-found "$kind/$rights" -o name) || complete=''
+    [ -z "$found" ] || kube delete "$kind/$rights" >&2 || complete=''
+  done
 }
 
 # A Secret of this name that another user created is never changed.
@@ -316,6 +456,7 @@ delete_account() {
   kube -n "$namespace" delete --ignore-not-found "$@" >&2 || complete=''
   bound=$(bound_accounts "$binding") || complete=''
   [ "$bound" != "$namespace/$account" ] || kube delete "clusterrolebinding/$binding" >&2 || complete=''
+  forbid_requests
   report_old_binding
   [ -n "$complete" ] || die 'not everything was deleted (see above): run this again with sufficient permissions'
 }
@@ -336,8 +477,10 @@ publish() {
 
 create_credential() {
   choose_server
+  [ -z "$pools" ] || check_pools
   create_account
   [ -z "$csi" ] || create_csi_binding
+  [ -z "$pools" ] || permit_requests
   check_secret
   [ "$action" != rotate ] || replace_account
   delete_old_token

@@ -261,6 +261,11 @@ def test_missing_argument_prints_description_and_usage(arguments: list[str]) -> 
         (["--rke1", "nowhere.yaml", "prod", "vms"], '--rke1 "nowhere.yaml" cannot be read'),
         (["--sever", "prod", "vms"], "unknown option --sever"),
         (["prod", "vms", "--server"], "option --server needs a value"),
+        (["--address-pools", "lan,", "prod", "vms"], "is not a list of names"),
+        (["--address-pools", "lan, dmz", "prod", "vms"], "is not a list of names"),
+        (["--address-pools", "lan'", "prod", "vms"], "is not a list of names"),
+        (["--shared-pool", "prod", "vms"], "--shared-pool is about the pools of --address-pools: give both"),
+        (["--address-pools", "lan", "--delete", "prod", "vms"], "cannot be combined with --delete"),
     ],
 )
 def test_wrong_argument_is_named(arguments: list[str], message: str) -> None:
@@ -776,6 +781,14 @@ def test_unusable_context_is_named(
     home.mkdir()
     (home / "config").write_text(yaml.safe_dump(config))
     assert message in addon_of_nothing.run(*options, "prod", "tenant-a", expect=IS_REFUSED)[1]
+
+
+def test_harvester_without_policies_is_reported(rehearsal: Rehearsal) -> None:
+    _, messages = rehearsal.run("--address-pools", "lan", "prod", "tenant-a")
+    assert "by the API, the account could also edit these pools" in messages
+    kinds = {document.get("kind") for document in rehearsal.applied}
+    assert {"ClusterRole", "ClusterRoleBinding"} <= kinds
+    assert not {kind for kind in kinds if kind and "Policy" in kind}
 
 
 @pytest.mark.apiserver

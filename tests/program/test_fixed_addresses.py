@@ -116,7 +116,7 @@ FORMS: dict[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("fields", FORMS.values(), ids=FORMS)
 @jumping_time
-@pytest.mark.guarantee("A requested address that the administrator permits is honored")
+@pytest.mark.guarantee("A requested address that is permitted and free is honored")
 async def test_new_service_gets_the_requested_address(fields: Mapping[str, Any]) -> None:
     harvester = PooledHarvester()
     program = start(harvester)
@@ -150,7 +150,7 @@ async def test_many_services_get_their_addresses_with_two_requests_each() -> Non
 
 @pytest.mark.parametrize("writes", range(1, 8))
 @jumping_time
-@pytest.mark.guarantee("A restart between any two writes changes nothing")
+@pytest.mark.guarantee("A requested address that is permitted and free is honored")
 async def test_restart_between_any_two_writes_changes_nothing(writes: int) -> None:
     harvester = PooledHarvester()
     program = start(harvester)
@@ -165,7 +165,6 @@ async def test_restart_between_any_two_writes_changes_nothing(writes: int) -> No
 
 
 @jumping_time
-@pytest.mark.guarantee("Without a permission, a requested address changes nothing")
 async def test_without_the_permission_one_review_is_made_and_one_warning_given() -> None:
     harvester = PooledHarvester(permitted=False)
     program = start(harvester)
@@ -193,7 +192,7 @@ async def test_permission_is_found_with_the_resync() -> None:
 
 
 @jumping_time
-@pytest.mark.guarantee("A Service waits for a requested address that is in use")
+@pytest.mark.guarantee("A requested address that is permitted and free is honored")
 async def test_service_waits_for_an_address_in_use_and_gets_it_when_a_load_balancer_goes() -> None:
     harvester = PooledHarvester()
     program = start(harvester)
@@ -337,7 +336,6 @@ async def test_denied_request_is_explained_and_the_service_gets_an_address(verb:
 
 
 @jumping_time
-@pytest.mark.guarantee("A restored or cloned cluster waits for no address of the original")
 async def test_clone_does_not_wait_for_the_address_of_the_original() -> None:
     harvester = PooledHarvester()
     program = start(harvester)
