@@ -25,9 +25,10 @@ from harvester_ccm.flags.settings import cluster_name_warning
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.documents import Page, Unread
-from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.kube.errors import Forbidden, KubeError, NotServed
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.kube.objects import ObjectT, Resource
+from harvester_ccm.kube.reviews import RULES_REVIEWS, ReviewStatus, ask_review
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import (
     CONFIG_MAPS,
@@ -43,7 +44,7 @@ from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MAC
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
-from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights
+from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, addresses_of_servers, rights_of
 from harvester_ccm.plan.service.allocation import is_in_progress
 from harvester_ccm.plan.service.endpoints import Endpoints, count_endpoints, unreadable_endpoints
 from harvester_ccm.plan.service.ownership import Mark, has_cluster_name, mark_of
@@ -127,8 +128,8 @@ class ClusterStore:
         """Lists do not show when kube-vip noted a node."""
         self.last_processed_at = -math.inf
         """Not used by commands, which have the time of day in ``last_processed``."""
-        self.pool_rights = PoolRights()
-        """The IP pools in which an address can be requested; none before they are read."""
+        self.pool_rights = rights_in(lists.get(RULES_REVIEWS.plural))
+        """The IP pools in which an address can be requested."""
         self.api_servers: frozenset[str] = frozenset()
         """The addresses of both API servers in the kubeconfigs."""
         self.pools: dict[str, ObservedPool] = {}
@@ -214,6 +215,16 @@ class ClusterStore:
         return notes
 
 
+def rights_in(answer: ReviewStatus | Page[Any] | KubeError | None) -> PoolRights:
+    """Return the IP pools of a review in which an address can be requested; an absent one grants none.
+
+    They are not known if Harvester could not answer.
+    """
+    if isinstance(answer, ReviewStatus):
+        return rights_of(answer.resource_rules or ())
+    return PoolRights(are_known=not isinstance(answer, KubeError) or isinstance(answer, Forbidden | NotServed))
+
+
 _Slices = Mapping[str, Sequence[EndpointSlice]] | KubeError
 """EndpointSlices by the key of their Service, or why they cannot be read."""
 
@@ -263,6 +274,7 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
     requests: dict[Resource[Any], Awaitable[Any]] = {
         **{one: harvester.list(one, namespace=namespace) for one in (LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES)},
         **{one: guest.list(one) for one in (SERVICES, NODES)},
+        RULES_REVIEWS: ask_review(harvester, RULES_REVIEWS, {"namespace": namespace}),
         CONFIG_MAPS: guest.list(CONFIG_MAPS, namespace=NAD_MAPPING_NAMESPACE, params=mapping),
         NAMESPACES: guest.get(NAMESPACES, IDENTITY_NAMESPACE),
     }
@@ -275,6 +287,7 @@ async def list_clusters(context: CommandContext, guest: ApiClient, harvester: Ap
         inferred = inferred_name(uid, found[LOAD_BALANCERS.plural])
         settings = _renamed(settings, inferred.name)
     store = ClusterStore(ClusterIdentity.of(settings, namespace, uid), found)
+    store.api_servers = addresses_of_servers(guest.credentials.server, harvester.credentials.server)
     return Clusters(store, settings, is_name_inferred=bool(inferred.name), name_problem=inferred.problem)
 
 

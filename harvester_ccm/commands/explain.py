@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.address_pools import read_pools
 from harvester_ccm.commands.clusters import Clusters, ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.leader import read_lease
 from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, Result, check_admission
@@ -119,6 +120,9 @@ async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
     store, settings = subject.clusters.store, subject.clusters.settings
     service = _find(store, key)
     planned = service_status(store, service, settings)
+    if planned.plan.reads_pool:
+        await read_pools(store, subject.harvester, [planned.snapshot.request.ip_pool])
+        planned = service_status(store, service, settings)
     if planned.plan.reads_endpoints:
         await store.read_endpoints(subject.guest, [service])
         planned = service_status(store, service, settings)

@@ -24,6 +24,7 @@ from rich.text import Text
 
 from harvester_ccm.access import guest_credentials, harvester_credentials
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS, EXIT_USAGE
+from harvester_ccm.commands.address_pools import requests_text
 from harvester_ccm.commands.clusters import (
     GUEST,
     HARVESTER,
@@ -55,6 +56,7 @@ from harvester_ccm.model.event import abbreviate
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER, Reason
 from harvester_ccm.plan.node.match import find_vm
+from harvester_ccm.plan.service.address_pools import GRANT
 from harvester_ccm.plan.service.kube_vip import NOTE_ANNOTATION, read_state
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy
@@ -427,7 +429,8 @@ class ClusterCheck:
         if where == HARVESTER:
             example = _example(ClusterIdentity.of(settings, client.namespace))
             admission = group.create_task(check_admission(client, example, client.namespace))
-            requests.append(admission)
+            requested = group.create_task(check_requests(client))
+            requests += [admission, requested]
             versions = Check(where, "API versions", *await check_versions(client))
             yield versions
         if Result.FAILED in (credential.result, versions.result):
@@ -438,6 +441,7 @@ class ClusterCheck:
         for check in await permissions:
             yield check
         if where == HARVESTER:
+            yield Check(where, "requested addresses", *await requested)
             yield Check(where, "webhook", *await admission)
 
     def _check_server(self, credentials: Credentials, version: object) -> Finding:
@@ -535,6 +539,15 @@ async def check_versions(client: ApiClient) -> Finding:
         )
         return Result.FAILED, f"not served: {', '.join(missing)}", advice
     return Result.OK, f"{LOAD_BALANCERS.api_version}, {VIRTUAL_MACHINES.api_version}", ""
+
+
+async def check_requests(client: ApiClient) -> Finding:
+    """Check in which IP pools addresses can be requested; nothing is wrong if that is not permitted."""
+    text, missing = await requests_text(client)
+    if not missing:
+        return Result.OK, text, ""
+    advice = f"Create it, or run {GRANT} again with the names of IP pools"
+    return Result.WARNING, f"{text}; Harvester has no IP pool {abbreviate(missing)}", advice
 
 
 def _example(cluster: ClusterIdentity) -> Document:

@@ -107,6 +107,7 @@ def service_status(store: ClusterStore, service: Service, settings: Settings) ->
     idle = seconds_between(store.last_processed, store.taken)
     snapshot = replace(
         observed,
+        pool=store.pools.get(observed.request.ip_pool),
         remembered=state,
         now=now,
         last_processed_at=-math.inf if idle is None else now - idle,

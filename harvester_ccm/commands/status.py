@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
+from harvester_ccm.commands.address_pools import read_pools
 from harvester_ccm.commands.chain import chain_text, chains
 from harvester_ccm.commands.clusters import TITLES, Clusters, ClusterStore, Connection, open_clusters, read_clusters
 from harvester_ccm.commands.events import RecordedEvent
@@ -107,7 +108,7 @@ async def _read(context: CommandContext) -> Document:
             lease_events(context.settings, guest),
         )
         store, settings = clusters.store, clusters.settings
-        planned = await _plan_services(store, settings, guest)
+        planned = await _plan_services(store, settings, guest, harvester)
         planned_nodes = [(node, *node_status(store, node, settings)[1:]) for node in store.nodes.all()]
         failed = await read_failed_writes(
             clusters,
@@ -216,9 +217,18 @@ def _wrong_file(error: KubeError | None, guest: ApiClient, harvester: ApiClient)
     return f"{guest.credentials.origin} leads to Harvester. Set --kubeconfig to a kubeconfig of the guest cluster"
 
 
-async def _plan_services(store: ClusterStore, settings: Settings, guest: ApiClient) -> list[Planned]:
-    """Return all Services with their plans, after the endpoints were read of those that nobody seems to announce."""
+async def _plan_services(
+    store: ClusterStore, settings: Settings, guest: ApiClient, harvester: ApiClient
+) -> list[Planned]:
+    """Return all Services with their plans, after the endpoints were read of those that nobody seems to announce.
+
+    The IP pools are read in which Services without a load balancer request an address.
+    """
     planned = [service_status(store, service, settings) for service in store.services.all()]
+    requesting = [entry for entry in planned if entry.plan.reads_pool]
+    if requesting:
+        await read_pools(store, harvester, [entry.snapshot.request.ip_pool for entry in requesting])
+        planned = [service_status(store, service, settings) for service in store.services.all()]
     unexplained = [entry.service for entry in planned if entry.plan.reads_endpoints]
     if not unexplained:
         return planned

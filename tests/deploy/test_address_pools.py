@@ -1,6 +1,6 @@
 """The permission to request addresses: what ``generate_addon.sh --address-pools`` grants on a real API server."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,7 +8,15 @@ import pytest
 
 from devenv.apiserver import ControlPlane
 from devenv.restclient import Json, RefusedError, RestClient, wait_until
+from harvester_ccm.controllers.address_pools import AddressPools
+from harvester_ccm.controllers.caches import Caches
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.kube.errors import AdmissionDenied, Conflict, Forbidden, Invalid
+from harvester_ccm.plan.service.address_pools import PoolRights, Standing, standing_of
+from harvester_ccm.plan.service.desired import SeedPool
 from tests.deploy.test_generate_addon import HAS_DONE, IS_REFUSED, Addon, client_of, sections
+from tests.support.builders import CLUSTER
 
 pytestmark = pytest.mark.apiserver
 POOLS: Final = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools"
@@ -53,19 +61,35 @@ def pools(harvester: ControlPlane) -> ControlPlane:
 
 
 @pytest.fixture(scope="module")
-def account(pools: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestClient]:
+def account_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the kubeconfig of the account."""
+    return tmp_path_factory.mktemp("account")
+
+
+@pytest.fixture(scope="module")
+def account(pools: ControlPlane, account_directory: Path) -> Iterator[RestClient]:
     """The account of a cluster that may request addresses of pool lan, when policy and permission are in force."""
-    directory = tmp_path_factory.mktemp("account")
-    addon = Addon(pools, directory)
+    addon = Addon(pools, account_directory)
     output, messages = addon.run("--address-pools", "lan", "prod", "tenant-a")
     assert "can request free addresses of IP pools lan, also ones that another load balancer" in messages
     assert "the account can change nothing but that" in messages
-    client = client_of(sections(output)[0], directory)
+    client = client_of(sections(output)[0], account_directory)
     wait_until(lambda: status_of(client, "GET", f"{POOLS}/lan") == 200, seconds=30, what="permission")
     forbidden = {"spec": {"description": "is the policy in force?"}}
     wait_until(lambda: status_of(client, "PATCH", f"{POOLS}/lan", forbidden) == 422, seconds=30, what="policy")
     yield client
     addon.run("--delete", "prod", "tenant-a")
+
+
+@pytest.fixture
+async def client(account: RestClient, account_directory: Path) -> AsyncIterator[ApiClient]:
+    """The controller's client with the credential of the account."""
+    async with ApiClient(load_credentials(account_directory / "kubeconfig"), cluster="harvester") as one:
+        yield one
+
+
+def caches_of(client: ApiClient) -> Caches:
+    return Caches(client, client, CLUSTER)
 
 
 def status_of(client: RestClient, method: str, path: str, body: Any = None) -> int:
@@ -124,6 +148,34 @@ def test_policy_denies_every_other_change(account: RestClient, patch: Json, mess
     assert refusal.value.status == 422
     assert message in str(refusal.value)
     assert account.request("GET", f"{POOLS}/lan") == before
+
+
+@pytest.mark.parametrize(
+    ("pool_name", "owner", "error"),
+    [("lan", "tenant-b/web", (AdmissionDenied, Invalid)), ("dmz", "tenant-a/web", (Forbidden,))],
+    ids=["denied by the policy", "pool without the permission"],
+)
+async def test_controller_tells_refusals_from_other_errors(
+    client: ApiClient, pool_name: str, owner: str, error: tuple[type[Exception], ...]
+) -> None:
+    pools = AddressPools(client, caches_of(client))
+    with pytest.raises(error):
+        await pools.request(SeedPool(pool_name, "", "10.0.1.40", owner))
+
+
+async def test_controller_requests_an_address_with_these_permissions(client: ApiClient) -> None:
+    pools = AddressPools(client, caches_of(client))
+    assert await pools.review() == PoolRights(frozenset({"lan"}))
+    observed = await pools.read("lan")
+    assert observed.pool is not None
+    version = observed.pool.metadata.resource_version
+    write = SeedPool("lan", version, "10.0.1.41", "tenant-a/web")
+    requested = await pools.request(write)
+    assert standing_of(requested, "10.0.1.41", "tenant-a/web") is Standing.SEEDED
+    with pytest.raises(Conflict):
+        await pools.request(write)
+    with pytest.raises(Forbidden):
+        await pools.read("dmz")
 
 
 OTHERS: dict[str, tuple[str, str]] = {

@@ -28,6 +28,8 @@ class LoopbackApi:
     objects: list[Json] = field(default_factory=list)
     groups: dict[str, list[str]] = field(default_factory=dict)
     """API groups and their versions, or API versions and their resources."""
+    rules: list[Json] = field(default_factory=list)
+    """What the client may do, as it is reviewed."""
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Method and path to status and message of a refusal."""
     refusal: tuple[int, str] | None = None
@@ -51,7 +53,7 @@ class LoopbackApi:
             names = self.groups[path.removeprefix("/apis/")]
             return 200, {"versions": [{"version": one} for one in names], "resources": [{"name": one} for one in names]}
         if method == "POST":
-            review = {"userInfo": {"username": "tester"}, "allowed": True}
+            review = {"userInfo": {"username": "tester"}, "allowed": True, "resourceRules": self.rules}
             return 201, {**body, "status": review}
         return self._read(path)
 
@@ -78,6 +80,7 @@ _PLURALS = {
     "EndpointSlice": "endpointslices",
     "Lease": "leases",
     "Event": "events",
+    "IPPool": "ippools",
 }
 
 

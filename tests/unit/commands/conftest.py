@@ -16,7 +16,7 @@ from tests.unit.commands import clusters, objects
 
 Json = dict[str, Any]
 
-OF_HARVESTER = ("LoadBalancer", "VirtualMachine", "VirtualMachineInstance")
+OF_HARVESTER = ("IPPool", "LoadBalancer", "VirtualMachine", "VirtualMachineInstance")
 """Kinds of the objects in Harvester."""
 
 
@@ -55,6 +55,12 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     return start
 
 
+def pool_rule(name: str) -> Json:
+    """Return the rule that permits the request of addresses of an IP pool."""
+    group, verbs = "loadbalancer.harvesterhci.io", ["get", "patch"]
+    return {"apiGroups": [group], "resources": ["ippools"], "resourceNames": [name], "verbs": verbs}
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[ClusterServer]:
     """A function that serves objects from a guest cluster and a Harvester, and returns a command's flags for both."""
@@ -65,7 +71,11 @@ def serve(tmp_path: Path) -> Iterator[ClusterServer]:
             directory.mkdir()
             harvester = [one for one in documents if one["kind"] in OF_HARVESTER]
             guest = [one for one in documents if one["kind"] not in OF_HARVESTER]
-            servers = LoopbackApi(guest, clusters.GUEST_GROUPS), LoopbackApi(harvester, clusters.HARVESTER_GROUPS)
+            of_pools = [pool_rule(one["metadata"]["name"]) for one in harvester if one["kind"] == "IPPool"]
+            servers = (
+                LoopbackApi(guest, clusters.GUEST_GROUPS),
+                LoopbackApi(harvester, clusters.HARVESTER_GROUPS, rules=of_pools),
+            )
             return stack.enter_context(two_clusters(*servers, directory, objects.VMS))
 
         yield start

@@ -7,7 +7,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from harvester_ccm.commands.preflight import Result
-from harvester_ccm.names import IPAM, KUBE_VIP_ADDRESSES, LB_CLUSTER, LB_OWNER, LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.names import (
+    IP_POOL,
+    IPAM,
+    KUBE_VIP_ADDRESSES,
+    LB_CLUSTER,
+    LB_OWNER,
+    LOAD_BALANCER_READY,
+    REQUESTED_ADDRESS,
+    SERVICE_FINALIZER,
+)
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
@@ -95,6 +104,29 @@ def test_new_service(run: Runner, serve: ClusterServer) -> None:
     assert written(document, "patch Service")["metadata.finalizers"] == f'["{SERVICE_FINALIZER}"]'
     assert written(document, "create")[f"metadata.annotations.{LB_OWNER}"] == f'"{objects.CLUSTER_UID}"'
     assert document["dryRun"]["result"] == Result.OK
+
+
+def pool_with(**status: Json) -> Json:
+    return {
+        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
+        "kind": "IPPool",
+        "metadata": {"name": "lan", "resourceVersion": "5"},
+        "spec": {"ranges": [{"subnet": "10.0.0.0/24"}]},
+        "status": status,
+    }
+
+
+def test_requested_address(run: Runner, serve: ClusterServer) -> None:
+    requesting = objects.service(annotations={IP_POOL: "lan", REQUESTED_ADDRESS: "10.0.0.7"})
+    result = run(*WEB, *serve(requesting, objects.home(), pool_with()), "-o", "json")
+    fields = written(result.document, "patch IPPool lan")
+    assert fields == {"status.allocatedHistory.10.0.0.7": f'"vms/{NAME}"'}
+    in_use = pool_with(allocated={"10.0.0.7": "vms/other"})
+    result = run(*WEB, *serve(requesting, objects.home(), in_use), "-o", "json")
+    assert result.document["reasons"][0]["reason"] == "AddressInUse"
+    assert "load balancer other in Harvester has it" in result.document["reasons"][0]["message"]
+    status = run("status", *serve(requesting, objects.home(), in_use))
+    assert "AddressInUse" in status.out
 
 
 def test_address_is_announced_and_recorded(run: Runner, serve: ClusterServer) -> None:

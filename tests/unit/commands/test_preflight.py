@@ -17,6 +17,7 @@ from harvester_ccm.commands.preflight import (
     check_content,
     check_credential,
     check_permissions,
+    check_requests,
     permissions_of,
 )
 from harvester_ccm.commands.progress import Latency
@@ -29,7 +30,7 @@ from harvester_ccm.kube.objects import Resource
 from harvester_ccm.kube.reviews import Review, ReviewStatus
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import NODES, SERVICES
-from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
+from harvester_ccm.model.harvester import INSTANCES, IP_POOLS, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.names import LB_OWNER, VM_CLUSTER
 from tests.support.clock import jumping_time
 from tests.support.loopback_api import LoopbackApi, two_clusters
@@ -220,6 +221,36 @@ async def test_each_permission_is_reviewed_in_its_namespace(cluster: str, namesp
 def test_lease_is_not_checked_without_leader_election() -> None:
     less = permissions_of(GUEST, build_settings(parse_command_line([*FLAGS, "--leader-elect=false"]), {}))
     assert {one.title for one in permissions_of(GUEST, SETTINGS)} - {one.title for one in less} == {"leases"}
+
+
+RULE: dict[str, Any] = {
+    "verbs": ["get", "patch"],
+    "apiGroups": [IP_POOLS.group],
+    "resources": [IP_POOLS.plural],
+}
+REQUESTS: dict[str, tuple[list[dict[str, Any]], Result, str]] = {
+    "no permission": ([], Result.OK, "not possible, so Harvester chooses each address of a pool"),
+    "a pool": ([{**RULE, "resourceNames": ["lan"]}], Result.OK, "possible in IP pools lan"),
+    "a pool that does not exist": (
+        [{**RULE, "resourceNames": ["lan", "dmz"]}],
+        Result.WARNING,
+        "possible in IP pools dmz, lan; Harvester has no IP pool dmz",
+    ),
+    "all pools": ([RULE], Result.OK, "possible in all IP pools"),
+}
+
+
+@pytest.mark.parametrize(("rules", "result", "detail"), REQUESTS.values(), ids=REQUESTS)
+async def test_pools_in_which_addresses_can_be_requested(
+    rules: list[dict[str, Any]], result: Result, detail: str
+) -> None:
+    server = MemoryServer()
+    server.rules[""] = rules
+    server.put(IP_POOLS, {"metadata": {"name": "lan"}, "spec": {"ranges": []}})
+    found = await check_requests(MemoryClient(server, cluster=HARVESTER))
+    assert (found[0], detail in found[1]) == (result, True)
+    server.fault = lambda _call: Unreachable("away")
+    assert (await check_requests(MemoryClient(server, cluster=HARVESTER)))[1] == "not known: away"
 
 
 def test_file_that_every_user_can_read_is_a_warning(tmp_path: Path) -> None:

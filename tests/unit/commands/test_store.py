@@ -75,5 +75,6 @@ def caches_of(store: ClusterStore) -> Caches:
     caches.vms._replace_all(Page(store.vms.all(), "100"))
     for informer in caches.all:
         informer._synced.set()
+    caches.pool_rights = store.pool_rights
     caches.refresh_backends()
     return caches
