@@ -31,7 +31,7 @@ class PooledHarvester(MemoryServer):
 
     def __init__(self, *pools: str, permitted: bool = True) -> None:
         super().__init__(prompt=[LB_CONTROLLER_FINALIZER])
-        self.rules[""] = [RULE] if permitted else []
+        self.permissions.rules = lambda _by: [RULE] if permitted else []
         for number, name in enumerate(pools or ("lan",)):
             subnet = f"10.0.{number}.0/24"
             self.put(IP_POOLS, {"metadata": {"name": name}, "spec": {"ranges": [{"subnet": subnet}]}, "status": {}})
@@ -184,7 +184,7 @@ async def test_permission_is_found_with_the_resync() -> None:
     program = start(harvester)
     async with program.live():
         await asyncio.sleep(300)
-        harvester.rules[""] = [RULE]
+        harvester.permissions.rules = lambda _by: [RULE]
         await asyncio.sleep(600)
         program.put(service(**requesting()))
         await asyncio.sleep(30)
@@ -262,7 +262,7 @@ VERDICTS: dict[str, tuple[Document, str, str]] = {
 @jumping_time
 async def test_verdict_before_anything_is_written_to_harvester(fields: Document, reason: str, words: str) -> None:
     harvester = PooledHarvester()
-    harvester.rules[""] = [{**RULE, "resourceNames": ["lan", "missing"]}]
+    harvester.permissions.rules = lambda _by: [{**RULE, "resourceNames": ["lan", "missing"]}]
     program = start(harvester)
     async with program.live():
         await asyncio.sleep(1)

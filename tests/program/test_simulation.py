@@ -11,11 +11,14 @@ from typing import Final
 import pytest
 
 from devenv.announcement import ADDRESS_ANNOTATION
+from devenv.harvester.pools import booked
+from devenv.harvester.records import POOLS
 from harvester_ccm.config import Announcer
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     ANNOUNCED_AS,
+    IP_POOL,
     KUBE_VIP_HOST,
     KUBE_VIP_IGNORE,
     LB_CLUSTER,
@@ -27,13 +30,14 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
+from tests.simulation.actions import LAN, Fragment
 from tests.simulation.actions import SERVICES as NAMES
-from tests.simulation.actions import Fragment
 from tests.simulation.address_oracle import CACHE_DELAY, CORRECTED_WITHIN, AddressOracle
 from tests.simulation.amount_oracle import EVENTS_OF_RUN, WRITES, WRITES_AFTER_DELETION, AmountOracle
 from tests.simulation.announcement_oracle import EXPLAINED_WITHIN, TOUCHED_WITHIN, AnnouncementOracle, Claim
 from tests.simulation.fragments import FAMILIES
 from tests.simulation.loop import SeededLoop
+from tests.simulation.request_oracle import RequestOracle
 from tests.simulation.runner import ActionRunner
 from tests.simulation.schedule import is_about_announcement
 from tests.simulation.world import RECOVERY_SECONDS, World
@@ -448,3 +452,45 @@ def test_settings_that_are_changed_back_before_the_controller_sees_it_are_known(
         guest.change_service("a", {"metadata": {"annotations": {ANNOUNCED_AS: "Local IPv4 SingleStack"}}})
         guest.change_settings("a", {"externalTrafficPolicy": "Cluster"})
         assert guest.settings_restored == {"b"}
+
+
+OWNER: Final = "vms/demo-shop-a-1"
+SEEDS: dict[str, tuple[Document, str]] = {
+    "one entry": ({"allocatedHistory": {"10.0.0.11": OWNER}}, ""),
+    "an address in use": ({"allocatedHistory": {ADDRESS: OWNER}}, "which Harvester cannot allocate"),
+    "outside of the pool": ({"allocatedHistory": {"10.0.0.99": OWNER}}, "which Harvester cannot allocate"),
+    "the gateway": ({"allocatedHistory": {"10.0.0.1": OWNER}}, "which Harvester cannot allocate"),
+    "for another cluster": ({"allocatedHistory": {"10.0.0.11": "vms/other-shop-a-1"}}, "of another cluster"),
+    "two entries": ({"allocatedHistory": {"10.0.0.11": OWNER, "10.0.0.12": OWNER}}, "more of a pool than one entry"),
+    "an allocation": ({"allocated": {"10.0.0.11": OWNER}}, "more of a pool than one entry"),
+}
+
+
+@pytest.mark.parametrize(("status", "problem"), SEEDS.values(), ids=SEEDS)
+def test_oracle_of_requests_judges_a_patch_of_a_pool(status: Document, problem: str) -> None:
+    with _world() as world:
+        pool = world.harvester.put(POOLS, booked(world.harvester.of(POOLS)[LAN], ADDRESS, "vms/of-a"))
+        version = pool["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version}, "status": status}
+        call = Call("PATCH", POOLS.path(None, LAN), world.loop.time(), body, "p.1")
+        oracle = RequestOracle(world)
+        assert problem in oracle.check_arrival(call)
+        assert bool(oracle.check_arrival(call)) is bool(problem)
+        outdated = Call("PATCH", call.path, call.at, {**body, "metadata": {"resourceVersion": "1"}}, "p.1")
+        assert not oracle.check_arrival(outdated) or "more of a pool" in problem
+
+
+def test_oracle_of_requests_misses_the_request_of_a_permitted_address() -> None:
+    with _world() as world:
+        oracle, guest = RequestOracle(world), world.original
+        spec = {"type": "LoadBalancer", "loadBalancerIP": "10.0.0.11", "ports": []}
+        guest.create_service("c", spec, {IP_POOL: LAN})
+        _pass(world, 1.0)
+        body = {"metadata": {"name": "demo-shop-c-1", "labels": {LB_SERVICE_NAME: "c"}}}
+        call = Call("POST", LOAD_BALANCERS.path("vms"), world.loop.time(), body, "p.1")
+        assert oracle.check_creation(call) == "", "not permitted"
+        world.permit_requests(guest, permitted=True)
+        _pass(world, 700.0)
+        assert oracle.check_creation(call).endswith("without the request of 10.0.0.11")
+        world.harvester.change(POOLS, LAN, {"status": {"allocatedHistory": {"10.0.0.11": "vms/demo-shop-c-1"}}})
+        assert oracle.check_creation(call) == ""

@@ -12,6 +12,7 @@ from tests.simulation.actions import LAN, LATE, SERVICES, Action, Fragment, paus
 from tests.simulation.announcing import OF_ANNOUNCING
 from tests.simulation.interruptions import OF_INTERRUPTIONS
 from tests.simulation.other_clients import OF_OTHER_CLIENTS
+from tests.simulation.requesting import OF_REQUESTING
 from tests.simulation.reshaping import OF_RESHAPING
 
 
@@ -207,6 +208,7 @@ FAMILIES: Final[Mapping[str, Sequence[Fragment]]] = {
     "reshaping": OF_RESHAPING,
     "interruptions": OF_INTERRUPTIONS,
     "announcing": OF_ANNOUNCING,
+    "requesting": OF_REQUESTING,
 }
 NUMBERS: Final[Mapping[str, Sequence[int]]] = {
     "parts": (0, 0, 1, 1, 2, 3),
@@ -214,5 +216,6 @@ NUMBERS: Final[Mapping[str, Sequence[int]]] = {
     "reshaping": (0, 0, 0, 1, 1, 2),
     "interruptions": (0, 0, 1, 1),
     "announcing": (0, 0, 1, 1, 2),
+    "requesting": (0, 0, 0, 1, 1, 2),
 }
 """How many fragments of each family a scenario has."""

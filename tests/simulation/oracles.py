@@ -21,6 +21,7 @@ from tests.simulation.facts import annotation, condition_reasons, given, made_fo
 from tests.simulation.guest import LEASES, SIGHT, Guest, cluster_of
 from tests.simulation.kubevip import LEASES as DHCP_LEASES
 from tests.simulation.node_oracles import NodeOracles
+from tests.simulation.request_oracle import RequestOracle
 from tests.simulation.rest import AtRest
 from tests.simulation.world import EVENTS, LEASE, World
 from tests.support.builders import CLUSTER
@@ -64,8 +65,9 @@ class Oracles:
         self.addresses = AddressOracle(world)
         self.amounts = AmountOracle(world)
         self.announcements = AnnouncementOracle(world)
+        self.requests = RequestOracle(world)
         for server in world.servers.values():
-            server.on_answered += [self.amounts.answered, self.announcements.answered]
+            server.on_answered += [self.amounts.answered, self.announcements.answered, self.requests.answered]
             server.on_change.append(self._changed)
             server.on_sent.append(self._sent)
         world.harvester.on_arrived.append(self._arrived)
@@ -77,7 +79,7 @@ class Oracles:
     def _cloned(self, clone: Guest) -> None:
         clone.server.on_change.append(self._clone_changed)
         clone.server.on_sent.append(self._sent)
-        clone.server.on_answered += [self.amounts.answered, self.announcements.answered]
+        clone.server.on_answered += [self.amounts.answered, self.announcements.answered, self.requests.answered]
         NodeOracles(self._world, clone.server)
         self._note_machines()
 
@@ -132,6 +134,7 @@ class Oracles:
         """No write without the Lease, and no address for kube-vip that no load balancer has."""
         if EVENTS in call.path:
             self.announcements.sent(call)
+            self.requests.sent(call)
         if not call.is_write or call.path.startswith(LEASE) or EVENTS in call.path:
             return
         if call.at < self._deposed.get(call.by, 0.0):
@@ -147,6 +150,8 @@ class Oracles:
     def _arrived(self, call: Call) -> None:
         """No load balancer in use is deleted, and none of another cluster changes."""
         world = self._world
+        if problem := self.requests.check_arrival(call) or self.requests.check_creation(call):
+            self._say(problem)
         if call.verb not in {"PUT", "DELETE"} or "/loadbalancers/" not in call.path:
             return
         balancer = world.harvester.of(placed(call.path).collection).get(placed(call.path).key)
@@ -302,7 +307,7 @@ class Oracles:
         world = self._world
         found = [*self.unheld(0.0), *self._nodes.differences()]
         for guest in world.guests:
-            found += AtRest(world, guest).differences()
+            found += AtRest(world, guest, self.requests).differences()
         held = {given(one): name_of(one) for one in world.balancers() if given(one)}
         for address, owner in world.pools.allocations().items():
             lost = not world.controllers.let_go and held.get(address) != owner

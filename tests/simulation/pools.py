@@ -11,6 +11,7 @@ from devenv.harvester.pools import DuplicateAllocation, Pick, Pool, PoolProblem,
 from devenv.harvester.records import POOLS, is_deleting, with_condition
 from devenv.watch import key_of
 from tests.simulation.actions import LAN, LATE
+from tests.support.builders import CLUSTER
 from tests.support.memory_server import Document, MemoryServer
 
 NETWORKS: Final = {LAN: "10.0.0", LATE: "10.0.1"}
@@ -80,11 +81,12 @@ class Pools:
         return bool(pool) and pool not in self._server.of(POOLS)
 
     def allocations(self) -> dict[str, str]:
-        """Return the allocated addresses, each with the name of its load balancer."""
+        """Return the addresses that load balancers of the guest clusters have, each with the name of its own."""
         books: dict[str, str] = {}
         for pool in self._server.of(POOLS).values():
             books |= pool["status"].get("allocated") or {}
-        return {address: owner.partition("/")[2] for address, owner in books.items()}
+        owners = {address: owner.partition("/") for address, owner in books.items()}
+        return {address: name for address, (namespace, _, name) in owners.items() if namespace == CLUSTER.namespace}
 
     def _put(self, name: str, selector: Document) -> None:
         network = MOVED if name == LAN and self._network == MOVED else NETWORKS[name]

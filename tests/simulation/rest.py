@@ -26,6 +26,7 @@ from tests.simulation.facts import (
     wants_one,
 )
 from tests.simulation.guest import NAMESPACE, Guest, cluster_of
+from tests.simulation.request_oracle import RequestOracle
 from tests.simulation.world import World
 from tests.support.memory_server import Document
 
@@ -33,8 +34,9 @@ from tests.support.memory_server import Document
 class AtRest:
     """Compares Services and load balancers of a cluster."""
 
-    def __init__(self, world: World, guest: Guest) -> None:
+    def __init__(self, world: World, guest: Guest, requests: RequestOracle) -> None:
         self._world = world
+        self._requests = requests
         self._guest = guest
 
     def differences(self) -> list[str]:
@@ -119,7 +121,7 @@ class AtRest:
         if annotation(service, IPAM) not in {"", "pool", "dhcp"}:
             is_right = len(own) == 1 or (not own and self._shows_at_most_a_request(service))
             return [] if is_right else [f"{name} shows what it does not have"]
-        if not own and self._must_wait(service):
+        if not own and (self._must_wait(service) or self._requests.waits_rightly(self._guest, service)):
             return []
         if len(own) != 1:
             return [f"{name} has {len(own)} load balancers"]
@@ -165,7 +167,8 @@ class AtRest:
 
     def _wrong_with(self, service: Document, balancer: Document) -> list[str]:
         world, name, address = self._world, service["metadata"]["name"], served(balancer)
-        found = []
+        unexplained = self._requests.unexplained(self._guest, service, address)
+        found = [unexplained] if unexplained else []
         asked, kind = annotation(service, WORKLOAD_TYPE), balancer["spec"].get("workloadType")
         is_stuck = lacks_ports_for_vm(service) or self._guest.cannot_replace(balancer)
         if asked in {"vm", "cluster"} and asked != kind and not is_stuck:

@@ -13,10 +13,11 @@ from tests.simulation.interruptions import Interruptions
 from tests.simulation.machines import MACHINES
 from tests.simulation.network import NetworkFault
 from tests.simulation.other_clients import FOREIGN_FINALIZER, OtherClients
+from tests.simulation.requesting import Requesting
 from tests.simulation.reshaping import Reshaping
 
 
-class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing):
+class ActionRunner(OtherClients, Reshaping, Interruptions, Announcing, Requesting):
     """Runs the actions of users and administrators, and faults; each verb of a scenario is a method."""
 
     def do(self, action: Action) -> None:

@@ -9,9 +9,11 @@ from typing import Any, Final
 from devenv.harvester.records import POOLS
 from harvester_ccm.config import Announcer
 from harvester_ccm.kube.builtin import NAMESPACES
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.kube.objects import Resource
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES
+from tests.simulation.actions import LAN
 from tests.simulation.clocks import time_of_day
 from tests.simulation.guest import Guest
 from tests.simulation.harvester import HarvesterControllers
@@ -22,7 +24,7 @@ from tests.simulation.network import Network, NetworkFault
 from tests.simulation.pools import Pools
 from tests.simulation.process import Process
 from tests.support.builders import CLUSTER
-from tests.support.memory_server import Call, Document, MemoryServer
+from tests.support.memory_server import Call, Document, MemoryServer, refused
 
 FLAGS: Final = (
     "--cloud-config=/none",
@@ -86,6 +88,10 @@ class World:
         self.original = Guest(CLUSTER.name, self.guest, self.harvester, self.kube_vip, *processes)
         self.guests = [self.original]
         self.servers: dict[str, MemoryServer] = {"guest": self.guest, "harvester": self.harvester}
+        self._requesting: dict[str, float] = {}
+        """Names of the clusters that may request addresses of pool ``lan``, and since when."""
+        self.harvester.permissions.rules = self._rules_of
+        self.harvester.permissions.denies = self._denial_of
         self.on_clone: list[Callable[[Guest], None]] = []
         """Called with a copy of the guest before it runs."""
         self.on_restore: list[Callable[[str], None]] = []
@@ -111,6 +117,36 @@ class World:
     def disturb(self, seconds: float = 0.0) -> None:
         """Record that a fault lasts for ``seconds`` from now on."""
         self.disturbed_until = max(self.disturbed_until, self.loop.time() + seconds + RECOVERY_SECONDS)
+
+    def permit_requests(self, guest: Guest, *, permitted: bool) -> None:
+        """Permit a cluster to request addresses of pool ``lan``, or forbid it."""
+        if permitted:
+            self._requesting.setdefault(guest.cluster, self.loop.time())
+        else:
+            self._requesting.pop(guest.cluster, None)
+
+    def permitted_pools(self, guest: Guest) -> frozenset[str]:
+        """Return the pools of which a cluster may request addresses."""
+        return frozenset({LAN} if guest.cluster in self._requesting else ())
+
+    def permitted_since(self, guest: Guest) -> float:
+        """Return since when a cluster may request addresses; the end of time if it may not."""
+        return self._requesting.get(guest.cluster, float("inf"))
+
+    def _rules_of(self, run: str) -> list[Document]:
+        names = sorted(self.permitted_pools(self.guest_of(run)))
+        if not names:
+            return []
+        resource = {"apiGroups": [POOLS.group], "resources": [POOLS.plural], "resourceNames": names}
+        return [{**resource, "verbs": ["get", "patch"]}]
+
+    def _denial_of(self, call: Call) -> KubeError | None:
+        """Return the error of a request to a pool without the permission."""
+        if f"/{POOLS.plural}/" not in call.path:
+            return None
+        pool = call.path.rpartition("/")[2]
+        is_permitted = pool in self.permitted_pools(self.guest_of(call.by))
+        return None if is_permitted else refused(403, "Forbidden", f'ippools "{pool}" is forbidden')
 
     # Faults of servers.
 

@@ -113,6 +113,24 @@ class Watch:
         return is_later and self.place.namespace in {"", meta.get("namespace")} and selects(self.fields, meta)
 
 
+def _no_rules(_by: str) -> list[Document]:
+    return []
+
+
+def _no_denial(_call: Call) -> KubeError | None:
+    return None
+
+
+@dataclass
+class Permissions:
+    """What clients may do, as far as a test limits it."""
+
+    rules: Callable[[str], list[Document]] = _no_rules
+    """The rules of a client (``by``), which are the answer to its review."""
+    denies: Fault = _no_denial
+    """The error of a request that a client may not send."""
+
+
 class MemoryServer:
     """The stored objects, the watches and every request."""
 
@@ -155,8 +173,7 @@ class MemoryServer:
         """PATCH and PUT requests that have no effect: the response is the unchanged object."""
         self.answers: dict[str, Document] = {}
         """Responses to GET requests by path, for subresources."""
-        self.rules: dict[str, list[Document]] = {}
-        """What a client (``by``) may do: the answer to its review. It is not enforced."""
+        self.permissions = Permissions()
         self.version = 100
         self._prompt = frozenset(prompt)
         self._uids = (f"{uids}-{number}" for number in itertools.count(1))
@@ -362,7 +379,9 @@ class MemoryServer:
         if call.verb == "GET" and call.path in self.answers:
             return self.answers[call.path]
         if call.verb == "REVIEW":
-            return {"status": {"resourceRules": self.rules.get(call.by, []), "nonResourceRules": []}}
+            return {"status": {"resourceRules": self.permissions.rules(call.by), "nonResourceRules": []}}
+        if (denial := self.permissions.denies(call)) is not None:
+            raise denial
         place, body = placed(call.path), call.body
         if call.verb == "GET":
             return self._read(place, params)

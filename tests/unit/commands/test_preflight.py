@@ -245,7 +245,7 @@ async def test_pools_in_which_addresses_can_be_requested(
     rules: list[dict[str, Any]], result: Result, detail: str
 ) -> None:
     server = MemoryServer()
-    server.rules[""] = rules
+    server.permissions.rules = lambda _by: rules
     server.put(IP_POOLS, {"metadata": {"name": "lan"}, "spec": {"ranges": []}})
     found = await check_requests(MemoryClient(server, cluster=HARVESTER))
     assert (found[0], detail in found[1]) == (result, True)
