@@ -14,8 +14,8 @@ from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import IPAM, LB_SERVICE_NAME, Reason
 
 READING = ("GET", "HEAD")
-UNRELATED = r"/leases/|/events"
-"""Writes that are not about a Service or a Node."""
+UNRELATED = r"/leases/|/events|/selfsubjectrulesreviews"
+"""Writes that are not about a Service or a Node; a review stores nothing."""
 
 FAST_ORPHANS = {"plan.service.orphans.ORPHAN_GRACE_SECONDS": 3.0, "controllers.orphans.DELETION_PAUSE": 0.5}
 """Times of a run in which orphans are deleted soon."""
