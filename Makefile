@@ -67,7 +67,7 @@ check: $(READY) ## check format, lint, types, complexity and imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/complexipy --plain --exclude 'commands/**' harvester_ccm
+	$(BIN)/complexipy --plain harvester_ccm
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: unit

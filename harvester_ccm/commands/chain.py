@@ -44,7 +44,8 @@ def chain_text(entry: Document) -> str:
 
 
 def _chain(store: ClusterStore, entry: Planned) -> Document:
-    service, snapshot = entry.service, entry.snapshot
+    service = entry.service
+    snapshot = entry.snapshot
     load_balancer = _load_balancer(store, snapshot)
     node, vm, host = _announcing(store, snapshot, load_balancer)
     return {

@@ -6,7 +6,7 @@ cluster of that name exist, or if several clusters have used the name. --cloud-c
 that is allowed to get, list, update and delete load balancers and list VMs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -56,7 +56,8 @@ class NotYet(KubeError):
 
 
 async def _clean_up(context: CommandContext) -> int:
-    name, uid = trimmed_cluster_name(context.flags[CLUSTER_NAME.name]), context.flags[CLUSTER_UID.name]
+    name = trimmed_cluster_name(context.flags[CLUSTER_NAME.name])
+    uid = context.flags[CLUSTER_UID.name]
     if not name:
         raise ConfigurationError(["--cluster-name is required: the name of the deleted guest cluster"])
     async with ApiClient(
@@ -67,21 +68,34 @@ async def _clean_up(context: CommandContext) -> int:
         for unread in page.unread.values():
             log.warning("object not decoded", lb=unread.key, error=unread.fault)
         vms = await request_or_error(client.list(VIRTUAL_MACHINES, namespace=namespace))
-        named = [one for one in page.items if one.metadata.label(LB_CLUSTER) == name]
-        chosen = [one for one in named if not uid or one.metadata.annotation(LB_OWNER) == uid]
+        chosen = [load_balancer for load_balancer in page.items if _is_of_cluster(load_balancer, name, uid)]
         store = ClusterStore(ClusterIdentity(name, namespace), {VIRTUAL_MACHINES.plural: vms})
         warnings = [] if uid or not chosen else list(find_warnings(store, chosen))
         done: Document = {"deleted": [], "failed": []}
         if context.flags[YES.name] and not warnings:
             done = await delete_all(client, chosen)
-    entries = [_entry(one) for one in chosen]
-    hint = "" if context.flags[YES.name] else "Nothing was deleted; add --yes to delete them"
-    hint = "Nothing is deleted without --cluster-uid, because of the warnings" if warnings else hint
+    entries = [_entry(load_balancer) for load_balancer in chosen]
     document = {"cluster": name, "namespace": namespace, "loadBalancers": entries, "warnings": warnings, **done}
-    context.output.answer(
-        document, lambda shown: describe({**shown, "result": hint if chosen else "Nothing to delete"})
-    )
+    hint = _hint(chosen, warnings, deletes=bool(context.flags[YES.name]))
+    context.output.answer(document, lambda shown: describe({**shown, "result": hint}))
     return EXIT_PROBLEMS if warnings or done["failed"] else EXIT_OK
+
+
+def _is_of_cluster(load_balancer: LoadBalancer, name: str, uid: str) -> bool:
+    """Return whether a load balancer has the label of the cluster, and its UID unless that is empty."""
+    meta = load_balancer.metadata
+    if meta.label(LB_CLUSTER) != name:
+        return False
+    return not uid or meta.annotation(LB_OWNER) == uid
+
+
+def _hint(chosen: Sequence[LoadBalancer], warnings: Sequence[str], *, deletes: bool) -> str:
+    """Return why nothing was deleted, and what deletes the load balancers; empty if they were."""
+    if not chosen:
+        return "Nothing to delete"
+    if warnings:
+        return "Nothing is deleted without --cluster-uid, because of the warnings"
+    return "" if deletes else "Nothing was deleted; add --yes to delete them"
 
 
 def find_warnings(store: ClusterStore, load_balancers: Sequence[LoadBalancer]) -> Iterator[str]:
@@ -91,47 +105,62 @@ def find_warnings(store: ClusterStore, load_balancers: Sequence[LoadBalancer]) -
     elif store.vms.problem is not None:
         yield f"the VMs cannot be read, so the cluster may still have some: {store.vms.problem}"
     else:
-        names = {one: sorted(vm.name for vm in all_vms(store) if vm.membership is one) for one in Membership}
-        if names[Membership.OWN]:
-            yield f"VMs of a cluster of this name exist: {', '.join(names[Membership.OWN])}"
-        if names[Membership.UNMARKED]:
-            unlabeled = ", ".join(names[Membership.UNMARKED])
-            yield f"VMs without the label {VM_CLUSTER} exist, which may be the cluster's: {unlabeled}"
-        if store.vms.unread:
-            yield f"VMs that cannot be decoded exist, which may be the cluster's: {', '.join(sorted(store.vms.unread))}"
-    uids = sorted({one.metadata.annotation(LB_OWNER) or "" for one in load_balancers} - {""})
+        yield from _remaining_vms(store)
+    uids = sorted({load_balancer.metadata.annotation(LB_OWNER) or "" for load_balancer in load_balancers} - {""})
     if len(uids) > 1:
         yield f"clusters with different UIDs have used the name: {', '.join(uids)}"
+
+
+def _remaining_vms(store: ClusterStore) -> Iterator[str]:
+    """Yield the VMs that are the cluster's, or may be."""
+    own = _names_of_vms(store, Membership.OWN)
+    if own:
+        yield f"VMs of a cluster of this name exist: {own}"
+    unmarked = _names_of_vms(store, Membership.UNMARKED)
+    if unmarked:
+        yield f"VMs without the label {VM_CLUSTER} exist, which may be the cluster's: {unmarked}"
+    if store.vms.unread:
+        yield f"VMs that cannot be decoded exist, which may be the cluster's: {', '.join(sorted(store.vms.unread))}"
+
+
+def _names_of_vms(store: ClusterStore, membership: Membership) -> str:
+    return ", ".join(sorted(vm.name for vm in all_vms(store) if vm.membership is membership))
 
 
 async def delete_all(client: ApiClient, load_balancers: Sequence[LoadBalancer]) -> Document:
     """Delete load balancers, wait until Harvester has removed them, and return which are deleted and which are not."""
     failed: dict[str, str] = {}
-    removal = REMOVAL_ATTEMPTS + round(len(load_balancers) / RETRY_SECONDS)
-    for step, attempts in ((_delete, ALLOCATION_ATTEMPTS), (_expect_removed, removal)):
-        for one in load_balancers:
-            if one.metadata.name in failed:
-                continue
+    for load_balancer in load_balancers:
+        await _try(partial(_delete, client, load_balancer), ALLOCATION_ATTEMPTS, load_balancer, failed)
+    attempts = REMOVAL_ATTEMPTS + round(len(load_balancers) / RETRY_SECONDS)
+    for load_balancer in load_balancers:
+        if load_balancer.metadata.name in failed:
+            continue
+        if failed:
             # Harvester removes them one after the other. If one stays, the others are only read once.
-            is_read_once = bool(failed) and step is _expect_removed
-            try:
-                await repeat(
-                    partial(step, client, one),
-                    on=(NotYet, Conflict),
-                    attempts=1 if is_read_once else attempts,
-                    delay=lambda _failures: RETRY_SECONDS,
-                )
-            except KubeError as error:
-                failed[one.metadata.name] = str(error)
+            attempts = 1
+        await _try(partial(_expect_removed, client, load_balancer), attempts, load_balancer, failed)
+    names = [load_balancer.metadata.name for load_balancer in load_balancers]
     return {
-        "deleted": [one.metadata.name for one in load_balancers if one.metadata.name not in failed],
+        "deleted": [name for name in names if name not in failed],
         "failed": [{"name": name, "reason": reason} for name, reason in failed.items()],
     }
 
 
+async def _try(
+    step: Callable[[], Awaitable[None]], attempts: float, load_balancer: LoadBalancer, failed: dict[str, str]
+) -> None:
+    """Repeat a step of the deletion while it is not possible yet; note in ``failed`` why it was not in the end."""
+    try:
+        await repeat(step, on=(NotYet, Conflict), attempts=attempts, delay=lambda _failures: RETRY_SECONDS)
+    except KubeError as error:
+        failed[load_balancer.metadata.name] = str(error)
+
+
 async def _delete(client: ApiClient, found: LoadBalancer) -> None:
     """Delete a load balancer as it is now. Raises NotYet while a deletion would lose the address."""
-    name, namespace = found.metadata.name, found.metadata.namespace
+    name = found.metadata.name
+    namespace = found.metadata.namespace
     current = await _read(client, found)
     if current is None or current.metadata.deleting:
         return
@@ -166,15 +195,16 @@ async def _read(client: ApiClient, found: LoadBalancer) -> LoadBalancer | None:
     return current if current.metadata.uid == found.metadata.uid else None
 
 
-def _entry(one: LoadBalancer) -> Document:
+def _entry(load_balancer: LoadBalancer) -> Document:
+    meta = load_balancer.metadata
     return {
-        "name": one.metadata.name,
-        "service": service_key(one),
-        "workloadType": one.spec.workload_type,
-        "address": one.address or one.allocated_ip,
-        "pool": one.allocated_pool or one.spec.ip_pool,
-        "clusterUid": one.metadata.annotation(LB_OWNER),
-        "created": one.metadata.creation_timestamp,
+        "name": meta.name,
+        "service": service_key(load_balancer),
+        "workloadType": load_balancer.spec.workload_type,
+        "address": load_balancer.address or load_balancer.allocated_ip,
+        "pool": load_balancer.allocated_pool or load_balancer.spec.ip_pool,
+        "clusterUid": meta.annotation(LB_OWNER),
+        "created": meta.creation_timestamp,
     }
 
 

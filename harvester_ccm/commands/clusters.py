@@ -206,7 +206,8 @@ class ClusterStore:
 
         A collection that has the error of the load balancers is left out.
         """
-        known, notes = str(self.load_balancers.problem), []
+        known = str(self.load_balancers.problem)
+        notes = []
         for plural, answer in self.lists.items():
             if isinstance(answer, KubeError) and str(answer) != known:
                 notes.append(f"cannot read {plural}: {answer}")
@@ -269,7 +270,8 @@ class Clusters(Struct, frozen=True):
 
 async def list_clusters(context: CommandContext, guest: ApiClient, harvester: ApiClient) -> Clusters:
     """Return the store of both clusters; a collection that cannot be listed has its error."""
-    settings, namespace = context.settings, harvester.namespace
+    settings = context.settings
+    namespace = harvester.namespace
     mapping = {"fieldSelector": f"metadata.name={NAD_MAPPING_NAME}"}
     requests: dict[Resource[Any], Awaitable[Any]] = {
         **{one: harvester.list(one, namespace=namespace) for one in (LOAD_BALANCERS, VIRTUAL_MACHINES, INSTANCES)},

@@ -19,7 +19,7 @@ from harvester_ccm.commands.clusters import Clusters, ClusterStore, open_cluster
 from harvester_ccm.commands.leader import read_lease
 from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, Result, check_admission
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
-from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, node_status, service_status, warnings_in
+from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, Planned, node_status, service_status, warnings_in
 from harvester_ccm.commands.writes import read_failed_writes
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer
 from harvester_ccm.errors import ConfigurationError
@@ -82,7 +82,8 @@ class Subject(Struct, frozen=True):
 async def _explain(context: CommandContext) -> int:
     kind, namespace, name = read_target(context.flags.arguments, context.flags[NAMESPACE.name])
     async with open_clusters(context) as connection:
-        guest, harvester = connection.guest, connection.harvester
+        guest = connection.guest
+        harvester = connection.harvester
         clusters, (_, of_lease) = await asyncio.gather(
             read_clusters(context, guest, harvester), read_lease(context.settings, guest)
         )
@@ -106,7 +107,8 @@ def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
     ('service', 'shop', 'web')
     """
     first, slash, rest = words[0].partition("/") if words else ("", "", "")
-    kind, names = _KINDS.get(first.lower(), ""), [rest, *words[1:]] if slash else list(words[1:])
+    kind = _KINDS.get(first.lower(), "")
+    names = [rest, *words[1:]] if slash else list(words[1:])
     if not kind or len(names) != 1:
         raise ConfigurationError([f"expected svc/NAME -n NAMESPACE or node/NAME, got {' '.join(words) or 'nothing'}"])
     home, _, name = names[0].rpartition("/")
@@ -117,16 +119,12 @@ def read_target(words: Sequence[str], namespace: str) -> tuple[str, str, str]:
 
 async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
     """Return the explanation of a Service, and whether all is well. Raises KubeError if there is no such Service."""
-    store, settings = subject.clusters.store, subject.clusters.settings
+    store = subject.clusters.store
     service = _find(store, key)
-    planned = service_status(store, service, settings)
-    if planned.plan.reads_pool:
-        await read_pools(store, subject.harvester, [planned.snapshot.request.ip_pool])
-        planned = service_status(store, service, settings)
-    if planned.plan.reads_endpoints:
-        await store.read_endpoints(subject.guest, [service])
-        planned = service_status(store, service, settings)
-    snapshot, plan, status = planned.snapshot, planned.plan, planned.status
+    planned = await _planned_service(subject, service)
+    snapshot = planned.snapshot
+    plan = planned.plan
+    status = planned.status
     if plan.write is not None:
         status = await subject.explained(SERVICES.kind, service.metadata.uid, status)
     writes = [write for write in (plan.write, plan.following_write) if write is not None]
@@ -146,6 +144,20 @@ async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
     return document, not (status.is_problem or is_rejected or problem)
 
 
+async def _planned_service(subject: Subject, service: Service) -> Planned:
+    """Return the plan of a Service, after everything was read that it needs besides the lists."""
+    store = subject.clusters.store
+    settings = subject.clusters.settings
+    planned = service_status(store, service, settings)
+    if planned.plan.reads_pool:
+        await read_pools(store, subject.harvester, [planned.snapshot.request.ip_pool])
+        planned = service_status(store, service, settings)
+    if planned.plan.reads_endpoints:
+        await store.read_endpoints(subject.guest, [service])
+        planned = service_status(store, service, settings)
+    return planned
+
+
 def _find(store: ClusterStore, key: str) -> Service:
     service = store.services.get(key)
     if service is None:
@@ -158,8 +170,10 @@ def _find(store: ClusterStore, key: str) -> Service:
 
 def _observed(snapshot: ServiceSnapshot) -> Document:
     """Return the observed state: the Service, its request, and the load balancers with its labels or its name."""
-    service, match = snapshot.service, snapshot.match
-    spec, meta = service.spec, service.metadata
+    service = snapshot.service
+    match = snapshot.match
+    spec = service.spec
+    meta = service.metadata
     in_use = match.claims[0] if match.load_balancer is not None else None
     return {
         "service": meta.key,
@@ -219,7 +233,9 @@ def _requested(request: Request) -> str:
 
 
 def _load_balancer(load_balancer: LoadBalancer) -> Document:
-    spec, ready, meta = load_balancer.spec, load_balancer.ready, load_balancer.metadata
+    spec = load_balancer.spec
+    ready = load_balancer.ready
+    meta = load_balancer.metadata
     message = f": {ready.message}" if ready and ready.message else ""
     return {
         "name": meta.name,
@@ -260,7 +276,8 @@ def _service_write(planned: Write, snapshot: ServiceSnapshot) -> Document:
 
 async def _explain_node(subject: Subject, name: str) -> tuple[Document, bool]:
     """Return the explanation of a Node, and whether all is well. Raises KubeError if there is no such Node."""
-    store, settings = subject.clusters.store, subject.clusters.settings
+    store = subject.clusters.store
+    settings = subject.clusters.settings
     node = store.nodes.get(name)
     if node is None:
         raise KubeError(f"there is no Node {name} in this cluster")
@@ -332,15 +349,25 @@ def diff(
     >>> list(diff({"spec": {"a": 1, "b": 2}}, {"metadata": {"uid": "1"}, "spec": {"a": 2, "b": None}}))
     ['- spec.a: 1', '+ spec.a: 2', '- spec.b: 2']
     """
-    for key in {**before, **after} if complete else after:
-        old, new, name = before.get(key), after.get(key), f"{path}{key}"
+    keys = after.keys()
+    if complete:
+        keys = {**before, **after}.keys()
+    for key in keys:
+        old = before.get(key)
+        new = after.get(key)
+        name = f"{path}{key}"
         if isinstance(new, Mapping):
-            yield from diff(old if isinstance(old, Mapping) else {}, new, f"{name}.", complete=complete)
+            fields = old if isinstance(old, Mapping) else {}
+            yield from diff(fields, new, f"{name}.", complete=complete)
         elif old != new and name not in _PRECONDITIONS:
-            if old not in (None, []):
-                yield f"- {name}: {json.dumps(old, ensure_ascii=False)}"
-            if new is not None:
-                yield f"+ {name}: {json.dumps(new, ensure_ascii=False)}"
+            yield from _changed_value(name, old, new)
+
+
+def _changed_value(name: str, old: object, new: object) -> Iterator[str]:
+    if old not in (None, []):
+        yield f"- {name}: {json.dumps(old, ensure_ascii=False)}"
+    if new is not None:
+        yield f"+ {name}: {json.dumps(new, ensure_ascii=False)}"
 
 
 SPEC: Final = CommandSpec(

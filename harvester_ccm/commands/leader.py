@@ -36,7 +36,8 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
         await asyncio.sleep(2 * election.retry_period)
         lease = await request_or_error(read())
     name = f"Lease {election.namespace}/{election.name}"
-    spec, since = LeaseSpec() if isinstance(lease, KubeError) else lease.spec, ""
+    spec = LeaseSpec() if isinstance(lease, KubeError) else lease.spec
+    since = ""
     if isinstance(lease, KubeError) and not isinstance(lease, NotFound):
         return None, [(name, ObjectStatus(State.NONE, reasons=(StatusReason("LeaseNotReadable", str(lease)),)))]
     if not spec.holder_identity:

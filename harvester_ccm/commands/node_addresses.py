@@ -34,7 +34,7 @@ def shared_internal_ips(nodes: Iterable[Node]) -> Iterator[str]:
         for entry in node.status.addresses:
             if entry.type == "InternalIP":
                 names.setdefault(entry.address, []).append(node.metadata.name)
-    shared = sorted(f"{address} ({abbreviate(sorted(one))})" for address, one in names.items() if len(one) > 1)
+    shared = sorted(f"{address} ({abbreviate(sorted(those))})" for address, those in names.items() if len(those) > 1)
     if shared:
         yield f"Nodes have the same InternalIP: {abbreviate(shared)}. {SHARED_ADDRESS_REMEDY}"
 
@@ -57,15 +57,21 @@ def shown_node_addresses(store: ClusterStore) -> Iterator[ShownNodeAddress]:
 
     An address that a load balancer has is none that another program wrote.
     """
-    nodes: dict[str, str] = {}
-    for node in store.nodes.all():
+    nodes = _nodes_by_address(store.nodes.all())
+    for service in store.services.all():
+        shown = [address for address in service.addresses if address in nodes]
+        if not shown or not is_served_by_us(service, store.cluster):
+            continue
+        for address in shown:
+            if not store.load_balancers.by_index(VIRTUAL_IP, address):
+                yield ShownNodeAddress(service, address, nodes[address])
+
+
+def _nodes_by_address(nodes: Iterable[Node]) -> dict[str, str]:
+    """Return the names of the Nodes by their addresses, that of the first one if several have an address."""
+    names: dict[str, str] = {}
+    for node in nodes:
         for entry in node.status.addresses:
             if entry.type in {"InternalIP", "ExternalIP"}:
-                nodes.setdefault(entry.address, node.metadata.name)
-    for service in store.services.all():
-        for address in service.addresses:
-            name = nodes.get(address)
-            if name is None or store.load_balancers.by_index(VIRTUAL_IP, address):
-                continue
-            if is_served_by_us(service, store.cluster):
-                yield ShownNodeAddress(service, address, name)
+                names.setdefault(entry.address, node.metadata.name)
+    return names

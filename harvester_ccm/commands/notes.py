@@ -4,7 +4,7 @@ An operator who reads "All is well." does not look any further. So each Service 
 not usable and each deletion that does not end has at least a note with the reason, whoever has to act.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from harvester_ccm.commands.clusters import ClusterStore
@@ -66,19 +66,28 @@ def node_notes(store: ClusterStore, planned: Iterable[PlannedNode]) -> Iterator[
     for node, plan, status in planned:
         name = node.metadata.name
         if node.metadata.deleting:
-            finalizers = ", ".join(node.metadata.finalizers or ())
-            waits = f" It waits for finalizers: {finalizers}." if finalizers else ""
-            yield f"Node {name}: is being deleted.{waits}"
+            yield _being_deleted(node)
         elif status.state is State.UNMANAGED and _is_noteworthy(node, status):
             reason = status.reasons[0]
             unmanaged.setdefault(reason.reason, []).append((name, f"{_condition_of(node)}{reason.message}"))
         yield from _unreported(node, plan)
     for entries in unmanaged.values():
-        names = abbreviate(sorted(name for name, _ in entries))
-        first, text = min(entries)
-        about = "" if len(entries) == 1 else f" Of {first}:"
-        yield f"Node {names}: {_UNMANAGED}.{about} {text}"
+        yield _unmanaged(entries)
     yield from _same_addresses(store, planned)
+
+
+def _being_deleted(node: Node) -> str:
+    finalizers = ", ".join(node.metadata.finalizers or ())
+    waits = f" It waits for finalizers: {finalizers}." if finalizers else ""
+    return f"Node {node.metadata.name}: is being deleted.{waits}"
+
+
+def _unmanaged(entries: Sequence[tuple[str, str]]) -> str:
+    """Return the note about Nodes, each with its text, that are not managed for the same reason."""
+    names = abbreviate(sorted(name for name, _ in entries))
+    first, text = min(entries)
+    about = "" if len(entries) == 1 else f" Of {first}:"
+    return f"Node {names}: {_UNMANAGED}.{about} {text}"
 
 
 def _is_noteworthy(node: Node, status: ObjectStatus) -> bool:

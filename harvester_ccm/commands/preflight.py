@@ -52,7 +52,7 @@ from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.objects import ObjectMeta, Resource
 from harvester_ccm.kube.tokens import FileToken, token_claims
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NODES, SERVICES, Service
-from harvester_ccm.model.event import abbreviate
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
 from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER, Reason
 from harvester_ccm.plan.node.match import find_vm
@@ -242,19 +242,26 @@ async def _is_granted(client: ApiClient, where: str, permission: Permission, set
 
 def _judged(pairs: Sequence[tuple[Permission, bool | errors.KubeError]], grantee: str) -> Finding:
     """Check the permissions on one kind of object; ``grantee`` says where to grant what is missing."""
-    verbs = ", ".join(one.verb for one, _ in pairs)
-    missing = [one for one, granted in pairs if granted is False]
+    missing = [permission for permission, granted in pairs if granted is False]
     if missing:
-        effects = "; ".join(f"{one.verb}: {one.effect}" for one in missing)
-        group = f" ({missing[0].resource.group})" if missing[0].resource.group else ""
-        advice = f"Grant {', '.join(one.verb for one in missing)} on {missing[0].title}{group} {grantee}"
-        result = Result.FAILED if any(one.required for one in missing) else Result.WARNING
-        return result, f"cannot {effects}", advice
+        return _missing(missing, grantee)
     unknown = next((granted for _, granted in pairs if isinstance(granted, errors.KubeError)), None)
     if unknown is not None:
         result = Result.SKIPPED if isinstance(unknown, errors.Forbidden) else Result.FAILED
         return result, f"unknown: {unknown}", "Check the health and the load of this server"
+    verbs = ", ".join(permission.verb for permission, _ in pairs)
     return Result.OK, f"can {verbs}", ""
+
+
+def _missing(missing: Sequence[Permission], grantee: str) -> Finding:
+    """Return the finding about permissions on one kind of object that are missing."""
+    effects = "; ".join(f"{permission.verb}: {permission.effect}" for permission in missing)
+    verbs = ", ".join(permission.verb for permission in missing)
+    first = missing[0]
+    group = f" ({first.resource.group})" if first.resource.group else ""
+    is_required = any(permission.required for permission in missing)
+    result = Result.FAILED if is_required else Result.WARNING
+    return result, f"cannot {effects}", f"Grant {verbs} on {first.title}{group} {grantee}"
 
 
 class Report:
@@ -338,7 +345,8 @@ def _start(cluster: "ClusterCheck", group: asyncio.TaskGroup, stack: AsyncExitSt
 
 async def _read_content(context: CommandContext, harvester: "ClusterCheck", guest: "ClusterCheck") -> list[Check]:
     """Return the checks of what both clusters contain, once both respond."""
-    of_harvester, of_guest = await harvester.reached, await guest.reached
+    of_harvester = await harvester.reached
+    of_guest = await guest.reached
     clusters, (lease, of_lease) = await asyncio.gather(
         list_clusters(context, of_guest, of_harvester), read_lease(context.settings, of_guest)
     )
@@ -409,7 +417,8 @@ class ClusterCheck:
             yield check
 
     def _load(self) -> Credentials:
-        settings, environment = self._context.settings, self._context.environment
+        settings = self._context.settings
+        environment = self._context.environment
         if self.where == HARVESTER:
             return harvester_credentials(settings.harvester, environment)
         return guest_credentials(settings.guest, environment)
@@ -418,7 +427,8 @@ class ClusterCheck:
         self, client: ApiClient, credentials: Credentials, version: object, user: str, group: asyncio.TaskGroup
     ) -> AsyncIterator[Check]:
         """Yield the checks of a server that responds. Requests that no check needs any more are cancelled."""
-        where, settings = self.where, self._context.settings
+        where = self.where
+        settings = self._context.settings
         permissions = group.create_task(check_permissions(client, where, settings, user))
         requests: list[asyncio.Task[Any]] = [permissions]
         yield Check(where, "server", *self._check_server(credentials, version))
@@ -474,13 +484,17 @@ def _check_file(credentials: Credentials, where: str) -> Finding:
 
 def _unusable(error: errors.KubeError, credentials: Credentials, where: str) -> Check:
     """Return the failed check of a server that cannot be used; for Harvester it has the remedy of the Events."""
-    row, text, advice = "server", str(error), "Check that the address is that of a Kubernetes API server"
+    row = "server"
+    text = str(error)
+    advice = "Check that the address is that of a Kubernetes API server"
     match error:
         case errors.Unauthorized():
-            row, advice = "credential", remedy_of(error)
+            row = "credential"
+            advice = remedy_of(error)
         case errors.CredentialError():
             # The plugin or the token file failed, and nothing was sent.
-            row, advice = "credential", _REMEDIES[where]
+            row = "credential"
+            advice = _REMEDIES[where]
         case errors.Unreachable():
             row = "TLS" if isinstance(error, errors.NotTrusted) else row
             advice = remedy_of(error)
@@ -573,11 +587,13 @@ async def check_admission(harvester: ApiClient, body: Mapping[str, object], name
             text = f"Harvester can be read but does not respond to the dry run: {response}"
             advice = f"Most likely an admission webhook hangs. {WEBHOOK_AWAY}, and that its API server reaches them"
         case errors.WebhookFailed():
-            text, advice = f"no load balancer can be created or deleted: {response}", WEBHOOK_AWAY
+            text = f"no load balancer can be created or deleted: {response}"
+            advice = WEBHOOK_AWAY
         case errors.BadRequest() if "dry run" in str(response):
             return Result.WARNING, f"no dry run is possible: {response}", ""
         case errors.AdmissionDenied() | errors.Invalid() | errors.BadRequest():
-            text, advice = f"Harvester would refuse the load balancer: {response}", remedy(str(response))
+            text = f"Harvester would refuse the load balancer: {response}"
+            advice = remedy(str(response))
         case errors.Throttled() | errors.Unreachable():
             return Result.WARNING, f"the dry run failed: {response}", "Try again"
         case _:
@@ -606,7 +622,8 @@ def _check_service_addresses(store: ClusterStore) -> Iterator[Check]:
 
 def check_announcer(store: ClusterStore) -> Finding:
     """Check which program announces addresses; nothing is wrong if that is not known."""
-    error, announcer = store.problem(SERVICES), store.cluster.announcer
+    error = store.problem(SERVICES)
+    announcer = store.cluster.announcer
     if announcer is Announcer.OTHER:
         return Result.OK, ANNOUNCER_OTHER, ""
     if error is not None:
@@ -625,15 +642,14 @@ def check_announcer(store: ClusterStore) -> Finding:
 
 def check_nodes(store: ClusterStore, *, is_named: bool = True) -> Finding:
     """Check that every Node is a VM, and that no VM of a Node has the label of another cluster."""
-    nodes, name = store.nodes.all(), store.cluster.name
+    nodes = store.nodes.all()
+    name = store.cluster.name
     if not nodes:
         return Result.WARNING, "the cluster has no Node", "Is this the right cluster?"
-    matches = {one.metadata.name: find_vm(store, one) for one in nodes}
+    matches = {node.metadata.name: find_vm(store, node) for node in nodes}
     lost = {node: match.problem for node, match in matches.items() if match.vm is None}
     if lost:
-        first = lost[min(lost)]
-        text = f"{len(lost)} of {len(nodes)} Nodes have no VM: {abbreviate(sorted(lost))}"
-        return Result.WARNING if len(lost) < len(nodes) else Result.FAILED, text, first.message if first else ""
+        return _without_vm(lost, nodes=len(nodes))
     others = sorted({match.vm.cluster_label for match in matches.values() if match.vm} - {"", name})
     if others and is_named:
         advice = (
@@ -644,6 +660,15 @@ def check_nodes(store: ClusterStore, *, is_named: bool = True) -> Finding:
         return Result.FAILED, text, advice
     evidence = sorted({str(match.by) for match in matches.values() if match.by})
     return Result.OK, f"the VMs of all {len(nodes)} Nodes are found, by {', '.join(evidence)}", ""
+
+
+def _without_vm(lost: Mapping[str, EventMessage | None], *, nodes: int) -> Finding:
+    """Return the finding about Nodes without a VM, each with its Event; ``nodes`` is the number of all."""
+    first = lost[min(lost)]
+    text = f"{len(lost)} of {nodes} Nodes have no VM: {abbreviate(sorted(lost))}"
+    result = Result.WARNING if len(lost) < nodes else Result.FAILED
+    advice = first.message if first is not None else ""
+    return result, text, advice
 
 
 def check_internal_ips(store: ClusterStore) -> Finding:
@@ -661,11 +686,7 @@ async def check_leader(
     election = settings.leader_election
     name = f"{election.namespace}/{election.name}"
     if not election.enabled:
-        holder = await live_holder(settings, guest)
-        if not holder:
-            return Result.OK, "off (--leader-elect=false), and no other controller renews the Lease", ""
-        text = f"--leader-elect=false, and {holder} renews Lease {name}: two controllers write at the same time"
-        return Result.FAILED, text, "Remove --leader-elect=false, or stop the other controller"
+        return _without_election(await live_holder(settings, guest), name)
     for event in await lease_events(settings, guest):
         if event.reason == Reason.NOT_ELECTED:
             return Result.FAILED, event.message, "Remove --leader-elect=false from that controller, or stop it"
@@ -677,6 +698,14 @@ async def check_leader(
     if found is not None and lease is None:
         return Result.SKIPPED, f"cannot be read: {found.message}", ""
     return Result.OK, f"no replica leads; before an installation, that is right (Lease {name})", ""
+
+
+def _without_election(holder: str, lease: str) -> Finding:
+    """Return the finding about a controller without leader election; ``holder`` renews the Lease, empty if nobody."""
+    if not holder:
+        return Result.OK, "off (--leader-elect=false), and no other controller renews the Lease", ""
+    text = f"--leader-elect=false, and {holder} renews Lease {lease}: two controllers write at the same time"
+    return Result.FAILED, text, "Remove --leader-elect=false, or stop the other controller"
 
 
 def check_lines(check: Check, *, is_first: bool, width: int) -> Iterator[RenderableType]:

@@ -175,26 +175,8 @@ class CommandSpec(Struct, frozen=True):
 
 def run_command(invocation: Invocation, spec: CommandSpec) -> int:
     """Run a command and return its exit code; each error is one line on standard error."""
-    environment = invocation.environment
     try:
-        own = {flag.name for flag in spec.own}
-        shared = [flag for flag in FLAGS if flag.name not in own]
-        of_controller = container_flags(invocation.proc, without=own)
-        words = (*(of_controller or ()), *invocation.words)
-        flags = parse_command_line(words, (*shared, *spec.own), takes_arguments=bool(spec.words))
-        if flags["help"]:
-            sys.stdout.write(_help(invocation, spec))
-            return EXIT_OK
-        settings = build_settings(flags, environment, offline=spec.offline)
-        configure_logging(settings.logging, environment=environment)
-        width = None if sys.stdout.isatty() or "COLUMNS" in environment else UNLIMITED
-        form = flags.values.get(OUTPUT.name, Form.TEXT)
-        output = Output(sys.stdout, form, width=width, colors=wants_colours(sys.stdout, environment))
-        in_container = of_controller is not None
-        is_named = in_container or CLUSTER_NAME in flags.given
-        context = CommandContext(flags, settings, environment, output, in_container=in_container, is_named=is_named)
-        code = spec.action(context)
-        return code if isinstance(code, int) else asyncio.run(code)
+        return _run(invocation, spec)
     except ConfigurationError as error:
         report(error.problems, HINT)
         return EXIT_USAGE
@@ -210,6 +192,30 @@ def run_command(invocation: Invocation, spec: CommandSpec) -> int:
             configure_logging(LoggingSettings(LogFormat.TEXT, verbosity=0))
         log.exception("stopped by an unexpected error")
     return EXIT_PROBLEMS
+
+
+def _run(invocation: Invocation, spec: CommandSpec) -> int:
+    """Run a command, or print its help, and return its exit code. Raises what the command raises."""
+    own = {flag.name for flag in spec.own}
+    shared = [flag for flag in FLAGS if flag.name not in own]
+    of_controller = container_flags(invocation.proc, without=own)
+    words = (*(of_controller or ()), *invocation.words)
+    flags = parse_command_line(words, (*shared, *spec.own), takes_arguments=bool(spec.words))
+    if flags["help"]:
+        sys.stdout.write(_help(invocation, spec))
+        return EXIT_OK
+    environment = invocation.environment
+    settings = build_settings(flags, environment, offline=spec.offline)
+    configure_logging(settings.logging, environment=environment)
+    has_width = sys.stdout.isatty() or "COLUMNS" in environment
+    width = None if has_width else UNLIMITED
+    form = flags.values.get(OUTPUT.name, Form.TEXT)
+    output = Output(sys.stdout, form, width=width, colors=wants_colours(sys.stdout, environment))
+    in_container = of_controller is not None
+    is_named = in_container or CLUSTER_NAME in flags.given
+    context = CommandContext(flags, settings, environment, output, in_container=in_container, is_named=is_named)
+    code = spec.action(context)
+    return code if isinstance(code, int) else asyncio.run(code)
 
 
 def container_flags(proc: Path, *, without: Collection[str] = ()) -> list[str] | None:
@@ -294,20 +300,36 @@ def sanitize_document(value: Any, key: str = "") -> Any:
 def describe(document: Mapping[str, Any], indent: int = 0) -> Iterator[RenderableType]:
     """Yield the lines of a document, without empty values. A list of flat mappings is a table."""
     for key, value in document.items():
-        title = Text(f"{_words(key) if key.isalpha() else key}:", "bold")
-        if value in (None, "", [], {}):
-            continue
-        blocks = value if isinstance(value, list) else [value]
-        if not isinstance(blocks[0], Mapping):
-            for number, one in enumerate(blocks):
-                yield from row(["" if number else title, str(one)], [max(KEY_WIDTH - indent, len(title))], indent)
-            continue
-        yield from row([title], indent=indent)
-        is_nested = isinstance(value, Mapping) or any(isinstance(one, list) for one in blocks[0].values())
-        if not is_nested:
-            yield from table(blocks, indent + 2)
-        for block in blocks if is_nested else ():
-            yield from describe(block, indent + 2)
+        if value not in (None, "", [], {}):
+            name = _words(key) if key.isalpha() else key
+            yield from _described(Text(f"{name}:", "bold"), value, indent)
+
+
+def _described(title: Text, value: Any, indent: int) -> Iterator[RenderableType]:
+    """Yield the lines of one key: its values, its table, or the lines of its documents."""
+    blocks = value if isinstance(value, list) else [value]
+    if not isinstance(blocks[0], Mapping):
+        yield from _described_values(title, blocks, indent)
+        return
+    yield from row([title], indent=indent)
+    if isinstance(value, list) and _is_flat(blocks[0]):
+        yield from table(blocks, indent + 2)
+        return
+    for block in blocks:
+        yield from describe(block, indent + 2)
+
+
+def _described_values(title: Text, values: Sequence[object], indent: int) -> Iterator[RenderableType]:
+    """Yield the values of a key, each in a line of its own, with the title before the first one."""
+    widths = [max(KEY_WIDTH - indent, len(title))]
+    first, *others = values
+    yield from row([title, str(first)], widths, indent)
+    for value in others:
+        yield from row(["", str(value)], widths, indent)
+
+
+def _is_flat(block: Mapping[str, Any]) -> bool:
+    return not any(isinstance(value, list) for value in block.values())
 
 
 def _words(key: str) -> str:

@@ -4,7 +4,7 @@ The plans are those of the controller. What only time shows counts from the time
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -128,7 +128,8 @@ def service_status(store: ClusterStore, service: Service, settings: Settings) ->
 
 def _waited(snapshot: ServiceSnapshot, now: datetime) -> float:
     """Return the seconds since the Service was created or deleted, or its load balancer was."""
-    meta, load_balancer = snapshot.service.metadata, snapshot.match.load_balancer
+    meta = snapshot.service.metadata
+    load_balancer = snapshot.match.load_balancer
     began = meta.creation_timestamp
     if snapshot.is_leaving:
         began = meta.deletion_timestamp
@@ -146,7 +147,8 @@ def seconds_between(since: str | None, now: datetime) -> float | None:
 
 
 def _status_of_service(snapshot: ServiceSnapshot, plan: ServicePlan) -> ObjectStatus:
-    service, reasons = snapshot.service, tuple(_reasons_of_service(snapshot, plan))
+    service = snapshot.service
+    reasons = tuple(_reasons_of_service(snapshot, plan))
     if snapshot.is_leaving:
         return ObjectStatus(State.DELETING, service.metadata.deletion_timestamp or "", reasons)
     condition = service.ready_condition
@@ -164,7 +166,8 @@ def _status_of_service(snapshot: ServiceSnapshot, plan: ServicePlan) -> ObjectSt
 
 def _reasons_of_service(snapshot: ServiceSnapshot, plan: ServicePlan) -> list[StatusReason]:
     """Return why the Service is not ready, and its Warnings."""
-    verdict, warnings = plan.verdict, warnings_in(plan.events)
+    verdict = plan.verdict
+    warnings = warnings_in(plan.events)
     condition = _failed_condition(snapshot, plan)
     if isinstance(verdict, NotReady) and verdict.changes_condition:
         first = _reason_of(verdict)
@@ -231,20 +234,28 @@ def _not_ready_reasons(store: ClusterStore, node: Node, settings: Settings) -> l
     return [StatusReason("NodeNotReady", "The kubelet of this Node does not report")]
 
 
+def _of_initialized(reasons: Sequence[StatusReason]) -> ObjectStatus:
+    state = State.DEGRADED if reasons else State.READY
+    return ObjectStatus(state, reasons=tuple(reasons))
+
+
 def _status_of_node(view: NodeSnapshot, plan: NodePlan, not_ready: Iterable[StatusReason]) -> ObjectStatus:
-    meta, lost = view.node.metadata, view.match.problem
+    meta = view.node.metadata
+    lost = view.match.problem
     is_new = bool(uninitialized_taints(view.node))
     if view.match.unmanaged:
         # Somebody has to remove the taint of a new Node, and this controller does not.
-        return ObjectStatus(State.PENDING if is_new else State.UNMANAGED, reasons=tuple(warnings_in([lost])))
+        state = State.PENDING if is_new else State.UNMANAGED
+        return ObjectStatus(state, reasons=tuple(warnings_in([lost])))
     if meta.deleting:
         return ObjectStatus(State.DELETING, meta.deletion_timestamp or "")
-    # For a Node that works, no Event reports that its VM is missing.
-    is_outage = lost is not None and lost.reason is NodeReason.HARVESTER_UNAVAILABLE
-    events = (plan.waiting, *plan.events, *plan.events_after_write, None if is_outage else lost)
+    events = [plan.waiting, *plan.events, *plan.events_after_write]
+    if lost is not None and lost.reason is not NodeReason.HARVESTER_UNAVAILABLE:
+        # For a Node that works, no Event reports that its VM is missing.
+        events.append(lost)
     reasons = list(dict.fromkeys([*not_ready, *warnings_in(events)]))
     if not is_new:
-        return ObjectStatus(State.DEGRADED if reasons else State.READY, reasons=tuple(reasons))
+        return _of_initialized(reasons)
     next_step = StatusReason(
         "Uninitialized",
         plan.skip_reason

@@ -101,13 +101,15 @@ def _clock(text: str = "") -> Text:
 
 async def _read(context: CommandContext) -> Document:
     async with open_clusters(context) as connection:
-        guest, harvester = connection.guest, connection.harvester
+        guest = connection.guest
+        harvester = connection.harvester
         clusters, (lease, of_lease), about_lease = await asyncio.gather(
             read_clusters(context, guest, harvester),
             read_lease(context.settings, guest),
             lease_events(context.settings, guest),
         )
-        store, settings = clusters.store, clusters.settings
+        store = clusters.store
+        settings = clusters.settings
         planned = await _plan_services(store, settings, guest, harvester)
         planned_nodes = [(node, *node_status(store, node, settings)[1:]) for node in store.nodes.all()]
         failed = await read_failed_writes(
@@ -299,10 +301,12 @@ def _problems(lines: Iterable[Line], *, is_away: bool) -> Iterator[Document]:
     for name, verdict in sorted(lines, key=lambda line: (states.index(line[1].state), line[0])):
         for one in verdict.reasons if verdict.is_problem else ():
             is_known = is_away and verdict.state is not State.NONE and one.reason == "HarvesterUnavailable"
-            message, command = one.message, one.command
+            message = one.message
+            command = one.command
             if is_known:
                 # A command that gives something up makes no sense without the text that says when.
-                message, command = "See the problem of Harvester", ""
+                message = "See the problem of Harvester"
+                command = ""
             row = {"object": name, "state": str(verdict.state), "since": verdict.since}
             yield {**row, "reason": one.reason, "message": message, "command": command}
 
@@ -317,7 +321,8 @@ def status_text(document: Document, known: frozenset[tuple[str, ...]] | None = N
 
     Problems that are not among the ``known`` ones are marked as new; None marks none.
     """
-    now, problems = datetime.fromisoformat(document["observed"]), document["problems"]
+    now = datetime.fromisoformat(document["observed"])
+    problems = document["problems"]
     leader = document["leader"] or {"identity": "", "since": ""}
     since = age(leader["since"], now)
     head = {
