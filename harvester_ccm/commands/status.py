@@ -176,7 +176,9 @@ def _name_notes(clusters: Clusters) -> list[str]:
 def _reports(events: Iterable[RecordedEvent], now: datetime) -> Iterator[str]:
     """Yield what the controller has reported about itself, with the age: nothing shows whether it still holds."""
     for event in events:
-        yield f"{age(event.last_timestamp, now)} ago the controller reported {event.reason}: {event.message}"
+        # The clock of the controller can be ahead of this one.
+        elapsed = age(event.last_timestamp, now) or "0s"
+        yield f"{elapsed} ago the controller reported {event.reason}: {event.message}"
 
 
 def _server(client: ApiClient, latency: Latency) -> Document:

@@ -1,5 +1,7 @@
 """``status`` is not green while something waits in the cluster, also if another controller has to act."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from harvester_ccm.names import SERVICE_FINALIZER
@@ -145,3 +147,26 @@ def test_silent_node_is_no_ready_node(run: Runner, serve: ClusterServer) -> None
     result = run("status", *serve(objects.home(), objects.lease(), not_ready("Unknown"), objects.machine(), INSTANCE))
     assert "Nodes:            1 Degraded\n" in result.out
     assert result.code == 1
+
+
+@pytest.mark.parametrize(
+    ("minutes", "elapsed"), [(12, "12m"), (-5, "0s"), (61, "")], ids=["earlier", "clock", "outdated"]
+)
+def test_what_the_controller_reported_about_itself_is_a_note_with_its_age(
+    run: Runner, serve: ClusterServer, minutes: int, elapsed: str
+) -> None:
+    """Nothing shows whether it still holds."""
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "lease.1", "namespace": "kube-system"},
+        "involvedObject": {"kind": "Lease", "name": "cloud-controller-manager"},
+        "type": "Warning",
+        "reason": "CredentialNotReloaded",
+        "message": "The kubeconfig cannot be loaded",
+        "lastTimestamp": (datetime.now(UTC) - timedelta(minutes=minutes, seconds=1)).isoformat(),
+    }
+    document = run("status", "-o", "json", *serve(objects.home(), objects.lease(), event)).document
+    note = f"{elapsed} ago the controller reported CredentialNotReloaded: The kubeconfig cannot be loaded"
+    assert document["notes"] == ([note] if elapsed else [])
+    assert document["problems"] == []
