@@ -7,6 +7,7 @@ an address of the nodes' network.
 import json
 import secrets
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 from devenv.cluster.setup import Setup
@@ -75,6 +76,18 @@ class ControlPlane:
         """Return a kubeconfig with a new client certificate of a user. Each call needs another ``file_name``."""
         pair = self.authority.issue_client(file_name, user, groups=groups)
         return write_certificate_kubeconfig(self.directory / f"{file_name}.kubeconfig", self.endpoint, client=pair)
+
+    def refused(self, users: tuple[str, ...]) -> list[str]:
+        """Return the messages about requests without permission, of users whose names begin with one of these."""
+        with self.audit_log.open() as log:
+            # The server can be writing the last line.
+            events = [json.loads(line) for line in log if line.endswith("\n")]
+        return [
+            event["responseStatus"]["message"]
+            for event in events
+            if event["user"].get("username", "").startswith(users)
+            and event.get("responseStatus", {}).get("code") == HTTPStatus.FORBIDDEN
+        ]
 
     def start(self, *, schedules: bool = False) -> None:
         """Start the servers and return once the API server is ready. ``schedules``: also start a scheduler."""

@@ -103,7 +103,9 @@ def _names(cluster: Cluster, directory: Path) -> list[str]:
 
 
 def _specs(report: Path) -> list[dict[str, object]]:
+    """Return the specs of a report, which has 11 MB because it names every spec of Kubernetes, and delete it."""
     suites = json.loads(report.read_text())
+    report.unlink()
     return [spec for suite in suites for spec in suite["SpecReports"] if spec["LeafNodeType"] == "It"]
 
 
@@ -114,7 +116,7 @@ def _name(spec: dict[str, object]) -> str:
 
 
 def _run(cluster: Cluster, files: Path, name: str) -> SpecResult:
-    """Run one spec. Its output and report are ``files`` with the endings ``.log`` and ``.json``."""
+    """Run one spec. Its output is ``files`` with the ending ``.log``."""
     # Some names have several blanks where the program expects one.
     pattern = r"\s+".join(re.escape(word) for word in name.split())
     report = files.with_suffix(".json")

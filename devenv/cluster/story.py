@@ -6,6 +6,7 @@ A step raises DevenvError if something is not as the documentation says. Later s
 import subprocess
 import sys
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -225,7 +226,7 @@ def _is_accepted(cloud_config: Path) -> bool:
     try:
         RestClient(cloud_config).request("GET", path)
     except RefusedError as refusal:
-        return refusal.status != 401
+        return refusal.status != HTTPStatus.UNAUTHORIZED
     return True
 
 
@@ -259,6 +260,20 @@ def acceptance(cluster: Cluster) -> str:
         failed = [row for row in rows if "| ok |" not in row]
         raise DevenvError(f"{' '.join(failed)} {done.stderr}")
     return f"{len(rows)} steps"
+
+
+def permissions(cluster: Cluster) -> str:
+    """No permission is missing"""
+    accounts = tuple(f"system:serviceaccount:{NAMESPACE}:{name}" for name in (CONTROLLER, "kube-vip"))
+    guest = cluster.guest.refused(accounts)
+    # Kubernetes refuses new objects in a namespace that is being deleted. Events about its Services are such objects.
+    missing = [request for request in guest if "because it is being terminated" not in request]
+    harvester = cluster.harvester.plane.refused((f"system:serviceaccount:{layout.VM_NAMESPACE}:{layout.CLUSTER}",))
+    # Only make acceptance reads the version of Harvester.
+    missing += [request for request in harvester if "server-version" not in request]
+    if missing:
+        raise DevenvError(" ".join(missing))
+    return "neither cluster refused a request of the controller or kube-vip"
 
 
 def uninstall(cluster: Cluster) -> str:
@@ -343,4 +358,4 @@ BEFORE_SPECS: Final[tuple[Step, ...]] = (
     credential_in_file,
     acceptance,
 )
-AFTER_SPECS: Final[tuple[Step, ...]] = (uninstall, install_again, nothing_left)
+AFTER_SPECS: Final[tuple[Step, ...]] = (permissions, uninstall, install_again, nothing_left)
