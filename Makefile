@@ -186,6 +186,11 @@ e2e-kube-vip: $(READY) #- run the controller next to kube-vip, or record kube-vi
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-vip $(if $(RECORD),kube-vip-0.9) > /dev/null
 	@unshare --net $(BIN)/python -m $(if $(RECORD),devenv.recordkubevip,devenv.realkubevip)
 
+.PHONY: recordings
+recordings: $(READY) #- record the Harvester programs in HARVESTER_BIN for the tests of the emulator; Linux and root
+	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager > /dev/null
+	@HARVESTER_BIN=$(HARVESTER_BIN) $(BIN)/python -m devenv.recordharvester $(ONLY)
+
 .PHONY: e2e-kubelet
 e2e-kubelet: binaries #- run the controller next to kubelets without containers; builds the kubelet once
 	@$(BIN)/python -m devenv.realkubelet

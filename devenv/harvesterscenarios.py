@@ -1,0 +1,679 @@
+"""What is played against Harvester's real controller and webhook and against the emulator: scenarios as data.
+
+``devenv.recordharvester`` records the real ones. A test compares the emulator with the recordings.
+
+After each step, the player waits until nothing changes any more. Steps with ``at_once`` are taken together with the
+next one. A step that the API server or the webhook rejects is recorded with the answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from devenv.harvester.admission import (
+    CLUSTER,
+    CLUSTER_LABEL,
+    MANAGEMENT_NETWORK,
+    NETWORK,
+    PROJECT_ANNOTATION,
+    REMOVAL_ANNOTATION,
+)
+from devenv.harvester.ippools import RELEASE
+from devenv.harvester.machines import Machine, instance_document, interfaces_of, machine_document
+from devenv.watch import Document
+
+NAMESPACE: Final = "default"
+OTHER_NAMESPACE: Final = "project-vms"
+"""A namespace that a step creates."""
+CLUSTER_NAME: Final = "demo"
+POOL_SUBNET: Final = "172.31.9.0/24"
+FREE_SUBNET: Final = "172.31.10.0/24"
+PORT: Final = 30080
+"""Node port of the VMs."""
+HOST_LEASES: Final = ("127.79.0.10", "127.79.0.99")
+"""First and last address of the DHCP server in the network of Harvester's hosts."""
+EVERYBODY: Final[Document] = {"scope": [{"project": "*", "namespace": "*", "guestCluster": "*"}]}
+LISTENER: Final[Document] = {"name": "http", "port": 80, "protocol": "TCP", "backendPort": PORT}
+CHECK: Final[Document] = {
+    "port": PORT,
+    "successThreshold": 2,
+    "failureThreshold": 2,
+    "periodSeconds": 1,
+    "timeoutSeconds": 1,
+}
+
+
+class Interleaving(Enum):
+    """What may differ between two recordings of one scenario, and why."""
+
+    NONE = "nothing"
+    MAP_ORDER = "which of several entries with one owner is taken: Go iterates over a map in any order"
+    WORKERS = "which load balancer gets which address, and conflicts on the pool: two workers serve them at once"
+    STALE = (
+        "how often an allocation is released and made again: an attempt can begin on a copy before its own last write"
+    )
+    CACHES = "messages of moments in which a cache of Harvester lacks its own last write, and what is written meanwhile"
+
+
+class Server(Enum):
+    """On which API server the emulator is compared."""
+
+    ANY = "in memory"
+    BOTH = "in memory, and with the webhook as a server on a real one"
+    REAL = "on a real one, whose own rules matter"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of an object, or of what is around the controller."""
+
+    verb: str
+    """``create``, ``patch`` or ``delete``; ``stop`` or ``start`` of ``controller`` or ``webhook``; ``listen`` or
+    ``fail`` of ``backend``."""
+    kind: str
+    name: str = ""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    namespace: str = NAMESPACE
+    at_once: bool = False
+    """Whether the next step follows without a wait, and their changes are recorded together."""
+    seconds: float = 0.0
+    """For how long to wait at least."""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.kind} {self.name}".strip()
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A sequence of steps in an empty Harvester."""
+
+    name: str
+    steps: tuple[Step, ...]
+    may_differ: Interleaving = Interleaving.NONE
+    server: Server = Server.ANY
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the simulation has everything in it: no traffic, and no removal of a cluster."""
+        if self.server is Server.REAL:
+            return False
+        for step in self.steps:
+            if step.kind in {"VirtualMachine", "backend", "Service"}:
+                return False
+            is_creation = step.kind == "LoadBalancer" and step.verb == "create"
+            if is_creation and step.body["spec"].get("workloadType") != "cluster":
+                return False
+        return True
+
+
+# Steps.
+
+
+def pool(name: str = "lan", *ranges: Mapping[str, str] | str, **selector: Any) -> Step:
+    """Create a pool, without ranges of addresses .1 to .254; ``selector`` is that of the pool."""
+    entries = [{"subnet": entry} if isinstance(entry, str) else dict(entry) for entry in ranges or (POOL_SUBNET,)]
+    body = {"metadata": {"name": name}, "spec": {"ranges": entries, "selector": selector or EVERYBODY}}
+    return Step("create", "IPPool", name, body, namespace="")
+
+
+def span(first: int, last: int, subnet: str = POOL_SUBNET, **more: str) -> dict[str, str]:
+    """Return a range of a pool by the last numbers of its first and last address."""
+    prefix = subnet.rpartition(".")[0]
+    return {"subnet": subnet, "rangeStart": f"{prefix}.{first}", "rangeEnd": f"{prefix}.{last}", **more}
+
+
+def scope(project: str = "*", namespace: str = "*", guest_cluster: str = "*") -> Document:
+    """Return a tuple of a pool's selector; empty texts are omitted."""
+    entries = {"project": project, "namespace": namespace, "guestCluster": guest_cluster}
+    return {key: value for key, value in entries.items() if value}
+
+
+def change_pool(name: str = "lan", **body: Any) -> Step:
+    """Send a merge patch of a pool; ``body`` are its parts."""
+    return Step("patch", "IPPool", name, body, namespace="")
+
+
+def seed(history: Mapping[str, str | None], name: str = "lan") -> Step:
+    """Write entries of the history of a pool."""
+    return change_pool(name, status={"allocatedHistory": dict(history)})
+
+
+def create(
+    name: str = "web",
+    *,
+    namespace: str = NAMESPACE,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    finalizers: Sequence[str] = (),
+    **spec: Any,
+) -> Step:
+    """Create a load balancer of type cluster with an address from a pool, unless ``spec`` says otherwise."""
+    metadata: Document = {"name": name, "annotations": {CLUSTER: CLUSTER_NAME, **(annotations or {})}}
+    if labels:
+        metadata["labels"] = dict(labels)
+    if finalizers:
+        metadata["finalizers"] = list(finalizers)
+    wanted = {"ipam": "pool", "workloadType": "cluster", **spec}
+    body = {"metadata": metadata, "spec": {key: value for key, value in wanted.items() if value is not None}}
+    return Step("create", "LoadBalancer", name, body, namespace=namespace)
+
+
+def create_vm(name: str = "web", **spec: Any) -> Step:
+    """Create a load balancer for all VMs of the cluster, with one listener, unless ``spec`` says otherwise."""
+    selector = {"guestcluster.harvesterhci.io/name": [CLUSTER_NAME]}
+    return create(name, **{"workloadType": "vm", "listeners": [LISTENER], "backendServerSelector": selector, **spec})
+
+
+def change(name: str = "web", **body: Any) -> Step:
+    """Send a merge patch of a load balancer; ``body`` are its parts."""
+    return Step("patch", "LoadBalancer", name, body)
+
+
+def annotate(name: str = "web", **values: str | None) -> Step:
+    """Change an annotation of a load balancer that means nothing to Harvester."""
+    return change(name, metadata={"annotations": {f"example.com/{key}": value for key, value in values.items()}})
+
+
+def delete(name: str = "web", *, namespace: str = NAMESPACE) -> Step:
+    """Delete a load balancer."""
+    return Step("delete", "LoadBalancer", name, namespace=namespace)
+
+
+def delete_pool(name: str = "lan") -> Step:
+    """Delete a pool."""
+    return Step("delete", "IPPool", name, namespace="")
+
+
+def machine(number: int, *addresses: str, network: str = "") -> Step:
+    """Start a VM of the cluster; ``addresses`` are those of its guest agent."""
+    return _started(_machine(number, network), *addresses)
+
+
+def older_machine(name: str, network: str) -> Step:
+    """Start a VM whose node driver named it after its cluster, and whose label names no cluster of the scenario."""
+    return _started(Machine(name, cluster="unknown", networks=(network,)))
+
+
+def _started(one: Machine, *addresses: str) -> Step:
+    return Step("create", "VirtualMachineInstance", one.name, instance_document(one, *addresses))
+
+
+def report(number: int, *addresses: str) -> Step:
+    """Let the guest agent of a VM report other addresses; none means that the agent is disconnected."""
+    body = {"status": {"interfaces": interfaces_of(_machine(number), *addresses)}}
+    return Step("patch", "VirtualMachineInstance", f"node-{number}", body)
+
+
+def stop_machine(number: int) -> Step:
+    """Delete the VMI of a VM."""
+    return Step("delete", "VirtualMachineInstance", f"node-{number}")
+
+
+def _machine(number: int, network: str = "") -> Machine:
+    return Machine(f"node-{number}", cluster=CLUSTER_NAME, networks=(network,))
+
+
+def address_of(number: int) -> str:
+    """Return the address of a VM."""
+    return f"192.0.2.{number}"
+
+
+def listen(number: int) -> Step:
+    """Let a VM accept connections on its node port."""
+    return Step("listen", "backend", address_of(number))
+
+
+def fail(number: int) -> Step:
+    """Let a VM refuse connections on its node port."""
+    return Step("fail", "backend", address_of(number))
+
+
+def stop(what: str) -> Step:
+    """Stop the controller or the webhook."""
+    return Step("stop", what)
+
+
+def start(what: str) -> Step:
+    """Start the controller or the webhook again."""
+    return Step("start", what)
+
+
+def namespace_of_project(project: str) -> Step:
+    """Create a namespace of a project."""
+    body = {"metadata": {"name": OTHER_NAMESPACE, "annotations": {PROJECT_ANNOTATION: project}}}
+    return Step("create", "Namespace", OTHER_NAMESPACE, body, namespace="")
+
+
+def network(name: str, *, labels: Mapping[str, str] | None = None, vlan: int = 0) -> Step:
+    """Create a network of VMs; its VLAN is in ``labels`` or in its configuration."""
+    config = f'{{"cniVersion":"0.3.1","name":"{name}","type":"bridge","bridge":"mgmt-br","vlan":{vlan}}}'
+    body = {"metadata": {"name": name, "labels": dict(labels or {})}, "spec": {"config": config}}
+    return Step("create", "NetworkAttachmentDefinition", name, body)
+
+
+def removed_machine(*, is_removed: bool) -> Step:
+    """Create a VM of the cluster; if the cluster is removed, its annotation says so."""
+    document = machine_document(_machine(1))
+    if is_removed:
+        document["metadata"]["annotations"] = {REMOVAL_ANNOTATION: "true"}
+    return Step("create", "VirtualMachine", "node-1", document)
+
+
+def at_once(*steps: Step) -> tuple[Step, ...]:
+    """Return the steps, all but the last followed by the next one without a wait."""
+    *first, last = steps
+    return (*(Step(s.verb, s.kind, s.name, s.body, s.namespace, at_once=True) for s in first), last)
+
+
+def wait(step: Step, seconds: float) -> Step:
+    """Return the step with a longer wait."""
+    return Step(step.verb, step.kind, step.name, step.body, step.namespace, step.at_once, seconds)
+
+
+BACKOFF_SECONDS: Final = 12.0
+"""After which Harvester has tried again."""
+KEY: Final = f"{NAMESPACE}/web"
+GATEWAY: Final = "172.31.9.1"
+SECOND_NIC: Final = "default/vlan5"
+NAMESPACE_ANNOTATION: Final = "loadbalancer.harvesterhci.io/namespace"
+ONLY_BY_NAME: Final = [scope(namespace="nowhere")]
+"""Scope of a pool that only ``spec.ipPool`` selects."""
+TWO_LISTENERS: Final = [LISTENER, {"name": "dns", "port": 53, "protocol": "UDP", "backendPort": 30053}]
+OF_CLUSTER: Final = {CLUSTER_LABEL: CLUSTER_NAME}
+
+SCENARIOS: Final[Sequence[Scenario]] = (
+    # Addresses.
+    Scenario("address from a pool", (pool(), create(), delete())),
+    Scenario(
+        "finalizer of the client", (pool(), create(finalizers=["wrangler.cattle.io/harvester-lb-controller"]), delete())
+    ),
+    Scenario("dhcp", (create(ipam="dhcp"), delete())),
+    Scenario("no pool until one comes", (create(), pool(), delete()), Interleaving.CACHES),
+    Scenario(
+        "full pool until an address is free",
+        (
+            pool("lan", span(10, 10)),
+            create("first"),
+            create(),
+            wait(delete("first"), BACKOFF_SECONDS),
+            delete(),
+        ),
+    ),
+    Scenario(
+        "full pool until a write",
+        (
+            pool("lan", span(10, 10)),
+            create("first"),
+            # The next attempt is after 10 s.
+            wait(create(), 6),
+            delete("first"),
+            annotate(touched="yes"),
+        ),
+    ),
+    Scenario(
+        "named pool does not exist until it is created",
+        (create(ipPool="lan"), wait(pool(), BACKOFF_SECONDS)),
+    ),
+    Scenario(
+        "same name gets its address again",
+        (pool(), create("first"), create(), delete(), create("third"), create()),
+    ),
+    Scenario(
+        "history of another load balancer does not protect an address",
+        (pool("lan", span(10, 10)), create("first"), delete("first"), create(), delete(), create("first")),
+    ),
+    Scenario(
+        "two ranges with a gateway inside",
+        (
+            pool("lan", span(10, 11, gateway="172.31.9.11"), span(20, 21, gateway="172.31.9.20")),
+            *(create(n) for n in "abc"),
+        ),
+    ),
+    Scenario("single address", (pool("lan", "172.31.9.7/32"), create(), create("other"))),
+    Scenario(
+        "pool is changed",
+        (
+            pool(),
+            pool("dmz", FREE_SUBNET, scope=ONLY_BY_NAME),
+            create(ipPool="lan"),
+            change(spec={"ipPool": "dmz"}),
+            delete(),
+        ),
+    ),
+    Scenario(
+        "pool is changed to one that does not exist",
+        (pool(), create(ipPool="lan"), change(spec={"ipPool": "nothing"}), change(spec={"ipPool": "lan"})),
+    ),
+    Scenario("pool is not named any more", (pool(), create(ipPool="lan"), change(spec={"ipPool": None}))),
+    Scenario(
+        "five at once",
+        (pool(), *at_once(*(create(name) for name in "abcde")), *at_once(*(delete(name) for name in "abcde"))),
+        Interleaving.WORKERS,
+    ),
+    # Entries that others write to a pool.
+    Scenario("seed gives the address", (pool(), seed({"172.31.9.33": KEY}), create(), delete())),
+    Scenario(
+        "seed of another load balancer is taken in turn",
+        (pool(), seed({"172.31.9.2": f"{NAMESPACE}/other"}), create(), create("other")),
+    ),
+    Scenario(
+        "seeded address is in use until it is free",
+        (
+            pool(),
+            create("first"),
+            seed({"172.31.9.2": KEY}),
+            create(),
+            wait(delete("first"), BACKOFF_SECONDS),
+        ),
+    ),
+    Scenario(
+        "seed of the gateway",
+        (pool(), seed({GATEWAY: KEY}), create(), wait(seed({GATEWAY: None}), BACKOFF_SECONDS)),
+    ),
+    Scenario("seed outside of the ranges", (pool(), seed({"10.0.0.5": KEY}), create(), delete())),
+    Scenario(
+        "seed that is no address",
+        (pool(), seed({"nonsense": KEY, "172.31.9.033": f"{NAMESPACE}/b"}), create(), create("b")),
+    ),
+    Scenario("seed in the form of IPv6", (pool(), seed({"::ffff:172.31.9.33": KEY}), create(), delete())),
+    Scenario(
+        "two seeds with one owner",
+        (pool(), seed({"172.31.9.33": KEY, "172.31.9.44": KEY}), create(), delete()),
+        Interleaving.MAP_ORDER,
+    ),
+    Scenario(
+        "seed for an owner with an allocation",
+        (
+            pool(),
+            change_pool(status={"allocated": {"172.31.9.5": KEY}, "allocatedHistory": {"172.31.9.33": KEY}}),
+            create(),
+            delete(),
+        ),
+        Interleaving.MAP_ORDER,
+    ),
+    Scenario(
+        "allocation that a load balancer of the same name left",
+        (pool(), change_pool(status={"allocated": {"172.31.9.5": KEY}}), create()),
+        Interleaving.STALE,
+    ),
+    Scenario(
+        "allocation is released by hand",
+        (
+            pool(),
+            create(),
+            change_pool(status={"allocated": {"172.31.9.5": f"{NAMESPACE}/gone"}}),
+            *(
+                change_pool(metadata={"annotations": {RELEASE: order}})
+                for order in (
+                    f"172.31.9.2: {KEY}",
+                    f"172.31.9.5: {NAMESPACE}/other",
+                    "nonsense",
+                    f"172.31.9.5: {NAMESPACE}/gone",
+                )
+            ),
+        ),
+    ),
+    Scenario(
+        "ranges are changed",
+        (
+            pool("lan", span(10, 20)),
+            create(),
+            seed({"172.31.9.20": f"{NAMESPACE}/a", "172.31.9.12": f"{NAMESPACE}/b", "10.0.0.5": f"{NAMESPACE}/c"}),
+            change_pool(spec={"ranges": [span(10, 15)]}),
+            change_pool(spec={"ranges": [span(12, 15)]}),
+        ),
+    ),
+    Scenario("pool with an allocation is not deleted", (pool(), create(), delete_pool(), delete(), delete_pool())),
+    # Selection of a pool.
+    Scenario(
+        "pool of the namespace only",
+        (pool(scope=[scope("", NAMESPACE, "")]), create(), create_vm("vm", backendServerSelector=None)),
+    ),
+    Scenario(
+        "global pool before the pool of the namespace only",
+        (pool("close", FREE_SUBNET, scope=[scope("", NAMESPACE, "")]), pool("everybody"), create()),
+    ),
+    Scenario(
+        "pool of the cluster before the global pool",
+        (pool("close", FREE_SUBNET, scope=[scope(guest_cluster=CLUSTER_NAME)]), pool("everybody"), create()),
+    ),
+    Scenario(
+        "priority",
+        (
+            pool("low", FREE_SUBNET, scope=[scope(namespace=NAMESPACE)], priority=1),
+            pool("high", scope=[scope(namespace=NAMESPACE)], priority=9),
+            create(),
+        ),
+    ),
+    Scenario(
+        "network of the pool",
+        (
+            network("vlan5", labels={"network.harvesterhci.io/vlan-id": "5"}),
+            network("vlan6", vlan=6),
+            pool("five", network=SECOND_NIC, scope=[scope()]),
+            pool("six", FREE_SUBNET, network="default/vlan6", scope=[scope(namespace=NAMESPACE)]),
+            create(annotations={NETWORK: "default/vlan6"}),
+            create("other"),
+        ),
+    ),
+    Scenario(
+        "network of the cluster's VMs",
+        (
+            machine(1, address_of(1), network=SECOND_NIC),
+            *at_once(
+                create(),
+                create("managed", annotations={MANAGEMENT_NETWORK: "default/vlan9"}),
+                create("stranger", annotations={CLUSTER: ""}),
+            ),
+            older_machine("old-pool-1", "default/vlan8"),
+            *at_once(create("old", annotations={CLUSTER: "old"}), create("nobody", annotations={CLUSTER: "nobody"})),
+            change(metadata={"annotations": {NETWORK: "default/vlan7"}}),
+            change(metadata={"annotations": {NETWORK: None}}),
+        ),
+    ),
+    Scenario(
+        "project of the namespace",
+        (
+            namespace_of_project("c-m:p-1"),
+            pool(scope=[scope("c-m/p-1", "*", "*")]),
+            create(namespace=OTHER_NAMESPACE),
+            create(),
+        ),
+    ),
+    # Rejections.
+    Scenario(
+        "load balancers that are rejected",
+        (
+            create_vm("a", listeners=[]),
+            create_vm("b", listeners=[LISTENER, {**LISTENER, "port": 81, "backendPort": 1}]),
+            create_vm("c", listeners=[LISTENER, {**LISTENER, "name": "x", "backendPort": 1}]),
+            create_vm("d", listeners=[LISTENER, {**LISTENER, "name": "x", "port": 81}]),
+            create_vm("e", listeners=[{**LISTENER, "port": 65536}]),
+            create_vm("f", listeners=[{**LISTENER, "port": 0}]),
+            create_vm("g", listeners=[{**LISTENER, "backendPort": 65536}]),
+            create_vm("h", listeners=[{**LISTENER, "backendPort": 0}]),
+            create_vm("i", healthCheck={"port": 80}),
+            create_vm("j", listeners=[{**LISTENER, "protocol": "UDP"}], healthCheck={"port": PORT}),
+            create_vm("k", healthCheck={"port": PORT, "successThreshold": -1}),
+        ),
+        server=Server.BOTH,
+    ),
+    Scenario(
+        "unusual load balancers that are accepted",
+        at_once(
+            create_vm("a", listeners=[{**LISTENER, "protocol": "UDP"}]),
+            create_vm("b", listeners=[LISTENER, {**LISTENER, "name": "dns", "protocol": "UDP"}]),
+            create_vm("c", listeners=[{**LISTENER, "name": ""}]),
+            create_vm("d", healthCheck={"port": PORT, "timeoutSeconds": 9}),
+            create_vm("e", healthCheck={"port": 0, "successThreshold": 5}),
+            create_vm("f", annotations={NETWORK: SECOND_NIC, NAMESPACE_ANNOTATION: "wrong"}),
+            create("g", listeners=[], healthCheck={"port": 1}),
+        ),
+    ),
+    Scenario(
+        "changes that are rejected",
+        (
+            create_vm(),
+            change(spec={"ipam": "dhcp"}),
+            change(spec={"workloadType": "cluster"}),
+            change(spec={"listeners": []}),
+            change(spec={"listeners": [LISTENER, {**LISTENER, "port": 81, "backendPort": 1}]}),
+            change(spec={"healthCheck": {"port": 80}}),
+            change(spec={"ipam": None, "workloadType": None}),
+            create("other", ipam="dhcp"),
+            change("other", spec={"ipam": "pool"}),
+            change("other", spec={"ipam": None}),
+            change("other", spec={"workloadType": "vm", "listeners": [LISTENER]}),
+        ),
+    ),
+    Scenario(
+        "pools that are rejected",
+        (
+            pool("lan"),
+            pool("near", FREE_SUBNET, scope=[scope(namespace=NAMESPACE)], priority=3),
+            pool("a", POOL_SUBNET, scope=ONLY_BY_NAME),
+            pool("b", "172.31.20.0/24", "172.31.20.0/25", scope=ONLY_BY_NAME),
+            pool("c", "172.31.300.0/24", scope=ONLY_BY_NAME),
+            pool("d", "172.31.20.0", scope=ONLY_BY_NAME),
+            pool("e", {"subnet": "172.31.20.0/24", "rangeStart": "172.31.21.1"}, scope=ONLY_BY_NAME),
+            pool("f", {"subnet": "172.31.20.0/24", "rangeEnd": "172.31.20.255"}, scope=ONLY_BY_NAME),
+            pool("g", {"subnet": "172.31.20.0/24", "gateway": "172.31.20.0"}, scope=ONLY_BY_NAME),
+            pool("h", {"subnet": "172.31.20.0/24", "gateway": "nonsense"}, scope=ONLY_BY_NAME),
+            pool("i", "172.31.20.0/24"),
+            pool("j", "172.31.20.0/24", scope=[scope(namespace="there")], priority=3),
+            pool("k", "172.31.20.0/24", scope=[scope(namespace="there"), scope()]),
+            pool("l", "172.31.20.0/24", scope=[scope(namespace="there")]),
+            pool("m", "172.31.21.0/24", scope=[scope("c/p", "there", "x")]),
+            pool("n", "172.31.22.0/24", network="nonsense", scope=ONLY_BY_NAME),
+            pool("o", "172.31.22.0/24", network="default/nowhere", scope=ONLY_BY_NAME),
+            change_pool(spec={"ranges": []}),
+            create(),
+            change_pool(spec={"ranges": [span(20, 30)]}),
+        ),
+    ),
+    Scenario(
+        "cluster that is being removed",
+        (
+            pool(),
+            create(labels=OF_CLUSTER),
+            create("stays"),
+            removed_machine(is_removed=True),
+            create("late", labels=OF_CLUSTER),
+            create_vm("vm", labels=OF_CLUSTER, backendServerSelector=None),
+            create("unnamed", labels={CLUSTER_LABEL: "kubernetes"}),
+            Step("delete", "VirtualMachine", "node-1"),
+        ),
+        Interleaving.CACHES,
+    ),
+    Scenario(
+        "VM of a cluster that stays is deleted",
+        (
+            pool(),
+            create(labels=OF_CLUSTER),
+            removed_machine(is_removed=False),
+            Step("delete", "VirtualMachine", "node-1"),
+        ),
+    ),
+    # Without a controller or a webhook.
+    Scenario(
+        "created and deleted without a controller",
+        (
+            pool(),
+            create("first"),
+            stop("controller"),
+            create(),
+            delete("first"),
+            start("controller"),
+        ),
+        Interleaving.STALE,
+    ),
+    Scenario(
+        "history is corrected at the start of a controller",
+        (pool(), seed({"10.0.0.5": KEY, "172.31.9.33": KEY}), stop("controller"), start("controller"), create()),
+        Interleaving.CACHES,
+    ),
+    Scenario(
+        "created and deleted without a webhook",
+        (pool(), create("first"), stop("webhook"), create(), delete("first"), wait(start("webhook"), 20)),
+        Interleaving.CACHES,
+    ),
+    # VM load balancers.
+    Scenario(
+        "backends come and go",
+        (
+            pool(),
+            create_vm(),
+            machine(1),
+            report(1, address_of(1)),
+            machine(2, address_of(2)),
+            report(1),
+            stop_machine(1),
+            stop_machine(2),
+            delete(),
+        ),
+        Interleaving.CACHES,
+    ),
+    Scenario(
+        "backends are checked",
+        (
+            pool(),
+            machine(1, address_of(1)),
+            create_vm(healthCheck={"port": PORT}),
+            wait(listen(1), 5),
+            wait(fail(1), 5),
+            wait(change(spec={"healthCheck": None}), 3),
+            wait(change(spec={"healthCheck": CHECK}), 5),
+            delete(),
+        ),
+        Interleaving.CACHES,
+    ),
+    Scenario("lease for VMs", (create_vm(ipam="dhcp"), machine(1, address_of(1)), delete()), Interleaving.CACHES),
+    Scenario(
+        "listeners are changed",
+        (
+            pool(),
+            machine(1, address_of(1)),
+            create_vm(),
+            change(spec={"listeners": TWO_LISTENERS}),
+            change(spec={"listeners": TWO_LISTENERS[1:]}),
+            delete(),
+        ),
+        Interleaving.CACHES,
+    ),
+    Scenario(
+        "pool of a load balancer for VMs is changed",
+        (
+            pool(),
+            pool("dmz", FREE_SUBNET, scope=ONLY_BY_NAME),
+            machine(1, address_of(1)),
+            create_vm(ipPool="lan"),
+            change(spec={"ipPool": "dmz"}),
+            delete(),
+        ),
+        Interleaving.CACHES,
+    ),
+    Scenario(
+        "specifications for VMs that cannot work",
+        (
+            pool(),
+            create_vm("a", backendServerSelector={"key": []}),
+            create_vm("b", listeners=[{**LISTENER, "protocol": "HTTP"}]),
+            create_vm("c", listeners=[{**LISTENER, "name": "HTTP_1"}]),
+            create_vm("1d"),
+        ),
+        Interleaving.CACHES,
+        Server.REAL,
+    ),
+    Scenario(
+        "generated Service is deleted and comes back with a change",
+        (
+            pool(),
+            machine(1, address_of(1)),
+            create_vm(),
+            Step("delete", "Service", "web"),
+            annotate(touched="yes"),
+        ),
+        Interleaving.CACHES,
+    ),
+)

@@ -1,0 +1,186 @@
+"""Records Harvester's real controller and webhook in all scenarios of ``devenv.harvesterscenarios``, three times each.
+
+``make recordings HARVESTER_BIN=DIRECTORY`` runs it. The three runs are beside each other.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from devenv.apiserver import ControlPlane
+from devenv.harvesterplayer import Surroundings, clear, play
+from devenv.harvesterrecording import comparable
+from devenv.harvesterscenarios import HOST_LEASES, SCENARIOS, Interleaving, Scenario, create_vm, delete, pool
+from devenv.logfile import logs_to
+from devenv.process import ChildProcess, DevenvError, run_directory, stop_together
+from devenv.realharvester import CONTROLLER, Listeners, RealHarvester, harvester_programs, prepare_network, version_of
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_credentials
+
+RECORDINGS: Final = Path(__file__).parent.parent / "tests" / "devenv" / "recordings" / "harvester"
+CRDS: Final = Path(__file__).parent / "crds"
+TIMES: Final = 3
+"""Recordings of each scenario."""
+POLL_SECONDS: Final = 0.5
+FIRST: Final = Scenario("before the first", (pool(), create_vm(), delete()))
+"""Shows that controller, webhook and garbage collector work."""
+
+
+def file_of(scenario: Scenario) -> Path:
+    """Return the file with the recordings of a scenario."""
+    return RECORDINGS / f"{re.sub(r'[^a-z0-9]+', '-', scenario.name.lower()).strip('-')}.json"
+
+
+async def play_all(scenarios: Sequence[Scenario], directory: Path, results: Path) -> None:
+    """Play scenarios one after the other next to the real Harvester, and write the steps of each to ``results``."""
+    with ControlPlane.start("harvester", directory / "harvester", controller_manager=True) as plane:
+        plane.apply(*sorted(CRDS.glob("*.yaml")))
+        client = ApiClient(load_credentials(plane.admin_kubeconfig), cluster="harvester")
+        async with client, RealHarvester(plane, client, directory, HOST_LEASES) as harvester:
+            await _play(FIRST, client, harvester)
+            for scenario in scenarios:
+                steps = await _play(scenario, client, harvester)
+                (results / file_of(scenario).name).write_text(json.dumps(steps))
+
+
+async def _play(scenario: Scenario, client: ApiClient, harvester: RealHarvester) -> list[dict[str, Any]]:
+    """Play a scenario, and remove what it leaves."""
+    listeners = Listeners()
+    try:
+        return await play(scenario, Surroundings(client, harvester.switch, listeners.let_answer))
+    finally:
+        listeners.close()
+        await clear(client)
+
+
+def record(scenarios: Sequence[Scenario], directory: Path) -> int:
+    """Record scenarios several times beside each other; return how many differ without a reason.
+
+    Each run is a process in a network namespace of its own. Ctrl-C ends them: the scenarios that all have finished are
+    written.
+    """
+    lanes = [directory / f"run-{number}" for number in range(TIMES)]
+    children: list[ChildProcess] = []
+    try:
+        for lane in lanes:
+            lane.mkdir()
+            children.append(_start(scenarios, lane))
+        for child in children:
+            while child.exit_code() is None:
+                time.sleep(POLL_SECONDS)
+            if child.exit_code() != 0:
+                print(f"error: a run has failed; the end of {child.log_file}:\n{child.log_tail()}", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    finally:
+        stop_together(children)
+    version = version_of(harvester_programs() / CONTROLLER)
+    return sum(_merge(scenario, lanes, version) for scenario in scenarios)
+
+
+def _start(scenarios: Sequence[Scenario], lane: Path) -> ChildProcess:
+    """Start a run whose results go to a directory."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        raise DevenvError("unshare(1) of util-linux is missing")
+    names = [scenario.name for scenario in scenarios]
+    command: list[str | Path] = [
+        unshare,
+        "--net",
+        sys.executable,
+        "-m",
+        "devenv.recordharvester",
+        "--run",
+        lane,
+        *names,
+    ]
+    return ChildProcess.start(lane.name, command, log_file=lane / "run.log")
+
+
+def _merge(scenario: Scenario, lanes: Sequence[Path], version: str) -> bool:
+    """Write the file of a scenario; return whether they differ without a reason or are not finished."""
+    files = [lane / file_of(scenario).name for lane in lanes]
+    if not all(file.exists() for file in files):
+        print(f"{scenario.name}: not finished", flush=True)
+        return True
+    found = [json.loads(file.read_text()) for file in files]
+    variants: list[dict[str, Any]] = []
+    for steps in found:
+        same = next((variant for variant in variants if variant["steps"] == steps), None)
+        if same is None:
+            variants.append({"times": 1, "steps": steps})
+        else:
+            same["times"] += 1
+    _write(scenario, variants, version)
+    compared = [comparable(variant["steps"], scenario.may_differ) for variant in variants]
+    is_explained = scenario.may_differ is Interleaving.MAP_ORDER or all(one == compared[0] for one in compared)
+    verdict = f"{len(variants)} different" if len(variants) > 1 else "same"
+    print(f"{scenario.name}: {verdict}{'' if is_explained else ' WITHOUT A REASON'}", flush=True)
+    return not is_explained
+
+
+def _write(scenario: Scenario, variants: Sequence[dict[str, Any]], version: str) -> None:
+    head = {
+        "harvester": version,
+        "recorded": time.strftime("%Y-%m-%d", time.gmtime()),
+        "scenario": scenario.name,
+    }
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    recordings = ",\n".join(_as_json(variant) for variant in variants)
+    lines.append(f' "recordings": [\n{recordings}\n ]')
+    file = file_of(scenario)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _as_json(variant: dict[str, Any]) -> str:
+    """Return a recording as JSON, with a line for each state."""
+    steps = ",\n".join(_step_as_json(step) for step in variant["steps"])
+    return f'  {{"times": {variant["times"]}, "steps": [\n{steps}\n  ]}}'
+
+
+def _step_as_json(step: dict[str, Any]) -> str:
+    lines = [f'   {{"step": {json.dumps(step["step"])}']
+    if "refusals" in step:
+        texts = ",\n".join(f"     {json.dumps(text)}" for text in step["refusals"])
+        lines.append(f'    "refusals": [\n{texts}\n    ]')
+    objects = ",\n".join(
+        f"     {json.dumps(name)}: [\n" + ",\n".join(f"      {json.dumps(state)}" for state in states) + "\n     ]"
+        for name, states in step["objects"].items()
+    )
+    lines.append(f'    "objects": {{\n{objects}\n    }}' if objects else '    "objects": {}')
+    return ",\n".join(lines) + "}"
+
+
+def main() -> None:
+    """Entry point of ``python -m devenv.recordharvester``."""
+    parser = argparse.ArgumentParser(prog="python -m devenv.recordharvester", description="Record the real Harvester.")
+    parser.add_argument("only", nargs="*", help="record only the scenarios whose name contains one of these texts")
+    parser.add_argument("--missing", action="store_true", help="record only the scenarios without a recording")
+    parser.add_argument("--run", type=Path, help="one run in this network namespace, with the results in a directory")
+    options = parser.parse_args()
+    chosen = [
+        scenario
+        for scenario in SCENARIOS
+        if (not options.only or any(text in scenario.name for text in options.only))
+        and not (options.missing and file_of(scenario).exists())
+    ]
+    if options.run is not None:
+        prepare_network()
+        with logs_to(options.run / "player.log"):
+            asyncio.run(play_all([one for one in chosen if one.name in options.only], options.run, options.run))
+        return
+    with run_directory("record-harvester") as directory:
+        if differ := record(chosen, directory):
+            sys.exit(f"error: {differ} scenarios are not recorded, or differ between two recordings without a reason")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Harvester's API server in memory with the emulated webhook, and scenarios played on it."""
+
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from devenv.background import Background
+from devenv.harvester import HarvesterEmulator
+from devenv.harvester.admission import Refusal
+from devenv.harvester.emulator import Substitutes
+from devenv.harvester.pools import Pick
+from devenv.harvester.probes import Check
+from devenv.harvester.records import LOAD_BALANCERS, NAMESPACES, POOLS
+from devenv.harvester.webhook import MUTATOR, VALIDATOR, Rules
+from devenv.harvesterplayer import Surroundings, play
+from devenv.harvesterscenarios import HOST_LEASES, NAMESPACE, Scenario
+from devenv.watch import Document
+from harvester_ccm.kube.errors import Conflict, KubeError
+from tests.support.memory_server import MemoryClient, MemoryServer, Watch, Where, name_of, refused
+
+LAG_SECONDS = 0.003
+"""Until a change is in a cache."""
+
+
+class HarvesterServer(MemoryServer):
+    """Asks the webhook about load balancers and pools, as the API server does."""
+
+    def __init__(self) -> None:
+        super().__init__(uids="harvester")
+        self.watch_lag = _lag
+        self.put(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        self.rules: Rules | None = None
+        """Absent while there is no webhook."""
+        self.webhook_answers = True
+        self._sets_timestamp = False
+
+    def create(self, collection: Where, body: Document) -> Document:
+        """Store a new object. Raises AlreadyExists, and the answers to rejections of the webhook."""
+        if not self._is_judged(collection):
+            return super().create(collection, body)
+        changed = self._admitted(collection, body, None)
+        return super().create(collection, changed)
+
+    def delete(self, collection: Where, key: str, preconditions: Mapping[str, str] | None = None) -> None:
+        """Delete an object. Raises the same."""
+        if self._is_judged(collection) and name_of(collection) == name_of(POOLS):
+            self._validate(collection, None, self.get(collection, key))
+        # The API server sets the deletion timestamp without asking the webhook.
+        self._sets_timestamp = True
+        try:
+            super().delete(collection, key, preconditions)
+        finally:
+            self._sets_timestamp = False
+
+    def _settled(self, collection: Where, key: str, document: Document) -> Document:
+        if self._is_judged(collection) and not self._sets_timestamp:
+            document = self._admitted(collection, document, self.get(collection, key))
+            if document == self.get(collection, key):
+                return document
+        return super()._settled(collection, key, document)
+
+    def replace(self, collection: Where, key: str, body: Document) -> Document:
+        """Replace an object. Raises NotFound, and Conflict with the words of an API server."""
+        try:
+            return super().replace(collection, key, body)
+        except Conflict:
+            prefix, _, plural = name_of(collection).rpartition("/")
+            kind = f"{plural}.{prefix.partition('/')[0]}" if "/" in prefix else plural
+            what = f'{kind} "{key.rpartition("/")[2]}"'
+            why = "the object has been modified; please apply your changes to the latest version and try again"
+            raise refused(409, "Conflict", f"Operation cannot be fulfilled on {what}: {why}") from None
+
+    def _is_judged(self, collection: Where) -> bool:
+        return self.rules is not None and name_of(collection) in {name_of(LOAD_BALANCERS), name_of(POOLS)}
+
+    def _admitted(self, collection: Where, new: Document, old: Document | None) -> Document:
+        """Return the object as the webhook changes it."""
+        assert self.rules is not None
+        if self.webhook_answers:
+            try:
+                new = self.rules.mutate(_plural(collection), new, old)
+            except Refusal as refusal:
+                raise _rejected(MUTATOR, refusal) from refusal
+        self._validate(collection, new, old)
+        return new
+
+    def _validate(self, collection: Where, new: Document | None, old: Document | None) -> None:
+        assert self.rules is not None
+        if not self.webhook_answers:
+            text = f'failed calling webhook "{VALIDATOR}": failed to call webhook'
+            raise refused(500, "InternalError", f"Internal error occurred: {text}")
+        try:
+            self.rules.validate(_plural(collection), new, old)
+        except Refusal as refusal:
+            raise _rejected(VALIDATOR, refusal) from refusal
+
+
+def _lag(_watch: Watch) -> float:
+    return LAG_SECONDS
+
+
+def _plural(collection: Where) -> str:
+    return name_of(collection).rpartition("/")[2]
+
+
+def _rejected(webhook: str, refusal: Refusal) -> KubeError:
+    text = f'admission webhook "{webhook}" denied the request: Internal error occurred: {refusal}'
+    return refused(500, "InternalError", text)
+
+
+@asynccontextmanager
+async def webhook_of(server: HarvesterServer) -> AsyncIterator[None]:
+    """Run the webhook of a server."""
+    rules = Rules(MemoryClient(server, cluster="harvester", name="webhook"))
+    background = Background("webhook", [mirror.run for mirror in rules.mirrors])
+    await background.start([mirror.wait_synced for mirror in rules.mirrors], within=60)
+    server.rules = rules
+    try:
+        yield
+    finally:
+        await background.stop()
+
+
+async def play_on_emulator(scenario: Scenario, pick: Pick = random.choice) -> list[dict[str, Any]]:
+    """Play a scenario on the emulator in memory, and return its steps."""
+    server, open_ports = HarvesterServer(), set[tuple[str, int]]()
+    client = MemoryClient(server, cluster="harvester", name="player")
+
+    async def connects(address: str, check: Check) -> bool:
+        return (address, check.port) in open_ports
+
+    def let_backend_answer(address: str, port: int, answers: bool) -> None:
+        (open_ports.add if answers else open_ports.discard)((address, port))
+
+    emulator = HarvesterEmulator(
+        MemoryClient(server, cluster="harvester", name="emulator"),
+        webhook=False,
+        dhcp_range=HOST_LEASES,
+        collection_seconds=0.3,
+        substitutes=Substitutes(pick, connects),
+    )
+    async with webhook_of(server), emulator, AsyncExitStack() as away:
+
+        async def switch(what: str, is_on: bool) -> None:
+            if what == "webhook":
+                server.webhook_answers = is_on
+            elif is_on:
+                await away.aclose()
+            else:
+                await away.enter_async_context(emulator.stopped())
+
+        return await play(scenario, Surroundings(client, switch, let_backend_answer))
