@@ -186,6 +186,11 @@ e2e-kube-vip: $(READY) #- run the controller next to kube-vip, or record kube-vi
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-vip $(if $(RECORD),kube-vip-0.9) > /dev/null
 	@unshare --net $(BIN)/python -m $(if $(RECORD),devenv.recordkubevip,devenv.realkubevip)
 
+.PHONY: e2e-harvester
+e2e-harvester: $(READY) #- run the controller next to the Harvester programs in HARVESTER_BIN; SCENES='hundred vm'; Linux and root
+	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager > /dev/null
+	@HARVESTER_BIN=$(HARVESTER_BIN) unshare --net $(BIN)/python -m devenv.e2eharvester $(SCENES)
+
 .PHONY: recordings
 recordings: $(READY) #- record the Harvester programs in HARVESTER_BIN for the tests of the emulator; Linux and root
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager > /dev/null

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks.audit import AuditLog
 from devenv.apiserver import SERVICE_ACCOUNT
+from devenv.audit import AuditLog
 from devenv.background import Background
 from devenv.ccm import CcmProcess
 from devenv.guestnodes import GuestNodes

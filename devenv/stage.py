@@ -16,7 +16,7 @@ import msgspec
 from devenv.apiserver import SERVICE_ACCOUNT, ControlPlane, start_clusters
 from devenv.ccm import CcmProcess
 from devenv.endpointslices import EndpointSlices
-from devenv.harvester.emulator import HarvesterEmulator
+from devenv.harvester.emulator import HarvesterEmulator, counts_of
 from devenv.harvester.queue import STOCK, Pace
 from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.proxy import FaultProxy
@@ -134,10 +134,11 @@ class Stage:
         *,
         pace: Pace = STOCK,
         kube_vip: KubeVipOptions | AbstractAsyncContextManager[object] | None = None,
+        harvester: AbstractAsyncContextManager[object] | None = None,
     ) -> None:
         """``pace``: of Harvester's controllers, by default the pace of an installed Harvester.
 
-        ``kube_vip``: options of the emulated kube-vip, or another one.
+        ``kube_vip``: options of the emulated kube-vip, or another one. ``harvester``: another one than the emulated.
         """
         self.scene = scene
         self.directory = directory
@@ -146,6 +147,7 @@ class Stage:
         self.guest_proxy = FaultProxy(scene.guest)
         self.harvester_proxy = FaultProxy(scene.harvester)
         self.harvester = HarvesterEmulator(self.host, pace=pace, dhcp_range=HOST_DHCP_RANGE)
+        self._host = harvester or self.harvester
         self._sent = asyncio.Event()
         for proxy in (self.guest_proxy, self.harvester_proxy):
             proxy.listeners.append(self._note_sent)
@@ -163,7 +165,7 @@ class Stage:
                 self.host,
                 self.guest_proxy,
                 self.harvester_proxy,
-                self.harvester,
+                self._host,
                 self.endpoints,
                 self._announcer,
             ):
@@ -338,7 +340,7 @@ class Stage:
         """Return once there is neither a load balancer nor an allocated address."""
 
         async def empty() -> bool:
-            counts = await self.harvester.counts()
+            counts = await counts_of(self.host)
             return counts.balancers == 0 and counts.booked == 0
 
         await until(empty, within=within, what="no load balancer and no allocated address left")

@@ -1,0 +1,424 @@
+"""Runs the controller next to Harvester's own load balancer controller and webhook: the scenes that matter.
+
+``make e2e-harvester HARVESTER_BIN=DIRECTORY`` runs all, SCENES='hundred vm' some, in a network namespace of its own.
+kube-vip is emulated, in the guest cluster and on Harvester's hosts, as are VMs. The figures are those of
+docs/contributing/benchmarks.md. Exits with 1 if a scene fails.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from devenv.apiserver import SERVICE_ACCOUNT
+from devenv.audit import AuditLog
+from devenv.ccm import CcmProcess
+from devenv.guestnodes import GuestNodes, address_of
+from devenv.harvester.endpoints import is_dummy
+from devenv.harvester.records import LOAD_BALANCERS, POOLS, SLICES
+from devenv.harvesterscenarios import HOST_LEASES
+from devenv.kubevip import KubeVipOptions
+from devenv.logfile import logs_to
+from devenv.process import run_directory
+from devenv.realharvester import CONTROLLER, Listeners, RealHarvester, harvester_programs, prepare_network, version_of
+from devenv.stage import VM_NAMESPACE, Scene, Stage, until
+from devenv.watch import Document
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.names import HEALTH_CHECK_PORT, IP_POOL, IPAM, LB_SERVICE_NAME, WORKLOAD_TYPE, Reason
+
+GUEST_LEASES: Final = ("127.80.0.10", "127.80.0.99")
+"""First and last address of the DHCP server in the network of the guest cluster."""
+STARTED: Final = "service controller started"
+HUNDRED: Final = 100
+WITHIN: Final = 300.0
+"""Longest time in seconds for many Services."""
+REST_SECONDS: Final = 4.0
+"""Time until the burst of Harvester's controller is available again."""
+EIGHT: Final = {"subnet": "127.73.0.0/24", "rangeStart": "127.73.0.10", "rangeEnd": "127.73.0.17"}
+HTTP: Final = {"name": "http", "port": 8080, "protocol": "TCP"}
+
+
+class Play:
+    """The controller next to one Harvester, for one scene."""
+
+    def __init__(self, stage: Stage, harvester: RealHarvester, run: CcmProcess) -> None:
+        self.stage = stage
+        self.harvester = harvester
+        self.run = run
+        self.figures: list[str] = []
+        """What the scene has measured."""
+        user = f"system:serviceaccount:{VM_NAMESPACE}:{SERVICE_ACCOUNT}"
+        self._audit = AuditLog(stage.scene.harvester.audit_log, user)
+
+    async def create(self, *names: str, annotations: dict[str, str] | None = None) -> None:
+        """Create Services at once."""
+        await asyncio.gather(
+            *(self.stage.create_service(name, ports=[HTTP], annotations=annotations) for name in names)
+        )
+
+    async def delete(self, *names: str) -> None:
+        """Delete Services at once, and return when they are gone and nothing is left in Harvester."""
+        await asyncio.gather(*map(self.stage.delete_service, names))
+        await self.stage.gone(*names, within=WITHIN)
+        await self.stage.nothing_left(WITHIN)
+
+    async def timed(self, what: str, work: Awaitable[object]) -> None:
+        """Do some work, and note its seconds."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await work
+        self.figures.append(f"{what} {loop.time() - began:.1f} s")
+
+    async def counted(self, what: str, services: int, work: Awaitable[object]) -> None:
+        """Do some work for Services, and note its seconds and the requests of the controller to Harvester."""
+        position = self._audit.position()
+        await self.timed(what, work)
+        await asyncio.sleep(REST_SECONDS)
+        self.figures.append(f"{self._audit.count(position) / services:.2f} requests each")
+
+    async def balancers(self) -> list[Document]:
+        """Return the load balancers."""
+        return list((await self.stage.host.list(LOAD_BALANCERS, namespace=VM_NAMESPACE)).items)
+
+    async def balancer_of(self, service: str) -> Document | None:
+        """Return the load balancer of a Service."""
+        found = [one for one in await self.balancers() if one["metadata"]["labels"].get(LB_SERVICE_NAME) == service]
+        return found[0] if found else None
+
+    async def books_agree(self) -> None:
+        """Return when the pools have booked each address for the load balancer that has it, and no other one."""
+
+        async def agree() -> bool:
+            owners = {
+                _address_of(balancer): f"{VM_NAMESPACE}/{balancer['metadata']['name']}"
+                for balancer in await self.balancers()
+            }
+            books: dict[str, str] = {}
+            for pool in (await self.stage.host.list(POOLS)).items:
+                books |= (pool.get("status") or {}).get("allocated") or {}
+            return books == owners
+
+        await until(agree, within=60, what="bookings of exactly the addresses of the load balancers")
+        self.figures.append(f"{(await self.harvester.counts()).booked} addresses booked")
+
+    async def ready_backends(self, service: str) -> set[str]:
+        """Return the addresses of the backends that take traffic."""
+        balancer = await self.balancer_of(service)
+        found = (await self.stage.host.list(SLICES, namespace=VM_NAMESPACE)).items
+        return {
+            endpoint["addresses"][0]
+            for document in found
+            if balancer is not None and document["metadata"]["name"] == balancer["metadata"]["name"]
+            for endpoint in document.get("endpoints") or ()
+            if endpoint["conditions"]["ready"] and not is_dummy(endpoint)
+        }
+
+
+def _address_of(balancer: Document) -> str:
+    return str(((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")
+
+
+async def hundred(play: Play) -> None:
+    """100 Services at once, and their deletion"""
+    await play.harvester.create_pool("lan", "127.77.0.0/16")
+    await asyncio.sleep(REST_SECONDS)
+    names = [f"h-{number}" for number in range(HUNDRED)]
+
+    async def served() -> None:
+        await play.create(*names)
+        await play.stage.served(*names, within=WITHIN)
+
+    await play.counted("last address after", HUNDRED, served())
+    await play.books_agree()
+    await play.timed("deleted after", play.delete(*names))
+
+
+async def quick(play: Play) -> None:
+    """30 Services that are deleted at once, and 30 after a second"""
+    await play.harvester.create_pool("lan", "127.77.0.0/16")
+    for seconds in (0.0, 1.0):
+        names = [f"q-{number}" for number in range(30)]
+        await play.create(*names)
+        await asyncio.sleep(seconds)
+        await play.timed("nothing left after", play.delete(*names))
+
+
+async def waiting(play: Play) -> None:
+    """10 Services that wait for a pool, which comes, and their deletion"""
+    names = [f"w-{number}" for number in range(10)]
+    await play.create(*names)
+    await play.stage.hears(names[-1], Reason.NO_MATCHING_POOL)
+    await play.harvester.create_pool("lan", "127.77.0.0/24")
+    await play.timed("served after", play.stage.served(*names))
+    await play.books_agree()
+    await play.delete(*names)
+
+
+async def exhausted(play: Play) -> None:
+    """12 Services for a pool of 8; four go, and the others get their addresses"""
+    await play.harvester.create_pool("eight", EIGHT)
+    names = [f"x-{number}" for number in range(12)]
+    await play.create(*names)
+
+    async def eight_served() -> list[str]:
+        found = [service.metadata.name for service in await play.stage.services() if service.addresses]
+        return found if len(found) == 8 else []
+
+    served = await until(eight_served, within=WITHIN, what="eight Services with an address")
+    gone = served[:4]
+    await asyncio.gather(*map(play.stage.delete_service, gone))
+    rest = [name for name in names if name not in gone]
+    await play.timed("the others after", play.stage.served(*rest, within=WITHIN))
+    await play.books_agree()
+    await play.delete(*names)
+
+
+async def pools(play: Play) -> None:
+    """A Service with a pool that its selector would not choose, and one whose pool is created later"""
+    await play.harvester.create_pool("lan", "127.77.0.0/24")
+    await play.harvester.create_pool("dmz", "127.78.0.0/24", selector={"scope": []})
+    await play.create("named", annotations={IP_POOL: "dmz"})
+    (service,) = await play.stage.served("named")
+    if not service.addresses[0].startswith("127.78."):
+        raise TimeoutError(f"{service.addresses[0]} is not an address of the named pool")
+    await play.create("early", annotations={IP_POOL: "later"})
+    await play.stage.hears("early", Reason.NO_MATCHING_POOL)
+    await play.harvester.create_pool("later", "127.79.0.0/24", selector={"scope": []})
+    await play.timed("served after", play.stage.served("early"))
+    await play.books_agree()
+    await play.delete("named", "early")
+
+
+@asynccontextmanager
+async def _nodes(play: Play, *numbers: int) -> AsyncIterator[Listeners]:
+    """Have nodes with VMs, and something that listens on their addresses."""
+    listeners = Listeners()
+    async with GuestNodes(play.stage.guest, play.stage.host) as nodes:
+        await nodes.add(*numbers)
+        try:
+            yield listeners
+        finally:
+            listeners.close()
+
+
+async def vm(play: Play) -> None:
+    """A VM load balancer: its backends fail one by one and come back"""
+    await play.harvester.create_pool("lan", "127.77.0.0/24")
+    async with _nodes(play, 1, 2, 3) as listeners:
+        service = await play.stage.create_service("web", ports=[HTTP], annotations={HEALTH_CHECK_PORT: "http"})
+        port = service.spec.ports[0].node_port
+
+        def let_answer(answers: bool, *numbers: int) -> None:
+            for number in numbers:
+                listeners.let_answer(address_of(number), port, answers)
+
+        let_answer(True, 1, 2, 3)
+        await play.stage.served("web")
+
+        async def are(*numbers: int) -> None:
+            wanted = set(map(address_of, numbers))
+
+            async def ready() -> bool:
+                return await play.ready_backends("web") == wanted
+
+            await play.timed(f"{len(numbers)} backends after", until(ready, within=90, what=f"backends {wanted}"))
+
+        await are(1, 2, 3)
+        let_answer(False, 1)
+        await are(2, 3)
+        let_answer(False, 2, 3)
+        await play.stage.hears("web", Reason.BACKENDS_UNHEALTHY, within=90)
+        let_answer(True, 1, 2, 3)
+        await are(1, 2, 3)
+        await play.delete("web")
+
+
+async def switch(play: Play) -> None:
+    """A load balancer that is switched to VMs, back and again: the address stays"""
+    await play.harvester.create_pool("lan", "127.77.0.0/24")
+    async with _nodes(play, 1, 2):
+        await play.create("web")
+        (service,) = await play.stage.served("web")
+        for kind in ("vm", "cluster", "vm"):
+            await play.stage.change_service("web", {"metadata": {"annotations": {WORKLOAD_TYPE: kind}}})
+
+            async def is_switched(kind: str = kind) -> bool:
+                balancer = await play.balancer_of("web")
+                if balancer is None or balancer["spec"].get("workloadType") != kind:
+                    return False
+                if not (balancer.get("status") or {}).get("address"):
+                    return False
+                now = await play.stage.service("web")
+                return now is not None and now.addresses == service.addresses
+
+            await play.timed(f"{kind} after", until(is_switched, within=90, what=f"the switch to {kind}"))
+        await play.delete("web")
+
+
+async def dhcp(play: Play) -> None:
+    """10 Services with addresses from DHCP"""
+    names = [f"d-{number}" for number in range(10)]
+
+    async def served() -> None:
+        await play.create(*names, annotations={IPAM: "dhcp"})
+        await play.stage.served(*names, within=WITHIN)
+
+    await play.timed("last address after", served())
+    await play.delete(*names)
+
+
+async def by_hand(play: Play) -> None:
+    """A load balancer that an administrator deletes: it comes back with its address"""
+    await play.harvester.create_pool("lan", "127.77.0.0/24")
+    await play.create("web")
+    (service,) = await play.stage.served("web")
+    before = await play.balancer_of("web")
+    assert before is not None
+    await play.stage.host.delete(LOAD_BALANCERS, before["metadata"]["name"], namespace=VM_NAMESPACE)
+
+    async def is_back() -> bool:
+        now = await play.balancer_of("web")
+        return now is not None and now["metadata"]["uid"] != before["metadata"]["uid"] and bool(_address_of(now))
+
+    await play.timed("back after", until(is_back, within=60, what="the new load balancer"))
+    (now,) = await play.stage.served("web")
+    if now.addresses != service.addresses:
+        raise TimeoutError(f"the address was {service.addresses}, and is {now.addresses}")
+    await play.delete("web")
+
+
+async def killed(play: Play) -> None:
+    """40 Services while Harvester's controller is killed three times; half of them are deleted"""
+    await play.harvester.create_pool("lan", "127.77.0.0/16")
+    names = [f"k-{number}" for number in range(40)]
+    await play.create(*names)
+    for _ in range(3):
+        await asyncio.sleep(REST_SECONDS)
+        await play.harvester.stop_controller()
+        await play.harvester.start_controller()
+    gone, rest = names[::2], names[1::2]
+    await asyncio.gather(*map(play.stage.delete_service, gone))
+    await play.timed("the others served after", play.stage.served(*rest, within=WITHIN))
+    await play.stage.gone(*gone, within=WITHIN)
+    # An address that a killed controller booked and never noted can stay booked: what is served must be right.
+    addresses = Counter(map(_address_of, await play.balancers()))
+    if len(addresses) != len(rest):
+        raise TimeoutError(f"two load balancers have one address: {addresses.most_common(3)}")
+    await asyncio.gather(*map(play.stage.delete_service, rest))
+    await play.stage.gone(*rest, within=WITHIN)
+
+    async def no_balancer() -> bool:
+        return not await play.balancers()
+
+    await until(no_balancer, within=WITHIN, what="no load balancer left")
+    play.figures.append(f"{(await play.harvester.counts()).booked} addresses left booked")
+
+
+async def webhook(play: Play) -> None:
+    """Services that are created and deleted without the webhook"""
+    await play.harvester.create_pool("lan", "127.77.0.0/24")
+    await play.create("old")
+    await play.stage.served("old")
+    await play.harvester.stop_webhook()
+    await play.create("new")
+    await play.stage.hears("new", Reason.HARVESTER_UNAVAILABLE)
+    await play.stage.delete_service("old")
+    await play.harvester.start_webhook()
+    await play.timed("served after", play.stage.served("new", within=WITHIN))
+    await play.timed("deleted after", play.stage.gone("old", within=WITHIN))
+    await play.delete("new")
+
+
+PlayScene = Callable[[Play], Awaitable[None]]
+SCENES: Final[Sequence[PlayScene]] = (
+    hundred, quick, waiting, exhausted, pools, vm, switch, dhcp, by_hand, killed, webhook,
+)  # fmt: skip
+
+
+@asynccontextmanager
+async def _opened(scene: Scene, directory: Path, harvester: RealHarvester) -> AsyncIterator[Play]:
+    """Run a new controller for one scene; delete the pools at the end."""
+    await asyncio.to_thread(directory.mkdir)
+    kube_vip = KubeVipOptions(dhcp_range=GUEST_LEASES)
+    async with Stage(scene, directory, kube_vip=kube_vip, harvester=_running(harvester)) as stage:
+        run = stage.run()
+        await stage.logged(run, STARTED)
+        try:
+            yield Play(stage, harvester, run)
+        finally:
+            await _clear(stage)
+
+
+@asynccontextmanager
+async def _running(harvester: RealHarvester) -> AsyncIterator[RealHarvester]:
+    """Use a Harvester that runs longer than one stage."""
+    yield harvester
+
+
+async def _clear(stage: Stage) -> None:
+    """Delete Services and pools, and bookings that a failed scene left."""
+    for service in await stage.services():
+        if service.spec.type == "LoadBalancer":
+            await stage.delete_service(service.metadata.name)
+
+    async def empty() -> bool:
+        return not (await stage.host.list(LOAD_BALANCERS)).items
+
+    await until(empty, within=WITHIN, what="no load balancer left")
+    for pool in (await stage.host.list(POOLS)).items:
+        await stage.host.merge_patch(POOLS, pool["metadata"]["name"], {"status": {"allocated": None}})
+        await stage.host.delete(POOLS, pool["metadata"]["name"])
+
+
+async def play_all(scenes: Sequence[PlayScene], directory: Path) -> int:
+    """Play scenes, print a line for each, and return the number of failed ones."""
+    scene = await asyncio.to_thread(Scene.start, directory, audit=True, controller_manager=True)
+    failed = 0
+    try:
+        client = ApiClient(load_credentials(scene.harvester.admin_kubeconfig), cluster="harvester-admin")
+        async with client, RealHarvester(scene.harvester, client, directory, HOST_LEASES) as harvester:
+            for one in scenes:
+                async with _opened(scene, directory / one.__name__, harvester) as play:
+                    failed += not await _played(one, play)
+    finally:
+        scene.stop()
+    return failed
+
+
+async def _played(scene: PlayScene, play: Play) -> bool:
+    """Play a scene and print its line; return whether it succeeded."""
+    loop = asyncio.get_running_loop()
+    began, result = loop.time(), "ok"
+    try:
+        await scene(play)
+    except (TimeoutError, AssertionError) as error:
+        result = f"FAILED: {error}"
+    if "Traceback" in play.run.log:
+        result = "FAILED: the controller logged a traceback"
+    text = "; ".join([*play.figures, result])
+    print(f"{loop.time() - began:6.1f} s  {scene.__name__:10} {scene.__doc__}: {text}", flush=True)
+    return result == "ok"
+
+
+def main() -> None:
+    """Entry point of ``python -m devenv.e2eharvester`` in a new network namespace."""
+    names = [scene.__name__ for scene in SCENES]
+    parser = argparse.ArgumentParser(prog="python -m devenv.e2eharvester", description="Run it next to Harvester.")
+    parser.add_argument("scenes", nargs="*", choices=[[], *names], default=[], help="scenes to play, by default all")
+    chosen = parser.parse_args().scenes or names
+    version = version_of(harvester_programs() / CONTROLLER)
+    prepare_network()
+    print(f"The controller next to Harvester's load balancer controller and webhook {version}:", flush=True)
+    with run_directory("e2e-harvester") as directory, logs_to(directory / "emulators.log"):
+        scenes = [scene for scene in SCENES if scene.__name__ in chosen]
+        if failed := asyncio.run(play_all(scenes, directory)):
+            sys.exit(f"error: {failed} of {len(scenes)} scenes failed")
+
+
+if __name__ == "__main__":
+    main()
