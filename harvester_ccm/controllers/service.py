@@ -233,7 +233,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         pool = snapshot.request.ip_pool
         try:
             self._read_pools[snapshot.service.metadata.key] = await self._pools.read(pool)
-        except Forbidden as error:
+        except (AnswerTooLarge, Forbidden) as error:
             _give_up_request(snapshot, error)
         except KubeError as error:
             self._report(error, None, snapshot)

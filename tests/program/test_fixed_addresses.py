@@ -35,15 +35,17 @@ class PooledHarvester(MemoryServer):
         for number, name in enumerate(pools or ("lan",)):
             subnet = f"10.0.{number}.0/24"
             self.put(IP_POOLS, {"metadata": {"name": name}, "spec": {"ranges": [{"subnet": subnet}]}, "status": {}})
+        self.seconds = 0.05
+        """Seconds until an address is allocated."""
         self.before_allocation: Callable[[str], None] = lambda _key: None
         """Called before each allocation with the key of the load balancer."""
 
     def create(self, collection: Where, body: Document) -> Document:
-        """Store a new object; a load balancer gets its address 0.05 s later."""
+        """Store a new object; a load balancer gets its address later."""
         created = super().create(collection, body)
         if name_of(collection) == name_of(LOAD_BALANCERS):
             key = f"{created['metadata']['namespace']}/{created['metadata']['name']}"
-            asyncio.get_running_loop().call_later(0.05, self._allocate, key)
+            asyncio.get_running_loop().call_later(self.seconds, self._allocate, key)
         return created
 
     def remove(self, collection: Where, key: str) -> Document:
@@ -348,6 +350,22 @@ async def test_clone_does_not_wait_for_the_address_of_the_original() -> None:
     async with clone.live():
         await asyncio.sleep(60)
         assert clone.address() not in {"", WANTED}
+
+
+@jumping_time
+async def test_address_that_harvester_has_not_allocated_yet_is_not_requested_twice() -> None:
+    """Harvester is slow, so the next creation begins before the first load balancer has its address."""
+    harvester = PooledHarvester()
+    harvester.seconds = 30.0
+    program = start(harvester)
+    program.put(service(**requesting(name="first")))
+    async with program.live():
+        await asyncio.sleep(15)
+        assert len(harvester.of(LOAD_BALANCERS)) == 1
+        program.put(service(**requesting(name="second")))
+        await asyncio.sleep(60)
+        assert program.address("first") == WANTED
+        assert program.condition("second")["reason"] == "AddressInUse"
 
 
 @jumping_time

@@ -140,16 +140,17 @@ def _holder_of_free(snapshot: ServiceSnapshot, pool: IPPool | None) -> str:
     """Return who has an address that is free in the pool; empty if nobody has.
 
     Harvester can lose the record of an address that a load balancer uses. A Service whose load balancer is being
-    replaced, or was lost, gets its own address again.
+    replaced, or was lost, gets its own address again. A load balancer of which Harvester has not yet allocated the
+    address gets the one that was requested for it.
     """
     address = snapshot.request.address
     for load_balancer in snapshot.allocated_to_others(address):
         return f"load balancer {load_balancer.metadata.name} in Harvester has it"
     owner = pool.history.get(address, "") if pool is not None else ""
     namespace, _, name = owner.partition("/")
-    service_key = snapshot.others_with_address.get(name)
-    if namespace == snapshot.cluster.namespace and service_key is not None:
-        return f"Service {service_key} has it"
+    other = snapshot.others_with_address.get(name, "")
+    if other and namespace == snapshot.cluster.namespace:
+        return f"{other} has it, or gets it next"
     return ""
 
 

@@ -288,7 +288,8 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
     """The Node, the VM or the API server that has the requested address; empty if none has. Only a Service without a
     load balancer needs it."""
     others_with_address: Mapping[str, str] = field(default_factory=dict)
-    """The other Services that show the requested address, by the name of their load balancer."""
+    """Who gets the requested address before this Service if the history of the pool names its load balancer: Services
+    that show the address, and load balancers that wait for one, by the name of the load balancer."""
     primary: Service | None = None
     """The Service whose address this one shares, if it names one that exists."""
     primary_allocated: frozenset[str] = frozenset()
@@ -529,9 +530,13 @@ def _others_with_address(
     if not address:
         return {}
     others: dict[str, str] = {}
+    for load_balancer in store.load_balancers.all():
+        meta = load_balancer.metadata
+        if not load_balancer.allocated_ip and not meta.deleting:
+            others[meta.name] = f"load balancer {meta.name} in Harvester"
     for other in store.services.by_index(BY_ADDRESS, address):
         if other.metadata.key != service.metadata.key and not other.metadata.deleting:
-            others[name_for(other, cluster)] = other.metadata.key
+            others[name_for(other, cluster)] = f"Service {other.metadata.key}"
     return others
 
 

@@ -296,8 +296,17 @@ def test_others_with_the_requested_address() -> None:
     other, leaving = served("api", uid=OTHER_UID), served("old", uid="old", deleting=True)
     holder = load_balancer("holder", uid="holder", ip=ADDRESS, pool="lan")
     snapshot = observe(listed_store([REQUESTED, other, leaving], (holder,), None), REQUESTED, CLUSTER)
-    assert dict(snapshot.others_with_address) == {name_for(other, CLUSTER): "shop/api"}
+    assert dict(snapshot.others_with_address) == {name_for(other, CLUSTER): "Service shop/api"}
     assert snapshot.allocated_to_others(ADDRESS) == (holder,)
+
+
+def test_load_balancers_that_wait_for_an_address_may_get_the_requested_one() -> None:
+    waiting = load_balancer("waiting", uid="waiting")
+    leaving = load_balancer("leaving", uid="leaving", deleting=True)
+    store = listed_store([REQUESTED], (waiting, leaving), None)
+    expected = {"waiting": "load balancer waiting in Harvester"}
+    assert dict(observe(store, REQUESTED, CLUSTER).others_with_address) == expected
+    assert dict(observe(store, service(), CLUSTER).others_with_address) == {}
 
 
 def test_family_of_a_service() -> None:
