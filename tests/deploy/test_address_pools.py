@@ -43,6 +43,8 @@ def pool(name: str, third: int, *namespaces: str) -> Json:
             "allocated": {f"10.0.{third}.7": "tenant-b/web"},
             "allocatedHistory": {f"10.0.{third}.8": "tenant-b/old", f"10.0.{third}.9": "tenant-a/old"},
             "conditions": [{"type": "Ready", "status": "True"}],
+            "available": 252,
+            "lastAllocated": f"10.0.{third}.9",
             "total": 253,
         },
     }
