@@ -83,6 +83,7 @@ OTHER_FLAGS: Final = frozenset(
         *("--build-arg", "--platform", "--user"),  # docker
         "--from",  # uvx
         "--handovers",  # the benchmarks
+        "--missing",  # make recordings
         *("--flag", "--name"),  # stand for any
     }
 )

@@ -43,10 +43,18 @@ def on_terminal(environment: dict[str, str]) -> str:
     controller, terminal = pty.openpty()
     try:
         subprocess.run(command(0), check=True, cwd=ROOT, stderr=terminal, env={**os.environ, **environment})
-        return os.read(controller, 10_000).decode()
+    finally:
+        os.close(terminal)
+    received = b""
+    try:
+        # The last end of the terminal is closed: reading ends with an error, once everything was received.
+        while part := os.read(controller, 10_000):
+            received += part
+    except OSError:
+        pass
     finally:
         os.close(controller)
-        os.close(terminal)
+    return received.decode()
 
 
 def test_seconds_are_counted_on_a_terminal() -> None:
