@@ -107,13 +107,13 @@ class LoadBalancerController:
         failure: KubeError | None = None
         try:
             if status != balancer.get("status"):
-                balancer = await self._balancers.put({**balancer, "status": status})
+                balancer = await self._put({**balancer, "status": status})
         except KubeError as error:
             failure = error
         # Another handler adds the finalizer, with the result of this one and also after an error.
         owned = with_finalizer(balancer, FINALIZER)
         if owned is not balancer:
-            await self._balancers.put(owned)
+            await self._put(owned)
         if failure is not None:
             raise failure
         if problem is None or problem.then is Then.EVENT:
@@ -121,6 +121,14 @@ class LoadBalancerController:
         if problem.then is Then.SECOND:
             return 1.0
         raise Retry(problem.message)
+
+    async def _put(self, balancer: Document) -> Document:
+        """Write a load balancer as Go does: zeros in the health check are left out."""
+        check = balancer["spec"].get("healthCheck")
+        if check:
+            kept = {field: value for field, value in check.items() if value}
+            balancer = {**balancer, "spec": {**balancer["spec"], "healthCheck": kept}}
+        return await self._balancers.put(balancer)
 
     async def _serve(self, balancer: Document, status: Document) -> Problem | None:
         try:
@@ -224,6 +232,6 @@ class LoadBalancerController:
                 raise Retry(str(error)) from error
         self._data_path.forget(key)
         try:
-            await self._balancers.put(bare)
+            await self._put(bare)
         except NotFound:
             log.debug("load balancer already gone", key=key)
