@@ -49,7 +49,7 @@ class Interleaving(Enum):
 
     NONE = "nothing"
     MAP_ORDER = "which of several entries with one owner is taken: Go iterates over a map in any order"
-    WORKERS = "which load balancer gets which address, and conflicts on the pool: two workers serve them at once"
+    WORKERS = "which load balancer gets which address, and the bookings of the pool: two workers serve them at once"
     STALE = (
         "how often an allocation is released and made again: an attempt can begin on a copy before its own last write"
     )
@@ -273,6 +273,8 @@ def wait(step: Step, seconds: float) -> Step:
 
 BACKOFF_SECONDS: Final = 12.0
 """After which Harvester has tried again."""
+START_SECONDS: Final = 10.0
+"""After which a controller that was started has filled its caches, also on a busy machine."""
 KEY: Final = f"{NAMESPACE}/web"
 GATEWAY: Final = "172.31.9.1"
 SECOND_NIC: Final = "default/vlan5"
@@ -584,13 +586,19 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             stop("controller"),
             create(),
             delete("first"),
-            start("controller"),
+            wait(start("controller"), START_SECONDS),
         ),
         Interleaving.STALE,
     ),
     Scenario(
         "history is corrected at the start of a controller",
-        (pool(), seed({"10.0.0.5": KEY, "172.31.9.33": KEY}), stop("controller"), start("controller"), create()),
+        (
+            pool(),
+            seed({"10.0.0.5": KEY, "172.31.9.33": KEY}),
+            stop("controller"),
+            wait(start("controller"), START_SECONDS),
+            create(),
+        ),
         Interleaving.CACHES,
     ),
     Scenario(
