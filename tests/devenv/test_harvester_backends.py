@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from devenv.harvester import HarvesterEmulator
-from devenv.harvester.endpoints import DUMMY_ADDRESS, DUMMY_UID
+from devenv.harvester.endpoints import DUMMY_ADDRESS
 from devenv.harvester.machines import Machine, Machines
 from devenv.harvester.probes import Check, Tally
-from devenv.harvester.records import LOAD_BALANCERS, SERVICES, SLICES
+from devenv.harvester.records import LOAD_BALANCERS
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
-from tests.devenv.emulated import LISTENER, backend, vm_balancer, watching
+from tests.devenv.emulated import backend, vm_balancer, watching
 from tests.support.waiting import wait_for
 
 LAN: Document = {"subnet": "127.77.0.0/24", "rangeStart": "127.77.0.10", "rangeEnd": "127.77.0.50"}
@@ -108,59 +108,6 @@ async def test_states_of_a_checked_load_balancer(site: Site) -> None:
 
         await stack.enter_async_context(backend("127.0.2.12", 30080))
         await wait_for(lambda: len(site.ready()) == 2, what="the restarted one to return")
-
-
-@pytest.mark.apiserver
-async def test_generated_objects_have_the_real_shape(site: Site) -> None:
-    async with watching(site.client, "web", site.namespace) as journal:
-        await site.create()
-        await wait_for(lambda: journal.message() == "")
-        owner = {
-            "apiVersion": "loadbalancer.harvesterhci.io/v1beta1",
-            "kind": "LoadBalancer",
-            "name": "web",
-            "uid": (journal.last or {})["metadata"]["uid"],
-        }
-        service = await site.client.get(SERVICES, "web", namespace=site.namespace)
-        assert service["metadata"]["labels"] == {"loadbalancer.harvesterhci.io/servicelb": "true"}
-        assert service["metadata"]["ownerReferences"] == [owner]
-        assert "selector" not in service["spec"]
-        assert (service["spec"]["type"], service["spec"]["loadBalancerIP"]) == ("LoadBalancer", VIP)
-        node_port = service["spec"]["ports"][0].pop("nodePort")
-        assert service["spec"]["ports"] == [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 30080}]
-
-        entry = await site.client.get(SLICES, "web", namespace=site.namespace)
-        assert entry["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
-        assert entry["ports"] == [{"name": "http", "protocol": "TCP", "port": 30080}]
-        assert {tuple(e["targetRef"]) for e in entry["endpoints"]} == {("namespace", "name", "uid")}
-        assert all(e["conditions"] == {"ready": True} for e in entry["endpoints"])
-
-        more = [LISTENER, {"name": "dns", "port": 5353, "protocol": "UDP", "backendPort": 30053}]
-        await site.client.merge_patch(LOAD_BALANCERS, "web", {"spec": {"listeners": more}}, namespace=site.namespace)
-        await wait_for(lambda: len((site.emulator.slices.get(site.key) or {})["ports"]) == 2)
-        changed = await site.client.get(SERVICES, "web", namespace=site.namespace)
-        assert changed["spec"]["ports"][0]["nodePort"] == node_port
-
-
-@pytest.mark.apiserver
-async def test_backends_follow_the_machines(site: Site) -> None:
-    async with watching(site.client, "web", site.namespace) as journal:
-        await site.create(backendServerSelector={"harvesterhci.io/vmName": ["n3"]})
-        await wait_for(lambda: journal.message() == "no running backend servers")
-        assert site.emulator.slices.get(site.key)
-        assert (site.emulator.slices.get(site.key) or {})["endpoints"][0]["targetRef"]["uid"] == DUMMY_UID
-        third = Machine("n3", site.namespace)
-        await site.machines.create(third)
-        await wait_for(lambda: journal.message() == "running backend servers have no IP")
-        await site.machines.report(third, "192.0.2.13")
-        await wait_for(lambda: journal.message() == "")
-        assert site.endpoints() == {"192.0.2.13": True}
-        await site.machines.report(third)
-        await wait_for(lambda: journal.message() == "running backend servers have no IP")
-        await site.machines.report(third, "192.0.2.14")
-        await wait_for(lambda: site.endpoints() == {"192.0.2.14": True})
-        await site.machines.stop(third)
-        await wait_for(lambda: journal.message() == "no running backend servers")
 
 
 @pytest.mark.apiserver

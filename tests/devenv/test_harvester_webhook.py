@@ -1,12 +1,11 @@
-"""The webhook for a client: texts, status codes, and writes while it is down."""
+"""The webhook as a server: its status code, and writes while it is down."""
 
 from typing import Any
 
 import pytest
 
 from devenv.harvester import HarvesterEmulator
-from devenv.harvester.machines import Machine, Machines
-from devenv.harvester.records import LOAD_BALANCERS, POOLS
+from devenv.harvester.records import LOAD_BALANCERS
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import AdmissionDenied, ServerError
 from tests.devenv.emulated import balancer, vm_balancer
@@ -34,37 +33,6 @@ async def test_refusal_reaches_the_client_as_500(
         f"{VALIDATOR}: Internal error occurred: create loadbalancer {vm_namespace}/web failed: "
         "the loadbalancer needs to have at least one listener"
     )
-
-
-async def test_network_comes_from_the_clusters_machines(
-    emulator: HarvesterEmulator, harvester_admin: ApiClient, vm_namespace: str
-) -> None:
-    machine = Machine("node-1", vm_namespace, cluster="demo", networks=("default/vlan7",))
-    await Machines(harvester_admin).create(machine)
-    await wait_for(lambda: emulator.instances.get(f"{vm_namespace}/node-1"))
-
-    async def network() -> str:
-        path = LOAD_BALANCERS.path(vm_namespace)
-        trial = await harvester_admin.request(
-            "POST", path, params={"dryRun": "All"}, body=balancer("web", vm_namespace)
-        )
-        annotations: dict[str, str] = LOAD_BALANCERS.decode(trial)["metadata"]["annotations"]
-        return annotations["loadbalancer.harvesterhci.io/network"]
-
-    async def follows() -> bool:
-        return await network() == "default/vlan7"
-
-    await wait_for(follows, 60.0, what="the network of the VM")
-
-
-async def test_pool_rules_are_enforced(emulator: HarvesterEmulator, harvester_admin: ApiClient) -> None:
-    made = await emulator.create_pool("lan", LAN)
-    assert made["metadata"]["labels"]["loadbalancer.harvesterhci.io/global-ip-pool"] == "true"
-    with pytest.raises(AdmissionDenied, match="there is already a global IP pool: lan"):
-        await emulator.create_pool("second", "127.79.0.0/24")
-    await harvester_admin.merge_patch(POOLS, "lan", {"status": {"allocated": {"127.77.0.9": "x/y"}}})
-    with pytest.raises(AdmissionDenied, match="can't delete pool before releasing all the allocated IP"):
-        await harvester_admin.delete(POOLS, "lan")
 
 
 async def test_while_it_is_down_writes_fail_and_deletion_waits(
