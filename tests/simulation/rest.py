@@ -14,6 +14,7 @@ from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.simulation.facts import (
     annotation,
     condition_reasons,
+    has_condition,
     has_other_class,
     is_not_ready,
     lacks_ipv4,
@@ -96,7 +97,9 @@ class AtRest:
         if self._guest.has_lost_its_mark(service):
             return []
         # The status of a Service of another class is that of its other controller.
-        is_of_others = has_other_class(service) or name in self._guest.status_written
+        # Nor that of kube-vip, which has announced what the user specifies before this controller saw the Service.
+        is_specified = shown(service) == (service["spec"].get("loadBalancerIP"),) and not has_condition(service)
+        is_of_others = has_other_class(service) or name in self._guest.status_written or is_specified
         shows = bool(shown(service)) and not is_of_others
         is_released = SERVICE_FINALIZER not in (meta.get("finalizers") or ())
         is_clean = is_released and not own and not shows and not meta.get("deletionTimestamp")
