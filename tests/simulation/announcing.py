@@ -32,6 +32,7 @@ class Announcing(Actor):
         service = self._guest.service(name)
         if service is not None and service["spec"]["type"] == "LoadBalancer":
             self._guest.change_settings(name, {"externalTrafficPolicy": policy})
+            self._guest.policy_changed.add(name)
             self._world.met[f"externalTrafficPolicy {policy}"] += 1
 
     def forbid_slices(self, is_forbidden: bool) -> None:

@@ -69,6 +69,8 @@ class Guest:
         """Services from which another client removed the condition, or kube-vip's address."""
         self.settings_restored: set[str] = set()
         """Services whose settings were changed and changed back while the controller had not seen it."""
+        self.policy_changed: set[str] = set()
+        """Services whose externalTrafficPolicy changed. kube-vip counts the endpoints for the one of before."""
         self.slices_lost: set[str] = set()
         """Services whose EndpointSlice was deleted. kube-vip withdraws the address then, which nothing else shows."""
         self.hidden: set[str] = set()
@@ -111,6 +113,7 @@ class Guest:
         self.condition_removed.discard(name)
         self.mark_removed.discard(name)
         self.slices_lost.discard(name)
+        self.policy_changed.discard(name)
         self.settings_restored.discard(name)
         self.restore_endpoints(name)
 

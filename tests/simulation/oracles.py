@@ -270,6 +270,7 @@ class Oracles:
         """Return whether kube-vip announces a lease that it does not note, so that the controller cannot know it.
 
         The condition says that kube-vip may have one, or that the controller is not permitted to make kube-vip note it.
+        Nothing says so on a Service that still shows the lease of before, which kube-vip has withdrawn.
         """
         service = self._world.original.service(key.partition("/")[2])
         if service is None or address not in DHCP_LEASES:
@@ -277,7 +278,8 @@ class Oracles:
         is_unnoted = not self._world.kube_vip.notes_lease_of(service)
         reasons = {Reason.DHCP_LEASE_PENDING, Reason.KUBE_VIP_RESYNC_PENDING, Reason.NOT_ANNOUNCED}
         is_said = not reasons.isdisjoint(condition_reasons(service))
-        return is_unnoted and is_said
+        shows_earlier_lease = bool(shown(service)) and address not in shown(service)
+        return is_unnoted and (is_said or shows_earlier_lease)
 
     def _was_hidden(self, address: str, key: str) -> bool:
         """Return whether other clients kept kube-vip and the controller from a deletion.

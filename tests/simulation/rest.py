@@ -9,6 +9,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
+    Reason,
 )
 from harvester_ccm.plan.service.ownership import load_balancer_name
 from tests.simulation.facts import (
@@ -209,6 +210,9 @@ class AtRest:
         is_right = may_be_up if up else not announced
         # The Event AddressNotAnnounced has the command for the touch, which the controller is not permitted to make.
         is_silenced |= not up and not world.network_of(self._guest).permits_slices and is_not_ready(service)
+        # kube-vip counts the endpoints for the policy of before, and the Warning says that no node announces.
+        is_reported = Reason.NOT_ANNOUNCED in condition_reasons(service)
+        is_silenced |= not up and name in self._guest.policy_changed and is_reported
         if address and not is_right and not (is_decided or is_silenced):
             found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
         return found
