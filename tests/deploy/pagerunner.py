@@ -2,7 +2,8 @@
 
 ``kubectl`` and ``helm`` are real and work on two real API servers, with emulators of Harvester and kube-vip. No kubelet
 runs, so the controller of an applied Deployment starts as a process with the flags and the Secret of its pod, when the
-page waits for it. ``make``, ``docker``, ``scp`` and ``curl`` are replaced by programs that record their arguments.
+page waits for it. ``make``, ``docker``, ``ssh``, ``scp`` and ``curl`` are replaced by programs that record their
+arguments.
 """
 
 import asyncio
@@ -132,7 +133,7 @@ class PageRunner:
         shutil.copy(self.harvester.admin_kubeconfig, self.checkout / "HARVESTER-KUBECONFIG")
         shutil.copy(self.guest.admin_kubeconfig, home / ".kube" / "config")
         shutil.copy(self.guest.admin_kubeconfig, self.checkout / "guest.yaml")
-        texts = {"kubectl": KUBECTL, "make": MAKE, "docker": RECORDER, "curl": RECORDER, "scp": COPIER}
+        texts = {"kubectl": KUBECTL, "make": MAKE, "docker": RECORDER, "curl": RECORDER, "ssh": RECORDER, "scp": COPIER}
         for name, text in {**texts, "harvester-ccm": OWN}.items():
             (programs / name).write_text(text)
             (programs / name).chmod(stat.S_IRWXU)
