@@ -413,7 +413,10 @@ def _listen(address: str, port: int) -> socket.socket:
         listener = socket.create_server((address, port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        problem = f"cannot listen on {address}, port {port}: {reason}; set --bind-address or --secure-port"
+        problem = (
+            f"cannot listen on {address}, port {port}: {reason}. If another copy of the controller has the port, stop "
+            "it; otherwise set --bind-address or --secure-port"
+        )
         raise ConfigurationError([problem]) from error
     listener.setblocking(False)
     return listener

@@ -162,4 +162,4 @@ async def test_harvester_before_1_2_is_logged_once_and_listed_after_its_upgrade(
             await asyncio.sleep(120)
             assert program.address()
     (detail,) = [entry["detail"] for entry in logs if entry["log_level"] == "error"]
-    assert "Harvester before 1.2 is not supported. Upgrade Harvester to 1.2 or later" in detail
+    assert "Harvester before 1.2 is not supported: upgrade it" in detail

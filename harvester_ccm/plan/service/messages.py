@@ -77,9 +77,10 @@ def backends_warning(load_balancer: LoadBalancer) -> EventMessage | None:
 
 _UNAVAILABLE: Final = {
     errors.NotServed: _Explanation(
-        "Harvester does not serve loadbalancer.harvesterhci.io/v1beta1. Harvester before 1.2 is not supported",
-        "Upgrade Harvester to 1.2 or later. If Harvester is newer, check that the server in the cloud-config is "
-        "Harvester, not this cluster, and that its load balancer controller is installed",
+        "Harvester does not serve loadbalancer.harvesterhci.io/v1beta1",
+        "If it did before, its CustomResourceDefinition was deleted: install Harvester's load balancer chart again. "
+        "Harvester before 1.2 is not supported: upgrade it. Otherwise check that the server in the cloud-config is "
+        "Harvester, not this cluster",
     ),
     errors.CredentialError: _Explanation("Harvester cannot be reached"),
     errors.NotFound: _Explanation(

@@ -170,7 +170,11 @@ _TEXTS: Final[Mapping[Stage, _Text]] = {
         "one",
         "Add it to a range of the pool, or delete the Service and create it again",
     ),
-    Stage.FAILED: _Text(Reason.ALLOCATION_FAILED, "Harvester did not allocate an address"),
+    Stage.FAILED: _Text(
+        Reason.ALLOCATION_FAILED,
+        "Harvester did not allocate an address",
+        "Check the log of the deployment harvester-load-balancer in namespace harvester-system of Harvester",
+    ),
 }
 
 

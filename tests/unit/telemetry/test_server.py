@@ -263,10 +263,10 @@ async def test_stop_closes_connections_and_frees_the_port(settings: ServerSettin
 
 
 async def test_address_that_cannot_be_bound_is_a_configuration_error(settings: ServerSettings) -> None:
-    in_use = rf"^cannot listen on 127\.0\.0\.1, port {settings.port}: Address already in use; set --bind-address or "
+    in_use = rf"^cannot listen on 127\.0\.0\.1, port {settings.port}: Address already in use. If another copy "
     foreign = replace(settings, bind_address="192.0.2.1")
     with socket.create_server(("127.0.0.1", settings.port)):
-        for one, message in ((settings, in_use), (foreign, "Cannot assign requested address; set --bind-address")):
+        for one, message in ((settings, in_use), (foreign, "Cannot assign requested address. If another copy")):
             with pytest.raises(ConfigurationError, match=message):
                 async with https_server(one, HealthRegistry(), telemetry=Telemetry("1"), reviewer=FixedReviewer()):
                     pass

@@ -117,7 +117,7 @@ FAILURES: dict[str, tuple[KubeError, bool, str]] = {
     "unauthorized": (Unauthorized(answer(401)), True, "generate_addon.sh <account>"),
     "forbidden": (Forbidden(answer(403, "may not create")), True, "permission in Harvester. Bind the ClusterRole"),
     "no namespace": (NotFound(answer(404, 'namespaces "vms" not found')), False, "namespace of the cloud-config"),
-    "no such API": (NotServed(answer(404, "not found")), False, "load balancer controller is installed"),
+    "no such API": (NotServed(answer(404, "not found")), False, "Harvester before 1.2 is not supported"),
 }
 
 
