@@ -14,12 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.address_pools import read_pools
 from harvester_ccm.commands.clusters import Clusters, ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.leader import read_lease
+from harvester_ccm.commands.planning import plan_services
 from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, Result, check_admission
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
-from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, Planned, node_status, service_status, warnings_in
+from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, node_status, warnings_in
 from harvester_ccm.commands.writes import read_failed_writes
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer
 from harvester_ccm.errors import ConfigurationError
@@ -121,7 +121,7 @@ async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
     """Return the explanation of a Service, and whether all is well. Raises KubeError if there is no such Service."""
     store = subject.clusters.store
     service = _find(store, key)
-    planned = await _planned_service(subject, service)
+    (planned,) = await plan_services(store, [service], subject.clusters.settings, subject.guest, subject.harvester)
     snapshot = planned.snapshot
     plan = planned.plan
     status = planned.status
@@ -142,20 +142,6 @@ async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
     }
     is_rejected = check is not None and check[0] is Result.FAILED
     return document, not (status.is_problem or is_rejected or problem)
-
-
-async def _planned_service(subject: Subject, service: Service) -> Planned:
-    """Return the plan of a Service, after everything was read that it needs besides the lists."""
-    store = subject.clusters.store
-    settings = subject.clusters.settings
-    planned = service_status(store, service, settings)
-    if planned.plan.reads_pool:
-        await read_pools(store, subject.harvester, [planned.snapshot.request.ip_pool])
-        planned = service_status(store, service, settings)
-    if planned.plan.reads_endpoints:
-        await store.read_endpoints(subject.guest, [service])
-        planned = service_status(store, service, settings)
-    return planned
 
 
 def _find(store: ClusterStore, key: str) -> Service:

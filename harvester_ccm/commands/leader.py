@@ -44,7 +44,9 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
         reason = StatusReason("NoLeader", f"No replica of the controller leads. {_NOT_RECONCILED}")
     elif _is_overdue(lease, election) and lease == before:
         text = f"{spec.holder_identity} has not renewed the Lease and does not lead. {_NOT_RECONCILED}"
-        spec, since, reason = LeaseSpec(), spec.renew_time or "", StatusReason(LEASE_EXPIRED, text)
+        reason = StatusReason(LEASE_EXPIRED, text)
+        since = spec.renew_time or ""
+        spec = LeaseSpec()
     else:
         return spec, []
     return spec, [(name, ObjectStatus(State.NONE, since, (reason,)))]

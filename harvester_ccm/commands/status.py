@@ -16,13 +16,13 @@ from rich.live import Live
 from rich.text import Text
 
 from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
-from harvester_ccm.commands.address_pools import read_pools
 from harvester_ccm.commands.chain import chain_text, chains
 from harvester_ccm.commands.clusters import TITLES, Clusters, ClusterStore, Connection, open_clusters, read_clusters
 from harvester_ccm.commands.events import RecordedEvent
 from harvester_ccm.commands.leader import lease_events, read_lease
 from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
 from harvester_ccm.commands.notes import PlannedNode, node_notes, service_notes
+from harvester_ccm.commands.planning import plan_services
 from harvester_ccm.commands.progress import Latency
 from harvester_ccm.commands.runner import (
     OUTPUT,
@@ -44,7 +44,6 @@ from harvester_ccm.commands.states import (
     StatusReason,
     node_status,
     seconds_between,
-    service_status,
     warnings_in,
 )
 from harvester_ccm.commands.writes import FailedWrites, read_failed_writes
@@ -110,7 +109,7 @@ async def _read(context: CommandContext) -> Document:
         )
         store = clusters.store
         settings = clusters.settings
-        planned = await _plan_services(store, settings, guest, harvester)
+        planned = await plan_services(store, store.services.all(), settings, guest, harvester)
         planned_nodes = [(node, *node_status(store, node, settings)[1:]) for node in store.nodes.all()]
         failed = await read_failed_writes(
             clusters,
@@ -219,26 +218,6 @@ def _wrong_file(error: KubeError | None, guest: ApiClient, harvester: ApiClient)
             "kubeconfig for Harvester (generate_addon.sh)"
         )
     return f"{guest.credentials.origin} leads to Harvester. Set --kubeconfig to a kubeconfig of the guest cluster"
-
-
-async def _plan_services(
-    store: ClusterStore, settings: Settings, guest: ApiClient, harvester: ApiClient
-) -> list[Planned]:
-    """Return all Services with their plans, after the endpoints were read of those that nobody seems to announce.
-
-    The IP pools are read in which Services without a load balancer request an address.
-    """
-    planned = [service_status(store, service, settings) for service in store.services.all()]
-    requesting = [entry for entry in planned if entry.plan.reads_pool]
-    if requesting:
-        await read_pools(store, harvester, [entry.snapshot.request.ip_pool for entry in requesting])
-        planned = [service_status(store, service, settings) for service in store.services.all()]
-    unexplained = [entry.service for entry in planned if entry.plan.reads_endpoints]
-    if not unexplained:
-        return planned
-    await store.read_endpoints(guest, unexplained)
-    again = {service.metadata.key: service_status(store, service, settings) for service in unexplained}
-    return [again.get(entry.service.metadata.key, entry) for entry in planned]
 
 
 def _kinds_with_writes(planned: Iterable[Planned], nodes: Iterable[PlannedNode]) -> set[str]:
