@@ -90,22 +90,21 @@ def primaries_of_load_balancer(_caches: Caches, old: LoadBalancer | None, new: L
 
 def services_with_address(caches: Caches, old: LoadBalancer | None, new: LoadBalancer | None) -> list[str]:
     """Return the Services with the address of a load balancer whose addresses have changed."""
-    if _addresses_of(old) == _addresses_of(new):
-        return []
-    keys = []
-    for load_balancer in _existing(old, new):
-        services = caches.services.by_index(BY_ADDRESS, load_balancer.allocated_ip)
-        keys += [service.metadata.key for service in services if may_be_ours(service, caches.cluster)]
-    return keys
+    return _services_by_index(caches, BY_ADDRESS, old, new)
 
 
 def services_that_wait_for_address(caches: Caches, old: LoadBalancer | None, new: LoadBalancer | None) -> list[str]:
     """Return the Services that request the address of a load balancer whose addresses have changed: it can be free."""
+    return _services_by_index(caches, BY_REQUEST, old, new)
+
+
+def _services_by_index(caches: Caches, index: str, old: LoadBalancer | None, new: LoadBalancer | None) -> list[str]:
+    """Return the Services that an index has for the address of a load balancer; none if that has not changed."""
     if _addresses_of(old) == _addresses_of(new):
         return []
     keys = []
     for load_balancer in _existing(old, new):
-        services = caches.services.by_index(BY_REQUEST, load_balancer.allocated_ip)
+        services = caches.services.by_index(index, load_balancer.allocated_ip)
         keys += [service.metadata.key for service in services if may_be_ours(service, caches.cluster)]
     return keys
 
