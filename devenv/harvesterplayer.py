@@ -1,7 +1,7 @@
 """Plays a scenario on an API server with Harvester's controller and webhook, real or emulated, and records changes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,6 +11,7 @@ from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, NAMESP
 from devenv.harvester.webhook import NETWORKS
 from devenv.harvesterrecording import Recorder
 from devenv.harvesterscenarios import NAMESPACE, OTHER_NAMESPACE, PORT, Scenario, Step
+from devenv.scenariosteps import groups_of
 from devenv.watch import Document, Mirror
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import AlreadyExists, ApiError, NotFound
@@ -55,7 +56,7 @@ async def play(scenario: Scenario, around: Surroundings) -> list[dict[str, Any]]
     background = Background("player", [mirror.run for mirror in mirrors])
     await background.start([mirror.wait_synced for mirror in mirrors], within=START_SECONDS)
     try:
-        for steps in _groups_of(scenario):
+        for steps in groups_of(scenario.steps):
             recorder.begin(steps)
             taken = [await _take(step, recorder, around) for step in steps]
             if any(taken):
@@ -83,16 +84,6 @@ def _is_of_scenario(document: Document) -> bool:
     return (
         metadata.get("namespace", NAMESPACE) in {NAMESPACE, OTHER_NAMESPACE} and metadata["name"] not in OF_THE_SERVER
     )
-
-
-def _groups_of(scenario: Scenario) -> Iterator[list[Step]]:
-    """Yield the steps, those that are taken at once together."""
-    group: list[Step] = []
-    for step in scenario.steps:
-        group.append(step)
-        if not step.at_once:
-            yield group
-            group = []
 
 
 async def _take(step: Step, recorder: Recorder, around: Surroundings) -> bool:

@@ -1,7 +1,7 @@
 """Plays a scenario on an API server next to a kube-vip, the real one or the emulator, and records what changes."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,6 +10,7 @@ from devenv.background import Background
 from devenv.harvester.records import SERVICES, SLICES
 from devenv.kubeviprecording import Recorder
 from devenv.kubevipscenarios import Scenario, Step
+from devenv.scenariosteps import groups_of
 from devenv.watch import Document, Mirror
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import NotFound
@@ -49,7 +50,7 @@ async def play(scenario: Scenario, around: Surroundings) -> dict[str, Any]:
     background = Background("player", [services.run])
     await background.start([services.wait_synced], within=START_SECONDS)
     try:
-        for steps in _groups_of(scenario):
+        for steps in groups_of(scenario.steps):
             recorder.begin(steps)
             for step in steps:
                 await _take(step, around)
@@ -57,16 +58,6 @@ async def play(scenario: Scenario, around: Surroundings) -> dict[str, Any]:
     finally:
         await background.stop()
     return recorder.result()
-
-
-def _groups_of(scenario: Scenario) -> Iterator[list[Step]]:
-    """Yield the steps, those that are taken at once together."""
-    group: list[Step] = []
-    for step in scenario.steps:
-        group.append(step)
-        if not step.at_once:
-            yield group
-            group = []
 
 
 async def _take(step: Step, around: Surroundings) -> None:
