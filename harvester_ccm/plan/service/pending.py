@@ -70,11 +70,7 @@ def _gives_up(snapshot: ServiceSnapshot) -> bool:
 def _awaits_lease(snapshot: ServiceSnapshot) -> bool:
     """Return whether kube-vip has to lease an address. It keeps its lease if the load balancer was created again."""
     load_balancer = snapshot.load_balancer
-    return _is_for_lease(load_balancer) and not leases_of(snapshot.kube_vip, recorded=load_balancer.address)
-
-
-def _is_for_lease(load_balancer: LoadBalancer) -> bool:
-    return load_balancer.spec.ipam == "dhcp" and load_balancer.spec.workload_type != "vm"
+    return load_balancer.spec.is_for_lease and not leases_of(snapshot.kube_vip, recorded=load_balancer.address)
 
 
 def _seconds_to_warning(snapshot: ServiceSnapshot) -> float:
@@ -102,7 +98,7 @@ def _intent(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Intent:
         return GIVE_UP
     if load_balancer.spec.workload_type == "vm":
         return Delegate()
-    if _is_for_lease(load_balancer):
+    if load_balancer.spec.is_for_lease:
         return keep_lease_or_withdraw(snapshot.kube_vip)
     is_late = _seconds_to_warning(snapshot) <= 0
     return PAUSE if is_late else keep_request_or_pause(snapshot.kube_vip)

@@ -430,9 +430,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     match = match_load_balancer(load_balancers, service, cluster)
     request = read_request(service, kube_vip, had_condition=_had_condition(service, match.load_balancer))
     key = service.metadata.key
-    # The VMs are searched only for a Service that can still get the address.
-    requested = request.address if request.is_binding and match.load_balancer is None else ""
-    machine = _machine_with(store, requested) if requested else ""
+    requested = _obtainable_request(store, request, match)
     primary = None
     ranking_of_primary = Ranking()
     if request.primary:
@@ -451,7 +449,7 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
         request=request,
         holders=_holders(store, kube_vip, load_balancers, request.address),
         pool_rights=store.pool_rights,
-        machine_with_address=machine,
+        machine_with_address=_machine_with(store, requested),
         others_with_address=_others_with_address(store, service, cluster, requested),
         primary=primary,
         primary_allocated=primary_allocated,
@@ -508,11 +506,23 @@ def _addresses_of_primary(
     return frozenset(addresses - {""})
 
 
+def _obtainable_request(store: ServiceStore, request: Request, match: LoadBalancerMatch) -> str:
+    """Return the address that the Service can still request in its pool; empty if it can request none.
+
+    Only for such a Service, all Nodes, VMs and load balancers are searched.
+    """
+    if not request.is_binding or match.load_balancer is not None:
+        return ""
+    return request.address if store.pool_rights.permit(request.ip_pool) else ""
+
+
 def _machine_with(store: ServiceStore, address: str) -> str:
-    """Return what else has an address: an API server, a Node or a VM; empty if nothing has it.
+    """Return what else has an address: an API server, a Node or a VM; empty if nothing has it, or without an address.
 
     The guest agent of a VM also reports what kube-vip has bound to it, for some time after that was withdrawn.
     """
+    if not address:
+        return ""
     if address in store.api_servers:
         return "an API server of the kubeconfigs"
     for node in store.nodes.all():
@@ -632,10 +642,7 @@ def _may_get_lease(load_balancers: Collection[LoadBalancer]) -> bool:
 
     The Service has an address then, by the time that the next load balancer is to be created.
     """
-    return any(
-        load_balancer.spec.ipam == "dhcp" and load_balancer.spec.workload_type != "vm"
-        for load_balancer in load_balancers
-    )
+    return any(load_balancer.spec.is_for_lease for load_balancer in load_balancers)
 
 
 def _has_our_load_balancer(store: ServiceStore, cluster: ClusterIdentity, excluded: Set[str]) -> bool:

@@ -33,6 +33,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
 )
+from harvester_ccm.plan.service.address_pools import PoolRights
 from harvester_ccm.plan.service.ownership import name_for
 from harvester_ccm.plan.service.plan import plan_service
 from harvester_ccm.plan.service.request import network_devices
@@ -268,7 +269,15 @@ def test_holders_of_the_address_are_load_balancers_of_others() -> None:
     assert snapshot.allocated_to_others("10.0.0.9") == ()
 
 
-REQUESTED: Final = service(spec={"loadBalancerIP": ADDRESS})
+REQUESTED: Final = service(annotations={IP_POOL: "lan"}, spec={"loadBalancerIP": ADDRESS})
+
+
+def permitted(store: ClusterStore) -> ClusterStore:
+    """Return a store of a cluster that may request addresses in all pools."""
+    store.pool_rights = PoolRights(are_all=True)
+    return store
+
+
 MACHINES: dict[str, tuple[Mapping[str, Any], str]] = {
     "a Node": ({NODES.plural: Page((node(addresses=[("InternalIP", ADDRESS)]),), "")}, "Node w1"),
     "a VM": ({INSTANCES.plural: Page((instance(ips=["192.168.0.9", ADDRESS]),), "")}, "VM w1"),
@@ -279,15 +288,15 @@ MACHINES: dict[str, tuple[Mapping[str, Any], str]] = {
 @pytest.mark.parametrize(("lists", "expected"), MACHINES.values(), ids=MACHINES)
 def test_machine_with_the_requested_address(lists: Mapping[str, Any], expected: str) -> None:
     listed = {SERVICES.plural: Page((REQUESTED,), ""), LOAD_BALANCERS.plural: Page((), "")}
-    store = ClusterStore(CLUSTER, {**listed, **lists})
+    store = permitted(ClusterStore(CLUSTER, {**listed, **lists}))
     assert observe(store, REQUESTED, CLUSTER).machine_with_address == expected
     # A Service that has a load balancer keeps what it has.
-    later = ClusterStore(CLUSTER, {**listed, **lists, LOAD_BALANCERS.plural: Page((marked(),), "")})
+    later = permitted(ClusterStore(CLUSTER, {**listed, **lists, LOAD_BALANCERS.plural: Page((marked(),), "")}))
     assert observe(later, REQUESTED, CLUSTER).machine_with_address == ""
 
 
 def test_api_server_with_the_requested_address() -> None:
-    store = listed_store([REQUESTED], (), None)
+    store = permitted(listed_store([REQUESTED], (), None))
     store.api_servers = frozenset({ADDRESS})
     assert observe(store, REQUESTED, CLUSTER).machine_with_address == "an API server of the kubeconfigs"
 
@@ -295,7 +304,7 @@ def test_api_server_with_the_requested_address() -> None:
 def test_others_with_the_requested_address() -> None:
     other, leaving = served("api", uid=OTHER_UID), served("old", uid="old", deleting=True)
     holder = load_balancer("holder", uid="holder", ip=ADDRESS, pool="lan")
-    snapshot = observe(listed_store([REQUESTED, other, leaving], (holder,), None), REQUESTED, CLUSTER)
+    snapshot = observe(permitted(listed_store([REQUESTED, other, leaving], (holder,), None)), REQUESTED, CLUSTER)
     assert dict(snapshot.others_with_address) == {name_for(other, CLUSTER): "Service shop/api"}
     assert snapshot.allocated_to_others(ADDRESS) == (holder,)
 
@@ -303,10 +312,17 @@ def test_others_with_the_requested_address() -> None:
 def test_load_balancers_that_wait_for_an_address_may_get_the_requested_one() -> None:
     waiting = load_balancer("waiting", uid="waiting")
     leaving = load_balancer("leaving", uid="leaving", deleting=True)
-    store = listed_store([REQUESTED], (waiting, leaving), None)
+    store = permitted(listed_store([REQUESTED], (waiting, leaving), None))
     expected = {"waiting": "load balancer waiting in Harvester"}
     assert dict(observe(store, REQUESTED, CLUSTER).others_with_address) == expected
     assert dict(observe(store, service(), CLUSTER).others_with_address) == {}
+
+
+def test_nothing_is_searched_for_a_request_that_is_not_permitted() -> None:
+    store = listed_store([REQUESTED], (load_balancer("waiting", uid="waiting"),), None)
+    store.api_servers = frozenset({ADDRESS})
+    snapshot = observe(store, REQUESTED, CLUSTER)
+    assert (snapshot.machine_with_address, dict(snapshot.others_with_address)) == ("", {})
 
 
 def test_family_of_a_service() -> None:
