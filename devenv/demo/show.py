@@ -433,7 +433,8 @@ async def look(show: Show) -> None:
     screen = await asyncio.to_thread(_status, show.stage.scene)
     line = command("harvester-ccm status")
     show.foot("What status prints", line, *screen)
-    show.farewell = [line.plain, *screen, "", NEXT]
+    # It stays below the line about the deletion, which comes later.
+    show.farewell = ["Before the Services were deleted:", line.plain, *screen, "", NEXT]
     await show.pause(2 * READING)
 
 

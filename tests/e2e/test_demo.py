@@ -86,6 +86,7 @@ async def test_demo_shows_everything_and_leaves_nothing(tmp_path: Path) -> None:
         "Leader killed: the standby led after",
         "requests answered",
         "0 load balancers, 0 addresses left",
+        "Before the Services were deleted:",
         "harvester-ccm status",
         "All is well.",
     ):
