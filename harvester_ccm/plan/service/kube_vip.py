@@ -187,8 +187,12 @@ class KubeVip(Struct, frozen=True):
 
     @property
     def awaits_second_lease(self) -> bool:
-        """Whether kube-vip shows no lease for a Service of which it has announced an address before."""
-        was_announced = self.node is not None or self.ddns in _SPELLINGS
+        """Whether kube-vip shows no lease for a Service of which it has announced an address before.
+
+        It notes a lease before its node, and may not reach the API server in between.
+        """
+        has_noted_lease = self.has_dhcp_interface and bool(self.noted_leases) and not self.is_note_outdated
+        was_announced = self.node is not None or self.ddns in _SPELLINGS or has_noted_lease
         return self.is_for_lease and was_announced and not self.status
 
     @property
@@ -625,19 +629,33 @@ def leases_of(state: KubeVip, *, recorded: str) -> tuple[str, ...]:
 
     kube-vip writes a lease once, and other clients can remove it from the status, or its note. Then these show it:
     ``recorded``, the lease that this controller has recorded on the load balancer, and the note itself. Neither counts
-    if it is older than the load balancer (``is_note_outdated``). A recorded lease also counts while kube-vip has to
-    request it again: it asks for the same address, and may not write it a second time.
+    if it is older than the load balancer (``is_note_outdated``), nor does a record that is older than the lease. A
+    recorded lease also counts while kube-vip has to request it again: it asks for the same address, and may not write
+    it a second time.
     """
     shown = tuple(filter(state.is_noted_lease, state.status))
     if state.is_note_outdated:
         return shown if state.requests_lease else ()
     if shown and (state.requests_lease or recorded):
         return shown
-    if recorded:
+    if recorded and not _is_record_outdated(state, recorded):
         return (recorded,)
     # kube-vip writes all three at once. A user who requests an address has not written all of them.
     has_noted = state.node is not None and state.has_dhcp_interface
     return state.noted_leases[:1] if has_noted and state.requests_lease else ()
+
+
+def _is_record_outdated(state: KubeVip, recorded: str) -> bool:
+    """Return whether kube-vip can have got another lease than the recorded one.
+
+    That is so after a restore of the cluster to the time before the lease: kube-vip has noted another one, or nothing
+    at all. The address in the status decides, if there is one.
+    """
+    if state.status:
+        return False
+    if state.noted_leases:
+        return recorded not in state.noted_leases
+    return state.node is None and not state.has_dhcp_interface
 
 
 def mark_of_notes(state: KubeVip) -> Annotations:
