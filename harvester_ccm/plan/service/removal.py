@@ -13,6 +13,8 @@ from harvester_ccm.plan.service.device import RESTART
 from harvester_ccm.plan.service.kube_vip import (
     LEAVE,
     NOTES_ARE_VALID,
+    Announce,
+    Delegate,
     Intent,
     Release,
     Withdraw,
@@ -34,7 +36,7 @@ def plan_leaving(snapshot: ServiceSnapshot) -> Desired:
     """Withdraw the address, delete the load balancers, then clear the Service and remove the finalizer."""
     users = users_of_address(snapshot)
     if users:
-        return Desired(not_ready(_still_shared(users), snapshot))
+        return Desired(not_ready(_still_shared(users), snapshot), _intent_while_shared(snapshot))
     withdrawal = _withdrawal(snapshot)
     reported = _still_announced(snapshot)
     if snapshot.match.undeleted:
@@ -43,6 +45,23 @@ def plan_leaving(snapshot: ServiceSnapshot) -> Desired:
         # kube-vip must see the withdrawal before the release, also if the Service has no load balancer of its own.
         return withdrawal.with_events(reported)
     return _released(snapshot).with_events(reported)
+
+
+def _intent_while_shared(snapshot: ServiceSnapshot) -> Intent:
+    """Keep the address that others share announced, and no other one that a client wrote to kube-vip's annotation.
+
+    kube-vip reads the annotation of a Service of another type as soon as that is of type LoadBalancer again.
+    """
+    allocated = allocated_addresses(snapshot.match.own)
+    annotated = snapshot.kube_vip.annotated
+    is_ours = not annotated or annotated in allocated or not allocated
+    if is_ours or has_other_class(snapshot.service):
+        return LEAVE
+    if snapshot.service.spec.type != "LoadBalancer":
+        return Withdraw()
+    if _is_delegated(snapshot):
+        return Delegate()
+    return Announce(min(allocated))
 
 
 def _plan_deletion(snapshot: ServiceSnapshot, withdrawal: Desired) -> Desired:
@@ -88,8 +107,11 @@ def _withdrawal(snapshot: ServiceSnapshot) -> Desired:
 def _last_withdrawal(snapshot: ServiceSnapshot) -> Intent:
     """kube-vip reads no Service of another type, and Harvester announces the address of a VM load balancer."""
     is_read = snapshot.service.spec.type == "LoadBalancer"
-    is_delegated = any(load_balancer.spec.workload_type == "vm" for load_balancer in snapshot.match.own)
-    return WithdrawForGood() if is_read and not is_delegated else Withdraw()
+    return WithdrawForGood() if is_read and not _is_delegated(snapshot) else Withdraw()
+
+
+def _is_delegated(snapshot: ServiceSnapshot) -> bool:
+    return any(load_balancer.spec.workload_type == "vm" for load_balancer in snapshot.match.own)
 
 
 def _is_announced_by_us(snapshot: ServiceSnapshot) -> bool:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from harvester_ccm.kube.errors import Unreachable
 from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.model.harvester import LoadBalancer
 from harvester_ccm.names import (
     DHCP_ADDRESS,
     KUBE_VIP_ADDRESSES,
@@ -624,6 +625,32 @@ def test_user_of_the_address_is_named() -> None:
     users = tuple(served(name, uid=name, labels=SHARES_THIS) for name in ("c", "b"))
     (message,) = messages(plan(served(deleting=True), allocated(), own_secondaries=users))
     assert "The address is still shared by shop/b, shop/c" in message
+
+
+STRANGE: Final = {KUBE_VIP_ADDRESSES: "10.0.0.77"}
+"""The annotation of kube-vip after another client has written it."""
+
+
+@pytest.mark.parametrize(
+    ("leaving", "balancer", "restored"),
+    [
+        (served(deleting=True, annotations=STRANGE), allocated(), {KUBE_VIP_ADDRESSES: ADDRESS}),
+        (service(ours=True, kind="ClusterIP", annotations=STRANGE), allocated(), {KUBE_VIP_ADDRESSES: ""}),
+        (served(deleting=True, annotations=STRANGE), VM_LOAD_BALANCER, {KUBE_VIP_ADDRESSES: ""}),
+        (served(deleting=True), allocated(), {}),
+        (served(annotations=STRANGE, **OTHER_CLASS), allocated(), {}),
+    ],
+    ids=["deleted", "of another type", "announced by Harvester", "not written", "of another class"],
+)
+def test_address_that_another_client_wrote_is_not_announced_while_secondaries_keep_the_primary(
+    leaving: Service, balancer: LoadBalancer, restored: dict[str, str | None]
+) -> None:
+    user = served("b", uid="b", labels=SHARES_THIS)
+    made = plan(leaving, balancer, own_secondaries=(user,))
+    written: Any = made.write.patch.get("metadata", {}) if isinstance(made.write, PatchService) else {}
+    annotations = written.get("annotations", {})
+    assert {key: annotations[key] for key in restored} == restored
+    assert bool(restored) == (KUBE_VIP_ADDRESSES in annotations)
 
 
 def test_address_that_stays_announced_is_named_with_its_node() -> None:
