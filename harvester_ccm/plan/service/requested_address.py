@@ -99,15 +99,11 @@ def _owner(snapshot: ServiceSnapshot) -> str:
 
 
 def _is_first_creation(snapshot: ServiceSnapshot) -> bool:
-    """Return whether the Service never had an address from Harvester: otherwise it gets that one again.
-
-    The requested address in the status is one that kube-vip announces without anybody having allocated it.
-    """
-    service, kube_vip = snapshot.service, snapshot.kube_vip
-    if snapshot.match.own or kube_vip.had_address or kube_vip.announced_as:
+    """Return whether the Service never had an address from Harvester: otherwise it gets that one again."""
+    if snapshot.match.own or snapshot.has_had_address:
         return False
-    was_served_by_others = service.ready_condition is None and is_served(service)
-    return not was_served_by_others and set(service.addresses) <= {snapshot.request.address}
+    was_served_by_others = snapshot.service.ready_condition is None and is_served(snapshot.service)
+    return not was_served_by_others
 
 
 def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> Answer:

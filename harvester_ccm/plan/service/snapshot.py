@@ -381,6 +381,16 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         return read_allocation(self.load_balancer)
 
     @property
+    def has_had_address(self) -> bool:
+        """Whether Harvester has allocated an address to the Service before.
+
+        The requested address in the status is one that kube-vip announces without anybody having allocated it.
+        """
+        if self.kube_vip.had_address or self.kube_vip.announced_as:
+            return True
+        return not set(self.service.addresses) <= {self.request.address}
+
+    @property
     def shown_address(self) -> str:
         """The first address in the status; empty without one."""
         return self.service.addresses[0] if self.service.addresses else ""

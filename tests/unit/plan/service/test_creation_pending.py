@@ -472,27 +472,27 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
 OLD: dict[str, tuple[World, Plan]] = {
     "is being deleted": (
         World(WAITING, (marked(deleting=True),)),
-        Plan(Phase.OLD_TERMINATING, "NotReady ReplacementPending", delay=30.0),
+        Plan(Phase.OLD_TERMINATING, "NotReady OldLoadBalancerTerminating", delay=30.0),
     ),
     "is being deleted under another name": (
         World(WAITING, (marked(name="demo-shop-web-old", deleting=True),)),
-        Plan(Phase.OLD_TERMINATING, "NotReady ReplacementPending", delay=30.0),
+        Plan(Phase.OLD_TERMINATING, "NotReady OldLoadBalancerTerminating", delay=30.0),
     ),
     "is being deleted for 30 s": (
         World(WAITING, (marked(deleting=True),), {"waited": 30.0}),
         Plan(
             Phase.OLD_TERMINATING,
-            "NotReady ReplacementPending",
-            condition="False ReplacementPending",
+            "NotReady OldLoadBalancerTerminating",
+            condition="False OldLoadBalancerTerminating",
             write="condition",
-            events=("Warning ReplacementPending",),
+            events=("Warning OldLoadBalancerTerminating",),
         ),
     ),
     "is being deleted, new Service": (
         World(service(), (marked(deleting=True),)),
         Plan(
             Phase.OLD_TERMINATING,
-            "NotReady ReplacementPending",
+            "NotReady OldLoadBalancerTerminating",
             write={"annotations": SUPPRESSED, "finalizers": [SERVICE_FINALIZER]},
             delay=30.0,
         ),

@@ -182,6 +182,16 @@ def test_vm_load_balancer_gets_the_requested_address() -> None:
     assert short_write(plan(requested, **facts()).write) == SEED
 
 
+def test_service_that_waited_for_an_earlier_load_balancer_of_its_name_gets_the_requested_address() -> None:
+    """Its condition must not look like that of a Service whose own load balancer is replaced."""
+    created = service(ours=True, spec=FIELD, annotations={**IN_LAN, **SUPPRESSED, **VM}, condition=False)
+    waiting = plan(created, marked(deleting=True), pool_rights=RIGHTS, waited=30.0)
+    assert waiting.condition is not None
+    assert waiting.phase is Phase.OLD_TERMINATING
+    waited = replace(created, status=replace(created.status, conditions=(waiting.condition,)))
+    assert plan(waited, pool_rights=RIGHTS).reads_pool
+
+
 BINDING: dict[str, tuple[Service, bool]] = {
     "field": (NEW, True),
     "annotation of kube-vip": (service(annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED}), True),
