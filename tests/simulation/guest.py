@@ -79,6 +79,8 @@ class Guest:
         """UIDs of Services with nothing of this controller to which another client added the finalizer."""
         self.condition_removed: set[str] = set()
         """Services whose condition another client removed: without it, their address counts as the user's request."""
+        self.requested: dict[str, str] = {}
+        """Addresses that users requested in kube-vip's annotation when they created Services, by their names."""
         self._given_up: set[str] = set()
         """UIDs of load balancers of Services that ask for one, which the controller deleted without a VM of a Node."""
         self._lost_machines_at: float | None = None
@@ -111,6 +113,9 @@ class Guest:
         self.status_written.discard(name)
         self.address_restored.discard(name)
         self.condition_removed.discard(name)
+        self.requested.pop(name, None)
+        if annotations.get(KUBE_VIP_ADDRESSES):
+            self.requested[name] = annotations[KUBE_VIP_ADDRESSES]
         self.mark_removed.discard(name)
         self.slices_lost.discard(name)
         self.policy_changed.discard(name)
@@ -257,13 +262,14 @@ class Guest:
         return is_noted or self._is_specified(service, address)
 
     def _is_specified(self, service: Document, address: str) -> bool:
-        """Return whether the user of a Service specifies an address, and Harvester has allocated none.
+        """Return whether the user of a new Service requested an address, and Harvester has allocated none.
 
         kube-vip announces that address until Harvester allocates one (docs/installation/migrate.md), unless the Service
         asks for a VM load balancer. The condition says that the Service is not ready.
         """
         has_own = any(served(balancer) for balancer in self.balancers_of(name_of(service)))
-        is_specified = service["spec"].get("loadBalancerIP") == address and not has_own
+        requested = service["spec"].get("loadBalancerIP") or self.requested.get(name_of(service))
+        is_specified = requested == address and not has_own
         return is_specified and wants_one(service) and not wants_vm(service) and is_not_ready(service)
 
     def balancers_of(self, name: str) -> list[Document]:
