@@ -124,6 +124,8 @@ class ClusterStore:
         self.vms = self._listed(VIRTUAL_MACHINES, VM_INDEXES)
         self.vmis = self._listed(INSTANCES, VMI_INDEXES)
         self.virtual_ips = VirtualIPIndex(self.services, self.load_balancers, cluster)
+        self.noted_here: frozenset[str] = frozenset()
+        """Lists do not show this either."""
         self.last_announced_at = -math.inf
         """Lists do not show when kube-vip noted a node."""
         self.last_processed_at = -math.inf

@@ -12,7 +12,7 @@ from harvester_ccm.kube.errors import NotServed
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import CONFIG_MAPS, NODES, SERVICES, Service
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE
+from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, SERVICE_FINALIZER
 from harvester_ccm.plan.node.match import vm_names
 from harvester_ccm.plan.node.vms import NODE_INDEXES, VM_INDEXES, VMI_INDEXES
 from harvester_ccm.plan.service.address_pools import PoolRights
@@ -61,6 +61,9 @@ class Caches:
         """The addresses of both API servers in the kubeconfigs."""
         self.last_announced_at = -math.inf
         """When kube-vip last noted a node on a Service that had no note. A restart counts all of them again."""
+        self.noted_here: set[str] = set()
+        """UIDs of Services that had no note of kube-vip when this process learned of them, and then got one, before
+        they had the finalizer."""
         self.first_announced: Service | None = None
         """The Service on which kube-vip noted a node first, in the version with that note."""
         self.unidentified: set[str] = set()
@@ -124,8 +127,13 @@ class Caches:
             self.last_processed_at = loop_time()
 
     def _note_announcement(self, old: Service | None, new: Service | None) -> None:
-        if not vip_host(new) or vip_host(old):
+        if new is None and old is not None:
+            self.noted_here.discard(old.metadata.uid)
+        if new is None or not vip_host(new) or vip_host(old):
             return
+        is_known = old is not None and old.metadata.uid == new.metadata.uid
+        if is_known and not new.metadata.has_finalizer(SERVICE_FINALIZER):
+            self.noted_here.add(new.metadata.uid)
         if self.first_announced is None:
             self.first_announced = new
         self.last_announced_at = loop_time()

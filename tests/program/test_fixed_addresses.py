@@ -10,7 +10,14 @@ from devenv.harvester.pools import Pool, PoolProblem, allocated_address, booked,
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import IP_POOLS, LOAD_BALANCERS
-from harvester_ccm.names import IP_POOL, KUBE_VIP_ADDRESSES, LB_CONTROLLER_FINALIZER, REQUESTED_ADDRESS, WORKLOAD_TYPE
+from harvester_ccm.names import (
+    IP_POOL,
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_HOST,
+    LB_CONTROLLER_FINALIZER,
+    REQUESTED_ADDRESS,
+    WORKLOAD_TYPE,
+)
 from tests.support.builders import service
 from tests.support.clock import jumping_time
 from tests.support.memory_server import Call, Document, MemoryServer, Where, name_of, refused
@@ -135,6 +142,31 @@ async def test_new_service_gets_the_requested_address(fields: Mapping[str, Any])
     assert patch["metadata"].keys() == {"resourceVersion"}
     ((address, owner),) = patch["status"]["allocatedHistory"].items()
     assert (address, owner) == (WANTED, next(iter(harvester.of(LOAD_BALANCERS))))
+
+
+@jumping_time
+async def test_note_of_kube_vip_before_its_status_does_not_make_the_service_a_copy() -> None:
+    """kube-vip is faster than this controller: it has noted its node, and not yet written the status."""
+    harvester = PooledHarvester()
+    program = start(harvester)
+    async with program.live():
+        await asyncio.sleep(1)
+        program.put(service(**requesting(annotations={KUBE_VIP_ADDRESSES: WANTED}, spec={})))
+        program.change(metadata={"annotations": {KUBE_VIP_HOST: "node-1"}})
+        await asyncio.sleep(30)
+        assert program.address() == WANTED
+
+
+@jumping_time
+async def test_copy_with_the_note_of_kube_vip_does_not_request_the_address_of_the_original() -> None:
+    harvester = PooledHarvester()
+    harvester.book(WANTED, "others/original")
+    program = start(harvester)
+    async with program.live():
+        await asyncio.sleep(1)
+        program.put(service(**requesting(annotations={KUBE_VIP_ADDRESSES: WANTED, KUBE_VIP_HOST: "node-1"}, spec={})))
+        await asyncio.sleep(30)
+        assert program.address() == "10.0.0.51"
 
 
 @jumping_time

@@ -114,10 +114,13 @@ class Request(Struct, frozen=True):
         return EventMessage("Warning", Reason.IGNORED, cause)
 
 
-def read_request(service: Service, kube_vip: KubeVip, *, had_condition: bool = False) -> Request:
+def read_request(
+    service: Service, kube_vip: KubeVip, *, had_condition: bool = False, is_noted_here: bool = False
+) -> Request:
     """Return the request of the Service.
 
-    ``kube_vip`` is what kube-vip reads on it, and ``had_condition`` as in the request.
+    ``kube_vip`` is what kube-vip reads on it, and ``had_condition`` as in the request. ``is_noted_here`` is whether
+    kube-vip has noted its node on this Service, and not on one that this is a copy of.
     """
     problems: list[EventMessage] = []
     annotation = service.metadata.annotation
@@ -137,7 +140,7 @@ def read_request(service: Service, kube_vip: KubeVip, *, had_condition: bool = F
         description=annotation(names.DESCRIPTION) or "",
         address=address,
         address_setting=setting,
-        is_binding=bool(address) and _is_binding(service, kube_vip, setting),
+        is_binding=bool(address) and _is_binding(service, kube_vip, setting, is_noted_here=is_noted_here),
         primary=primary_reference(service),
         health_check=health_check,
         had_condition=had_condition,
@@ -250,16 +253,16 @@ def _requested_address(
     return "", ""
 
 
-def _is_binding(service: Service, kube_vip: KubeVip, setting: str) -> bool:
+def _is_binding(service: Service, kube_vip: KubeVip, setting: str, *, is_noted_here: bool) -> bool:
     """Return whether the user wrote the request on this Service, not on another one that this is a copy of.
 
     A copy has the annotations of a Service that was served. kube-vip can have announced the requested address of a new
-    Service before the first reconcile.
+    Service before the first reconcile: it notes its node, and then writes the status.
     """
     if setting == ADDRESS_FIELD:
         return True
-    was_announced = bool(kube_vip.announced_as) or (kube_vip.node is not None and not kube_vip.status)
-    if was_announced or kube_vip.ipv4_of_pair:
+    has_copied_note = kube_vip.node is not None and not kube_vip.status and not is_noted_here
+    if kube_vip.announced_as or has_copied_note or kube_vip.ipv4_of_pair:
         return False
     if setting == names.REQUESTED_ADDRESS and kube_vip.requested_for:
         return kube_vip.requested_for == service.metadata.uid

@@ -117,6 +117,10 @@ class ServiceStore(Protocol):
         """The addresses of both API servers in the kubeconfigs."""
 
     @property
+    def noted_here(self) -> Collection[str]:
+        """UIDs of Services on which kube-vip has noted a node since this process knows them."""
+
+    @property
     def last_announced_at(self) -> float:
         """When kube-vip last noted a node on a Service that had no note, in seconds of the monotonic clock."""
 
@@ -438,7 +442,12 @@ def observe(store: ServiceStore, service: Service, cluster: ClusterIdentity) -> 
     kube_vip = read_state(service)
     load_balancers = _candidates(store, service, cluster)
     match = match_load_balancer(load_balancers, service, cluster)
-    request = read_request(service, kube_vip, had_condition=_had_condition(service, match.load_balancer))
+    request = read_request(
+        service,
+        kube_vip,
+        had_condition=_had_condition(service, match.load_balancer),
+        is_noted_here=service.metadata.uid in store.noted_here,
+    )
     key = service.metadata.key
     requested = _obtainable_request(store, request, match)
     primary = None
