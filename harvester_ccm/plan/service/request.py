@@ -261,11 +261,13 @@ def _is_binding(service: Service, kube_vip: KubeVip, setting: str, *, is_noted_h
     """
     if setting == ADDRESS_FIELD:
         return True
-    has_copied_note = kube_vip.node is not None and not kube_vip.status and not is_noted_here
-    if kube_vip.announced_as or has_copied_note or kube_vip.ipv4_of_pair:
+    if kube_vip.announced_as or kube_vip.ipv4_of_pair:
         return False
     if setting == names.REQUESTED_ADDRESS and kube_vip.requested_for:
         return kube_vip.requested_for == service.metadata.uid
+    has_copied_note = kube_vip.node is not None and not kube_vip.status and not is_noted_here
+    if has_copied_note:
+        return False
     return not service.metadata.has_finalizer(names.SERVICE_FINALIZER)
 
 

@@ -200,6 +200,19 @@ BINDING: dict[str, tuple[Service, bool]] = {
         service(ours=True, annotations={**IN_LAN, **SUPPRESSED, REQUESTED_ADDRESS: WANTED, REQUESTED_FOR: UID}),
         True,
     ),
+    "withdrawn by this controller while the Service waits": (
+        service(
+            ours=True,
+            annotations={
+                **IN_LAN,
+                **SUPPRESSED,
+                REQUESTED_ADDRESS: WANTED,
+                REQUESTED_FOR: UID,
+                KUBE_VIP_HOST: "node-1",
+            },
+        ),
+        True,
+    ),
     "copied to another Service": (
         service(annotations={**IN_LAN, REQUESTED_ADDRESS: WANTED, REQUESTED_FOR: "uid of the original"}),
         False,
