@@ -331,7 +331,11 @@ class Guest:
     def cannot_replace(self, balancer: Document) -> bool:
         """Return whether Harvester would look so without a load balancer: then it is not replaced."""
         others = [other for other in self.balancers() if made_for(other) != made_for(balancer)]
-        return not any(map(self._stays, others)) and self._has_lost_its_machines()
+        if any(map(self._stays, others)):
+            return False
+        # kube-vip may have a lease for it that it has not written yet.
+        awaits_lease = balancer["spec"].get("ipam") == "dhcp" and balancer["spec"].get("workloadType") == "cluster"
+        return self._has_lost_its_machines() or (awaits_lease and self._has_no_machine_of_a_node())
 
     def _stays(self, balancer: Document) -> bool:
         """Return whether a load balancer stays as it is, so that it shows the right Harvester after a replacement."""

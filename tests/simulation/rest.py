@@ -70,7 +70,8 @@ class AtRest:
     def _is_blocked_by_pool(self, service: Document) -> bool:
         """Return whether the Service waits for its old load balancer, whose pool is deleted, and says so."""
         old = [balancer for balancer in self._guest.balancers_of(name_of(service)) if is_deleting(balancer)]
-        return any(map(self._world.pools.is_gone, old)) and "ReplacementPending" in condition_reasons(service)
+        says_so = not {"ReplacementPending", "OldLoadBalancerTerminating"}.isdisjoint(condition_reasons(service))
+        return any(map(self._world.pools.is_gone, old)) and says_so
 
     def _is_of_another_name(self, service: Document) -> bool:
         """Return whether a Service shows the address of a load balancer of the other copy, which leaves it as it is.
