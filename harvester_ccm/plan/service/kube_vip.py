@@ -432,8 +432,11 @@ def _pause(state: KubeVip) -> Annotations:
 
     A Service that had an address, which other clients removed, must not look like a new one, or ``needs_resync`` is
     false when it gets the next one. So ``ignore`` is removed, or not set.
+
+    A Service that shows the announced address keeps it, also one whose user has set ``ignore`` since.
     """
-    if state.status and state.mode is not Mode.IGNORES_ADDRESS:
+    is_of_another_client = state.mode is Mode.IGNORES_ADDRESS and not state.shows_announced_address
+    if state.status and not is_of_another_client:
         return {}
     if state.mode is Mode.PAUSED and state.had_address:
         return {names.KUBE_VIP_IGNORE: None}

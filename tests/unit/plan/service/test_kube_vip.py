@@ -215,8 +215,16 @@ STATES: dict[str, Row] = {
     "address in the annotation and the status, ignored": Row(
         served(annotations=IGNORED),
         Mode.IGNORES_ADDRESS,
-        WITHDRAWS_VISIBLY,
         NOTHING,
+        NOTHING,
+        WITHDRAWS_VISIBLY,
+        WITHDRAWS_VISIBLY,
+    ),
+    "another address in the annotation than in the status, ignored": Row(
+        served(annotations={**IGNORED, KUBE_VIP_ADDRESSES: OTHER}),
+        Mode.IGNORES_ADDRESS,
+        WITHDRAWS_VISIBLY,
+        ANNOUNCES_AGAIN,
         WITHDRAWS_VISIBLY,
         WITHDRAWS_VISIBLY,
     ),
@@ -318,8 +326,8 @@ def test_intent_is_carried_out_after_at_most_two_patches(row: Row, intent: Inten
         # Without an address in the status, kube-vip ignores the Service after the next one.
         Delegate: {Mode.PAUSED} if current.addresses else {Mode.PAUSED, Mode.WITHDRAWN},
         Withdraw: {Mode.WITHDRAWN, Mode.PAUSED, Mode.NOTHING_TO_READ},
-        # An address in the status stays announced.
-        type(PAUSE): {Mode.WITHDRAWN, Mode.PAUSED, Mode.READS_ADDRESS},
+        # An address in the status stays announced, also if a user has set ``ignore`` since.
+        type(PAUSE): {Mode.WITHDRAWN, Mode.PAUSED, Mode.READS_ADDRESS, Mode.IGNORES_ADDRESS},
         # If ``ignore`` is present next to the address, a user has set it.
         Announce: {Mode.READS_ADDRESS, Mode.IGNORES_ADDRESS, Mode.IGNORED_BY_USER},
     }
