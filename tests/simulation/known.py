@@ -670,4 +670,20 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.027, "write_status", {"name": "a", "of": "b"}),
         ),
     ),
+    # What a reading of the EndpointSlices showed was said minutes later, when another cause had come and gone.
+    "permission for slices is granted, and kube-vip is to ignore the service for a moment": Scenario(
+        "3640417150",
+        pool=5,
+        nodes=1,
+        actions=(
+            Action(0.0, "create", _create(ONE_PORT)),
+            Action(0.0, "forbid_slices", {"is_forbidden": True}),
+            Action(23.443, "create", {**_create(OTHER_PORT), "name": "c"}),
+            Action(0.0, "remove_endpoints", {"name": "c"}),
+            Action(140.0, "wait", {}),
+            Action(0.0, "forbid_slices", {"is_forbidden": False}),
+            Action(20.0, "write_ignore", {"name": "c", "value": "true"}),
+            Action(20.0, "write_ignore", {"name": "c", "value": None}),
+        ),
+    ),
 }

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from harvester_ccm.config import Announcer
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import DEFAULT_KUBEVIP_CLASS, LOAD_BALANCER_CLASS, Reason
-from harvester_ccm.plan.service.desired import Desired
+from harvester_ccm.plan.service.desired import Desired, is_in_condition
 from harvester_ccm.plan.service.endpoints import Endpoints, Reading, Use, is_local
 from harvester_ccm.plan.service.kube_vip import IGNORE_ANNOTATION, NOTE_ANNOTATION, Announce
 from harvester_ccm.plan.service.scope import may_share
@@ -65,15 +65,19 @@ def _by_endpoints(desired: Desired, verdict: Ready, snapshot: ServiceSnapshot) -
     """Return the state of a Service whose endpoints decide what is said.
 
     A Warning needs two readings: if the first endpoint is only a moment old, kube-vip is about to announce the address.
+    Between two readings, another cause can come and go (``ignore``, notes on other Services): what the condition does
+    not say any more is read again.
     """
     endpoints = snapshot.remembered.endpoints
-    match endpoints.use(snapshot.service, snapshot.now):
+    judged = _with_event(desired, verdict, _cause_by_endpoints(snapshot, endpoints), snapshot)
+    is_said = is_in_condition(judged.verdict, snapshot)
+    match endpoints.use(snapshot.service, snapshot.now, is_said=is_said):
         case Use.READ_FIRST:
             return replace(_as_before(desired, verdict, snapshot), reads_endpoints=True)
         case Use.CONFIRM_LATER:
             return _as_before(desired, verdict, snapshot, endpoints.seconds_to_confirmation(snapshot.now))
         case Use.DECIDES:
-            return _with_event(desired, verdict, _cause_by_endpoints(snapshot, endpoints), snapshot)
+            return judged
 
 
 def _as_before(

@@ -175,11 +175,24 @@ def waits_for(reason: Reason) -> NotReady:
     return NotReady(reason, message, changes_condition=False, emits_event=False)
 
 
+def is_in_condition(verdict: Verdict, snapshot: ServiceSnapshot) -> bool:
+    """Return whether the condition of the Service already has the text of a verdict."""
+    condition = snapshot.service.ready_condition
+    if condition is None:
+        return False
+    text = verdict.message
+    if isinstance(text, EventMessage):
+        text = text.message
+    return condition.message == text
+
+
 class Waiting(Struct, frozen=True):
     """A verdict, and the seconds after which it can change by itself."""
 
     verdict: NotReady
     look_again_after: float | None = None
+    reads_endpoints: bool = False
+    """Whether the EndpointSlices must be read for another verdict."""
 
 
 def waits_at_most(grace_seconds: float, warning: EventMessage, snapshot: ServiceSnapshot, phase: str) -> Waiting:

@@ -15,6 +15,7 @@ from harvester_ccm.plan.service.desired import (
     Finalizer,
     TriggerKubeVipResync,
     Waiting,
+    is_in_condition,
     not_ready,
     virtual_ip_ingress,
     waits_at_most,
@@ -167,8 +168,7 @@ def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> De
     kube-vip requests one, and the status shows no other address.
     """
     kube_vip = snapshot.kube_vip
-    use = snapshot.remembered.endpoints.use(snapshot.service, snapshot.now)
-    waiting = _waiting_for_lease(snapshot, use)
+    waiting = _waiting_for_lease(snapshot)
     mark: Annotations = {}
     if not kube_vip.requests_lease:
         mark = mark_of_notes(kube_vip)
@@ -181,7 +181,7 @@ def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> De
         # kube-vip writes the lease once, perhaps at this moment.
         requires_version=kube_vip.requests_lease,
         write=load_balancer_change(load_balancer, snapshot),
-        reads_endpoints=waiting.look_again_after is None and use is Use.READ_FIRST,
+        reads_endpoints=waiting.reads_endpoints,
         events=address_events(snapshot, load_balancer, ""),
         look_again_after=waiting.look_again_after,
     )
@@ -191,7 +191,7 @@ def _without_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> De
     return _with_lease_step(desired, snapshot, request)
 
 
-def _waiting_for_lease(snapshot: ServiceSnapshot, use: Use) -> Waiting:
+def _waiting_for_lease(snapshot: ServiceSnapshot) -> Waiting:
     """Return the verdict: that of the condition, until the usual time has passed and the endpoints are known."""
     if snapshot.remembered.resync_at is not None:
         # kube-vip requests the lease after the touch that is due. Where it is not permitted, a Warning says so.
@@ -201,9 +201,10 @@ def _waiting_for_lease(snapshot: ServiceSnapshot, use: Use) -> Waiting:
     waiting = waits_at_most(LEASE_GRACE_SECONDS, message, snapshot, Phase.ANNOUNCED_BY_KUBE_VIP)
     if waiting.look_again_after is not None:
         return Waiting(_as_before(snapshot), waiting.look_again_after)
-    match use:
+    is_said = is_in_condition(waiting.verdict, snapshot)
+    match endpoints.use(snapshot.service, snapshot.now, is_said=is_said):
         case Use.READ_FIRST:
-            return Waiting(_as_before(snapshot))
+            return Waiting(_as_before(snapshot), reads_endpoints=True)
         case Use.CONFIRM_LATER:
             return Waiting(_as_before(snapshot), endpoints.seconds_to_confirmation(snapshot.now))
         case Use.DECIDES:

@@ -21,6 +21,9 @@ READ_AGAIN_SECONDS: Final = 400.0
 CONFIRM_SECONDS: Final = 5.0
 """Time between the two readings that must find an endpoint before a Warning: the first endpoint can be new, and
 kube-vip needs a moment."""
+CURRENT_SECONDS: Final = 1.0
+"""Age up to which a reading is enough for something that the condition does not say yet. Pods and the permission can
+have changed since an older one."""
 
 
 class Reading(StrEnum):
@@ -37,7 +40,7 @@ class Use(StrEnum):
     """What a reading is good for."""
 
     READ_FIRST = auto()
-    """There is none, or it is too old: the EndpointSlices must be read."""
+    """There is none, or it is too old for what is to be said: the EndpointSlices must be read."""
     CONFIRM_LATER = auto()
     """It has found an endpoint that can be new: a second reading is due in some seconds."""
     DECIDES = auto()
@@ -61,16 +64,18 @@ class Endpoints(Struct, frozen=True):
     exist_since: float = 0.0
     """When the first of the last readings that all found an endpoint was made."""
 
-    def use(self, service: Service, now: float) -> Use:
-        """Return what the reading is good for at the monotonic time ``now``."""
+    def use(self, service: Service, now: float, *, is_said: bool) -> Use:
+        """Return what the reading is good for at the monotonic time ``now``.
+
+        ``is_said`` is whether the condition already says what follows from the reading.
+        """
         if self.reading is Reading.NONE or self.is_local != is_local(service):
             return Use.READ_FIRST
-        if now - self.at >= READ_AGAIN_SECONDS:
-            return Use.READ_FIRST
         is_confirmed = self.at - self.exist_since >= CONFIRM_SECONDS
-        if not self.exist or is_confirmed:
-            return Use.DECIDES
-        return Use.CONFIRM_LATER if self.seconds_to_confirmation(now) > 0 else Use.READ_FIRST
+        if self.exist and not is_confirmed:
+            return Use.CONFIRM_LATER if self.seconds_to_confirmation(now) > 0 else Use.READ_FIRST
+        longest = READ_AGAIN_SECONDS if is_said else CURRENT_SECONDS
+        return Use.DECIDES if now - self.at < longest else Use.READ_FIRST
 
     def seconds_to_confirmation(self, now: float) -> float:
         """Return the seconds until a second reading can confirm that there is an endpoint."""

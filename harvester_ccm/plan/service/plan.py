@@ -298,6 +298,9 @@ def _next_write(desired: Desired, snapshot: ServiceSnapshot, phase: Phase) -> Se
     keeps_request = bool(kept) and is_before_creation
     if keeps_request or service_patch(snapshot.service, fields):
         return replace(plan, write=_patch(with_condition, snapshot, desired), following_write=desired.write)
+    if desired.write is None and desired.reads_endpoints:
+        # The plan after that decides what the condition says.
+        return plan
     of_condition = _patch_of_condition_alone(condition, with_condition, snapshot)
     if desired.write is None:
         return replace(plan, write=of_condition, dry_run=None)

@@ -421,7 +421,8 @@ LEASES: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             "NotReady DHCPLeasePending",
             condition="False DHCPLeasePending",
-            write="condition",
+            # The endpoints are read first.
+            write=None,
         ),
     ),
     "in the status": (

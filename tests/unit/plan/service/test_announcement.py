@@ -22,6 +22,7 @@ from harvester_ccm.plan.service.desired import PatchService, ServicePlan, Trigge
 from harvester_ccm.plan.service.dhcp_lease import LEASE_GRACE_SECONDS
 from harvester_ccm.plan.service.endpoints import (
     CONFIRM_SECONDS,
+    CURRENT_SECONDS,
     READ_AGAIN_SECONDS,
     Endpoints,
     Reading,
@@ -123,6 +124,17 @@ CASES: Final[Mapping[str, Case]] = {
     "endpoint, read long ago": Case(
         "True EnsuredLoadBalancer, read", endpoints=FOUND, seconds=NOTE_SECONDS + READ_AGAIN_SECONDS
     ),
+    "no endpoint, read a moment ago, nothing said": Case(
+        "True EnsuredLoadBalancer, read", endpoints=READ, seconds=NOTE_SECONDS + CURRENT_SECONDS
+    ),
+    "unreadable, a moment ago, nothing said": Case(
+        "True EnsuredLoadBalancer, read",
+        endpoints=replace(READ, reading=Reading.UNREADABLE),
+        seconds=NOTE_SECONDS + CURRENT_SECONDS,
+    ),
+    "endpoint, read a moment ago, nothing said": Case(
+        "True EnsuredLoadBalancer, read", endpoints=FOUND, seconds=NOTE_SECONDS + CURRENT_SECONDS
+    ),
     "policy changed since the reading": Case(
         "True EnsuredLoadBalancer, Warning LocalTrafficPolicy, read", service=served(spec=LOCAL), endpoints=FOUND
     ),
@@ -142,6 +154,29 @@ def test_published_service_without_a_note(name: str) -> None:
     patch = plan.write.patch if isinstance(plan.write, PatchService) else {}
     assert set(patch) <= {"status"}, "finalizer and annotations stay"
     assert "loadBalancer" not in patch.get("status", {})  # type: ignore[operator]  # a document
+
+
+def test_endpoints_are_read_before_the_condition_changes() -> None:
+    """The reading decides what it says next: nothing is written that another write replaces at once."""
+    shown = served()
+    condition = replace(shown.status.conditions[0], status="False", reason="AddressTaken", message="old")
+    waiting = replace(shown, status=replace(shown.status, conditions=(condition,)))
+    plan = plan_of(CASES["noted elsewhere"]._replace(service=waiting))
+    assert (plan.write, plan.reads_endpoints) == (None, True)
+    known = plan_of(CASES["no endpoint"]._replace(service=waiting))
+    assert isinstance(known.write, PatchService)
+
+
+@pytest.mark.parametrize("endpoints", [READ, FOUND, replace(READ, reading=Reading.UNREADABLE)])
+def test_what_is_said_stays_without_another_reading(endpoints: Endpoints) -> None:
+    """Only something else needs one: between the readings, an unchanged text is the last thing that was known."""
+    case = Case("", endpoints=endpoints)
+    condition = plan_of(case).condition
+    assert condition is not None
+    shown = served()
+    saying = replace(shown, status=replace(shown.status, conditions=(condition,)))
+    later = plan_of(case._replace(service=saying, seconds=NOTE_SECONDS + READ_AGAIN_SECONDS - 1))
+    assert (later.reads_endpoints, later.condition) == (False, condition)
 
 
 @pytest.mark.parametrize(
@@ -339,9 +374,12 @@ NONE_FOUND: Final = replace(READ, at=LATE, exist_since=LATE)
         (30.0, Endpoints(), "False DHCPLeasePending, read"),
         (35.0, replace(NONE_FOUND, exist=True), "False DHCPLeasePending, again in 5"),
         (40.0, replace(NONE_FOUND, exist=True), "False DHCPLeasePending, read"),
-        (40.0, NONE_FOUND, "False DHCPLeasePending, Normal DHCPLeasePending"),
-        (40.0, replace(NONE_FOUND, exist=True, exist_since=30.0), "False DHCPLeasePending, Warning DHCPLeasePending"),
-        (40.0, replace(NONE_FOUND, reading=Reading.UNREADABLE), "False DHCPLeasePending, Warning DHCPLeasePending"),
+        (LATE, NONE_FOUND, "False DHCPLeasePending, Normal DHCPLeasePending"),
+        (LATE, replace(NONE_FOUND, exist=True, exist_since=30.0), "False DHCPLeasePending, Warning DHCPLeasePending"),
+        (LATE, replace(NONE_FOUND, reading=Reading.UNREADABLE), "False DHCPLeasePending, Warning DHCPLeasePending"),
+        # A moment later, nothing new is said because of this reading.
+        (LATE + CURRENT_SECONDS, NONE_FOUND, "False DHCPLeasePending, read"),
+        (LATE + CURRENT_SECONDS, replace(NONE_FOUND, exist=True, exist_since=30.0), "False DHCPLeasePending, read"),
     ],
 )
 def test_lease_that_is_late(seconds: float, endpoints: Endpoints, expected: str) -> None:
@@ -354,6 +392,11 @@ def test_late_lease_is_not_reported_before_the_touch_after_which_kube_vip_reques
     plan = plan_late_lease(LEASING, NONE_FOUND, LATE, resync_at=LATE)
     assert isinstance(plan.write, TriggerKubeVipResync)
     assert plan.events == ()
+
+
+def test_endpoints_are_not_read_before_the_touch_after_which_kube_vip_requests_a_lease() -> None:
+    waiting = plan_late_lease(LEASING, Endpoints(), LATE, resync_at=LATE + 1)
+    assert not waiting.reads_endpoints
 
 
 def plan_late_lease(
@@ -444,18 +487,18 @@ def test_nodes_of_the_endpoints() -> None:
 def test_second_reading_confirms_and_a_reading_without_endpoints_starts_again() -> None:
     found, web = count_endpoints(slices(endpoint()), service(), bool), service()
     first = Endpoints().followed_by(found, 60.0)
-    assert first.use(web, 60.0) is Use.CONFIRM_LATER
+    assert first.use(web, 60.0, is_said=False) is Use.CONFIRM_LATER
     second = first.followed_by(found, 70.0)
-    assert second.use(web, 70.0) is Use.DECIDES
+    assert second.use(web, 70.0, is_said=False) is Use.DECIDES
     empty = second.followed_by(count_endpoints([], web, bool), 500.0)
-    assert empty.use(web, 500.0) is Use.DECIDES
-    assert empty.followed_by(found, 900.0).use(web, 900.0) is Use.CONFIRM_LATER
+    assert empty.use(web, 500.0, is_said=False) is Use.DECIDES
+    assert empty.followed_by(found, 900.0).use(web, 900.0, is_said=False) is Use.CONFIRM_LATER
     assert second.followed_by(unreadable_endpoints(web), 500.0).followed_by(found, 510.0).exist_since == 510.0
 
 
 def test_reading_of_a_command_decides() -> None:
     found = count_endpoints(slices(endpoint()), service(), bool)
-    assert found.as_confirmed().use(service(), 1e9) is Use.DECIDES
+    assert found.as_confirmed().use(service(), 1e9, is_said=False) is Use.DECIDES
     assert (found.as_confirmed().at, found.as_confirmed().exist_since) == (inf, -inf)
 
 
