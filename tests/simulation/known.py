@@ -37,6 +37,10 @@ def _create(ports: list[dict[str, Any]], annotations: Mapping[str, str] | None =
     return {"name": "a", "ports": ports, "annotations": dict(annotations or {})}
 
 
+def _request(address: str) -> dict[str, Any]:
+    return {"address": address, "setting": "spec.loadBalancerIP"}
+
+
 KNOWN: Final[Mapping[str, Scenario]] = {
     # A load balancer was deleted after its pool was blocked, and an allocation in progress stayed.
     "service without a pool is deleted while harvester allocates its address": Scenario(
@@ -684,6 +688,18 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.0, "forbid_slices", {"is_forbidden": False}),
             Action(20.0, "write_ignore", {"name": "c", "value": "true"}),
             Action(20.0, "write_ignore", {"name": "c", "value": None}),
+        ),
+    ),
+    # The Event about the withdrawn permission was taken for a write at rest.
+    "permission for requests is withdrawn just before everything rests": Scenario(
+        "3640412310",
+        pool=5,
+        nodes=1,
+        actions=(
+            Action(0.0, "request", {**_create(ONE_PORT, {WORKLOAD_TYPE: "vm"}), **_request("10.0.0.99")}),
+            Action(3.779, "permit_requests", {"permitted": True}),
+            Action(700.0, "stop", {}),
+            Action(2.214, "permit_requests", {"permitted": False}),
         ),
     ),
 }

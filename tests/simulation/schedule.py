@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from harvester_ccm.kube.informer import RELIST_SECONDS, SILENCE_SECONDS
+from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, PRIMARY_SERVICE, Reason
 from tests.simulation.actions import Scenario
 from tests.simulation.clocks import of_schedule
@@ -143,6 +144,10 @@ class Schedule:
     async def _quiet(self) -> None:
         # A watch that has fallen silent is given up after a while only.
         await self._pass(SILENCE_SECONDS + 60.0)
+        # The controller reads its permissions for IP pools again with the next resync. An Event about an address that
+        # is not as requested names a missing one.
+        known_at = self._world.requests_changed_at + RESYNC_SECONDS + LOOK_SECONDS
+        await self._pass(max(known_at - self._loop.time(), 0.0))
         services = [service for guest in self._world.guests for service in guest.services()]
         has_missed_touches = any(guest.kube_vip.missed_touches for guest in self._world.guests)
         if has_missed_touches or any(map(is_not_ready, services)):

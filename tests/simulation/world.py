@@ -90,6 +90,8 @@ class World:
         self.servers: dict[str, MemoryServer] = {"guest": self.guest, "harvester": self.harvester}
         self._requesting: dict[str, float] = {}
         """Names of the clusters that may request addresses of pool ``lan``, and since when."""
+        self.requests_changed_at = 0.0
+        """When that last changed."""
         self.harvester.permissions.rules = self._rules_of
         self.harvester.permissions.denies = self._denial_of
         self.on_clone: list[Callable[[Guest], None]] = []
@@ -120,6 +122,8 @@ class World:
 
     def permit_requests(self, guest: Guest, *, permitted: bool) -> None:
         """Permit a cluster to request addresses of pool ``lan``, or forbid it."""
+        if permitted != bool(self.permitted_pools(guest)):
+            self.requests_changed_at = self.loop.time()
         if permitted:
             self._requesting.setdefault(guest.cluster, self.loop.time())
         else:
