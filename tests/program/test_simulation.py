@@ -363,6 +363,16 @@ def test_truth_about_a_service_is_no_lie(cause: Callable[[World], None], claim: 
         assert _says(world, oracle, claim) == ["", ""]
 
 
+def test_service_has_no_lease_if_kube_vip_announces_its_predecessor() -> None:
+    with _announced() as (world, oracle):
+        world.original.release(SERVICE_FINALIZER)
+        world.original.delete_service("b")
+        world.original.create_service("b", {"type": "LoadBalancer", "ports": []}, {})
+        assert world.kube_vip.announced() == {ADDRESS: ["shop/b"]}, "kube-vip has not seen the deletion"
+        oracle.look()
+        assert _says(world, oracle, Claim.NO_LEASE) == ["", ""]
+
+
 def test_what_was_true_a_moment_ago_is_no_lie() -> None:
     with _announced() as (world, oracle):
         world.original.remove_endpoints("b")

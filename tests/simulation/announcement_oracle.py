@@ -184,7 +184,8 @@ class AnnouncementOracle:
             has_endpoint=guest.kube_vip.counts_endpoint(service, here=False),
             has_endpoint_here=guest.kube_vip.counts_endpoint(service, here=True),
             is_up=any(key in announced.get(address, ()) for address in shown(service)),
-            has_lease=any(key in keys for keys in announced.values()) and guest.kube_vip.notes_lease_of(service),
+            # Until kube-vip handles a deletion, it announces the address of the deleted Service of this name.
+            has_lease=guest.kube_vip.announces(service) and guest.kube_vip.notes_lease_of(service),
             is_noted=bool(annotation(service, HOST_ANNOTATION)),
             is_ignored=is_ignored(service),
             is_served=guest.kube_vip.serves_class_of(service),

@@ -702,4 +702,20 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(2.214, "permit_requests", {"permitted": False}),
         ),
     ),
+    # The address of the deleted Service was taken for a lease of the next one with its name.
+    "service of a blocked queue is created again with dhcp": Scenario(
+        "3640418830",
+        pool=5,
+        nodes=3,
+        actions=(
+            Action(25.109, "stop_dhcp", {"seconds": 300.0}),
+            Action(5.0, "create", _create(ONE_PORT, {IPAM: "dhcp"})),
+            Action(0.16, "create", {**_create(OTHER_PORT), "name": "c"}),
+            Action(140.0, "wait", {}),
+            Action(0.0, "stop_dhcp", {"seconds": 300.0}),
+            Action(0.0, "delete", {"name": "c"}),
+            Action(0.5, "create", {**_create(OTHER_PORT, {IPAM: "dhcp"}), "name": "c"}),
+            Action(700.0, "wait", {}),
+        ),
+    ),
 }

@@ -131,6 +131,12 @@ class KubeVip:
             return True
         return DHCP_ADDRESS in wanted_of(watch.service).addresses
 
+    def announces(self, service: Document) -> bool:
+        """Return whether it announces any address of a Service, and not only one of a deleted Service of its name."""
+        uid = service["metadata"]["uid"]
+        of_service = [instance for instance in self._announcer.instances if instance.uid == uid]
+        return any(instance.is_up and not instance.is_forgotten for instance in of_service)
+
     def stop_noting(self) -> None:
         """Restart in a mode in which it notes its node on no Service."""
         self._settings = replace(self._settings, notes_node=False)
