@@ -34,7 +34,13 @@ from tests.simulation.actions import LAN, Fragment
 from tests.simulation.actions import SERVICES as NAMES
 from tests.simulation.address_oracle import CACHE_DELAY, CORRECTED_WITHIN, AddressOracle
 from tests.simulation.amount_oracle import EVENTS_OF_RUN, WRITES, WRITES_AFTER_DELETION, AmountOracle
-from tests.simulation.announcement_oracle import EXPLAINED_WITHIN, TOUCHED_WITHIN, AnnouncementOracle, Claim
+from tests.simulation.announcement_oracle import (
+    EXPLAINED_WITHIN,
+    JUDGED_WITHIN,
+    TOUCHED_WITHIN,
+    AnnouncementOracle,
+    Claim,
+)
 from tests.simulation.fragments import FAMILIES
 from tests.simulation.loop import SeededLoop
 from tests.simulation.request_oracle import RequestOracle
@@ -415,6 +421,20 @@ def test_address_that_nothing_explains_is_noticed() -> None:
         assert "b of demo is not announced, and nothing explains it" in oracle.late()[0]
         world.set_announcer(Announcer.OTHER)
         assert oracle.late() == []
+
+
+def test_address_need_not_be_explained_at_once_when_another_problem_ends() -> None:
+    with _unannounced() as (world, oracle):
+        world.original.change_service("b", _condition("another problem", "False"))
+        oracle.look()
+        _pass_and_look(world, oracle, EXPLAINED_WITHIN + 1)
+        assert oracle.late() == []
+        world.original.change_service("b", _condition("usual"))
+        oracle.look()
+        _pass_and_look(world, oracle, JUDGED_WITHIN - 1)
+        assert oracle.late() == []
+        _pass_and_look(world, oracle, 2)
+        assert "nothing explains it" in oracle.late()[0]
 
 
 def test_explained_address_is_right() -> None:

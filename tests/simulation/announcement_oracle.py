@@ -28,7 +28,9 @@ CACHE_DELAY: Final = 5.0
 """Seconds after which everything that the controller writes takes a change into account, while all works."""
 FAULT_DELAY: Final = 400.0
 """The same around faults: a watch can be silent, and the next list can fail."""
-EXPLAINED_WITHIN: Final = NOTE_SECONDS + CONFIRM_SECONDS + 10.0
+JUDGED_WITHIN: Final = CONFIRM_SECONDS + 10.0
+"""Seconds in which the endpoints are read twice. While the condition was False for another reason, they were not."""
+EXPLAINED_WITHIN: Final = NOTE_SECONDS + JUDGED_WITHIN
 """Seconds from the publication, or from the last note on any Service, after which an address must be explained."""
 TOUCHED_WITHIN: Final = 10.0
 """Seconds from the publication within which the endpoints must be touched."""
@@ -77,6 +79,10 @@ class Known:
     """Whether kube-vip has announced any address of the Service."""
     is_further: bool = False
     """Whether it had done so before this address was published."""
+    is_ready: bool = False
+    """Whether the condition is True."""
+    ready_at: float = -inf
+    """When it became True."""
     touched_at: float = -inf
     """When the controller last changed an EndpointSlice of the Service."""
 
@@ -161,6 +167,10 @@ class AnnouncementOracle:
     def _note(self, known: Known, service: Document, facts: Facts) -> None:
         now = self._world.loop.time()
         known.was_up |= facts.is_up
+        is_ready = condition_of(service).get("status") == "True"
+        if is_ready and not known.is_ready:
+            known.ready_at = now
+        known.is_ready = is_ready
         published = published_address(service)
         if published != known.published:
             known.published = published
@@ -274,7 +284,8 @@ class AnnouncementOracle:
         if facts.is_noted or self._world.announcer is Announcer.OTHER:
             return []
         since = max(since, self._noted_at.get(guest.cluster, -inf))
-        if now - since <= EXPLAINED_WITHIN or claims_in(message_of(service)):
+        is_due = now - since > EXPLAINED_WITHIN and now - known.ready_at > JUDGED_WITHIN
+        if not is_due or claims_in(message_of(service)):
             return []
         return [f"is not announced, and nothing explains it: {message_of(service)}"]
 

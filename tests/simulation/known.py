@@ -11,6 +11,7 @@ from harvester_ccm.names import (
     IP_POOL,
     IPAM,
     KUBE_VIP_ADDRESSES,
+    LOAD_BALANCER_CLASS,
     PRIMARY_SERVICE,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
@@ -28,6 +29,11 @@ IPV6_ONLY: Final[dict[str, Any]] = {
 }
 DUAL_STACK: Final[dict[str, Any]] = {"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}
 DUAL_STACK_ONLY: Final[dict[str, Any]] = {"ports": ONE_PORT, "type": "LoadBalancer", **DUAL_STACK}
+WITH_CLASS: Final[dict[str, Any]] = {
+    "ports": ONE_PORT,
+    "type": "LoadBalancer",
+    "loadBalancerClass": LOAD_BALANCER_CLASS,
+}
 OTHER: Final = "example.com/other"
 """Class of another controller."""
 TWO_PORTS: Final = [*ONE_PORT, {"name": "more", "port": 443, "protocol": "TCP", "nodePort": 30001}]
@@ -716,6 +722,19 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.0, "delete", {"name": "c"}),
             Action(0.5, "create", {**_create(OTHER_PORT, {IPAM: "dhcp"}), "name": "c"}),
             Action(700.0, "wait", {}),
+        ),
+    ),
+    # The clone was expected to explain at once why nobody announces an address that it could not have before.
+    "service of the original is deleted, and the clone gets its address": Scenario(
+        "3640416230",
+        pool=2,
+        nodes=0,
+        actions=(
+            Action(20.895, "recreate", {"name": "b", "spec": WITH_CLASS, "annotations": {}}),
+            Action(3.939, "request", {**_create(ONE_PORT), "name": "c", **_request("10.0.0.13")}),
+            Action(0.5, "clone", {}),
+            Action(700.0, "wait", {}),
+            Action(0.03, "delete", {"name": "b"}),
         ),
     ),
 }
