@@ -283,6 +283,9 @@ class AnnouncementOracle:
             return ["is to be announced again, and the endpoints are not touched"] if is_late else []
         if facts.is_noted or self._world.announcer is Announcer.OTHER:
             return []
+        if guest.is_in_another_harvester():
+            # The Event says HarvesterMismatch. Nothing else is judged before that is solved.
+            return []
         since = max(since, self._noted_at.get(guest.cluster, -inf))
         is_due = now - since > EXPLAINED_WITHIN and now - known.ready_at > JUDGED_WITHIN
         if not is_due or claims_in(message_of(service)):
