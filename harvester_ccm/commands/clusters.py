@@ -25,10 +25,10 @@ from harvester_ccm.flags.settings import cluster_name_warning
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.documents import Page, Unread
-from harvester_ccm.kube.errors import Forbidden, KubeError, NotServed
+from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.kube.identity import IDENTITY_NAMESPACE
 from harvester_ccm.kube.objects import ObjectT, Resource
-from harvester_ccm.kube.reviews import RULES_REVIEWS, ReviewStatus, ask_review
+from harvester_ccm.kube.reviews import REFUSALS, RULES_REVIEWS, ReviewStatus, ask_review
 from harvester_ccm.kube.store import Store
 from harvester_ccm.model.core import (
     CONFIG_MAPS,
@@ -225,7 +225,7 @@ def rights_in(answer: ReviewStatus | Page[Any] | KubeError | None) -> PoolRights
     """
     if isinstance(answer, ReviewStatus):
         return rights_of(answer.resource_rules or ())
-    return PoolRights(are_known=not isinstance(answer, KubeError) or isinstance(answer, Forbidden | NotServed))
+    return PoolRights(are_known=not isinstance(answer, KubeError) or isinstance(answer, REFUSALS))
 
 
 _Slices = Mapping[str, Sequence[EndpointSlice]] | KubeError

@@ -7,30 +7,18 @@ administrator can change that at any time.
 
 import asyncio
 import random
-from typing import Final
 
 import structlog
 
 from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.backoff import repeat
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.errors import (
-    AdmissionDenied,
-    BadRequest,
-    Forbidden,
-    Invalid,
-    KubeError,
-    NotFound,
-    NotServed,
-)
-from harvester_ccm.kube.reviews import RULES_REVIEWS, ask_review
+from harvester_ccm.kube.errors import KubeError, NotFound
+from harvester_ccm.kube.reviews import REFUSALS, RULES_REVIEWS, ask_review
 from harvester_ccm.kube.workqueue import RESYNC_JITTER, RESYNC_SECONDS
 from harvester_ccm.model.harvester import IP_POOLS
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, rights_of
 from harvester_ccm.plan.service.desired import SeedPool
-
-_REFUSALS: Final = (AdmissionDenied, BadRequest, Forbidden, Invalid, NotFound, NotServed)
-"""Errors after which the same question gets the same answer."""
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +41,7 @@ class AddressPools:
         """Return the rights; none if Harvester refuses the question. Raises KubeError if it does not answer."""
         try:
             answer = await ask_review(self._harvester, RULES_REVIEWS, {"namespace": self._harvester.namespace})
-        except _REFUSALS as error:
+        except REFUSALS as error:
             log.warning("review of permissions refused", effect="no address can be requested", error=str(error))
             return PoolRights()
         return rights_of(answer.resource_rules or ())

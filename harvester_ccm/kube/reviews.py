@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.errors import AdmissionDenied, BadRequest, Forbidden, Invalid, NotFound, NotServed
 from harvester_ccm.kube.objects import Model, Resource, ResourceRule, decoder
 
 
@@ -48,6 +49,10 @@ ACCESS_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectAccessReview")
 RULES_REVIEWS: Final = _kind("authorization.k8s.io", "SelfSubjectRulesReview")
 SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
 """Served since Kubernetes 1.28."""
+
+
+REFUSALS: Final = (AdmissionDenied, BadRequest, Forbidden, Invalid, NotFound, NotServed)
+"""Errors after which the same question gets the same answer: the server does not serve reviews, or not this one."""
 
 
 async def ask_review(client: ApiClient, kind: Resource[Review], spec: Mapping[str, object]) -> ReviewStatus:

@@ -1,12 +1,14 @@
 """Commands observe what the controllers observe."""
 
 import msgspec
+import pytest
 
-from harvester_ccm.commands.clusters import ClusterStore
+from harvester_ccm.commands.clusters import ClusterStore, rights_in
 from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.documents import Page
+from harvester_ccm.kube.errors import Answer, Forbidden, KubeError, NotFound, Unreachable
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
@@ -78,3 +80,19 @@ def caches_of(store: ClusterStore) -> Caches:
     caches.pool_rights = store.pool_rights
     caches.refresh_backends()
     return caches
+
+
+@pytest.mark.parametrize(
+    ("problem", "are_known"),
+    [
+        (Forbidden(Answer(403, "", "no")), True),
+        (NotFound(Answer(404, "", "not found")), True),
+        (Unreachable("no route"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_review_that_a_server_refuses_grants_no_pool(problem: KubeError, *, are_known: bool) -> None:
+    """As for the controller: an error that comes again is an answer."""
+    rights = rights_in(problem)
+    assert rights.are_known is are_known
+    assert not rights.exist
