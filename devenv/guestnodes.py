@@ -55,17 +55,35 @@ class GuestNodes:
         zone = f"rack-{number}"
         return Machine(name_of(number), cluster=self._cluster, networks=self._networks, zone=zone, region="home")
 
-    async def join(self, number: int, *, agent: bool = True) -> None:
-        """Start a VM and register its Node with the taint. Without an ``agent`` in the VM its address is unknown."""
+    async def join(self, number: int, *, agent: bool = True, address: str = "", node_ip: str = "") -> None:
+        """Start a VM and register its Node with the taint. Without an ``agent`` in the VM its address is unknown.
+
+        ``address``: another one than that of the number. ``node_ip``: the kubelet's ``--node-ip``.
+        """
         machine = self._machine(number)
         self._numbers[number] = None
-        await self._machines.create(machine, *([address_of(number)] if agent else []))
-        await self._guest.create(DOCUMENTS, node_document(Kubelet(machine.name, system_uuid=machine.system_uuid)))
+        addresses = [address or address_of(number)] if agent else []
+        await self._machines.create(machine, *addresses)
+        kubelet = Kubelet(machine.name, system_uuid=machine.system_uuid, node_ip=node_ip)
+        await self._guest.create(DOCUMENTS, node_document(kubelet))
 
     async def leave(self, number: int) -> None:
-        """Delete a Node and its VM. Raises NotFound."""
+        """Delete a Node, if it exists, and its VM. Raises NotFound."""
         await self.remove(number)
+        await self.delete_vm(number)
+
+    async def stop_vm(self, number: int) -> None:
+        """Stop the VM of a Node. Raises NotFound."""
+        await self._machines.stop(self._machine(number))
+
+    async def start_vm(self, number: int) -> None:
+        """Start the VM of a Node again. Raises NotFound."""
+        await self._machines.start(self._machine(number), address_of(number))
+
+    async def delete_vm(self, number: int) -> None:
+        """Delete the VM of a Node, which stays. Raises NotFound."""
         await self._machines.delete(self._machine(number))
+        self._numbers.pop(number, None)
 
     async def add(self, *numbers: int) -> None:
         """Create a running VM and an initialized Node for each number."""

@@ -72,7 +72,9 @@ def clear(scene: Scene) -> None:
     _remove(guest, ENDPOINT_SLICES.path("default"), keep=("kubernetes",))
     _remove(harvester, LOAD_BALANCERS.path("default"))
     _remove(harvester, POOLS)
-    guest.request("DELETE", EVENTS.path("default"))
+    for namespace in ("default", "kube-system"):
+        # Those about the Lease are in kube-system, and `status` names them for an hour.
+        guest.request("DELETE", EVENTS.path(namespace))
     for single in (LEASE, NAD_MAPPING):
         _ask(guest, "DELETE", single)
 
