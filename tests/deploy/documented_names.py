@@ -74,8 +74,11 @@ OTHER_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
 OTHER_FLAGS: Final = frozenset(
     {
         *("--cloud-provider", "--disable-cloud-controller", "--disable", "--kubelet-arg", "--node-ip"),  # kubelet, K3s
+        "--disable-helm-controller",  # K3s
+        *("--config", "--print-join-command"),  # kubeadm
         *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # kubectl
         *("--dry-run", "--force", "--ignore-not-found", "--show-managed-fields", "--timeout"),  # kubectl
+        *("--all", "--flatten", "--force-conflicts", "--minify", "--server-side"),  # kubectl
         *("--for", "--image", "--port", "--previous", "--restart", "--rm", "--server"),  # kubectl
         *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
         "--provider-id",  # kubelet
@@ -96,7 +99,8 @@ OTHER_WORDS: Final = _listed(
     OwnerReference PodMonitor PreferDualStack PrometheusRule RequireDualStack ResourceQuota RoleBinding
     RuntimeDefault ServiceAccount ServiceMonitor SingleStack StatefulSet TokenReview VirtualMachine
     VirtualMachineInstance RKE2ControlPlane ToBeDeletedByClusterAutoscaler ClusterIP NoSchedule NoExecute
-    MutatingAdmissionPolicy RangeAllocator ValidatingAdmissionPolicy ImagePullBackOff IfNotPresent ServiceLB
+    ClusterConfiguration MutatingAdmissionPolicy RangeAllocator ValidatingAdmissionPolicy ImagePullBackOff IfNotPresent
+    ServiceLB
     """
 )
 """Names in CamelCase that Kubernetes, Harvester, Rancher and other programs define."""
@@ -106,6 +110,7 @@ OTHER_PATHS: Final = frozenset(
     {
         "nodeAddressAutodetectionV4.skipInterface",  # Calico
         "services.loadbalancers",  # a quota
+        "networking.podSubnet",  # kubeadm
         "namespace.name",
         "stage.endpoints.scale",  # a test
         *(f"kube-vip.env.{name}" for name in ("lb_class_only", "lb_class_name", "lb_class_legacy_handling")),
@@ -115,8 +120,8 @@ OTHER_PATHS: Final = frozenset(
 """Other paths that are no values of the chart: those of other programs, and settings that kube-vip reads."""
 OTHER_COMMANDS: Final[Mapping[str, frozenset[str]]] = {
     "kubectl": _listed(
-        "annotate apply config create delete describe exec expose get label logs patch replace rollout run scale wait "
-        "harvester-ccm"
+        "annotate apply config create delete describe exec expose get label logs patch replace rollout run scale taint "
+        "wait harvester-ccm"
     ),
     "helm": _listed("get install lint package push rollback template test uninstall upgrade"),
     "virtctl": frozenset({"console", "start", "restart"}),
@@ -133,7 +138,9 @@ OTHER_FILES: Final = frozenset(
         "before.txt",
         "load-balancers.yaml",
         "guest.yaml",
-        "harvester.yaml",
+        "guest-objects.yaml",
+        "harvester-objects.yaml",
+        "local.yaml",
         "ccm.yaml",
         "values.yaml",
     }

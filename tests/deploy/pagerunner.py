@@ -3,7 +3,7 @@
 ``kubectl`` and ``helm`` are real and work on two real API servers, with emulators of Harvester and kube-vip. No kubelet
 runs, so the controller of an applied Deployment starts as a process with the flags and the Secret of its pod, when the
 page waits for it. ``make``, ``docker``, ``ssh``, ``scp`` and ``curl`` are replaced by programs that record their
-arguments.
+arguments, and return what a node or the repository would: a kubeconfig, or the script for the credential.
 """
 
 import asyncio
@@ -38,11 +38,23 @@ DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}
 SECRET: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets/cloud-config"
 ADDRESSES: Final = "127.77.40"
 """Network of the pool that the reader chooses."""
+SERVER: Final = "192.0.2.11"
+"""Address of the server node on the pages."""
+NODE_KUBECONFIGS: Final[Mapping[str, str]] = {
+    "etc/rancher/rke2/rke2.yaml": "127.0.0.1",
+    "etc/rancher/k3s/k3s.yaml": "127.0.0.1",
+    "etc/kubernetes/admin.conf": SERVER,
+}
+"""Files on a server node, and the address in each."""
 BLOCK_SECONDS: Final = 120.0
 KUBECTL: Final = """\
 #!/bin/bash
 # kubectl, without kubelets: the test starts the controller, and commands in its pod run here.
 set -e
+# The address of the server node leads to the API server of the guest cluster.
+if [ -n "${KUBECONFIG:-}" ] && grep -q "https://$SERVER:6443" "$KUBECONFIG"; then
+  sed -i "s#https://$SERVER:6443#$GUEST_URL#" "$KUBECONFIG"
+fi
 case " $* " in
   *" rollout status "*)
     touch "$WORK/wanted"
@@ -69,9 +81,36 @@ exec "$REAL_MAKE" -n -C "$ROOT" "$@" > /dev/null
 """
 COPIER: Final = """\
 #!/bin/bash
+# Copies a file to a folder that stands for all nodes, or from it.
 set -e
 printf 'scp %s %s\\n' "$@" >> "$WORK/recorded"
-cp "$1" "$WORK/manifest.yaml"
+from=$1 to=$2
+case $from in root@*) from=$NODE/${from#*:} ;; esac
+case $to in root@*) to=$NODE/${to#*:} ;; esac
+cp "$from" "$to"
+"""
+SHELL: Final = """\
+#!/bin/bash
+# Only the kubeconfig of a node can be read.
+set -e
+printf 'ssh' >> "$WORK/recorded"
+printf ' %s' "$@" >> "$WORK/recorded"
+echo >> "$WORK/recorded"
+case $2 in
+  cat) cat "$NODE/$3" ;;
+  mkdir) for folder in "${@:4}"; do mkdir -p "$NODE/$folder"; done ;;
+esac
+"""
+CURL: Final = """\
+#!/bin/bash
+# The repository has the files of the checkout.
+set -e
+printf 'curl' >> "$WORK/recorded"
+printf ' %s' "$@" >> "$WORK/recorded"
+echo >> "$WORK/recorded"
+case ${!#} in
+  https://git.example.org/harvester-ccm/raw/main/*) cat "$ROOT/${!##*/raw/main/}" ;;
+esac
 """
 OWN: Final = """\
 #!/bin/bash
@@ -99,6 +138,7 @@ class PageRunner:
         self.guest = guest
         self.harvester = harvester
         self.checkout = directory / "checkout"
+        self.node = directory / "node"
         self._environment: dict[str, str] = {}
         self._stack = AsyncExitStack()
         self._starter: asyncio.Task[None] | None = None
@@ -130,10 +170,9 @@ class PageRunner:
             folder.mkdir(parents=True)
         shutil.copytree(ROOT / "deploy", self.checkout / "deploy")
         shutil.copy(self.harvester.admin_kubeconfig, home / "Downloads" / "local.yaml")
-        shutil.copy(self.harvester.admin_kubeconfig, self.checkout / "HARVESTER-KUBECONFIG")
         shutil.copy(self.guest.admin_kubeconfig, home / ".kube" / "config")
-        shutil.copy(self.guest.admin_kubeconfig, self.checkout / "guest.yaml")
-        texts = {"kubectl": KUBECTL, "make": MAKE, "docker": RECORDER, "curl": RECORDER, "ssh": RECORDER, "scp": COPIER}
+        self._prepare_node()
+        texts = {"kubectl": KUBECTL, "make": MAKE, "docker": RECORDER, "curl": CURL, "ssh": SHELL, "scp": COPIER}
         for name, text in {**texts, "harvester-ccm": OWN}.items():
             (programs / name).write_text(text)
             (programs / name).chmod(stat.S_IRWXU)
@@ -143,12 +182,22 @@ class PageRunner:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "HOME": str(home),
             "WORK": str(self.directory),
+            "NODE": str(self.node),
+            "GUEST_URL": self.guest.url,
             "ROOT": str(ROOT),
             "PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT),
             "REAL_KUBECTL": str(tools["kubectl"]),
             "REAL_MAKE": shutil.which("make") or "make",
         }
+
+    def _prepare_node(self) -> None:
+        """Write the kubeconfigs that the programs of a server node write there, each with its address."""
+        text = self.guest.admin_kubeconfig.read_text()
+        for path, address in NODE_KUBECONFIGS.items():
+            file = self.node / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text.replace(self.guest.url, f"https://{address}:6443"))
 
     @property
     def recorded(self) -> list[str]:

@@ -101,7 +101,7 @@ def test_examples_are_shown_word_for_word() -> None:
         for match in _SHOWN_FILE.finditer(page.read_text()):
             assert match["body"] == (ROOT / match["path"]).read_text(), f"{name_of(page)}: {match['path']}"
             shown[match["path"]] = page
-    rooms = ("rke2", "k3s", "rke1", "rancher", "harvester")
+    rooms = ("rke2", "k3s", "kubeadm", "rke1", "rancher", "harvester")
     files = {name_of(file) for room in rooms for file in (ROOT / "deploy" / room).glob("*.yaml")}
     files.add("deploy/helmchart.yaml")
     assert set(shown) == files

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import stat
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import yaml
 from devenv.apiserver import ControlPlane
 from devenv.binaries import require
 from devenv.helm import NAMESPACE, RELEASE, run_helm
-from devenv.restclient import RefusedError, RestClient
+from devenv.restclient import Json, RefusedError, RestClient
 from harvester_ccm import __version__
 from tests.deploy.documented_names import code_blocks
 from tests.deploy.pagerunner import ADDRESSES, DEPLOYMENT, ROOT, PageRunner, commands_of
@@ -30,6 +31,11 @@ INSTALL_PAGES = [
     DOCS / "getting-started" / "quick-start.md",
     *(INSTALLATION / f"{name}.md" for name in ("rke2", "rke2-rancher", "k3s", "kubeadm-talos", "rancher", "rke1")),
 ]
+INSTALLERS = {
+    "rke2": "var/lib/rancher/rke2/server/manifests",
+    "k3s": "var/lib/rancher/k3s/server/manifests",
+}
+"""Programs that install what is in a folder of the server, and the folder."""
 
 
 def name_of(page: Path) -> str:
@@ -89,12 +95,15 @@ async def follow(reader: PageRunner, page: Path, *, section: str = "") -> str:
     """Run the examples of a page, and do by hand what it describes in words; return all output."""
     output = []
     for block in commands_of(page, section=section):
-        changes = {"root@SERVER": "root@server"}
-        output.append(await reader.run(block, changes=changes))
+        if "helmchartconfig" in block.lower():
+            # For clusters with the chart of the Go provider.
+            continue
+        output.append(await reader.run(block))
         if "> out/ippool.yaml" in block:
             reader.edit_pool()
-        if "scp " in block:
-            await reader.install_manifest(reader.directory / "manifest.yaml")
+        if page.stem in INSTALLERS and f"https://get.{page.stem}.io" in block:
+            # The program installs what is in its folder when it starts.
+            await reader.install_manifest(reader.node / INSTALLERS[page.stem] / "harvester-ccm.yaml")
         if page.name == "rke2-rancher.md" and "> out/harvester-ccm.yaml" in block:
             # It is pasted into Rancher's form.
             await reader.install_manifest(reader.checkout / "out" / "harvester-ccm.yaml")
@@ -120,18 +129,22 @@ async def test_page_leads_from_nothing_to_a_response(reader: PageRunner, page: P
     assert container["image"] == IMAGE
     assert "--cluster-name=my-cluster" in container["args"]
     assert f"docker push {IMAGE}" in reader.recorded
-    (request,) = [line for line in reader.recorded if line.startswith("curl ")]
+    (request,) = [line for line in reader.recorded if line.startswith("curl http:")]
     assert request.startswith(f"curl http://{ADDRESSES}.")
+    if page.stem in INSTALLERS:
+        kubeconfig = reader.checkout / "out" / "kubeconfig"
+        assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
 
 
 @pytest.mark.apiserver
 async def test_uninstall_page_leaves_nothing(reader: PageRunner) -> None:
     await follow(reader, INSTALL_PAGES[0])
-    changes = {"NAMESPACE NAME": "default web"}
-    reader_of_harvester = "export KUBECONFIG=~/Downloads/local.yaml\n"
-    for block in commands_of(INSTALLATION / "upgrade-uninstall.md", section="Uninstall"):
-        is_for_harvester = "generate_addon.sh" in block
-        await reader.run(f"({reader_of_harvester}{block})" if is_for_harvester else block, changes=changes)
+    commands = commands_of(INSTALLATION / "upgrade-uninstall.md", section="Uninstall")
+    cleanup = [block for block in commands if "harvester-ccm cleanup" in block]
+    for block in commands:
+        if block in cleanup:
+            continue
+        await reader.run(block, changes={"NAMESPACE NAME": "default web"})
         if "harvester-ccm status" in block:
             # Step 2 has a command for each way to install.
             await reader.run("helm uninstall harvester-cloud-provider -n kube-system")
@@ -140,7 +153,27 @@ async def test_uninstall_page_leaves_nothing(reader: PageRunner) -> None:
     for path in (DEPLOYMENT, SERVICE, f"/api/v1/namespaces/{NAMESPACE}/secrets/cloud-config"):
         assert reader.guest.admin.get_or_none(path) is None
     account = "/api/v1/namespaces/my-namespace/serviceaccounts/my-cluster"
-    assert reader.harvester.admin.get_or_none(account) is None
+    for path in (account, POOL):
+        assert reader.harvester.admin.get_or_none(path) is None
+    assert not (reader.checkout / "out").exists()
+
+
+@pytest.mark.apiserver
+async def test_load_balancers_are_deleted_after_the_controller(reader: PageRunner) -> None:
+    """Of a cluster that is gone; the load balancers of another one stay."""
+    for name, cluster in (("web", "my-cluster"), ("other", "other-cluster")):
+        label = {"cloudprovider.harvesterhci.io/cluster": cluster}
+        metadata = {"name": name, "namespace": "my-namespace", "labels": label}
+        spec = {"ipam": "dhcp", "workloadType": "cluster"}
+        kind = {"apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer"}
+        # The webhook of the emulated Harvester responds in this loop.
+        await asyncio.to_thread(reader.harvester.apply, {**kind, "metadata": metadata, "spec": spec})
+    (block,) = commands_of(INSTALLATION / "upgrade-uninstall.md", section="Services remain after the controller")
+    output = await reader.run(block)
+
+    assert "web" in output
+    left = [entry["metadata"]["name"] for entry in items(reader.harvester.admin, LOAD_BALANCERS)]
+    assert left == ["other"]
 
 
 @pytest.mark.apiserver
@@ -155,16 +188,77 @@ async def test_migration_page_replaces_the_go_provider(reader: PageRunner, tmp_p
         " --set cloudConfig.secretName=cloud-config"
     )
     page = INSTALLATION / "migrate.md"
-    changes = {"NAMESPACE": "my-namespace"}
     for block in commands_of(page, section="Prepare"):
         # Without a controller that leads, the command ends with 1; the Go provider does not run here.
-        await reader.run(block.replace("harvester-ccm status", "! harvester-ccm status"), changes=changes)
+        await reader.run(block.replace("harvester-ccm status", "! harvester-ccm status"))
+    assert not (reader.checkout / "out").exists(), "the credential of the rehearsal is gone"
     for block in commands_of(page, section="Helm or Rancher's Apps"):
         await reader.run(block)
     await reader.run("kubectl -n kube-system rollout status deployment/harvester-cloud-provider")
     for block in commands_of(page, section="Verify"):
         await reader.run(block.replace("diff before.txt -", "diff before.txt - || true"))
     await reader.run("helm rollback harvester-cloud-provider -n kube-system")
+
+
+HELM_CHART_CONFIGS = "/apis/helm.cattle.io/v1/namespaces/kube-system/helmchartconfigs"
+HELM_CHART_CONFIG_CRD: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "helmchartconfigs.helm.cattle.io"},
+    "spec": {
+        "group": "helm.cattle.io",
+        "names": {"kind": "HelmChartConfig", "plural": "helmchartconfigs", "singular": "helmchartconfig"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "properties": {
+                                    "valuesContent": {"type": "string"},
+                                    "failurePolicy": {"type": "string"},
+                                },
+                            }
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+"""The definition that RKE2 brings."""
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("values", ["", "global:\n  cattle:\n    clusterName: demo", "logLevel: '4' # quoted: $HOME\n"])
+@pytest.mark.parametrize(
+    ("page", "section"), [("rke2.md", "Image only"), ("migrate.md", "RKE2 without Rancher")], ids=["rke2", "migrate"]
+)
+async def test_image_is_added_to_the_values_of_rke2(reader: PageRunner, page: str, section: str, values: str) -> None:
+    """Without Rancher: the values that are there stay, and no other field of the object changes."""
+    reader.guest.apply(HELM_CHART_CONFIG_CRD)
+    path = f"{HELM_CHART_CONFIGS}/harvester-cloud-provider"
+    if values:
+        kind = {"apiVersion": "helm.cattle.io/v1", "kind": "HelmChartConfig"}
+        metadata = {"name": "harvester-cloud-provider", "namespace": NAMESPACE}
+        spec = {"valuesContent": values, "failurePolicy": "abort"}
+        reader.guest.apply({**kind, "metadata": metadata, "spec": spec})
+    await reader.run(f"export REPOSITORY={REPOSITORY}")
+    try:
+        for block in commands_of(INSTALLATION / page, section=section):
+            await reader.run(block)
+        spec = reader.guest.admin.request("GET", path)["spec"]
+    finally:
+        remove(reader.guest.admin, path)
+    image = {"repository": REPOSITORY, "tag": f"v{__version__}-ccm"}
+    assert yaml.safe_load(spec["valuesContent"]) == {**(yaml.safe_load(values) or {}), "image": image}
+    assert spec.get("failurePolicy") == ("abort" if values else None)
 
 
 TROUBLESHOOTING = DOCS / "operations" / "troubleshooting.md"
