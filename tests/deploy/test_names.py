@@ -12,12 +12,14 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 NAMES = tomllib.loads((ROOT / "deploy" / "names.toml").read_text())
-REPOSITORY, IMAGE, TEAM = NAMES
+REPOSITORY, IMAGE, TEAM, CONTACT = NAMES
 REAL = {
     REPOSITORY: "https://github.com/me/harvester-ccm",
     IMAGE: "ghcr.io/me/harvester-ccm",
     TEAM: "@me/reviewers",
+    CONTACT: "security@me.example.net",
 }
+PLACEHOLDER = r"example\.org/harvester-ccm|@example"
 FILES = (".github", "deploy", "docs", "scripts", "mkdocs.yml", "README.md", "CONTRIBUTING.md", "SECURITY.md")
 
 
@@ -48,11 +50,14 @@ def test_names_replace_every_placeholder(checkout: Path) -> None:
     left = [
         found
         for found in checkout.rglob("*")
-        if found.is_file() and "example.org/harvester-ccm" in found.read_text(errors="replace")
+        if found.is_file() and re.search(PLACEHOLDER, found.read_text(errors="replace"))
     ]
     workflow = checkout / ".github" / "workflows" / "release.yml"
     assert sorted(left) == sorted([file, workflow]), "the release names the placeholder that it replaces"
     assert (checkout / ".github" / "CODEOWNERS").read_text().endswith(f"* {REAL[TEAM]}\n")
+    policy = (checkout / "SECURITY.md").read_text()
+    assert f"write to\n{REAL[CONTACT]}." in policy
+    assert f"'^{REAL[REPOSITORY]}/\\.github/workflows/" in policy, "the identity that signs"
     repository = yaml.safe_load((checkout / "deploy" / "rancher" / "clusterrepo.yaml").read_text())
     assert repository["spec"]["gitRepo"] == f"{REAL[REPOSITORY]}.git"
     assert run(checkout).stdout == "", "nothing is left to replace"
@@ -75,6 +80,12 @@ def test_every_address_of_the_project_is_a_placeholder(place: str) -> None:
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     text = "\n".join(file.read_text(errors="replace") for file in files)
     hosted = set(re.findall(r"https?://[\w.-]+(?:/[\w.-]+)?/harvester-ccm\b", text))
-    assert hosted <= {REPOSITORY, "https://github.com/OWNER/harvester-ccm"}
+    assert hosted <= {REPOSITORY}
+    assert "/OWNER/" not in text
     teams = set(re.findall(r"(?<![\w/])@[\w-]+/[\w-]+", text))
     assert teams <= {TEAM}
+
+
+def test_reports_go_to_an_address_that_is_a_placeholder() -> None:
+    text = "\n".join((ROOT / name).read_text() for name in ("SECURITY.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md"))
+    assert set(re.findall(r"[\w.-]+@[\w-]+\.[\w.-]*\w", text)) == {CONTACT}
