@@ -19,7 +19,7 @@ from devenv.audit import AuditLog
 from devenv.ccm import CcmProcess
 from devenv.guestnodes import GuestNodes, address_of
 from devenv.harvester.endpoints import is_dummy
-from devenv.harvester.records import LOAD_BALANCERS, POOLS, SLICES
+from devenv.harvester.records import LOAD_BALANCERS, POOLS, SLICES, is_ready
 from devenv.harvesterscenarios import HOST_LEASES
 from devenv.kubevip import KubeVipOptions
 from devenv.logfile import logs_to
@@ -39,6 +39,8 @@ WITHIN: Final = 300.0
 """Longest time in seconds for many Services."""
 REST_SECONDS: Final = 4.0
 """Time until the burst of Harvester's controller is available again."""
+NOTICE_SECONDS: Final = 10.0
+"""Longest time until a result of probes is in the condition of a load balancer."""
 EIGHT: Final = {"subnet": "127.73.0.0/24", "rangeStart": "127.73.0.10", "rangeEnd": "127.73.0.17"}
 HTTP: Final = {"name": "http", "port": 8080, "protocol": "TCP"}
 
@@ -239,10 +241,36 @@ async def vm(play: Play) -> None:
         let_answer(False, 1)
         await are(2, 3)
         let_answer(False, 2, 3)
+        await are()
+        await _let_harvester_notice(play, "web")
         await play.stage.hears("web", Reason.BACKENDS_UNHEALTHY, within=90)
         let_answer(True, 1, 2, 3)
         await are(1, 2, 3)
         await play.delete("web")
+
+
+async def _let_harvester_notice(play: Play, service: str) -> None:
+    """Return when Harvester's condition says that a load balancer has no healthy backend.
+
+    Harvester reconciles a load balancer before it writes the result of a probe, and not after it. If the write takes
+    longer than the start of that attempt, the condition stays as it was until the next change of the load balancer.
+    No client can prevent it, so a change follows, and the scene notes it.
+    """
+
+    async def has_noticed() -> bool:
+        balancer = await play.balancer_of(service)
+        return balancer is not None and not is_ready(balancer)
+
+    try:
+        await until(has_noticed, within=NOTICE_SECONDS, what="condition of the load balancer")
+    except TimeoutError:
+        play.figures.append("Harvester did not notice the last failure by itself")
+        balancer = await play.balancer_of(service)
+        assert balancer is not None, "the load balancer is deleted at the end of the scene"
+        name = balancer["metadata"]["name"]
+        change = {"metadata": {"annotations": {"example.com/changed": "yes"}}}
+        await play.stage.host.merge_patch(LOAD_BALANCERS, name, change, namespace=VM_NAMESPACE)
+        await until(has_noticed, within=NOTICE_SECONDS, what="condition of the load balancer after a change")
 
 
 async def switch(play: Play) -> None:
