@@ -602,6 +602,17 @@ def is_withdrawn_by_change(state: KubeVip, address: str, announced_as: str) -> b
     return announced_as not in {"", state.compared}
 
 
+def outdated_note(state: KubeVip, intent: Intent) -> Annotations:
+    """Return the removal of the note that kube-vip has the address from the specification, if the patch ends that.
+
+    Once kube-vip has read its annotation, the same address in the specification is another one for it
+    (``takes_from_specification``).
+    """
+    is_annotated = annotations_for(state, intent).get(names.KUBE_VIP_ADDRESSES) is not None
+    is_of_field = bool(state.specified) and state.requested in {"", state.specified}
+    return {names.REQUESTED_ADDRESS: None} if is_annotated and is_of_field else {}
+
+
 def record_for(state: KubeVip, intent: Intent, announced_as: str) -> Annotations:
     """Return the record of the fields with which kube-vip announces the address, as the patch of an intent leaves it.
 

@@ -37,6 +37,7 @@ from harvester_ccm.plan.service.kube_vip import (
     empties_address,
     intent_needs_resync,
     is_about_announced_address,
+    outdated_note,
 )
 from harvester_ccm.plan.service.obstacles import (
     plan_address_taken,
@@ -175,6 +176,9 @@ def _deferred_deletion(plan: ServicePlan) -> ServicePlan:
 def plan_waiting_for_creation(snapshot: ServiceSnapshot, plan: ServicePlan) -> ServicePlan:
     """Return the plan of a Service whose load balancer cannot be created yet, because another one is in progress."""
     warnings = [event for event in plan.events if event.type == "Warning"]
+    if plan.reads_pool:
+        # The plan after the pool is read decides what is said.
+        warnings = []
     return _next_write(plan_queued(snapshot).with_events(*warnings), snapshot, Phase.NEW)
 
 
@@ -262,6 +266,7 @@ def _fields(desired: Desired, snapshot: ServiceSnapshot) -> ServiceFields:
         **desired.annotations,
         **annotations_for(snapshot.kube_vip, intent),
         **record_in(snapshot, intent),
+        **outdated_note(snapshot.kube_vip, intent),
     }
     return ServiceFields(
         annotations,

@@ -28,6 +28,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
     Reason,
 )
+from harvester_ccm.plan.service.address_pools import PoolRights
 from harvester_ccm.plan.service.creation import CREATION_QUEUED
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import body_of, plan_service, plan_waiting_for_creation
@@ -183,7 +184,7 @@ CREATION: dict[str, tuple[World, Plan]] = {
             "NotReady Queued",
             condition="False Queued",
             write={
-                "annotations": {REQUESTED_ADDRESS: "10.0.0.7", **WITHDRAWAL},
+                "annotations": WITHDRAWAL,
                 "finalizers": [SERVICE_FINALIZER],
                 "touch": True,
             },
@@ -820,6 +821,17 @@ def test_creation_is_queued(world: World, verdict: str, condition: str, delay: f
     # One Service that is not processed has a Warning. Those behind it would only repeat it.
     assert CREATION_QUEUED not in queued.events
     assert short_write(queued.write) == ("condition" if condition == "False CreationQueued" else None)
+
+
+def test_settings_are_reported_after_the_pool_is_read_also_by_a_service_in_the_queue() -> None:
+    """The Service may get no load balancer, and then nothing is ignored on it."""
+    rights = PoolRights(frozenset({"lan"}))
+    requested = {IP_POOL: "lan", HEALTH_CHECK_PORT: "http", WORKLOAD_TYPE: "cluster"}
+    waiting = service(ours=True, annotations={**SUPPRESSED, **requested}, spec={"loadBalancerIP": "10.0.0.50"})
+    snapshot = snapshot_in(World(waiting, facts={"pool_rights": rights}))
+    made = plan_service(snapshot)
+    assert made.reads_pool
+    assert messages(plan_waiting_for_creation(snapshot, made)) == []
 
 
 def test_load_balancer_that_a_plan_creates_is_known_before() -> None:
