@@ -100,7 +100,8 @@ class AtRest:
             return []
         # The status of a Service of another class is that of its other controller.
         # Nor that of kube-vip, which has announced what the user specifies before this controller saw the Service.
-        is_specified = shown(service) == (service["spec"].get("loadBalancerIP"),) and not has_condition(service)
+        requested = service["spec"].get("loadBalancerIP") or self._guest.requested.get(name)
+        is_specified = shown(service) == (requested,) and not has_condition(service)
         is_of_others = has_other_class(service) or name in self._guest.status_written or is_specified
         shows = bool(shown(service)) and not is_of_others
         is_released = SERVICE_FINALIZER not in (meta.get("finalizers") or ())
