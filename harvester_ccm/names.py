@@ -41,12 +41,16 @@ its selector says. Fixed once the load balancer has an address."""
 REQUESTED_ADDRESS: Final = PREFIX + "requested-address"
 """Service annotation, set and read by this controller or users: IPv4 address. Requested address. A new Service gets it
 from the pool in `ip-pool`, if Harvester's administrator permits that; otherwise it is only compared with the allocated
-one. Copied from `spec.loadBalancerIP` or `kube-vip.io/loadbalancerIPs` if that was set before the first reconcile, or
-before this controller replaced another provider."""
+one. Copied from `kube-vip.io/loadbalancerIPs` if that was set before the first reconcile, or before this controller
+replaced another provider."""
 REQUESTED_FOR: Final = PREFIX + "requested-for"
 """Service annotation, set and read by this controller: UID of the Service. Its user wrote the requested address on this
 Service. On a copy, in a cluster that was restored or cloned, the UID is another one: that Service does not wait for the
 address."""
+SPECIFIED_ADDRESS: Final = PREFIX + "specified-address"
+"""Service annotation, set and read by this controller: IPv4 address. kube-vip takes this address from
+`spec.loadBalancerIP`, and the Service never had `kube-vip.io/loadbalancerIPs`. kube-vip withdraws an address with the
+annotation that it was taken from, also if the specification has the same."""
 LEASE_NOTE_OUTDATED: Final = PREFIX + "lease-note-outdated"
 """Service annotation, set and read by this controller: `true`. The annotations `requestedIP` and `hwaddr` of kube-vip
 are older than the load balancer: only the status shows the address from DHCP then. Removed when it does."""
@@ -82,6 +86,7 @@ SERVICE_ANNOTATIONS: Final = (
     IP_POOL,
     REQUESTED_ADDRESS,
     REQUESTED_FOR,
+    SPECIFIED_ADDRESS,
     HEALTH_CHECK_PORT,
     HEALTH_CHECK_SUCCESS_THRESHOLD,
     HEALTH_CHECK_FAILURE_THRESHOLD,

@@ -737,4 +737,16 @@ KNOWN: Final[Mapping[str, Scenario]] = {
             Action(0.03, "delete", {"name": "b"}),
         ),
     ),
+    # kube-vip had had the requested address from the annotation, withdrew it with that, and stayed silent.
+    "service waits for its requested address, and its annotation is removed": Scenario(
+        "3640418722",
+        pool=3,
+        nodes=3,
+        actions=(
+            Action(38.487, "permit_requests", {"permitted": True}),
+            Action(0.0, "stop", {}),
+            Action(2.236, "request", {**_create(ONE_PORT), **_request("10.0.0.12")}),
+            Action(1.662, "annotate", {"name": "a", "annotations": {KUBE_VIP_ADDRESSES: None}}),
+        ),
+    ),
 }

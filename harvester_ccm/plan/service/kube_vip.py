@@ -109,6 +109,9 @@ class KubeVip(Struct, frozen=True):
     """``spec.loadBalancerIP``."""
     requested: str
     """The address that this controller keeps as the user's request."""
+    only_specified: str
+    """The address that kube-vip takes from the specification, as this controller has noted: the Service never had the
+    annotation. Empty without this note."""
     requested_for: str
     """UID of the Service on which the user wrote it; empty if this controller has not noted that."""
     ignored: bool
@@ -217,10 +220,10 @@ class KubeVip(Struct, frozen=True):
         """Return whether kube-vip takes this address from the specification, and never had it from the annotation.
 
         If another client removes the annotation, kube-vip withdraws the address although the specification has the
-        same. An address that the Service requested before it had the annotation was noted as ``requested``.
+        same. Only ``only_specified`` shows that there was none: what is ``requested`` can be the user's.
         """
-        is_only_specified = self.annotated is None and self.specified == address
-        return is_only_specified and (self.requested == address or not self.is_noted)
+        is_specified = self.annotated is None and self.specified == address
+        return is_specified and (self.only_specified == address or not self.is_noted)
 
 
 def _is_ipv6(text: str) -> bool:
@@ -299,6 +302,7 @@ def read_state(service: Service) -> KubeVip:
         status=service.addresses,
         specified=specified,
         requested=(annotation(names.REQUESTED_ADDRESS) or "").strip(),
+        only_specified=annotation(names.SPECIFIED_ADDRESS) or "",
         requested_for=annotation(names.REQUESTED_FOR) or "",
         ignored=ignored,
         device=annotation(names.KUBE_VIP_INTERFACE),
@@ -602,17 +606,6 @@ def is_withdrawn_by_change(state: KubeVip, address: str, announced_as: str) -> b
     return announced_as not in {"", state.compared}
 
 
-def outdated_note(state: KubeVip, intent: Intent) -> Annotations:
-    """Return the removal of the note that kube-vip has the address from the specification, if the patch ends that.
-
-    Once kube-vip has read its annotation, the same address in the specification is another one for it
-    (``takes_from_specification``).
-    """
-    is_annotated = annotations_for(state, intent).get(names.KUBE_VIP_ADDRESSES) is not None
-    is_of_field = bool(state.specified) and state.requested in {"", state.specified}
-    return {names.REQUESTED_ADDRESS: None} if is_annotated and is_of_field else {}
-
-
 def record_for(state: KubeVip, intent: Intent, announced_as: str) -> Annotations:
     """Return the record of the fields with which kube-vip announces the address, as the patch of an intent leaves it.
 
@@ -626,6 +619,16 @@ def record_for(state: KubeVip, intent: Intent, announced_as: str) -> Annotations
     if _publishes(state, intent.address) or is_withdrawn_by_change(state, intent.address, announced_as):
         return {names.ANNOUNCED_AS: state.compared}
     return {}
+
+
+def end_of_specification(state: KubeVip, annotations: Annotations) -> Annotations:
+    """Return the removal of the note that kube-vip takes the address from the specification alone.
+
+    It goes with the patch that writes kube-vip's annotation (``annotations``), even an empty one, or follows another
+    client that wrote it.
+    """
+    annotated = annotations.get(names.KUBE_VIP_ADDRESSES, state.annotated)
+    return {} if annotated is None else {names.SPECIFIED_ADDRESS: None}
 
 
 def _publishes(state: KubeVip, address: str) -> bool:

@@ -16,7 +16,14 @@ from msgspec.structs import replace
 
 from harvester_ccm.model.core import ServiceCondition
 from harvester_ccm.model.event import EventMessage
-from harvester_ccm.names import LOAD_BALANCER_READY, PRIMARY_SERVICE_LABEL, REQUESTED_ADDRESS, REQUESTED_FOR, Reason
+from harvester_ccm.names import (
+    LOAD_BALANCER_READY,
+    PRIMARY_SERVICE_LABEL,
+    REQUESTED_ADDRESS,
+    REQUESTED_FOR,
+    SPECIFIED_ADDRESS,
+    Reason,
+)
 from harvester_ccm.plan.service.announced import plan_announced_by_kube_vip, plan_device_unknown
 from harvester_ccm.plan.service.creation import plan_new, plan_old_terminating, plan_queued
 from harvester_ccm.plan.service.delegated import plan_announced_by_harvester
@@ -35,9 +42,9 @@ from harvester_ccm.plan.service.desired import (
 from harvester_ccm.plan.service.kube_vip import (
     annotations_for,
     empties_address,
+    end_of_specification,
     intent_needs_resync,
     is_about_announced_address,
-    outdated_note,
 )
 from harvester_ccm.plan.service.obstacles import (
     plan_address_taken,
@@ -262,11 +269,12 @@ def _not_stored(snapshot: ServiceSnapshot) -> Iterator[EventMessage]:
 def _fields(desired: Desired, snapshot: ServiceSnapshot) -> ServiceFields:
     """Return the desired fields of the Service, without the condition."""
     intent = desired.kube_vip
+    of_kube_vip = annotations_for(snapshot.kube_vip, intent)
     annotations = {
         **desired.annotations,
-        **annotations_for(snapshot.kube_vip, intent),
+        **of_kube_vip,
         **record_in(snapshot, intent),
-        **outdated_note(snapshot.kube_vip, intent),
+        **end_of_specification(snapshot.kube_vip, of_kube_vip),
     }
     return ServiceFields(
         annotations,
@@ -374,7 +382,7 @@ def _events(desired: Desired) -> tuple[EventMessage, ...]:
 
 
 def kept_request(snapshot: ServiceSnapshot) -> dict[str, str]:
-    """Return the annotation that keeps an address which is requested elsewhere, with the first patch of the Service.
+    """Return the annotations that keep what the first patch of the Service hides.
 
     That patch brings the condition, and kube-vip's annotation becomes this controller's.
     """
@@ -383,16 +391,30 @@ def kept_request(snapshot: ServiceSnapshot) -> dict[str, str]:
     kube_vip = snapshot.kube_vip
     if snapshot.is_leaving or not address:
         return {}
-    is_of_field = address == kube_vip.specified
-    binding = {} if is_of_field else _note_of_binding(snapshot)
+    if address == kube_vip.specified:
+        return _note_of_specification(snapshot)
+    binding = _note_of_binding(snapshot)
     if address == kube_vip.requested:
         return binding
-    allocated = snapshot.primary_allocated or allocated_addresses(snapshot.match.own)
-    if is_of_field:
-        # Later, nothing else shows that kube-vip has the address from the specification alone.
-        is_possible = not allocated or address in allocated
-        return {REQUESTED_ADDRESS: address} if is_possible and _is_only_specified(snapshot) else {}
-    return {} if allocated else {REQUESTED_ADDRESS: address, **binding}
+    return {} if _allocated(snapshot) else {REQUESTED_ADDRESS: address, **binding}
+
+
+def _allocated(snapshot: ServiceSnapshot) -> frozenset[str]:
+    """Return the addresses that Harvester has allocated for the Service, or for its primary."""
+    return snapshot.primary_allocated or allocated_addresses(snapshot.match.own)
+
+
+def _note_of_specification(snapshot: ServiceSnapshot) -> dict[str, str]:
+    """Return the annotation that kube-vip has the address from the specification alone: later, nothing else shows it.
+
+    A patch that writes kube-vip's annotation does not have it (``end_of_specification``).
+    """
+    address = snapshot.request.address
+    if snapshot.kube_vip.only_specified == address or not _is_only_specified(snapshot):
+        return {}
+    allocated = _allocated(snapshot)
+    is_possible = not allocated or address in allocated
+    return {SPECIFIED_ADDRESS: address} if is_possible else {}
 
 
 def _note_of_binding(snapshot: ServiceSnapshot) -> dict[str, str]:

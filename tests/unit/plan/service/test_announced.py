@@ -29,6 +29,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
     SERVICE_FINALIZER,
+    SPECIFIED_ADDRESS,
     Reason,
 )
 from harvester_ccm.plan.service.desired import PatchService, TriggerKubeVipResync
@@ -108,7 +109,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": {REQUESTED_ADDRESS: ADDRESS, **RECORD}, "ingress": [SHOWN]},
+            write={"annotations": {SPECIFIED_ADDRESS: ADDRESS, **RECORD}, "ingress": [SHOWN]},
             then={"change": LB_NAME, "status": {"address": ADDRESS}},
             events=("Normal EnsuredLoadBalancer",),
         ),
@@ -121,7 +122,7 @@ POOL: dict[str, tuple[World, Plan]] = {
             Phase.ANNOUNCED_BY_KUBE_VIP,
             READY,
             condition="True EnsuredLoadBalancer",
-            write={"annotations": {REQUESTED_ADDRESS: ADDRESS, KUBE_VIP_IGNORE: None, **RECORD}, "ingress": [SHOWN]},
+            write={"annotations": {SPECIFIED_ADDRESS: ADDRESS, KUBE_VIP_IGNORE: None, **RECORD}, "ingress": [SHOWN]},
             events=("Normal EnsuredLoadBalancer",),
         ),
     ),

@@ -27,6 +27,7 @@ from harvester_ccm.names import (
     LOAD_BALANCER_READY,
     REQUESTED_ADDRESS,
     REQUESTED_FOR,
+    SPECIFIED_ADDRESS,
     Reason,
 )
 from harvester_ccm.plan.service import kube_vip
@@ -46,6 +47,7 @@ from harvester_ccm.plan.service.kube_vip import (
     annotations_for,
     compared_fields,
     complete,
+    end_of_specification,
     intent_needs_resync,
     is_withdrawn_by_change,
     leases_of,
@@ -386,6 +388,7 @@ def test_facts_are_read_once() -> None:
             annotations={
                 REQUESTED_ADDRESS: " 10.0.0.8 ",
                 REQUESTED_FOR: "a-uid",
+                SPECIFIED_ADDRESS: "10.0.0.7",
                 KUBE_VIP_HOST: "n1",
                 KUBE_VIP_LEASE: "10.0.0.5",
                 KUBE_VIP_HARDWARE: "02:00:00:00:00:01",
@@ -403,6 +406,7 @@ def test_facts_are_read_once() -> None:
         specified="10.0.0.7",
         requested="10.0.0.8",
         requested_for="a-uid",
+        only_specified="10.0.0.7",
         ignored=False,
         device="eth1",
         node="n1",
@@ -472,6 +476,44 @@ def test_kube_vip_withdraws_an_address_when_another_field_changes(
     if expected:
         # kube-vip before 1.0 would stay silent after an empty annotation.
         assert KUBE_VIP_ADDRESSES not in annotations_for(state, Announce(ADDRESS))
+
+
+SPECIFIED_ONLY: Final = {SPECIFIED_ADDRESS: ADDRESS}
+FROM_SPECIFICATION: dict[str, tuple[Service, bool]] = {
+    "a new Service": (service(spec=SPECIFIED), True),
+    "noted": (conditioned(Reason.ENSURED, spec=SPECIFIED, annotations=SPECIFIED_ONLY), True),
+    "another client removed the annotation": (conditioned(Reason.ENSURED, spec=SPECIFIED), False),
+    "the same, and the user requests the address twice": (
+        conditioned(Reason.ENSURED, spec=SPECIFIED, annotations={REQUESTED_ADDRESS: ADDRESS}),
+        False,
+    ),
+    "the user specifies another address since": (
+        conditioned(Reason.ENSURED, spec=SPECIFIED, annotations={SPECIFIED_ADDRESS: OTHER}),
+        False,
+    ),
+    "annotation": (service(spec=SPECIFIED, annotations={**ANNOTATED, **SPECIFIED_ONLY}), False),
+}
+
+
+@pytest.mark.parametrize(("of", "expected"), FROM_SPECIFICATION.values(), ids=FROM_SPECIFICATION.keys())
+def test_address_that_kube_vip_never_had_from_the_annotation(of: Service, *, expected: bool) -> None:
+    assert read_state(of).takes_from_specification(ADDRESS) is expected
+
+
+@pytest.mark.parametrize(
+    ("of", "written", "ends"),
+    [
+        (service(spec=SPECIFIED), {}, False),
+        (service(spec=SPECIFIED), {KUBE_VIP_IGNORE: None}, False),
+        (service(spec=SPECIFIED), WITHDRAWN, True),
+        (service(spec=SPECIFIED), ANNOTATED, True),
+        (service(spec=SPECIFIED, annotations=ANNOTATED), {}, True),
+        (service(spec=SPECIFIED, annotations=ANNOTATED), {KUBE_VIP_ADDRESSES: None}, False),
+    ],
+)
+def test_annotation_ends_the_note_about_the_specification(of: Service, written: Annotations, *, ends: bool) -> None:
+    expected = {SPECIFIED_ADDRESS: None} if ends else {}
+    assert end_of_specification(read_state(of), written) == expected
 
 
 WITH_RECORD: Final = {ANNOUNCED_AS: SAME}

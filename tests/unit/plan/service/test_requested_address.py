@@ -17,7 +17,6 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
-from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import plan_service
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, UID, load_balancer, marked, served, service
@@ -181,16 +180,6 @@ def test_vm_load_balancer_gets_the_requested_address() -> None:
     requested = service(ours=True, spec=FIELD, annotations={**IN_LAN, **SUPPRESSED, **VM})
     assert plan(requested, pool_rights=RIGHTS).reads_pool
     assert short_write(plan(requested, **facts()).write) == SEED
-
-
-def test_note_that_kube_vip_has_the_address_from_the_field_ends_with_its_annotation() -> None:
-    """Otherwise nothing is written when another client removes the annotation, and kube-vip announces nothing."""
-    noted = service(ours=True, spec=FIELD, annotations={**IN_LAN, REQUESTED_ADDRESS: WANTED})
-    made = plan(noted, pool_rights=RIGHTS)
-    assert isinstance(made.write, PatchService)
-    metadata: Any = made.write.patch["metadata"]
-    annotations = metadata["annotations"]
-    assert (annotations[KUBE_VIP_ADDRESSES], annotations[REQUESTED_ADDRESS]) == ("", None)
 
 
 def test_service_that_waited_for_an_earlier_load_balancer_of_its_name_gets_the_requested_address() -> None:
