@@ -32,6 +32,7 @@ from harvester_ccm.controllers.node_lifecycle import NodeLifecycleController
 from harvester_ccm.controllers.node_writes import NodeWrites
 from harvester_ccm.controllers.orphans import OrphanController
 from harvester_ccm.controllers.reconciler import Reconciler, Shared
+from harvester_ccm.controllers.self_report import SelfReport
 from harvester_ccm.controllers.service import ServiceController
 from harvester_ccm.controllers.virtual_addresses import VirtualAddresses
 from harvester_ccm.controllers.wake import Wakes
@@ -61,6 +62,15 @@ OTHER_LEADER_SECONDS: Final = 300.0
 """Time between two checks for another controller, if this one takes no part in the election."""
 SHUTDOWN_SECONDS: Final = 1.7
 """Time for responses to writes in flight, for releasing the Lease and for the last Events at shutdown."""
+
+_CREDENTIALS_USABLE: Final = EventMessage(
+    "Normal", Reason.CREDENTIAL_RELOADED, "The kubeconfigs can be used again, or the process that reported them ends"
+)
+_NO_OTHER_LEADER: Final = EventMessage(
+    "Normal",
+    Reason.SINGLE_CONTROLLER,
+    "No other controller renews the Lease any more, or the process without leader election ends",
+)
 
 log = structlog.get_logger(__name__)
 
@@ -151,7 +161,9 @@ class Application:
         self._elector.on_change = self._emit_leadership
         self._reloaders = reloaders
         for reloader in reloaders:
-            reloader.on_problem = partial(self._emit_reload_failure, reloader.cluster)
+            reloader.on_check = self._report_credentials
+        self._credentials_report = SelfReport(self._emit_about_lease, _CREDENTIALS_USABLE)
+        self._election_report = SelfReport(self._emit_about_lease, _NO_OTHER_LEADER)
         self._guest_identity = ServerIdentity(
             guest, without="load balancers get no owner annotation, orphaned ones are not deleted"
         )
@@ -252,11 +264,11 @@ class Application:
             except KubeError as error:
                 log.debug("lease not read", error=str(error))
             else:
-                if holder:
-                    self._report_second_controller(holder)
+                self._election_report.update(self._second_controller(holder) if holder else None)
             await asyncio.sleep(OTHER_LEADER_SECONDS)
 
-    def _report_second_controller(self, holder: str) -> None:
+    def _second_controller(self, holder: str) -> EventMessage:
+        """Log another controller that leads, and return the Warning about it."""
         log.warning(
             "another controller leads",
             leader=holder,
@@ -268,7 +280,7 @@ class Application:
             "write to the same objects"
         )
         remedy = "Remove --leader-elect=false, or stop one of them"
-        self._emit_about_lease(EventMessage("Warning", Reason.NOT_ELECTED, cause, remedy))
+        return EventMessage("Warning", Reason.NOT_ELECTED, cause, remedy)
 
     async def _work(self) -> None:
         """Run the enabled controllers."""
@@ -316,6 +328,9 @@ class Application:
                 await self._fence.answered()
                 await self._elector.release()
                 if flush:
+                    # What this process reports about itself ends with it.
+                    self._credentials_report.update(None)
+                    self._election_report.update(None)
                     await self._recorder.flush()
         except TimeoutError:
             log.warning("shutdown timed out", seconds=SHUTDOWN_SECONDS, lease_held=self._elector.leading)
@@ -324,18 +339,25 @@ class Application:
         event = EventMessage("Normal", Reason.LEADER, f"{self._elector.identity} {verb}")
         self._recorder.emit(LEASES, lease, event, component="cloud-controller-manager")
 
-    def _emit_reload_failure(self, cluster: str, problem: str) -> None:
-        """Emit an Event on the Lease: the pod does not know its own name, and no other object is always there."""
-        event = EventMessage(
-            "Warning",
-            Reason.CREDENTIAL_NOT_RELOADED,
-            f"The kubeconfig for {cluster} cannot be loaded: {problem}. The previous credential stays in use until the "
-            "controller restarts, which needs a usable kubeconfig",
-            "Correct the file or Secret",
+    def _report_credentials(self) -> None:
+        """Report the kubeconfigs that cannot be loaded any more."""
+        problems = [
+            f"The kubeconfig for {reloader.cluster} cannot be loaded: {reloader.problem}"
+            for reloader in self._reloaders
+            if reloader.problem
+        ]
+        if not problems:
+            self._credentials_report.update(None)
+            return
+        cause = (
+            f"{'. '.join(problems)}. The previous credential stays in use until the controller restarts, which needs a "
+            "usable kubeconfig"
         )
-        self._emit_about_lease(event)
+        remedy = "Correct the file or Secret"
+        self._credentials_report.update(EventMessage("Warning", Reason.CREDENTIAL_NOT_RELOADED, cause, remedy))
 
     def _emit_about_lease(self, event: EventMessage) -> None:
+        """Emit an Event on the Lease: the pod does not know its own name, and no other object is always there."""
         election = self._settings.leader_election
         lease = Lease(metadata=ObjectMeta(name=election.name, namespace=election.namespace))
         self._recorder.emit(LEASES, lease, event, component="cloud-controller-manager")

@@ -4,6 +4,7 @@ Each annotation, label, taint, finalizer and Event reason is here once. The refe
 which have one form: object and kind, who sets it: value (default). Meaning. Changing a value breaks running clusters.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, Self
 
@@ -411,13 +412,23 @@ class Reason(StrEnum):
     CREDENTIAL_NOT_RELOADED = "CredentialNotReloaded"
     """Warning: a kubeconfig cannot be read any more, or its new contents cannot be used; the message states why. Fix:
     correct the Secret or the file; it is loaded within two seconds."""
+    CREDENTIAL_RELOADED = "CredentialReloaded"
+    """Normal: what `CredentialNotReloaded` reported has ended: the kubeconfigs can be used, or that process ends."""
     NOT_ELECTED = "LeaderElectionDisabled"
     """Warning: a controller with --leader-elect=false writes while another one holds the Lease. Fix: remove the flag,
     or stop one of them."""
+    SINGLE_CONTROLLER = "SingleController"
+    """Normal: what `LeaderElectionDisabled` reported has ended: no other controller renews the Lease, or that process
+    ends."""
     LEADER = "LeaderElection"
     """Normal: this process became or stopped being the active one."""
 
 
+SELF_REPORTS: Final[Mapping[Reason, Reason]] = {
+    Reason.CREDENTIAL_NOT_RELOADED: Reason.CREDENTIAL_RELOADED,
+    Reason.NOT_ELECTED: Reason.SINGLE_CONTROLLER,
+}
+"""Warnings of a process about itself, each with the reason of the Event that ends it."""
 BLOCKING_REASONS: Final[frozenset[Reason]] = frozenset(
     {Reason.UNSUPPORTED, Reason.INVALID_ANNOTATION, Reason.OWNERSHIP_CONFLICT}
 )

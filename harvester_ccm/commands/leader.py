@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from harvester_ccm.commands.clusters import request_or_error
-from harvester_ccm.commands.events import RECORDED_EVENTS, RecordedEvent, is_recent
+from harvester_ccm.commands.events import RECORDED_EVENTS, RecordedEvent, self_reports
 from harvester_ccm.commands.states import Line, ObjectStatus, State, StatusReason, seconds_between
 from harvester_ccm.config import LeaderElectionSettings, Settings
 from harvester_ccm.kube.builtin import LEASES, Lease, LeaseSpec
@@ -68,19 +68,18 @@ async def live_holder(settings: Settings, guest: ApiClient) -> str:
     return "" if isinstance(found, KubeError) else found
 
 
-async def lease_events(settings: Settings, guest: ApiClient) -> list[RecordedEvent]:
-    """Return the Warnings about the Lease, the newest first: those about the controller as a whole.
+async def reports_of_controllers(settings: Settings, guest: ApiClient) -> list[RecordedEvent]:
+    """Return the Warnings of controllers about themselves that hold, the newest first: Events about the Lease.
 
     Empty if Events cannot be read, as in the pod of the controller.
     """
     election = settings.leader_election
-    selector = f"type=Warning,involvedObject.kind={LEASES.kind},involvedObject.name={election.name}"
+    selector = f"involvedObject.kind={LEASES.kind},involvedObject.name={election.name}"
     found = await request_or_error(
         guest.list(RECORDED_EVENTS, namespace=election.namespace, params={"fieldSelector": selector})
     )
     if isinstance(found, KubeError):
         return []
-    now = datetime.now(UTC)
     # Servers of tests, and some proxies, do not know the selector.
-    about = [event for event in found.items if event.involved_object.kind == LEASES.kind and is_recent(event, now)]
-    return sorted(about, key=lambda event: event.last_timestamp or "", reverse=True)
+    about = [event for event in found.items if event.involved_object.kind == LEASES.kind]
+    return self_reports(about, datetime.now(UTC))

@@ -34,7 +34,7 @@ from harvester_ccm.commands.clusters import (
     list_clusters,
     request_or_error,
 )
-from harvester_ccm.commands.leader import LEASE_EXPIRED, lease_events, live_holder, read_lease
+from harvester_ccm.commands.leader import LEASE_EXPIRED, live_holder, read_lease, reports_of_controllers
 from harvester_ccm.commands.node_addresses import (
     NODE_ADDRESS_REMEDY,
     SHARED_ADDRESS_REMEDY,
@@ -687,7 +687,7 @@ async def check_leader(
     name = f"{election.namespace}/{election.name}"
     if not election.enabled:
         return _without_election(await live_holder(settings, guest), name)
-    for event in await lease_events(settings, guest):
+    for event in await reports_of_controllers(settings, guest):
         if event.reason == Reason.NOT_ELECTED:
             return Result.FAILED, event.message, "Remove --leader-elect=false from that controller, or stop it"
     if lease is not None and lease.holder_identity:

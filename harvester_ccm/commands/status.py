@@ -19,7 +19,7 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.chain import chain_text, chains
 from harvester_ccm.commands.clusters import TITLES, Clusters, ClusterStore, Connection, open_clusters, read_clusters
 from harvester_ccm.commands.events import RecordedEvent
-from harvester_ccm.commands.leader import lease_events, read_lease
+from harvester_ccm.commands.leader import read_lease, reports_of_controllers
 from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
 from harvester_ccm.commands.notes import PlannedNode, node_notes, service_notes
 from harvester_ccm.commands.planning import plan_services
@@ -105,7 +105,7 @@ async def _read(context: CommandContext) -> Document:
         clusters, (lease, of_lease), about_lease = await asyncio.gather(
             read_clusters(context, guest, harvester),
             read_lease(context.settings, guest),
-            lease_events(context.settings, guest),
+            reports_of_controllers(context.settings, guest),
         )
         store = clusters.store
         settings = clusters.settings
@@ -173,7 +173,7 @@ def _name_notes(clusters: Clusters) -> list[str]:
 
 
 def _reports(events: Iterable[RecordedEvent], now: datetime) -> Iterator[str]:
-    """Yield what the controller has reported about itself, with the age: nothing shows whether it still holds."""
+    """Yield what controllers report about themselves, with the age: one that was killed no longer ends it."""
     for event in events:
         # The clock of the controller can be ahead of this one.
         elapsed = age(event.last_timestamp, now) or "0s"

@@ -45,8 +45,8 @@ class CredentialReloader:
         self._load = load
         self.problem = ""
         """Error in the current files; empty if they are usable."""
-        self.on_problem: Callable[[str], None] = lambda _problem: None
-        """Called with the error after each check that finds one, for the Event."""
+        self.on_check: Callable[[], None] = lambda: None
+        """Called after each check, for the Event."""
 
     @property
     def cluster(self) -> str:
@@ -58,8 +58,7 @@ class CredentialReloader:
         while True:
             await asyncio.sleep(INTERVAL)
             await self.check()
-            if self.problem:
-                self.on_problem(self.problem)
+            self.on_check()
 
     async def check(self) -> None:
         """Load the files if their contents changed. Raises ClusterReplaced."""

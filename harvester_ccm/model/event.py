@@ -10,6 +10,8 @@ from harvester_ccm.redaction import MAX_MESSAGE, sanitize
 
 COMMAND_TOO_LONG: Final = "harvester-ccm explain prints the command"
 """Stands for a command that is too long for an Event."""
+REPORT_SECONDS: Final = 300.0
+"""Time after which a process repeats a Warning about itself that still holds."""
 QUOTED: Final = 200
 """Maximum characters of a value in a message."""
 NAMED: Final = 5

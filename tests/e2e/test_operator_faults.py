@@ -276,19 +276,14 @@ class Operator:
         last: list[str] = []
 
         async def nothing() -> bool:
-            last[:] = [line for line in await self.status() if not self._is_about_earlier(line)]
+            # A busy machine is slow by itself.
+            last[:] = [line for line in await self.status() if " responds slowly: " not in line]
             return not last
 
         try:
             await until(nothing, within=GIVES_UP, what="a status without problems and notes")
         except TimeoutError as error:
             raise AssertionError(f"after {list(self.lines)[-1]}: {last}") from error
-
-    @staticmethod
-    def _is_about_earlier(line: str) -> bool:
-        """Return whether a line can stay in a cluster without a fault."""
-        # What the controller reported about itself is named for an hour, and a busy machine is slow by itself.
-        return " ago the controller reported " in line or " responds slowly: " in line
 
     async def remove(self, *services: str) -> None:
         """Delete Services, and return when they are gone."""
@@ -581,6 +576,7 @@ async def of_operation(operator: Operator, run: CcmProcess) -> None:
     await operator.sees("O5", "Note: ", words="LeaderElectionDisabled")
     # The proxies run in this process, and the controller releases its Lease through one of them.
     await asyncio.to_thread(second.terminate)
+    await operator.is_well()
 
     await asyncio.to_thread(run.terminate)
     await operator.sees("O6", "Lease kube-system/cloud-controller-manager: NoLeader")

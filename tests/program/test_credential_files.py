@@ -1,5 +1,7 @@
 """A kubeconfig that cannot be read any more, or whose new contents cannot be used, while the program runs."""
 
+import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -8,12 +10,15 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from harvester_ccm.controllers import self_report
 from harvester_ccm.kube import reload
 from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.reload import CredentialReloader
+from tests.support.memory_server import MemoryClient
 from tests.support.program_world import Harvester, Program, guest_server
 from tests.support.waiting import wait_for
 
+ENDED = "cloud-controller-manager: CredentialReloaded"
 REASON = "cloud-controller-manager: CredentialNotReloaded"
 
 
@@ -71,4 +76,34 @@ async def test_unusable_kubeconfig_is_reported_until_it_is_corrected(
         file.write_text(kubeconfig("second"))
         await wait_for(partial(is_ready, program, "guest-credential-file"))
         assert program.client.credentials.token.get() == "second"
+        await wait_for(lambda: ENDED in program.reasons("Normal"))
+        assert program.reasons() == [REASON]
     assert program.exit_code is None
+
+
+async def test_report_about_two_kubeconfigs_is_repeated_and_ends_with_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reload, "INTERVAL", 0.05)
+    monkeypatch.setattr(self_report, "REPORT_SECONDS", 0.2)
+    program = Program(guest_server(), Harvester(), "prod")
+    for cluster in ("guest", "harvester"):
+        client = MemoryClient(program.guest, cluster=cluster)
+        reloader = CredentialReloader(client, partial(load_credentials, Path("/none")))
+        reloader.check = partial(damaged, reloader)  # type: ignore[method-assign]
+        program.reloaders.append(reloader)
+    text = "The kubeconfig for guest cannot be loaded: it is gone. The kubeconfig for harvester cannot"
+    async with program.live():
+        # The first check finds one file, the second one both, and that is repeated.
+        await wait_for(lambda: len(program.reasons()) > 2)
+        assert set(program.reasons()) == {REASON}
+        assert all(text in message for message in program.warnings("cloud-controller-manager")[1:])
+        assert ENDED not in program.reasons("Normal")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await wait_for(lambda: program.exit_code == 0)
+    assert program.reasons("Normal").count(ENDED) == 1
+
+
+async def damaged(reloader: CredentialReloader) -> None:
+    """Find a file that does not exist any more."""
+    reloader.problem = "it is gone"

@@ -1,9 +1,11 @@
 """``status`` is not green while something waits in the cluster, also if another controller has to act."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
+from harvester_ccm.kube.clock import time_text
 from harvester_ccm.names import SERVICE_FINALIZER
 from tests.unit.commands import objects
 from tests.unit.commands.conftest import ClusterServer, Json, Runner
@@ -149,24 +151,49 @@ def test_silent_node_is_no_ready_node(run: Runner, serve: ClusterServer) -> None
     assert result.code == 1
 
 
-@pytest.mark.parametrize(
-    ("minutes", "elapsed"), [(12, "12m"), (-5, "0s"), (61, "")], ids=["earlier", "clock", "outdated"]
-)
-def test_what_the_controller_reported_about_itself_is_a_note_with_its_age(
-    run: Runner, serve: ClusterServer, minutes: int, elapsed: str
-) -> None:
-    """Nothing shows whether it still holds."""
-    event = {
+GONE = "The kubeconfig cannot be loaded"
+
+
+def report(reason: str, seconds: int, *, host: str = "w1", text: str = GONE) -> Json:
+    """Return an Event about the Lease of a process on a host, written this long ago."""
+    written = datetime.now(UTC) - timedelta(seconds=seconds)
+    return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": "lease.1", "namespace": "kube-system"},
+        "metadata": {"name": f"lease.{10**6 - seconds}.{reason}.{host}", "namespace": "kube-system"},
         "involvedObject": {"kind": "Lease", "name": "cloud-controller-manager"},
-        "type": "Warning",
-        "reason": "CredentialNotReloaded",
-        "message": "The kubeconfig cannot be loaded",
-        "lastTimestamp": (datetime.now(UTC) - timedelta(minutes=minutes, seconds=1)).isoformat(),
+        "type": "Warning" if reason == FAILED else "Normal",
+        "reason": reason,
+        "message": text,
+        "lastTimestamp": time_text(written),
+        "reportingInstance": host,
     }
-    document = run("status", "-o", "json", *serve(objects.home(), objects.lease(), event)).document
-    note = f"{elapsed} ago the controller reported CredentialNotReloaded: The kubeconfig cannot be loaded"
-    assert document["notes"] == ([note] if elapsed else [])
+
+
+FAILED = "CredentialNotReloaded"
+ENDED = "CredentialReloaded"
+REPORTS: dict[str, tuple[list[partial[Json]], str]] = {
+    "holds": ([partial(report, FAILED, 200)], "3m"),
+    "the clock of the controller is ahead": ([partial(report, FAILED, -30)], "0s"),
+    "not repeated: the process was killed": ([partial(report, FAILED, 700)], ""),
+    "ended": ([partial(report, FAILED, 200), partial(report, ENDED, 100)], ""),
+    "ended in the same second": ([partial(report, FAILED, 100), partial(report, ENDED, 100)], ""),
+    "again": ([partial(report, FAILED, 300), partial(report, ENDED, 280), partial(report, FAILED, 200)], "3m"),
+    "repeated": ([partial(report, FAILED, 500), partial(report, FAILED, 200)], "3m"),
+    "of two processes": ([partial(report, FAILED, 300), partial(report, FAILED, 200, host="w2")], "3m"),
+    "ended in another process": ([partial(report, FAILED, 200), partial(report, ENDED, 100, host="w2")], "3m"),
+    "another event": ([partial(report, FAILED, 200), partial(report, "LeaderElection", 100)], "3m"),
+    "another cause": ([partial(report, FAILED, 300, text="not YAML"), partial(report, FAILED, 200)], "3m"),
+}
+
+
+@pytest.mark.parametrize(("events", "elapsed"), REPORTS.values(), ids=REPORTS.keys())
+def test_what_a_controller_reports_about_itself_is_a_note_while_it_holds(
+    run: Runner, serve: ClusterServer, events: list[partial[Json]], elapsed: str
+) -> None:
+    served_objects = [objects.home(), objects.lease(), *(event() for event in events)]
+    document = run("status", "-o", "json", *serve(*served_objects)).document
+    # A busy machine is a slow server, which is another note.
+    notes = [note for note in document["notes"] if "the controller reported" in note]
+    assert notes == ([f"{elapsed} ago the controller reported CredentialNotReloaded: {GONE}"] if elapsed else [])
     assert document["problems"] == []
