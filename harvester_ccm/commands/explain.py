@@ -17,13 +17,14 @@ from harvester_ccm.commands import EXIT_OK, EXIT_PROBLEMS
 from harvester_ccm.commands.clusters import Clusters, ClusterStore, open_clusters, read_clusters
 from harvester_ccm.commands.leader import read_lease
 from harvester_ccm.commands.planning import plan_services
-from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, Result, check_admission
+from harvester_ccm.commands.preflight import ANNOUNCER_OTHER, DRY_RUN_SECONDS, Finding, Result, check_admission
 from harvester_ccm.commands.runner import OUTPUT, CommandContext, CommandSpec, Document, flag
 from harvester_ccm.commands.states import UNANNOUNCED, ObjectStatus, node_status, warnings_in
 from harvester_ccm.commands.writes import read_failed_writes
 from harvester_ccm.config import LIFECYCLE_CONTROLLER, Announcer
 from harvester_ccm.errors import ConfigurationError
 from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import LoadBalancer
@@ -57,6 +58,8 @@ NAMESPACE: Final = flag(
 )
 _KINDS: Final = {"svc": "service", "service": "service", "services": "service", "node": "node", "nodes": "node"}
 """The names of kubectl for a kind."""
+ANSWER_SECONDS: Final = 9.4
+"""Time for the whole answer: with the start of the process, a person waits for ten seconds at most."""
 _PRECONDITIONS: Final = frozenset({"metadata.uid", "metadata.resourceVersion"})
 
 
@@ -66,6 +69,8 @@ class Subject(Struct, frozen=True):
     clusters: Clusters
     guest: ApiClient
     harvester: ApiClient
+    began: float
+    """Loop time at which the command began."""
     is_led: bool
     """Whether a replica of the controller leads."""
     in_container: bool
@@ -80,6 +85,7 @@ class Subject(Struct, frozen=True):
 
 
 async def _explain(context: CommandContext) -> int:
+    began = loop_time()
     kind, namespace, name = read_target(context.flags.arguments, context.flags[NAMESPACE.name])
     async with open_clusters(context) as connection:
         guest = connection.guest
@@ -87,7 +93,7 @@ async def _explain(context: CommandContext) -> int:
         clusters, (_, of_lease) = await asyncio.gather(
             read_clusters(context, guest, harvester), read_lease(context.settings, guest)
         )
-        subject = Subject(clusters, guest, harvester, is_led=not of_lease, in_container=context.in_container)
+        subject = Subject(clusters, guest, harvester, began, is_led=not of_lease, in_container=context.in_container)
         if kind == "node":
             document, is_well = await _explain_node(subject, name)
         else:
@@ -129,7 +135,7 @@ async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
         status = await subject.explained(SERVICES.kind, service.metadata.uid, status)
     writes = [write for write in (plan.write, plan.following_write) if write is not None]
     body = body_of(plan)
-    check = await check_admission(subject.harvester, body, store.cluster.namespace) if body else None
+    check = await _check_admission(subject, body) if body else None
     problem = None if snapshot.harvester_known else snapshot.harvester_problem
     is_named = any(one.reason == "HarvesterUnavailable" for one in status.reasons)
     document = {
@@ -142,6 +148,14 @@ async def _explain_service(subject: Subject, key: str) -> tuple[Document, bool]:
     }
     is_rejected = check is not None and check[0] is Result.FAILED
     return document, not (status.is_problem or is_rejected or problem)
+
+
+async def _check_admission(subject: Subject, body: Mapping[str, object]) -> Finding:
+    """Check a creation in the time that is left: the clusters were read before, and perhaps an IP pool after them."""
+    left = ANSWER_SECONDS - (loop_time() - subject.began)
+    seconds = min(DRY_RUN_SECONDS, max(left, 1.0))
+    namespace = subject.clusters.store.cluster.namespace
+    return await check_admission(subject.harvester, body, namespace, seconds=seconds)
 
 
 def _find(store: ClusterStore, key: str) -> Service:

@@ -570,14 +570,19 @@ def _example(cluster: ClusterIdentity) -> Document:
     return new_load_balancer(service, read_request(service, read_state(service)), cluster, {})
 
 
-async def check_admission(harvester: ApiClient, body: Mapping[str, object], namespace: str) -> Finding:
-    """Check whether Harvester's webhook and schema accept a new load balancer; a dry run, so none is created."""
+async def check_admission(
+    harvester: ApiClient, body: Mapping[str, object], namespace: str, *, seconds: float = DRY_RUN_SECONDS
+) -> Finding:
+    """Check whether Harvester's webhook and schema accept a new load balancer; a dry run, so none is created.
+
+    ``seconds`` is the time for it.
+    """
     creation = harvester.check_creation(LOAD_BALANCERS, body, namespace=namespace)
     try:
-        async with asyncio.timeout(DRY_RUN_SECONDS):
+        async with asyncio.timeout(seconds):
             response = await request_or_error(creation)
     except TimeoutError:
-        response = errors.NoResponse(f"no answer within {DRY_RUN_SECONDS:.0f} s")
+        response = errors.NoResponse(f"no answer within {seconds:.2g} s")
     match response:
         case None:
             return Result.OK, "a load balancer would be admitted (dry run, none was created)", ""
