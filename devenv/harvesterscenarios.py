@@ -666,6 +666,8 @@ SCENARIOS: Final[Sequence[Scenario]] = (
         (
             pool(),
             create_vm("a", backendServerSelector={"key": []}),
+            create_vm("key", backendServerSelector={"no key": ["value"]}),
+            create_vm("value", backendServerSelector={"key": ["no value"]}),
             create_vm("b", listeners=[{**LISTENER, "protocol": "HTTP"}]),
             create_vm("c", listeners=[{**LISTENER, "name": "HTTP_1"}]),
             create_vm("1d"),

@@ -15,6 +15,17 @@ DUMMY_UID: Final = "dummy347-546a-4642-9da6-5608endpoint"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_LETTERS: Final = (
+    "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
+_NAME_PROBLEM: Final = (
+    f"name part must {_LETTERS} (e.g. 'MyName',  or 'my.name',  or '123-abc', "
+    "regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE_PROBLEM: Final = (
+    f"a valid label must be an empty string or {_LETTERS} (e.g. 'MyValue',  or 'my_value',  or '12345', "
+    "regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
 
 Selector = Mapping[str, Sequence[str] | None]
 
@@ -97,16 +108,16 @@ def _metadata(balancer: Document, labels: dict[str, str]) -> Document:
 
 
 def selector_problem(selector: Selector) -> str | None:
-    """Return why a backend selector cannot be used, or None."""
+    """Return why a backend selector cannot be used, in the words of Kubernetes' Go library, or None."""
     for key, values in selector.items():
         prefix, slash, name = key.rpartition("/")
         if not _NAME.fullmatch(name) or (slash and not _PREFIX.fullmatch(prefix)):
-            return f'key: Invalid value: "{key}": name part must consist of alphanumeric characters'
+            return f'key: Invalid value: "{key}": {_NAME_PROBLEM}'
         if not values:
-            return "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty"
-        for value in values:
+            return "values: Invalid value: []string{}: for 'in', 'notin' operators, values set can't be empty"
+        for number, value in enumerate(values):
             if value and not _NAME.fullmatch(value):
-                return f'values[0][{key}]: Invalid value: "{value}": a valid label must be an empty string or name'
+                return f'values[{number}][{key}]: Invalid value: "{value}": {_VALUE_PROBLEM}'
     return None
 
 

@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 
-from devenv.harvester import admission, loadbalancers
+from devenv.harvester import HarvesterEmulator, admission, loadbalancers
 from devenv.harvester.records import with_condition
 from devenv.harvesterrecording import comparable
 from devenv.harvesterscenarios import SCENARIOS, Interleaving, Scenario, Server
 from devenv.recordharvester import RECORDINGS, TIMES, file_of
 from devenv.watch import Document
+from harvester_ccm.kube.client import ApiClient
 from tests.devenv.harvester_server import play_on_emulator
-from tests.devenv.test_harvester_scenarios import SEEDS, Steps, distinct, id_of, play_in_simulation
+from tests.devenv.test_harvester_scenarios import SEEDS, Steps, distinct, id_of, play_in_simulation, play_on_api_server
 from tests.support.clock import jumping_time
 
 RECORDED = [scenario for scenario in SCENARIOS if file_of(scenario).exists()]
 IN_MEMORY = [scenario for scenario in RECORDED if scenario.server is not Server.REAL]
+ON_A_SERVER = [scenario for scenario in RECORDED if scenario.server is Server.REAL]
 SIMULATED = [scenario for scenario in RECORDED if scenario.is_simulated]
 
 
@@ -49,6 +51,15 @@ async def test_emulator_does_what_was_recorded(scenario: Scenario) -> None:
         return
     missing = [steps for steps in recorded(scenario) if steps not in found]
     assert missing == [], "the emulator does neither this nor that"
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("scenario", ON_A_SERVER, ids=id_of)
+async def test_emulator_on_an_api_server_does_what_was_recorded(
+    scenario: Scenario, emulator: HarvesterEmulator, harvester_admin: ApiClient
+) -> None:
+    assert emulator.webhook is not None
+    assert [comparable(await play_on_api_server(scenario, harvester_admin), scenario.may_differ)] == recorded(scenario)
 
 
 WORDS = [

@@ -38,24 +38,29 @@ def _played_in_memory(scenario: Scenario) -> Steps:
         return runner.run(play_on_emulator(scenario))
 
 
-@pytest.mark.apiserver
-@pytest.mark.parametrize("scenario", JUDGED, ids=id_of)
-async def test_emulator_on_an_api_server_does_the_same_as_in_memory(
-    scenario: Scenario, emulator: HarvesterEmulator, harvester_admin: ApiClient
-) -> None:
+async def play_on_api_server(scenario: Scenario, client: ApiClient) -> Steps:
+    """Play a scenario with a Harvester that is emulated on a real API server, and return its steps."""
+
     async def switch(_what: str, _is_on: bool) -> None:
         raise NotImplementedError
 
     def let_backend_answer(_address: str, _port: int, _answers: bool) -> None:
         raise NotImplementedError
 
+    try:
+        return await play(scenario, Surroundings(client, switch, let_backend_answer))
+    finally:
+        await clear(client)
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("scenario", JUDGED, ids=id_of)
+async def test_emulator_on_an_api_server_does_the_same_as_in_memory(
+    scenario: Scenario, emulator: HarvesterEmulator, harvester_admin: ApiClient
+) -> None:
     assert emulator.webhook is not None
     in_memory = await asyncio.to_thread(_played_in_memory, scenario)
-    try:
-        steps = await play(scenario, Surroundings(harvester_admin, switch, let_backend_answer))
-    finally:
-        await clear(harvester_admin)
-    assert steps == in_memory
+    assert await play_on_api_server(scenario, harvester_admin) == in_memory
 
 
 async def play_in_simulation(scenario: Scenario, seed: str) -> Steps:
