@@ -12,6 +12,7 @@ import yaml
 
 from devenv import contributor_tables
 from devenv.helm import CHART
+from harvester_ccm.flags import FLAGS
 from scripts import generate_reference
 
 ROOT = Path(__file__).parents[2]
@@ -158,6 +159,19 @@ def test_reference_of_annotations_and_events_is_current() -> None:
     script = ROOT / "scripts" / "generate_reference.py"
     done = subprocess.run([sys.executable, script, "--check"], check=False, timeout=60)
     assert done.returncode == 0, "run make generate"
+
+
+def test_time_of_a_takeover_is_one_number() -> None:
+    """The Lease expires, and the replica tries again: the defaults of two flags, and 1 s to start."""
+    defaults = {flag.name: flag.default for flag in FLAGS}
+    lease, retry = (
+        int(defaults[f"leader-elect-{name}"].removesuffix("s")) for name in ("lease-duration", "retry-period")
+    )
+    pages = (CHART / "values.yaml", CHART / "questions.yml", DOCS / "installation" / "upgrade-uninstall.md")
+    for page in pages:
+        text = " ".join(page.read_text(encoding="utf-8").replace("\n#", "\n").split())
+        stated = re.findall(r"(?:takes over within|installation waits up to) (\d+) s", text)
+        assert [int(seconds) for seconds in stated] == [lease + 2 * retry + 1], name_of(page)
 
 
 def test_every_chart_value_is_explained() -> None:
