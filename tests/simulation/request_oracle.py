@@ -23,8 +23,13 @@ EXPLAINED: Final = frozenset({Reason.ADDRESS_NOT_AS_REQUESTED, Reason.INVALID_AN
 
 
 def _had_address(service: Document, requested: str) -> bool:
-    """Return whether a Service had an address, which is not one that kube-vip announces because it is requested."""
+    """Return whether a Service had an address, which is not one that kube-vip announces because it is requested.
+
+    It may have been that of a primary, which only the condition still shows.
+    """
     if annotation(service, ANNOUNCED_AS) or set(shown(service)) - {requested}:
+        return True
+    if Reason.KUBE_VIP_RESYNC_PENDING in condition_reasons(service):
         return True
     return bool(shown(service)) and not condition_reasons(service) <= {Reason.QUEUED, Reason.CREATION_QUEUED}
 
