@@ -17,6 +17,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     REQUESTED_ADDRESS,
+    SPECIFIED_ADDRESS,
 )
 from tests.support.builders import service
 from tests.support.clock import jumping_time
@@ -83,7 +84,8 @@ def announce(program: Program) -> None:
 async def test_announced_address_stays_if_no_pool_matches(request_fields: Document) -> None:
     program = program_after_go(PoolHarvester(), request_fields)
     before = program.annotations()
-    stored = {REQUESTED_ADDRESS: REQUESTED}
+    note = SPECIFIED_ADDRESS if "spec" in request_fields else REQUESTED_ADDRESS
+    stored = {note: REQUESTED}
     for _ in range(2):
         async with program.live():
             await asyncio.sleep(HOUR)

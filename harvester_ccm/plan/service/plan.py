@@ -456,9 +456,10 @@ def _shows_waiting(verdict: NotReady, desired: Desired, snapshot: ServiceSnapsho
     if verdict.reason in {Reason.KUBE_VIP_RESYNC_PENDING, Reason.DHCP_LEASE_PENDING}:
         # The address is allocated, and kube-vip does not announce it yet.
         return True
-    # kube-vip may announce the requested address of a new Service. Without the condition, a restarted process would
-    # take that for the address of a Service that another provider served.
-    if snapshot.kube_vip.read_address and snapshot.is_new:
+    # kube-vip may announce the requested address of a new Service, or have written it to the status. Without the
+    # condition, the next plan would take that for the address of a Service that another provider served.
+    has_any_address = bool(snapshot.kube_vip.read_address) or bool(snapshot.service.addresses)
+    if has_any_address and snapshot.is_new:
         return True
     condition = snapshot.service.ready_condition
     if is_about_announced_address(condition) and _withdraws(desired, snapshot):

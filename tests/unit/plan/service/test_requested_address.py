@@ -17,6 +17,7 @@ from harvester_ccm.names import (
     SERVICE_FINALIZER,
 )
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
+from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import plan_service
 from tests.support.builders import ADDRESS, LB_NAME, SUPPRESSED, UID, load_balancer, marked, served, service
@@ -180,6 +181,15 @@ def test_vm_load_balancer_gets_the_requested_address() -> None:
     requested = service(ours=True, spec=FIELD, annotations={**IN_LAN, **SUPPRESSED, **VM})
     assert plan(requested, pool_rights=RIGHTS).reads_pool
     assert short_write(plan(requested, **facts()).write) == SEED
+
+
+def test_first_patch_has_the_condition_if_kube_vip_has_written_the_requested_address() -> None:
+    """Without it, the next plan would take the Service for one that another provider served."""
+    emptied = service(spec=FIELD, address=WANTED, annotations={**IN_LAN, **VM, KUBE_VIP_ADDRESSES: ""})
+    made = plan(emptied, pool_rights=RIGHTS)
+    assert made.reads_pool
+    assert isinstance(made.write, PatchService)
+    assert "conditions" in made.write.patch["status"]  # type: ignore[operator]
 
 
 def test_service_that_waited_for_an_earlier_load_balancer_of_its_name_gets_the_requested_address() -> None:
