@@ -36,7 +36,6 @@ from tests.simulation.address_oracle import CACHE_DELAY, CORRECTED_WITHIN, Addre
 from tests.simulation.amount_oracle import EVENTS_OF_RUN, WRITES, WRITES_AFTER_DELETION, AmountOracle
 from tests.simulation.announcement_oracle import (
     EXPLAINED_WITHIN,
-    JUDGED_WITHIN,
     TOUCHED_WITHIN,
     AnnouncementOracle,
     Claim,
@@ -431,7 +430,7 @@ def test_address_need_not_be_explained_at_once_when_another_problem_ends() -> No
         assert oracle.late() == []
         world.original.change_service("b", _condition("usual"))
         oracle.look()
-        _pass_and_look(world, oracle, JUDGED_WITHIN - 1)
+        _pass_and_look(world, oracle, EXPLAINED_WITHIN - 1)
         assert oracle.late() == []
         _pass_and_look(world, oracle, 2)
         assert "nothing explains it" in oracle.late()[0]

@@ -28,10 +28,10 @@ CACHE_DELAY: Final = 5.0
 """Seconds after which everything that the controller writes takes a change into account, while all works."""
 FAULT_DELAY: Final = 400.0
 """The same around faults: a watch can be silent, and the next list can fail."""
-JUDGED_WITHIN: Final = CONFIRM_SECONDS + 10.0
-"""Seconds in which the endpoints are read twice. While the condition was False for another reason, they were not."""
-EXPLAINED_WITHIN: Final = NOTE_SECONDS + JUDGED_WITHIN
-"""Seconds from the publication, or from the last note on any Service, after which an address must be explained."""
+EXPLAINED_WITHIN: Final = NOTE_SECONDS + CONFIRM_SECONDS + 10.0
+"""Seconds after which an address must be explained: from the publication, from the last note on any Service, or from
+the time when the condition became True. While that was False for another reason, such as a touch that is not permitted,
+nothing was judged, and the endpoints are read twice then."""
 TOUCHED_WITHIN: Final = 10.0
 """Seconds from the publication within which the endpoints must be touched."""
 RESYNC_SECONDS: Final = 660.0
@@ -279,6 +279,9 @@ class AnnouncementOracle:
         if known.is_further:
             is_expected = facts.has_endpoint_here and facts.is_served and not facts.is_ignored
             is_expected = is_expected and name_of(service) not in guest.slices_lost
+            # A touch that came before kube-vip had handled the withdrawal has no effect.
+            has_missed_touch = f"{NAMESPACE}/{name_of(service)}" in guest.kube_vip.missed_touches
+            is_expected = is_expected and not (has_missed_touch and known.touched_at > -inf)
             is_late = is_expected and now - since > TOUCHED_WITHIN and known.touched_at < known.published_at
             return ["is to be announced again, and the endpoints are not touched"] if is_late else []
         if facts.is_noted or self._world.announcer is Announcer.OTHER:
@@ -287,7 +290,7 @@ class AnnouncementOracle:
             # The Event says HarvesterMismatch. Nothing else is judged before that is solved.
             return []
         since = max(since, self._noted_at.get(guest.cluster, -inf))
-        is_due = now - since > EXPLAINED_WITHIN and now - known.ready_at > JUDGED_WITHIN
+        is_due = now - since > EXPLAINED_WITHIN and now - known.ready_at > EXPLAINED_WITHIN
         if not is_due or claims_in(message_of(service)):
             return []
         return [f"is not announced, and nothing explains it: {message_of(service)}"]

@@ -79,8 +79,8 @@ class Guest:
         """UIDs of Services with nothing of this controller to which another client added the finalizer."""
         self.condition_removed: set[str] = set()
         """Services whose condition another client removed: without it, their address counts as the user's request."""
-        self.requested: dict[str, str] = {}
-        """Addresses that users requested in kube-vip's annotation when they created Services, by their names."""
+        self.requested: dict[str, set[str]] = {}
+        """Addresses that clients requested for Services that the controller had not seen yet, by their names."""
         self._given_up: set[str] = set()
         """UIDs of load balancers of Services that ask for one, which the controller deleted without a VM of a Node."""
         self._lost_machines_at: float | None = None
@@ -101,6 +101,19 @@ class Guest:
             return False
         return name in self.mark_removed
 
+    def note_request(self, name: str, address: str) -> None:
+        """Record that a client requests an address for a Service, if the controller has not seen that yet."""
+        service = self.service(name)
+        if service is not None and address and SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ()):
+            self.requested.setdefault(name, set()).add(address)
+
+    def copy_facts(self, original: "Guest") -> None:
+        """Take over what is known about the Services of the cluster that this one is a copy of."""
+        self.requested |= {name: set(addresses) for name, addresses in original.requested.items()}
+        self.ignore_written |= original.ignore_written
+        self.status_written |= original.status_written
+        self.condition_removed |= original.condition_removed
+
     # User actions.
 
     def create_service(self, name: str, spec: Document, annotations: Mapping[str, str]) -> None:
@@ -113,9 +126,7 @@ class Guest:
         self.status_written.discard(name)
         self.address_restored.discard(name)
         self.condition_removed.discard(name)
-        self.requested.pop(name, None)
-        if annotations.get(KUBE_VIP_ADDRESSES):
-            self.requested[name] = annotations[KUBE_VIP_ADDRESSES]
+        self.requested[name] = {annotations.get(KUBE_VIP_ADDRESSES, ""), spec.get("loadBalancerIP") or ""} - {""}
         self.mark_removed.discard(name)
         self.slices_lost.discard(name)
         self.policy_changed.discard(name)
@@ -268,8 +279,10 @@ class Guest:
         asks for a VM load balancer. The condition says that the Service is not ready.
         """
         has_own = any(served(balancer) for balancer in self.balancers_of(name_of(service)))
-        requested = service["spec"].get("loadBalancerIP") or self.requested.get(name_of(service))
-        is_specified = requested == address and not has_own
+        requested = {service["spec"].get("loadBalancerIP") or ""}
+        if not requested - {""}:
+            requested = self.requested.get(name_of(service), set())
+        is_specified = address in requested and not has_own
         return is_specified and wants_one(service) and not wants_vm(service) and is_not_ready(service)
 
     def balancers_of(self, name: str) -> list[Document]:

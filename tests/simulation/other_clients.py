@@ -59,6 +59,7 @@ class OtherClients(Actor):
         service = self._guest.service(name)
         if service is not None and of == name and annotation(service, KUBE_VIP_ADDRESSES) != address:
             self._guest.address_restored.add(name)
+        self._guest.note_request(name, address)
         self._guest.change_service(name, {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: address}}})
         self._world.met["kube-vip's address written by another client"] += 1
 

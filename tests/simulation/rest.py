@@ -100,8 +100,8 @@ class AtRest:
             return []
         # The status of a Service of another class is that of its other controller.
         # Nor that of kube-vip, which has announced what the user specifies before this controller saw the Service.
-        requested = service["spec"].get("loadBalancerIP") or self._guest.requested.get(name)
-        is_specified = shown(service) == (requested,) and not has_condition(service)
+        requested = {service["spec"].get("loadBalancerIP"), *self._guest.requested.get(name, ())}
+        is_specified = set(shown(service)) <= requested and not has_condition(service)
         is_of_others = has_other_class(service) or name in self._guest.status_written or is_specified
         shows = bool(shown(service)) and not is_of_others
         is_released = SERVICE_FINALIZER not in (meta.get("finalizers") or ())
@@ -180,7 +180,7 @@ class AtRest:
         if asked in {"vm", "cluster"} and asked != kind and not is_stuck:
             found.append(f"{name} asks for {asked} and has {kind}")
         shows_right_address = shown(service) == (address,) if address else self._shows_at_most_a_request(service)
-        if not shows_right_address:
+        if not shows_right_address and not self._has_outdated_record(service, balancer):
             found.append(f"{name} shows {shown(service)} and has {address or 'no address'}")
         if LB_CONTROLLER_FINALIZER not in (balancer["metadata"].get("finalizers") or ()):
             found.append(f"{balancer['metadata']['name']} is not looked at by Harvester")
@@ -218,6 +218,15 @@ class AtRest:
         if address and not is_right and not (is_decided or is_silenced):
             found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
         return found
+
+    def _has_outdated_record(self, service: Document, balancer: Document) -> bool:
+        """Return whether a load balancer has a lease that kube-vip lost with a restore, and no other one.
+
+        The Service shows none then, and its condition says what kube-vip needs.
+        """
+        is_for_lease = balancer["spec"].get("ipam") == "dhcp" and balancer["spec"].get("workloadType") == "cluster"
+        has_lease = self._guest.kube_vip.announces(service)
+        return is_for_lease and not shown(service) and not has_lease and is_not_ready(service)
 
 
 def _is_of_earlier(balancer: Document, service: Document) -> bool:

@@ -171,7 +171,7 @@ class World:
         flags = self._flags(CLONE_NAME)
         process = Process("c", loop, server, self.harvester, flags, self.wrong.append)
         guest = Guest(CLONE_NAME, server, self.harvester, KubeVip(server, loop, seed), process)
-        guest.requested |= self.original.requested
+        guest.copy_facts(self.original)
         self.guests.append(guest)
         for callback in self.on_clone:
             callback(guest)
