@@ -7,6 +7,7 @@ flags of this program. The texts are in Events and in the output of commands.
 from typing import Final
 
 from harvester_ccm.kube.errors import (
+    WRITE_TIMEOUT,
     AnswerTooLarge,
     CertificateNotValid,
     ConnectionRefused,
@@ -15,6 +16,7 @@ from harvester_ccm.kube.errors import (
     KubeError,
     NoResponse,
     NotTrusted,
+    TimedOut,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
@@ -22,13 +24,14 @@ from harvester_ccm.kube.errors import (
 
 _PROBLEMS: Final[dict[type[KubeError], str]] = {
     Unreachable: "cannot be reached",
+    TimedOut: "does not answer",
     HostUnknown: "cannot be reached, because its host name cannot be resolved",
     ConnectionRefused: "cannot be reached, because nothing listens at its address",
     NotTrusted: "answers with a certificate that does not fit the cloud-config",
     CertificateNotValid: "answers with a certificate that is not valid at this time",
     UnexpectedAnswer: "did not respond like a Kubernetes API server",
     AnswerTooLarge: "responded with more than an API server sends",
-    NoResponse: "did not respond to a write",
+    NoResponse: f"did not respond to a write within {WRITE_TIMEOUT:.0f} s",
 }
 """The problem by the class of the error; a class without an entry has that of its base."""
 
@@ -36,6 +39,10 @@ _REMEDIES: Final[dict[type[KubeError], str]] = {
     Unreachable: (
         "Check that Harvester's API servers respond, firewalls and routes from the nodes to them, and the server in "
         "the cloud-config"
+    ),
+    TimedOut: (
+        "Check that Harvester's API servers run and are not overloaded, firewalls and routes from the nodes to them, "
+        "and the server in the cloud-config"
     ),
     HostUnknown: "Check DNS on the nodes, or use Harvester's VIP in the cloud-config",
     ConnectionRefused: (

@@ -30,14 +30,13 @@ from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.connection import connection_fault, open_session
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.documents import EventDocument, Head, ListDocument, ListMeta, Page, Unread, WatchEvent
+from harvester_ccm.kube.errors import WRITE_TIMEOUT
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.objects import Resource
 from harvester_ccm.kube.tokens import ExecToken, credential_text, token_claims
 
 T = TypeVar("T")
 
-WRITE_TIMEOUT: Final = 35.0
-"""Seconds for a write: an admission webhook can take 30, and only the API server's response names one that hangs."""
 REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one request, connection included."""
 

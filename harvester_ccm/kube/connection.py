@@ -108,6 +108,8 @@ def _class_of(error: BaseException) -> type[errors.Unreachable]:
             return errors.NotTrusted
         case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
             return errors.ConnectionRefused
+        case TimeoutError():
+            return errors.TimedOut
     return errors.Unreachable
 
 

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from harvester_ccm.redaction import MAX_FOREIGN_TEXT, cut
 
+WRITE_TIMEOUT: Final = 35.0
+"""Seconds for a write: an admission webhook can take 30, and only the API server's response names one that hangs."""
 MAX_RETRY_AFTER: Final = 300.0
 """Longest delay in seconds that a server can request; a longer one is cut."""
 
@@ -45,6 +47,10 @@ class Unreachable(KubeError):
     """Raised when an API server sent no HTTP response: timed out, broken, or for the reason of a class below."""
 
 
+class TimedOut(Unreachable):
+    """Raised when an API server did not answer a read, or did not accept a connection, in time."""
+
+
 class HostUnknown(Unreachable):
     """Raised when the host name of an API server cannot be resolved."""
 
@@ -70,10 +76,10 @@ class AnswerTooLarge(UnexpectedAnswer):
 
 
 class NoResponse(Unreachable):
-    """Raised when an API server accepted a write and did not respond in the time that admission webhooks can take."""
+    """Raised when an API server accepted a write and did not respond in ``WRITE_TIMEOUT``."""
 
 
-class WatchSilent(Unreachable):
+class WatchSilent(TimedOut):
     """Raised when a watch delivered nothing, not even a bookmark, for too long."""
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from harvester_ccm.app import Application
 from harvester_ccm.flags import build_settings, parse_command_line
-from harvester_ccm.kube.client import WRITE_TIMEOUT, Request
-from harvester_ccm.kube.errors import NoResponse, Unreachable
+from harvester_ccm.kube.client import Request
+from harvester_ccm.kube.errors import WRITE_TIMEOUT, NoResponse, TimedOut, Unreachable
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.telemetry.metrics import Telemetry
 from tests.simulation.loop import PROCESS, SeededLoop
@@ -38,7 +38,7 @@ class _Client(MemoryClient):
             async with asyncio.timeout(limit):
                 return await super()._exchange(request, limit)
         except TimeoutError as error:
-            kind = NoResponse if limit == WRITE_TIMEOUT else Unreachable
+            kind = NoResponse if limit == WRITE_TIMEOUT else TimedOut
             raise kind(f"no answer within {limit:g} s ({request})") from error
 
 

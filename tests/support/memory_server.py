@@ -17,10 +17,19 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from harvester_ccm.kube.client import REQUEST_TIMEOUT, STRATEGIC_PATCH, WRITE_TIMEOUT, ApiClient, Request
+from harvester_ccm.kube.client import REQUEST_TIMEOUT, STRATEGIC_PATCH, ApiClient, Request
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.documents import WatchEvent
-from harvester_ccm.kube.errors import Answer, KubeError, NoResponse, Unreachable, WatchSilent, error_from_answer
+from harvester_ccm.kube.errors import (
+    WRITE_TIMEOUT,
+    Answer,
+    KubeError,
+    NoResponse,
+    TimedOut,
+    Unreachable,
+    WatchSilent,
+    error_from_answer,
+)
 from harvester_ccm.kube.fence import WriteFence
 from harvester_ccm.kube.objects import Object, Resource
 from harvester_ccm.kube.tokens import TokenSource
@@ -444,7 +453,7 @@ class MemoryServer:
             fenced = call.is_write and "/leases" not in call.path
             limit = WRITE_TIMEOUT if fenced else REQUEST_TIMEOUT
             await asyncio.sleep(limit)
-            raise (NoResponse if fenced else Unreachable)(f"no answer within {limit:g} s ({call.verb} {call.path})")
+            raise (NoResponse if fenced else TimedOut)(f"no answer within {limit:g} s ({call.verb} {call.path})")
         error = self.fault(call) if self.fault else None
         if call.is_write and self.faults:
             error = self.faults.pop(0)

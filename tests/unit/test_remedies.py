@@ -11,6 +11,7 @@ from harvester_ccm.kube.errors import (
     HostUnknown,
     NoResponse,
     NotTrusted,
+    TimedOut,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
@@ -27,14 +28,15 @@ REJECTED = Answer(401, "Unauthorized", "Unauthorized")
     ("kind", "problem", "remedy"),
     [
         (Unreachable, "cannot be reached", FIREWALL),
-        (WatchSilent, "cannot be reached", FIREWALL),
+        (TimedOut, "does not answer", "Check that Harvester's API servers run and are not overloaded, firewalls"),
+        (WatchSilent, "does not answer", "Check that Harvester's API servers run"),
         (HostUnknown, "cannot be reached, because its host name cannot be resolved", "Check DNS"),
         (ConnectionRefused, "cannot be reached, because nothing listens at its address", "Check that Harvester is up"),
         (NotTrusted, "answers with a certificate that does not fit the cloud-config", "Either the address"),
         (CertificateNotValid, "answers with a certificate that is not valid at this time", "Compare the clocks"),
         (UnexpectedAnswer, "did not respond like a Kubernetes API server", OTHER_SERVER),
         (AnswerTooLarge, "responded with more than an API server sends", OTHER_SERVER),
-        (NoResponse, "did not respond to a write", "Its admission webhook probably hangs"),
+        (NoResponse, "did not respond to a write within 35 s", "Its admission webhook probably hangs"),
     ],
 )
 def test_kind_of_outage_has_a_problem_and_a_remedy(kind: type[Unreachable], problem: str, remedy: str) -> None:
