@@ -138,7 +138,9 @@ READERS: Final = (
     Reader("error_from_response", _error_of, _OF_SERVERS),
     Reader("normalized_message", lambda text: normalized_message(str(_error_of(text))), _OF_SERVERS),
     Reader("Forbidden.namespace", lambda text: harvester_unavailable(_error_of(text)), _OF_SERVERS),
-    Reader("failure_event", lambda text: failure_event(_error_of(text), 20, _service({})), _OF_SERVERS),
+    Reader(
+        "failure_event", lambda text: failure_event(_error_of(text), 20, _service({}), load_balancer="lb"), _OF_SERVERS
+    ),
     Reader("pending_warning", lambda text: pending_warning(read_allocation(_load_balancer(text))), _OF_HARVESTER),
     Reader("deletion_step", lambda text: deletion_step(_load_balancer(text)), _OF_HARVESTER),
     Reader("is_in_progress", lambda text: is_in_progress(_load_balancer(text)), _OF_HARVESTER),

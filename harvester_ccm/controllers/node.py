@@ -165,7 +165,7 @@ class NodeController(Reconciler[NodeSnapshot, NodePlan]):
 
     def report_conflict(self, fields: tuple[str, ...], snapshot: NodeSnapshot) -> None:
         """Emit the Warning about a write that is delayed."""
-        self.emit(snapshot.node, node_conflict(fields))
+        self.emit(snapshot.node, node_conflict(fields, snapshot.node))
 
     async def send(self, plan: NodePlan, snapshot: NodeSnapshot) -> Outcome | None:
         """Send the patch of a plan."""

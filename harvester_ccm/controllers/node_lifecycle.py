@@ -182,7 +182,7 @@ class NodeLifecycleController(Reconciler[LifecycleSnapshot, LifecyclePlan]):
 
     def report_conflict(self, fields: tuple[str, ...], snapshot: LifecycleSnapshot) -> None:
         """Emit the Warning about a write that is delayed."""
-        self.emit(snapshot.node, node_conflict(fields))
+        self.emit(snapshot.node, node_conflict(fields, snapshot.node))
 
     async def send(self, plan: LifecyclePlan, snapshot: LifecycleSnapshot) -> Outcome | None:
         """Patch the taints of a Node, or delete it."""

@@ -13,18 +13,19 @@ from harvester_ccm.names import NodeReason
 from harvester_ccm.plan.node.patch import NodePatch
 
 
-def node_conflict(fields: Sequence[str]) -> EventMessage:
+def node_conflict(fields: Sequence[str], node: Node) -> EventMessage:
     """Return the Warning about a Node whose writes are delayed; ``fields`` are those that were written repeatedly."""
     cause = (
         f"Changes of this Node are delayed: {WRITE_LIMIT}. Another controller probably overwrites or deletes "
         f"{abbreviate(fields)}"
     )
     remedy = (
-        "Typical causes: a second cloud controller manager (start K3s with --disable-cloud-controller and RKE2 with "
-        "disable-cloud-controller: true; uninstall that of Talos), a kubelet without --cloud-provider=external, or a "
-        "tool that manages labels or taints of Nodes"
+        "Find it in the managed fields, and stop it. Typical causes: a second cloud controller manager (start K3s with "
+        "--disable-cloud-controller and RKE2 with disable-cloud-controller: true; uninstall that of Talos), a kubelet "
+        "without --cloud-provider=external, or a tool that manages labels or taints of Nodes"
     )
-    return EventMessage("Warning", NodeReason.FIELD_CONFLICT, cause, remedy, subject="rate limit")
+    command = f"kubectl get node {node.metadata.name} -o yaml --show-managed-fields"
+    return EventMessage("Warning", NodeReason.FIELD_CONFLICT, cause, remedy, command, subject="rate limit")
 
 
 def patched_fields(patch: NodePatch | None) -> dict[str, str]:

@@ -47,6 +47,7 @@ from harvester_ccm.plan.service.desired import (
 from harvester_ccm.plan.service.endpoints import endpoints_in, unreadable_endpoints
 from harvester_ccm.plan.service.kube_vip import compared_fields, read_state
 from harvester_ccm.plan.service.messages import failure_event
+from harvester_ccm.plan.service.ownership import kubectl_arguments
 from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
 from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS, resync_not_permitted
 from harvester_ccm.plan.service.scope import may_be_ours
@@ -196,7 +197,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
 
     def report_conflict(self, fields: tuple[str, ...], snapshot: ServiceSnapshot) -> None:
         """Emit the Warning about a write that is delayed."""
-        self.emit(snapshot.service, service_conflict(fields))
+        self.emit(snapshot.service, service_conflict(fields, snapshot.service))
 
     async def send(self, plan: ServicePlan, snapshot: ServiceSnapshot) -> Outcome | None:
         """Send the write of a plan, after its dry run. Raises KubeError after its Event was emitted."""
@@ -289,7 +290,13 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
         """
         service = snapshot.service
         failures = self.queue.failures(service.metadata.key) + 1
-        event = failure_event(error, failures, service, in_guest=isinstance(write, PatchService))
+        event = failure_event(
+            error,
+            failures,
+            service,
+            load_balancer=_arguments_of_load_balancer(snapshot),
+            in_guest=isinstance(write, PatchService),
+        )
         if event is None:
             return None
         self.emit(service, event)
@@ -338,6 +345,13 @@ def _note_without_effect(write: Write, snapshot: ServiceSnapshot) -> None:
         log.warning("fields not stored by Harvester", lb=write.name, fields=sorted(write.spec))
         return
     raise WriteReverted(f"the last write to Service {snapshot.service.metadata.key} had no effect")
+
+
+def _arguments_of_load_balancer(snapshot: ServiceSnapshot) -> str:
+    """Return the arguments of kubectl for the load balancer of the Service, which may not exist yet."""
+    present = snapshot.match.load_balancer
+    name = snapshot.match.expected_name if present is None else present.metadata.name
+    return kubectl_arguments(snapshot.cluster.namespace, name)
 
 
 def _is_missing_in_harvester(write: Write) -> bool:

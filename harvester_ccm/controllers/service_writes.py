@@ -49,22 +49,25 @@ _CONSEQUENCES: Final = frozenset({_CONDITION, _TRIGGER})
 log = structlog.get_logger(__name__)
 
 
-def service_conflict(fields: Sequence[str]) -> EventMessage:
+def service_conflict(fields: Sequence[str], service: Service) -> EventMessage:
     """Return the Warning about a Service whose writes are delayed.
 
     ``fields`` are those that were written repeatedly.
     """
+    meta = service.metadata
     causes = [field for field in fields if field not in _CONSEQUENCES]
     cause = (
         f"Changes of this Service and its load balancer are delayed: {WRITE_LIMIT}. Another controller probably "
         f"overwrites or deletes {abbreviate(causes or fields)}"
     )
     remedy = (
-        "Typical causes: K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles this Service (set "
-        "a spec.loadBalancerClass that kube-vip serves), a GitOps tool reverts its annotations, two clusters have the "
-        "same --cluster-name, or its type, externalTrafficPolicy, IP families or workload type change again and again"
+        "Find it in the managed fields, and stop it. Typical causes: a GitOps tool replaces the Service (let it ignore "
+        "these fields), K3s ServiceLB (start K3s with --disable=servicelb) or MetalLB also handles it (set a "
+        "spec.loadBalancerClass that kube-vip serves), two clusters have the same --cluster-name, or its type, "
+        "externalTrafficPolicy, IP families or workload type change again and again"
     )
-    return EventMessage("Warning", Reason.FIELD_CONFLICT, cause, remedy, subject="rate limit")
+    command = f"kubectl get service -n {meta.namespace} {meta.name} -o yaml --show-managed-fields"
+    return EventMessage("Warning", Reason.FIELD_CONFLICT, cause, remedy, command, subject="rate limit")
 
 
 def written_fields(write: Write) -> dict[str, str]:

@@ -157,17 +157,19 @@ def harvester_mismatch(cluster: ClusterIdentity) -> EventMessage:
 
 
 def failure_event(
-    error: errors.KubeError, failures: int, service: Service, *, in_guest: bool = False
+    error: errors.KubeError, failures: int, service: Service, *, load_balancer: str, in_guest: bool = False
 ) -> EventMessage | None:
     """Return the Warning for a write that failed; None while it is too early for a report.
 
-    ``failures`` is the number of failures in a row; ``in_guest``: whether the Service could not be patched, instead of
-    its load balancer. A webhook that hangs is reported at once, because each attempt takes its timeout.
+    ``failures`` is the number of failures in a row; ``load_balancer`` are the arguments of kubectl that name it;
+    ``in_guest``: whether the Service could not be patched, instead of its load balancer. A webhook that hangs is
+    reported at once, because each attempt takes its timeout.
     """
     away = isinstance(error, errors.Forbidden | errors.WebhookFailed)
     rejected = isinstance(error, errors.AdmissionDenied | errors.Invalid | errors.BadRequest)
     if isinstance(error, errors.Conflict):
-        return _lasting_conflict(error, service, in_guest=in_guest) if failures >= LASTING_CONFLICT else None
+        event = _lasting_conflict(error, service, load_balancer, in_guest=in_guest)
+        return event if failures >= LASTING_CONFLICT else None
     if in_guest:
         return _patch_rejected(error) if (rejected or away) and failures >= REPORTED_FAILURES else None
     if rejected:
@@ -176,17 +178,18 @@ def failure_event(
     return harvester_unavailable(error, service) if at_once or failures >= REPORTED_FAILURES else None
 
 
-def _lasting_conflict(error: errors.KubeError, service: Service, *, in_guest: bool) -> EventMessage:
+def _lasting_conflict(error: errors.KubeError, service: Service, load_balancer: str, *, in_guest: bool) -> EventMessage:
     """Return the Warning for an object that another client changes before each write."""
-    place = "the load balancer of this Service in Harvester"
-    remedy = "Find the client in the managed fields of the load balancer: kubectl get -o yaml --show-managed-fields"
-    command = ""
-    if in_guest:
-        meta = service.metadata
-        place = "this Service"
-        remedy = "Find the client in the managed fields"
-        command = f"kubectl get service -n {meta.namespace} {meta.name} -o yaml --show-managed-fields"
+    meta = service.metadata
+    place = "this Service"
+    target = f"service -n {meta.namespace} {meta.name}"
+    remedy = "Find the client in the managed fields, and stop it"
+    if not in_guest:
+        place = "the load balancer of this Service in Harvester"
+        target = load_balancer
+        remedy = "With the kubeconfig of Harvester, find the client in the managed fields, and stop it"
     cause = f"Another client has changed {place} at every attempt for a minute; the controller retries"
+    command = f"kubectl get {target} -o yaml --show-managed-fields"
     return EventMessage("Warning", Reason.SYNC_FAILED, cause, remedy, command, answer=f"API server: {error}")
 
 

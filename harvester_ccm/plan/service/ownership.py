@@ -172,9 +172,12 @@ def _under_another_name(load_balancer: LoadBalancer, service: Service, cluster: 
 
 
 def _target(load_balancer: LoadBalancer) -> str:
+    return kubectl_arguments(load_balancer.metadata.namespace, load_balancer.metadata.name)
+
+
+def kubectl_arguments(namespace: str, name: str) -> str:
     """Return the arguments of kubectl that name a load balancer."""
-    kind = f"{LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group}"
-    return f"-n {load_balancer.metadata.namespace} {kind} {load_balancer.metadata.name}"
+    return f"-n {namespace} {LOAD_BALANCERS.plural}.{LOAD_BALANCERS.group} {name}"
 
 
 def _proofs(load_balancer: LoadBalancer, service: Service, cluster: ClusterIdentity) -> Iterator[str]:

@@ -84,7 +84,7 @@ REJECTIONS: dict[str, tuple[KubeError, str]] = {
 
 @pytest.mark.parametrize(("error", "remedy"), REJECTIONS.values(), ids=REJECTIONS.keys())
 def test_rejection_is_reported_at_once_with_a_remedy(error: KubeError, remedy: str) -> None:
-    event = failure_event(error, 1, service())
+    event = failure_event(error, 1, service(), load_balancer=BALANCER)
     assert event is not None
     assert (event.type, event.reason) == ("Warning", Reason.SYNC_FAILED)
     assert event.message.startswith("Harvester rejected the load balancer. ")
@@ -123,16 +123,16 @@ FAILURES: dict[str, tuple[KubeError, bool, str]] = {
 
 @pytest.mark.parametrize(("error", "at_once", "text"), FAILURES.values(), ids=FAILURES.keys())
 def test_other_errors_are_reported_as_harvester_unavailable(error: KubeError, at_once: bool, text: str) -> None:
-    event = failure_event(error, REPORTED_FAILURES, service())
+    event = failure_event(error, REPORTED_FAILURES, service(), load_balancer=BALANCER)
     assert event == harvester_unavailable(error)
     assert event.reason == Reason.HARVESTER_UNAVAILABLE
     assert text in event.message
-    assert (failure_event(error, REPORTED_FAILURES - 1, service()) is not None) is at_once
+    assert (failure_event(error, REPORTED_FAILURES - 1, service(), load_balancer=BALANCER) is not None) is at_once
 
 
 def test_write_without_response_names_the_webhook() -> None:
     error = NoResponse("https://harvester: no answer within 35 s (POST /x)")
-    event = failure_event(error, 1, service())
+    event = failure_event(error, 1, service(), load_balancer=BALANCER)
     assert event is not None
     assert "harvester-load-balancer-webhook" in event.message
     assert "not answered yet" in harvester_unavailable(None).message
@@ -158,19 +158,20 @@ def test_backends_of_a_ready_load_balancer_are_not_reported() -> None:
     assert backends_warning(marked(spec=VM_SPEC)) is None
 
 
+BALANCER: Final = "-n vms loadbalancers.loadbalancer.harvesterhci.io demo-default-web-1"
 CONFLICT: Final = refused(409, "Conflict", "the object has been modified")
 
 
 @pytest.mark.parametrize("in_guest", [False, True])
 def test_conflict_is_reported_only_if_it_lasts(*, in_guest: bool) -> None:
-    assert failure_event(CONFLICT, LASTING_CONFLICT - 1, service(), in_guest=in_guest) is None
-    event = failure_event(CONFLICT, LASTING_CONFLICT, service(), in_guest=in_guest)
+    assert failure_event(CONFLICT, LASTING_CONFLICT - 1, service(), load_balancer=BALANCER, in_guest=in_guest) is None
+    event = failure_event(CONFLICT, LASTING_CONFLICT, service(), load_balancer=BALANCER, in_guest=in_guest)
     assert event is not None
     assert event.reason == Reason.SYNC_FAILED
     place = "this Service" if in_guest else "the load balancer of this Service in Harvester"
     assert event.message.startswith(f"Another client has changed {place} at every attempt")
-    assert bool(event.command) is in_guest
-    assert "--show-managed-fields" in event.message
+    target = "service -n shop web" if in_guest else BALANCER
+    assert event.command == f"kubectl get {target} -o yaml --show-managed-fields"
 
 
 PATCH: Final = 'services "web" is forbidden: User "ccm" cannot patch resource "services/status"'
@@ -190,8 +191,8 @@ REFUSED_PATCHES: dict[str, tuple[KubeError, str]] = {
 
 @pytest.mark.parametrize(("error", "action"), REFUSED_PATCHES.values(), ids=REFUSED_PATCHES.keys())
 def test_refused_patch_of_a_service_says_what_it_holds_up(error: KubeError, action: str) -> None:
-    assert failure_event(error, REPORTED_FAILURES - 1, service(), in_guest=True) is None
-    event = failure_event(error, REPORTED_FAILURES, service(), in_guest=True)
+    assert failure_event(error, REPORTED_FAILURES - 1, service(), load_balancer=BALANCER, in_guest=True) is None
+    event = failure_event(error, REPORTED_FAILURES, service(), load_balancer=BALANCER, in_guest=True)
     assert event is not None
     assert event.reason == Reason.SYNC_FAILED
     assert "The API server of this cluster rejected the update of this Service" in event.message
@@ -201,7 +202,7 @@ def test_refused_patch_of_a_service_says_what_it_holds_up(error: KubeError, acti
 
 @pytest.mark.parametrize("error", [ServerError(answer(503)), Unreachable("no route"), Unauthorized(answer(401))])
 def test_outage_of_the_guest_cluster_is_no_event_of_a_service(error: KubeError) -> None:
-    assert failure_event(error, 99, service(), in_guest=True) is None
+    assert failure_event(error, 99, service(), load_balancer=BALANCER, in_guest=True) is None
 
 
 RELEASES: dict[str, tuple[Service | None, KubeError, bool]] = {
