@@ -1,7 +1,7 @@
 """Objects as API servers return them."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from harvester_ccm.names import LB_CLUSTER, LB_CONTROLLER_FINALIZER, LB_SERVICE_NAME, LB_SERVICE_NAMESPACE
@@ -94,7 +94,8 @@ def lease() -> Json:
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": "cloud-controller-manager", "namespace": "kube-system"},
-        "spec": {"holderIdentity": "w1_x", "renewTime": datetime.now(UTC).isoformat()},
+        # On a busy machine, a command can take longer than a Lease lasts.
+        "spec": {"holderIdentity": "w1_x", "renewTime": (datetime.now(UTC) + timedelta(hours=1)).isoformat()},
     }
 
 
