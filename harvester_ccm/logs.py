@@ -132,7 +132,12 @@ class _Lasting:
             return
         self._is_reported = True
         with suppress(OSError):
-            sys.stdout.write(f"{PROGRAM}: the log cannot be written: {error}. Free space on its disk\n")
+            cause = error.strerror or str(error)
+            sys.stdout.write(
+                f"{PROGRAM}: the log (standard error) cannot be written: {cause}. The controller goes on without it. "
+                "Free space on the disk to which it is written (of a pod: /var/log/pods of its node), and the log "
+                "continues\n"
+            )
             sys.stdout.flush()
 
 

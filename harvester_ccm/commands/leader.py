@@ -16,7 +16,12 @@ from harvester_ccm.kube.holder import renewing_holder
 
 LEASE_EXPIRED: Final = "LeaseExpired"
 """Reason of a Lease whose holder does not renew it."""
-_NOT_RECONCILED: Final = "Nothing is reconciled. Check the pods of the controller and their log"
+_NOT_RECONCILED: Final = (
+    "Nothing is reconciled. Find the pods of the controller: if there is none, scale its Deployment; if one crashes, "
+    "its log has the cause (kubectl logs); if one runs, delete it, and it is started again"
+)
+PODS_COMMAND: Final = "kubectl -n kube-system get pods -l app.kubernetes.io/name=harvester-cloud-provider -o wide"
+"""The pods of the controller, of the chart and of the manifests."""
 
 
 async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | None, list[Line]]:
@@ -41,10 +46,11 @@ async def read_lease(settings: Settings, guest: ApiClient) -> tuple[LeaseSpec | 
     if isinstance(lease, KubeError) and not isinstance(lease, NotFound):
         return None, [(name, ObjectStatus(State.NONE, reasons=(StatusReason("LeaseNotReadable", str(lease)),)))]
     if not spec.holder_identity:
-        reason = StatusReason("NoLeader", f"No replica of the controller leads. {_NOT_RECONCILED}")
+        text = f"No replica of the controller leads. {_NOT_RECONCILED}"
+        reason = StatusReason("NoLeader", text, PODS_COMMAND)
     elif _is_overdue(lease, election) and lease == before:
         text = f"{spec.holder_identity} has not renewed the Lease and does not lead. {_NOT_RECONCILED}"
-        reason = StatusReason(LEASE_EXPIRED, text)
+        reason = StatusReason(LEASE_EXPIRED, text, PODS_COMMAND)
         since = spec.renew_time or ""
         spec = LeaseSpec()
     else:

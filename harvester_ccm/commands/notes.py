@@ -15,6 +15,7 @@ from harvester_ccm.model.event import abbreviate
 from harvester_ccm.names import NodeReason, Reason
 from harvester_ccm.plan.node.decision import NodePlan
 from harvester_ccm.plan.node.patch import uninitialized_taints
+from harvester_ccm.plan.service.scope import finalizer_remedy
 
 PlannedNode = tuple[Node, NodePlan, ObjectStatus]
 """A Node with its plan and its status."""
@@ -77,9 +78,11 @@ def node_notes(store: ClusterStore, planned: Iterable[PlannedNode]) -> Iterator[
 
 
 def _being_deleted(node: Node) -> str:
-    finalizers = ", ".join(node.metadata.finalizers or ())
-    waits = f" It waits for finalizers: {finalizers}." if finalizers else ""
-    return f"Node {node.metadata.name}: is being deleted.{waits}"
+    name = node.metadata.name
+    if not node.metadata.finalizers:
+        return f"Node {name}: is being deleted"
+    finalizers = abbreviate(node.metadata.finalizers)
+    return f"Node {name}: is being deleted. It waits for finalizers: {finalizers}. {finalizer_remedy(f'node {name}')}"
 
 
 def _unmanaged(entries: Sequence[tuple[str, str]]) -> str:

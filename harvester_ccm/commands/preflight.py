@@ -699,7 +699,7 @@ async def check_leader(
         return Result.OK, f"{lease.holder_identity} leads", ""
     found = problems[0][1].reasons[0] if problems else None
     if found is not None and found.reason == LEASE_EXPIRED:
-        return Result.WARNING, found.message, ""
+        return Result.WARNING, found.message, f"Run: {found.command}"
     if found is not None and lease is None:
         return Result.SKIPPED, f"cannot be read: {found.message}", ""
     return Result.OK, f"no replica leads; before an installation, that is right (Lease {name})", ""

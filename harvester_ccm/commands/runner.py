@@ -342,7 +342,7 @@ def _words(key: str) -> str:
 def table(rows: Sequence[Mapping[str, Any]], indent: int = 0, below: Sequence[str] = ()) -> Iterator[RenderableType]:
     """Yield a table of rows with the same keys, without empty columns; ``below`` has a text for each row.
 
-    The command of a row is printed below it.
+    The command of a row is printed below it, and a colon is in front of it.
     """
     keys = [key for key in rows[0] if key != COMMAND]
     columns = [[_words(key).upper(), *(str(one[key] or "-") for one in rows)] for key in keys]
@@ -352,10 +352,18 @@ def table(rows: Sequence[Mapping[str, Any]], indent: int = 0, below: Sequence[st
     yield from row([Text(title, "bold") for title in heading], widths, indent)
     texts = below or [""] * len(rows)
     for cells, text, entry in zip(others, texts, rows, strict=True):
-        yield from row(cells, widths, indent)
+        command = entry.get(COMMAND, "")
         if text:
-            yield from row([text], indent=indent + 4)
-        yield from command_line(entry.get(COMMAND, ""), indent + 4)
+            yield from row(cells, widths, indent)
+            yield from row([_introducing(text, command)], indent=indent + 4)
+        else:
+            yield from row([*cells[:-1], _introducing(cells[-1], command)], widths, indent)
+        yield from command_line(command, indent + 4)
+
+
+def _introducing(text: str | Text, command: str) -> str | Text:
+    """Return the text in front of a command, or without one."""
+    return f"{text}:" if command else text
 
 
 def row(cells: Sequence[str | Text], widths: Sequence[int] = (), indent: int = 0) -> Iterator[RenderableType]:

@@ -201,23 +201,23 @@ def _slow_servers(connection: Connection) -> Iterator[str]:
 
 
 def _server_problems(error: KubeError | None, guest: ApiClient, harvester: ApiClient) -> Iterator[Line]:
+    is_same = guest.credentials.server == harvester.credentials.server
+    if is_same and isinstance(error, NotServed):
+        # Only Harvester serves load balancers, so nothing else is wrong with this server.
+        text = (
+            f"The cloud-config {harvester.credentials.origin} leads to the guest cluster, not to Harvester. Set "
+            "--cloud-config to a kubeconfig for Harvester (generate_addon.sh)"
+        )
+        yield "Harvester", ObjectStatus(State.NONE, reasons=(StatusReason("SameCluster", text),))
+        return
     if error is not None:
         yield "Harvester", ObjectStatus(State.NONE, reasons=tuple(warnings_in([harvester_unavailable(error)])))
-    if guest.credentials.server == harvester.credentials.server:
-        yield (
-            "Guest",
-            ObjectStatus(State.NONE, reasons=(StatusReason("SameCluster", _wrong_file(error, guest, harvester)),)),
+    if is_same:
+        text = (
+            f"The kubeconfig {guest.credentials.origin} leads to Harvester. Set --kubeconfig to a kubeconfig of the "
+            "guest cluster"
         )
-
-
-def _wrong_file(error: KubeError | None, guest: ApiClient, harvester: ApiClient) -> str:
-    """Return which kubeconfig leads to the server of the other one: only Harvester serves load balancers."""
-    if isinstance(error, NotServed):
-        return (
-            f"{harvester.credentials.origin} leads to the guest cluster, not to Harvester. Set --cloud-config to a "
-            "kubeconfig for Harvester (generate_addon.sh)"
-        )
-    return f"{guest.credentials.origin} leads to Harvester. Set --kubeconfig to a kubeconfig of the guest cluster"
+        yield "Guest", ObjectStatus(State.NONE, reasons=(StatusReason("SameCluster", text),))
 
 
 def _kinds_with_writes(planned: Iterable[Planned], nodes: Iterable[PlannedNode]) -> set[str]:
@@ -286,10 +286,16 @@ def _problems(lines: Iterable[Line], *, is_away: bool) -> Iterator[Document]:
             command = one.command
             if is_known:
                 # A command that gives something up makes no sense without the text that says when.
-                message = "See the problem of Harvester"
+                message = _waits_for_harvester(verdict.state)
                 command = ""
             row = {"object": name, "state": str(verdict.state), "since": verdict.since}
             yield {**row, "reason": one.reason, "message": message, "command": command}
+
+
+def _waits_for_harvester(state: State) -> str:
+    """Return the text for an object that waits until the problem of Harvester, which is listed first, has ended."""
+    subject = "The deletion waits" if state is State.DELETING else "Waits"
+    return f"{subject} for Harvester, which cannot be used: see the problem of Harvester above"
 
 
 def _identity(problem: Document) -> tuple[str, ...]:

@@ -228,5 +228,7 @@ def test_log_that_cannot_be_written_does_not_end_the_program(capsys: pytest.Capt
     for _ in range(3):
         structlog.get_logger().info("starting")
     assert capsys.readouterr().out == (
-        "harvester-ccm: the log cannot be written: [Errno 28] No space left on device. Free space on its disk\n"
+        "harvester-ccm: the log (standard error) cannot be written: No space left on device. The controller goes on "
+        "without it. Free space on the disk to which it is written (of a pod: /var/log/pods of its node), and the log "
+        "continues\n"
     )

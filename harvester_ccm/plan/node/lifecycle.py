@@ -179,8 +179,21 @@ def _plan_deletion(snapshot: LifecycleSnapshot) -> LifecyclePlan:
         return LifecyclePlan(requeue_after=snapshot.settings.confirmation_spacing)
     if obstacle is not None:
         return LifecyclePlan(event=_blocked(snapshot, obstacle), requeue_after=BLOCKED_RETRY_SECONDS)
-    text = f"Deleting node {snapshot.node.metadata.name} because it does not exist in the cloud provider"
-    return LifecyclePlan(DeleteNode(EventMessage("Normal", NodeReason.DELETING, text)))
+    return LifecyclePlan(DeleteNode(_deleting(snapshot)))
+
+
+def _deleting(snapshot: LifecycleSnapshot) -> EventMessage:
+    """Return the Event about the deletion of a Node; the first sentence is that of every cloud provider."""
+    name = snapshot.node.metadata.name
+    cause = (
+        f"Deleting node {name} because it does not exist in the cloud provider: VM {snapshot.vm_name} does not exist "
+        "in Harvester"
+    )
+    remedy = (
+        "If it does exist, correct the namespace or the server in the cloud-config, and restart the kubelet, which "
+        "registers the Node again"
+    )
+    return EventMessage("Normal", NodeReason.DELETING, cause, remedy)
 
 
 def _obstacle(snapshot: LifecycleSnapshot) -> Obstacle | None:

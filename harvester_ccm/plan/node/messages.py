@@ -29,7 +29,8 @@ TEMPLATES: Final[Mapping[NodeReason, Template]] = {
     NodeReason.VM_NOT_FOUND: Template(
         "No VM in namespace {namespace} of Harvester has this Node's provider ID, system UUID, name, or guest host "
         "name {node}",
-        "Check the namespace in the cloud-config; a VM with another name than its Node must {need}",
+        "If its VM is in another namespace, correct that of the cloud-config. If its VM has another name, {need}. If "
+        "the machine is not a VM of this Harvester, remove it from the cluster",
     ),
     NodeReason.VM_AMBIGUOUS: Template(
         "Several VMs have the {identity}: {names}",

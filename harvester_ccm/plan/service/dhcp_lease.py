@@ -39,6 +39,14 @@ from harvester_ccm.plan.service.verdict import NotReady, Ready
 
 LEASE_GRACE_SECONDS: Final = 30.0
 """Time that kube-vip can take to get a lease before an Event reports that none exists."""
+_LOG_COMMAND: Final = (
+    "kubectl -n kube-system logs -l 'app.kubernetes.io/name in (kube-vip, kube-vip-ds)' --prefix --tail=20"
+)
+"""The names are those of the charts and of kube-vip's own manifests."""
+_WAITS: Final = (
+    f"The Service waits for {Reason.DHCP_LEASE_PENDING.meaning}. If it has none after {LEASE_GRACE_SECONDS:.0f} s, "
+    "this message says what to check"
+)
 _ANNOUNCED_BEFORE: Final = (
     "kube-vip announced this Service before, and may request the address only after some minutes, or, up to version "
     "1.0, never: to make it do so at once, restart kube-vip, or create the Service again"
@@ -215,27 +223,31 @@ def _as_before(snapshot: ServiceSnapshot) -> NotReady:
     """Return the verdict on a Service without a lease while nothing new is to be said: no Event is due."""
     verdict = waits_for(Reason.DHCP_LEASE_PENDING)
     condition = snapshot.service.ready_condition
-    if condition is None or condition.reason != Reason.DHCP_LEASE_PENDING:
-        return verdict
-    return replace(verdict, message=EventMessage("Warning", Reason.DHCP_LEASE_PENDING, condition.message))
+    message = EventMessage("Warning", Reason.DHCP_LEASE_PENDING, _WAITS)
+    if condition is not None and condition.reason == Reason.DHCP_LEASE_PENDING:
+        message = replace(message, cause=condition.message)
+    return replace(verdict, message=message)
 
 
 def _no_lease(snapshot: ServiceSnapshot, endpoints: Endpoints) -> EventMessage:
     """Return the Event about a lease that is late: a missing endpoint comes first, because kube-vip waits for it."""
-    checks = ["that the kube-vip Pods run", "that the nodes have the kernel module macvlan"]
-    checks.insert(0, "that a DHCP server answers in the network of the nodes")
+    checks = [
+        "that a DHCP server answers in the network of the nodes",
+        "that the nodes have the kernel module macvlan, and last the log of kube-vip",
+    ]
     if snapshot.service.spec.load_balancer_class is not None:
         checks.insert(0, f"that kube-vip serves class {LOAD_BALANCER_CLASS} (lb_class_name)")
     if endpoints.reading is Reading.DONE and not endpoints.exist:
         cause = "The Service has no endpoint, and kube-vip gets an address from DHCP only for a Service that has one"
-        remedy = f"Start a Pod of the Service. If that does not help, check {', '.join(checks)}"
-        return EventMessage("Normal", Reason.DHCP_LEASE_PENDING, cause, remedy)
+        remedy = f"Start a Pod of the Service. If that does not help, check in this order: {', '.join(checks)}"
+        return EventMessage("Normal", Reason.DHCP_LEASE_PENDING, cause, remedy, _LOG_COMMAND)
     if endpoints.reading is Reading.UNREADABLE:
         checks.insert(0, "that a Pod of the Service is ready (kube-vip gets an address only then)")
-    remedy = f"Check {', '.join(checks)}"
+    remedy = f"Check in this order: {', '.join(checks)}"
     if snapshot.kube_vip.node is not None:
-        remedy = f"{remedy}. {_ANNOUNCED_BEFORE}"
-    return EventMessage("Warning", Reason.DHCP_LEASE_PENDING, "kube-vip has not got an address from DHCP yet", remedy)
+        remedy = f"{_ANNOUNCED_BEFORE}. {remedy}"
+    cause = "kube-vip has not got an address from DHCP yet"
+    return EventMessage("Warning", Reason.DHCP_LEASE_PENDING, cause, remedy, _LOG_COMMAND)
 
 
 def awaits_first_lease(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> bool:

@@ -5,7 +5,7 @@ A wrong value never blocks what does not depend on it: it becomes a Warning, and
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -292,15 +292,33 @@ def _health_check(service: Service, problems: list[EventMessage]) -> Mapping[str
     ports = [port for port in service.spec.ports if port.protocol == "TCP" and port.node_port]
     port = _checked_port(value.strip(), ports)
     if port is None:
-        available = abbreviate([_named_port(port) for port in ports])
-        expected = (
-            "a TCP port of this Service: its number, its name or its node port; there are "
-            f"{available or 'none'}. Nodes are not checked until then"
-        )
-        problems.append(invalid_value(names.HEALTH_CHECK_PORT, value, expected))
+        problems.append(_no_checked_port(service, value, ports))
         return {}
     numbers = {setting.field: _number(service, setting, problems) for setting in HEALTH_CHECK_SETTINGS}
     return {"port": port.node_port, **numbers}
+
+
+def _no_checked_port(service: Service, value: str, ports: Sequence[ServicePort]) -> EventMessage:
+    """Return the Warning about a health check of a port that is not among ``ports``, which can be checked."""
+    if ports:
+        available = abbreviate([_named_port(port) for port in ports])
+        expected = (
+            f"a TCP port of this Service: its number, its name or its node port; there are {available}. Nodes are not "
+            "checked until then"
+        )
+        return invalid_value(names.HEALTH_CHECK_PORT, value, expected)
+    lack = "this Service has no TCP port"
+    remedy = "Remove the annotation, or add a TCP port"
+    if any(port.protocol == "TCP" for port in service.spec.ports):
+        lack = "no TCP port of this Service has a node port"
+        remedy = "Remove the annotation, or set spec.allocateLoadBalancerNodePorts to true"
+    return EventMessage(
+        "Warning",
+        Reason.INVALID_ANNOTATION,
+        f"is {quoted(value)}, but {lack}, so Nodes are not checked",
+        remedy,
+        place=f"Annotation {names.HEALTH_CHECK_PORT}",
+    )
 
 
 def _checked_port(value: str, ports: list[ServicePort]) -> ServicePort | None:

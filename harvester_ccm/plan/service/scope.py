@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from harvester_ccm.config import SharedAddressScope
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.event import EventMessage
+from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import ClusterIdentity
 from harvester_ccm.names import LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
 from harvester_ccm.plan.service.kube_vip import KubeVip, read_state
@@ -18,6 +18,10 @@ BY_PRIMARY: Final = "primary"
 """Index of Services by the primary that they name, and by the one whose address they last had."""
 FOREIGN_ANNOTATIONS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
 """Prefixes of annotations that give a Service to another load balancer controller."""
+_OUR_CLASS: Final = (
+    f"spec.loadBalancerClass {LOAD_BALANCER_CLASS}, if kube-vip announces this class (chart: kube-vip.harvesterClass; "
+    "another kube-vip: env lb_class_name)"
+)
 FOREIGN_LABEL: Final = ("implementation", "kube-vip")
 """Label of the Services that kube-vip-cloud-provider serves; it has the same finalizer as this controller."""
 
@@ -96,10 +100,25 @@ def _note(service: Service, cluster: ClusterIdentity, ended: str, others: str) -
 def _no_request_reason(service: Service) -> str:
     """Return why the Service requests no load balancer at all; empty if it does."""
     if service.metadata.deleting:
-        finalizers = ", ".join(service.metadata.finalizers or ())
-        others = f"; it waits for finalizers of other controllers: {finalizers}" if finalizers else ""
-        return f"it is being deleted, and nothing of this controller is left{others}"
+        return f"it is being deleted, and nothing of this controller is left{_finalizers_left(service)}"
     return "" if service.spec.type == "LoadBalancer" else f"its type is {service.spec.type}, not LoadBalancer"
+
+
+def _finalizers_left(service: Service) -> str:
+    """Return the finalizers that keep a Service, and how to end that; empty without one."""
+    meta = service.metadata
+    if not meta.finalizers:
+        return ""
+    remedy = finalizer_remedy(f"service -n {meta.namespace} {meta.name}")
+    return f". It waits for finalizers of other controllers: {abbreviate(meta.finalizers)}. {remedy}"
+
+
+def finalizer_remedy(target: str) -> str:
+    """Return what to do about finalizers of other controllers; ``target`` are the arguments that name the object."""
+    return (
+        "Check that the controller of each runs: a finalizer begins with the domain of its controller. If that is "
+        f"uninstalled, delete its finalizer with kubectl edit {target}"
+    )
 
 
 def _other_controller_reason(service: Service, cluster: ClusterIdentity, marks: _Marks) -> str:
@@ -110,7 +129,8 @@ def _other_controller_reason(service: Service, cluster: ClusterIdentity, marks: 
     wanted_class = service.spec.load_balancer_class
     if has_other_class(service):
         return (
-            f"spec.loadBalancerClass is {wanted_class!r}: another controller serves it (ours is {LOAD_BALANCER_CLASS})"
+            f"spec.loadBalancerClass is {wanted_class!r}, which another controller has to serve. To have it served by "
+            f"Harvester, create the Service again {_without_class(cluster)}with {_OUR_CLASS}"
         )
     if wanted_class is None and cluster.class_only:
         return f"--require-load-balancer-class is set, and spec.loadBalancerClass is not {LOAD_BALANCER_CLASS}"
@@ -119,10 +139,14 @@ def _other_controller_reason(service: Service, cluster: ClusterIdentity, marks: 
     mark = _foreign_mark(service, marks)
     remedy = (
         "belongs to another load balancer controller. To have it served by Harvester, remove that, or create the "
-        f"Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}, if kube-vip announces this class (chart: "
-        "kube-vip.harvesterClass; another kube-vip: env lb_class_name)"
+        f"Service again with {_OUR_CLASS}"
     )
     return f"{mark} {remedy}" if mark else ""
+
+
+def _without_class(cluster: ClusterIdentity) -> str:
+    """Return the words for a Service without a class, if such a Service is served."""
+    return "" if cluster.class_only else "without that class, or "
 
 
 def _foreign_mark(service: Service, marks: _Marks) -> str:

@@ -59,7 +59,7 @@ def test_status_reports_a_rejected_token_once(run: Runner, outage: Outage) -> No
     for text in (OWNER, REMEDY, "which expired on 2023-11-14 22:13 UTC (401)", "UNREADABLE"):
         assert result.out.count(text) == 1, result.out
     assert "Service shop/new and 1 more  Pending" in result.out
-    assert result.out.count("      See the problem of Harvester\n") == 2
+    assert result.out.count("Waits for Harvester, which cannot be used: see the problem of Harvester above\n") == 2
     # An initialized Node is ready, and so is a Service with an address.
     assert "Nodes:            1 Pending, 1 Ready\n" in result.out
 

@@ -15,7 +15,7 @@ GOING = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=[SERVICE_FINA
 HELD = objects.service(deleted="2026-11-21T09:00:00Z", finalizers=["example.com/hold"])
 UNMANAGED = "Service shop/web: not managed by this controller"
 PENDING = "Service shop/web: without an address, and not managed by this controller"
-OTHERS_CLASS = "spec.loadBalancerClass is 'metallb': another controller serves it"
+OTHERS_CLASS = "spec.loadBalancerClass is 'metallb', which another controller has to serve. To have it served by"
 K3S = "Provider ID k3s://w1 is another provider's, so the Node is ignored"
 NO_LB_CONTROLLER = "--controllers=-service-lb-controller,*"
 NO_NODE_CONTROLLER = "--controllers=-cloud-node-controller,*"
@@ -68,7 +68,7 @@ CASES: dict[str, tuple[list[Json], tuple[str, ...], str]] = {
     "held by the finalizer of another controller": (
         [HELD],
         (),
-        f"{UNMANAGED}: it is being deleted, and nothing of this controller is left; it waits for finalizers of other",
+        f"{UNMANAGED}: it is being deleted, and nothing of this controller is left. It waits for finalizers of other",
     ),
     "class of another controller": (
         [objects.service(loadBalancerClass="metallb")],

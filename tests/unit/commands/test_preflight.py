@@ -90,7 +90,7 @@ CASES: dict[str, tuple[ClusterStore, str, Result, str, str]] = {
         "1 of 2 Nodes have no VM: w2",
         "No VM",
     ),
-    "no VM": (store([], W1), VM_ROW, Result.FAILED, "1 of 1 Nodes have no VM: w1", "Check the namespace"),
+    "no VM": (store([], W1), VM_ROW, Result.FAILED, "1 of 1 Nodes have no VM: w1", "If its VM is in another namespace"),
     "label of another cluster": (store([OTHER_VM], W1), VM_ROW, Result.FAILED, "have no VM: w1", "Correct the label"),
     "another cluster name": (
         store([OTHER_VM], node("w1", "10.0.0.1")),

@@ -146,7 +146,7 @@ CASES: dict[str, tuple[list[Json], str]] = {
     ),
     "node of a stopped VM": (
         [not_ready("Unknown"), stopped_machine()],
-        f"Node w1 Degraded VMNotRunning {STOPPED} virtctl start w1 -n vms",
+        f"Node w1 Degraded VMNotRunning {STOPPED}: virtctl start w1 -n vms",
     ),
     "new node of another provider": (
         [objects.node(providerID="k3s://w1")],

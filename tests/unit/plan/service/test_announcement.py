@@ -416,13 +416,15 @@ def test_text_about_a_late_lease_names_the_endpoint_first_and_the_class_second(*
     missing = plan_late_lease(leasing, NONE_FOUND).events[-1]
     assert missing.cause.startswith("The Service has no endpoint")
     unreadable = plan_late_lease(leasing, replace(NONE_FOUND, reading=Reading.UNREADABLE)).events[-1]
-    assert unreadable.remedy.startswith("Check that a Pod of the Service is ready")
+    assert unreadable.remedy.startswith("Check in this order: that a Pod of the Service is ready")
     late = plan_late_lease(leasing, replace(NONE_FOUND, exist=True, exist_since=0.0)).events[-1]
     class_check = f"that kube-vip serves class {LOAD_BALANCER_CLASS} (lb_class_name), "
     first = class_check if has_class else ""
     dhcp = "that a DHCP server answers in the network of the nodes"
-    assert late.remedy.startswith(f"Check {first}{dhcp}")
-    assert f"check {first}{dhcp}" in missing.remedy
+    assert late.remedy.startswith(f"Check in this order: {first}{dhcp}")
+    assert f"check in this order: {first}{dhcp}" in missing.remedy
+    for message in (missing, unreadable, late):
+        assert message.command.startswith("kubectl -n kube-system logs -l 'app.kubernetes.io/name in (kube-vip, ")
     assert f"only then), {first}{dhcp}" in unreadable.remedy
 
 

@@ -150,7 +150,7 @@ def test_mark_of_another_controller_is_noted_once(ignored: Service, text: str) -
     if note is not None:
         assert note.type == "Normal"
         assert text in note.message
-        assert f"create the Service with spec.loadBalancerClass {LOAD_BALANCER_CLASS}" in note.message
+        assert f"create the Service again with spec.loadBalancerClass {LOAD_BALANCER_CLASS}" in note.message
         # kube-vip skips Services of every class but one: without that setting, the advice would end in silence.
         assert "kube-vip.harvesterClass" in note.message
         assert "env lb_class_name" in note.message
@@ -159,4 +159,12 @@ def test_mark_of_another_controller_is_noted_once(ignored: Service, text: str) -
 
 def test_deleted_service_names_the_finalizers_of_others() -> None:
     scope = snapshot_of(service(deleting=True, finalizers=["example.com/keep"])).scope
-    assert "it waits for finalizers of other controllers: example.com/keep" in scope.reason
+    assert "It waits for finalizers of other controllers: example.com/keep. Check that the controller" in scope.reason
+    assert scope.reason.endswith("delete its finalizer with kubectl edit service -n shop web")
+
+
+@pytest.mark.parametrize("cluster", [CLUSTER, CLASS_ONLY], ids=["any class", "class only"])
+def test_service_of_another_class_is_told_how_harvester_would_serve_it(cluster: ClusterIdentity) -> None:
+    reason = snapshot_of(service(**OTHER_CLASS), cluster=cluster).scope.reason
+    assert f"with spec.loadBalancerClass {LOAD_BALANCER_CLASS}, if kube-vip announces this class" in reason
+    assert ("without that class, or with" in reason) is (cluster is not CLASS_ONLY)

@@ -192,7 +192,16 @@ NEW: dict[str, tuple[dict[str, Any], str, str]] = {
         INVALID,
         "there are 80 (http), 8080 (30080), 53 (dns-tcp). Nodes are not checked until then",
     ),
-    "only UDP": ({"annotations": {HEALTH_CHECK_PORT: "53"}, "ports": [PORTS[2]]}, INVALID, "there are none"),
+    "only UDP": (
+        {"annotations": {HEALTH_CHECK_PORT: "53"}, "ports": [PORTS[2]]},
+        INVALID,
+        "is '53', but this Service has no TCP port, so Nodes are not checked. Remove the annotation, or add a TCP port",
+    ),
+    "TCP without a node port": (
+        {"annotations": {HEALTH_CHECK_PORT: "80"}, "ports": [{"name": "http", "port": 80}]},
+        INVALID,
+        "no TCP port of this Service has a node port, so Nodes are not checked. Remove the annotation, or set",
+    ),
     "unknown annotation": (
         {"annotations": {f"{PREFIX}healthcheck-prot": "x"}},
         IGNORED,
