@@ -538,13 +538,14 @@ def check_credential(credentials: Credentials, where: str, user: str) -> Finding
 
 async def check_versions(client: ApiClient) -> Finding:
     """Check that Harvester serves its API in the version that is used."""
+    needed = (LOAD_BALANCERS, VIRTUAL_MACHINES)
+    reads = (client.read(f"/apis/{resource.api_version}", _decode_resources) for resource in needed)
+    answers = await asyncio.gather(*map(request_or_error, reads))
     missing: list[str] = []
-    for resource in (LOAD_BALANCERS, VIRTUAL_MACHINES):
-        served = await request_or_error(client.read(f"/apis/{resource.api_version}", _decode_resources))
+    for resource, served in zip(needed, answers, strict=True):
         if isinstance(served, errors.KubeError) and not isinstance(served, errors.NotServed):
             return Result.FAILED, f"unknown: {served}", ""
-        names = set() if isinstance(served, errors.KubeError) else {one.name for one in served.resources}
-        if resource.plural not in names:
+        if resource.plural not in _names_of(served):
             missing.append(f"{resource.plural} of {resource.api_version}")
     if missing:
         advice = (
@@ -553,6 +554,13 @@ async def check_versions(client: ApiClient) -> Finding:
         )
         return Result.FAILED, f"not served: {', '.join(missing)}", advice
     return Result.OK, f"{LOAD_BALANCERS.api_version}, {VIRTUAL_MACHINES.api_version}", ""
+
+
+def _names_of(served: _ResourceList | errors.KubeError) -> set[str]:
+    """Return the resources of an API version; none if it is not served."""
+    if isinstance(served, errors.KubeError):
+        return set()
+    return {resource.name for resource in served.resources}
 
 
 async def check_requests(client: ApiClient) -> Finding:
