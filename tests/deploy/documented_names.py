@@ -83,6 +83,7 @@ OTHER_FLAGS: Final = frozenset(
         *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
         "--provider-id",  # kubelet
         "--now",  # systemctl
+        *("--retry", "--retry-all-errors", "--retry-delay"),  # curl
         *("--build-arg", "--platform", "--user"),  # docker
         "--from",  # uvx
         "--handovers",  # the benchmarks
