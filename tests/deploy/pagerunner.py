@@ -60,6 +60,9 @@ case " $* " in
     touch "$WORK/wanted"
     until [ -e "$WORK/started" ]; do sleep 0.1; done
     exec "$REAL_KUBECTL" -n kube-system get deployment harvester-cloud-provider ;;
+  *" logs deploy/harvester-cloud-provider "*)
+    touch "$WORK/wanted"
+    cat "$WORK/log" ;;
   *" exec deploy/harvester-cloud-provider -- harvester-ccm "*)
     while [ "$1" != -- ]; do shift; done
     command=$3
@@ -278,6 +281,7 @@ class PageRunner:
         (self.directory / "flags").write_text("\n".join(f"--{name}={value}" for name, value in words.items()))
         while "became leader" not in self.controller.log:  # noqa: ASYNC110 - written by another process
             await asyncio.sleep(0.1)
+        (self.directory / "log").write_text(self.controller.log)
         (self.directory / "started").touch()
 
     @staticmethod

@@ -194,7 +194,9 @@ async def test_migration_page_replaces_the_go_provider(reader: PageRunner, tmp_p
     assert not (reader.checkout / "out").exists(), "the credential of the rehearsal is gone"
     for block in commands_of(page, section="Helm or Rancher's Apps"):
         await reader.run(block)
-    await reader.run("kubectl -n kube-system rollout status deployment/harvester-cloud-provider")
+    deployment = reader.guest.admin.request("GET", DEPLOYMENT)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == IMAGE
     for block in commands_of(page, section="Verify"):
         await reader.run(block.replace("diff before.txt -", "diff before.txt - || true"))
     await reader.run("helm rollback harvester-cloud-provider -n kube-system")
