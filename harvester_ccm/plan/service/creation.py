@@ -17,7 +17,17 @@ from harvester_ccm.plan.service.desired import (
     waits_for,
     waits_until,
 )
-from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Delegate, Intent, Mode, Withdraw, leases_of
+from harvester_ccm.plan.service.kube_vip import (
+    GIVE_UP,
+    LEAVE,
+    PAUSE,
+    Delegate,
+    Intent,
+    Mode,
+    Withdraw,
+    keep_or_pause,
+    leases_of,
+)
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
 from harvester_ccm.plan.service.obstacles import (
@@ -57,7 +67,7 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
         return without_load_balancer(snapshot, waits_for(Reason.NODE_PORTS_PENDING))
     body = next_body(snapshot, is_vm=is_vm)
     if body is None:
-        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), PAUSE)
+        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), keep_or_pause(snapshot.kube_vip))
     has_address_of_other_type = _has_address_of_other_type(snapshot, is_vm=is_vm)
     create = CreateLoadBalancer(snapshot.match.expected_name, body)
     if _has_other_address_than_lease(snapshot, is_vm=is_vm):
@@ -96,7 +106,8 @@ def _created(
 ) -> Desired:
     answer = answer_to_request(snapshot)
     if answer.step is Step.AWAIT_RIGHTS:
-        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), PAUSE, look_again_after=RIGHTS_SECONDS)
+        intent = keep_or_pause(snapshot.kube_vip)
+        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), intent, look_again_after=RIGHTS_SECONDS)
     ignored_settings = ignored_on_vm_load_balancer if is_vm else ignored_on_cluster_load_balancer
     ignored = ignored_settings(snapshot.service, snapshot.request, snapshot.request.ipam)
     lost = None if has_address_of_other_type else _lost(snapshot, create.name)
@@ -215,7 +226,8 @@ def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:
     reason = Reason.REPLACEMENT_PENDING if snapshot.has_had_address else Reason.OLD_TERMINATING
     warning = EventMessage("Warning", reason, cause, deletion_remedy(load_balancer))
     waiting = waits_at_most(REPORTED_AFTER_SECONDS, warning, snapshot, Phase.OLD_TERMINATING)
-    return Desired(waiting.verdict, PAUSE, finalizer=Finalizer.ADD, look_again_after=waiting.look_again_after)
+    intent = keep_or_pause(snapshot.kube_vip)
+    return Desired(waiting.verdict, intent, finalizer=Finalizer.ADD, look_again_after=waiting.look_again_after)
 
 
 def next_body(snapshot: ServiceSnapshot, *, is_vm: bool) -> Document | None:

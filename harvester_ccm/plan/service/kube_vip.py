@@ -407,6 +407,16 @@ PAUSE: Final = Pause()
 GIVE_UP: Final = GiveUp()
 
 
+def keep_or_pause(state: KubeVip) -> Intent:
+    """Return the intent for a Service that waits: it keeps the address that it shows, and no other one.
+
+    kube-vip would announce what another client has written to its annotation.
+    """
+    if state.status and overwritten_address(state, state.status[0]):
+        return Announce(state.status[0])
+    return PAUSE
+
+
 def annotations_for(state: KubeVip, intent: Intent) -> Annotations:
     """Return the annotations that make kube-vip do what a plan intends; empty if it does that already."""
     match intent:
@@ -579,8 +589,11 @@ def needs_resync(state: KubeVip, address: str) -> bool:
     """
     # The status is left out here: kube-vip takes an address from it only if another client has removed the annotation,
     # and kube-vip has withdrawn the address then.
-    if state.annotated == address or state.takes_from_specification(address):
+    if state.annotated == address:
         return False
+    if state.takes_from_specification(address):
+        # The specification had another address before, which kube-vip has announced and withdrawn.
+        return bool(state.status) and address not in state.status
     if state.node is not None or state.status:
         return True
     if state.ignored:

@@ -5,7 +5,7 @@ from typing import Final
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.desired import Desired, not_ready, waits_at_most, waits_for
-from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Intent, KubeVip, Withdraw
+from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Intent, KubeVip, Withdraw, keep_or_pause
 from harvester_ccm.plan.service.messages import (
     UNAVAILABLE_GRACE_SECONDS,
     harvester_mismatch,
@@ -44,13 +44,14 @@ def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:
 
 def plan_harvester_unverified(snapshot: ServiceSnapshot) -> Desired:
     """Wait until the VMs are listed."""
-    return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), PAUSE, look_again_after=1.0)
+    intent = keep_or_pause(snapshot.kube_vip)
+    return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), intent, look_again_after=1.0)
 
 
 def plan_wrong_harvester(snapshot: ServiceSnapshot) -> Desired:
     """Create nothing. A Service that has an address keeps it: it is allocated in the Harvester of the cluster."""
     verdict = not_ready(harvester_mismatch(snapshot.cluster), snapshot)
-    return Desired(verdict, PAUSE, look_again_after=RECHECK_SECONDS)
+    return Desired(verdict, keep_or_pause(snapshot.kube_vip), look_again_after=RECHECK_SECONDS)
 
 
 def plan_name_taken(snapshot: ServiceSnapshot) -> Desired:
@@ -58,7 +59,7 @@ def plan_name_taken(snapshot: ServiceSnapshot) -> Desired:
     conflict = snapshot.name_conflict
     if conflict is None:
         raise LookupError(f"no load balancer has the name or the address of Service {snapshot.service.metadata.key}")
-    return Desired(not_ready(foreign_note(conflict), snapshot), PAUSE)
+    return Desired(not_ready(foreign_note(conflict), snapshot), keep_or_pause(snapshot.kube_vip))
 
 
 def plan_address_taken(snapshot: ServiceSnapshot) -> Desired:
@@ -101,8 +102,8 @@ def without_load_balancer(snapshot: ServiceSnapshot, verdict: NotReady) -> Desir
     """Return the state of a Service for which no load balancer can be created until it changes."""
     if snapshot.retained_address:
         return Desired(verdict, keep_request_or_pause(snapshot.kube_vip))
-    if is_served(snapshot.service):
-        # The address is that of an earlier load balancer.
+    if is_served(snapshot.service) or snapshot.shows_request:
+        # The address is that of an earlier load balancer, or kube-vip announces what the user requests.
         return Desired(verdict, GIVE_UP, ingress=())
     return Desired(verdict, PAUSE)
 

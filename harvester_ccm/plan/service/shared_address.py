@@ -30,7 +30,7 @@ from harvester_ccm.plan.service.kube_vip import (
     Intent,
     KubeVip,
     Withdraw,
-    overwritten_address,
+    keep_or_pause,
     read_state,
 )
 from harvester_ccm.plan.service.ownership import service_key
@@ -187,9 +187,7 @@ def _intent_without_address(snapshot: ServiceSnapshot) -> Intent:
     primary = snapshot.primary
     if primary is not None and read_state(primary).is_withdrawn:
         return Withdraw()
-    if overwritten_address(snapshot.kube_vip, shown[0]):
-        return Announce(shown[0])
-    return PAUSE
+    return keep_or_pause(snapshot.kube_vip)
 
 
 def _keeps_address(snapshot: ServiceSnapshot) -> bool:

@@ -409,6 +409,11 @@ class ServiceSnapshot(Struct, frozen=True, dict=True):
         is_allocated = DHCP_ADDRESS in allocated or self.shown_address in allocated
         return "" if is_allocated else self.shown_address
 
+    @property
+    def shows_request(self) -> bool:
+        """Whether the status has the requested address, as kube-vip writes it for a new Service, and nothing else."""
+        return bool(self.service.addresses) and set(self.service.addresses) == {self.request.address}
+
     @cached_property
     def retained_address(self) -> str:
         """The address in the status that the user requests, while Harvester has allocated none; empty if it is not so.

@@ -16,6 +16,7 @@ from harvester_ccm.names import (
     REQUESTED_FOR,
     WORKLOAD_TYPE,
 )
+from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.snapshot import HarvesterCheck
 from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, UID, allocated, load_balancer, marked, served, service
@@ -399,3 +400,15 @@ def test_only_a_new_service_that_requires_both_families_gets_no_address(required
 def test_new_harvester_is_accepted() -> None:
     accepted = replace(CLUSTER, new_harvester=True)
     assert outline(World(service(), facts={"cluster": accepted})).phase is Phase.NEW
+
+
+def test_requested_address_of_a_service_that_cannot_be_served_is_withdrawn() -> None:
+    """kube-vip has announced it and written the status, and no load balancer is going to have it."""
+    requested = {"loadBalancerIP": ADDRESS}
+    made = plan(service(spec=requested, address=ADDRESS, annotations={IPAM: "mark", WORKLOAD_TYPE: "vm"}))
+    assert made.phase is Phase.UNSUPPORTED
+    assert isinstance(made.write, PatchService)
+    metadata: Any = made.write.patch["metadata"]
+    assert metadata["annotations"][KUBE_VIP_ADDRESSES] == ""
+    status: Any = made.write.patch["status"]
+    assert status["loadBalancer"] == {"ingress": None}
