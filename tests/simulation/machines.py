@@ -36,11 +36,14 @@ class Machines:
         self._machines = {name: Machine(name, namespace=CLUSTER.namespace, zone="zone-1") for name in MACHINES}
         self.node_addresses = {name: f"10.9.0.{number}" for number, name in enumerate(MACHINES, 1)}
         """The address of each VM."""
+        self._made_at: dict[str, float] = {}
+        """Loop time when each VM was made last."""
 
     def boot(self, name: str, *, reports: bool = True) -> None:
         """Make a VM, start it, and have its kubelet register a Node."""
         if key_of(name) not in self._harvester.of(VIRTUAL_MACHINES):
             self._harvester.put(VIRTUAL_MACHINES, machine_document(self._machines[name]))
+            self._made_at[name] = self._loop.time()
         self.start(name, reports=reports)
         if name not in self._guest.of(NODES):
             self._guest.create(NODES, node_document(self._machines[name]))
@@ -115,6 +118,10 @@ class Machines:
     def exists(self, name: str) -> bool:
         """Return whether there is such a VM."""
         return key_of(name) in self._harvester.of(VIRTUAL_MACHINES)
+
+    def existed(self, name: str, at: float) -> bool:
+        """Return whether there is such a VM, which existed at this loop time."""
+        return self.exists(name) and self._made_at[name] <= at
 
     def runs(self, name: str) -> bool:
         """Return whether a VM runs."""

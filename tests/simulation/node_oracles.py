@@ -53,10 +53,10 @@ class NodeOracles:
             self._known = {name: internal(node) for name, node in self._server.of(NODES).items()}
 
     def _arrived(self, call: Call) -> None:
-        """No Node is deleted whose VM is there."""
+        """No Node is deleted whose VM is there, or was created again while the request was on its way."""
         if call.verb == "DELETE" and "/nodes/" in call.path:
             name = placed(call.path).name
-            if self._world.machines.exists(name):
+            if self._world.machines.existed(name, call.at):
                 self._world.wrong.append(f"{call.by} deletes Node {name}, whose VM is there")
 
     def differences(self) -> list[str]:
