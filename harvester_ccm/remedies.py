@@ -41,7 +41,8 @@ _REMEDIES: Final[dict[type[KubeError], str]] = {
         "the cloud-config"
     ),
     TimedOut: (
-        "Check that Harvester's API servers run and are not overloaded, firewalls and routes from the nodes to them, "
+        "On a node of Harvester, run kubectl get --raw /readyz. If that hangs as well, restart the API server there "
+        "(systemctl restart rke2-server). If it says ok, check firewalls and routes from the nodes of this cluster, "
         "and the server in the cloud-config"
     ),
     HostUnknown: "Check DNS on the nodes, or use Harvester's VIP in the cloud-config",
@@ -83,6 +84,8 @@ def remedy_of(error: Unreachable | Unauthorized | Forbidden) -> str:
     if isinstance(error, Unauthorized):
         return credential_hint(error.cluster or "harvester", error.account)
     if isinstance(error, Forbidden):
+        if error.account_namespace and error.account_namespace != error.namespace:
+            return _other_namespace(error.account_namespace, error.namespace)
         hint = rbac_hint(error.namespace)
         return f"{hint[0].upper()}{hint[1:]}"
     return _by_class(_REMEDIES, error)
@@ -91,6 +94,31 @@ def remedy_of(error: Unreachable | Unauthorized | Forbidden) -> str:
 def _by_class(texts: dict[type[KubeError], str], error: KubeError) -> str:
     """Return the text of the error's class, or of the nearest base class that has one."""
     return next(texts[kind] for kind in type(error).__mro__ if kind in texts)
+
+
+def _other_namespace(of_account: str, of_context: str) -> str:
+    """Return what to do with an account of another namespace than that of the context: most often one is wrong."""
+    return (
+        f"The credential is an account of namespace {of_account}, and the context of the cloud-config names namespace "
+        f"{of_context}. If the VMs of this cluster are in {of_account}, set the namespace of the context to "
+        f"{of_account}. If they are in {of_context}, make the cloud-config again with generate_addon.sh CLUSTER "
+        f"{of_context}"
+    )
+
+
+def slow_remedy(where: str) -> str:
+    """Return what to do about a server that responds slowly; ``where`` is a node on which it runs."""
+    return (
+        f"On {where}, measure kubectl get --raw /readyz. If it is slow there as well, the API servers or the disk of "
+        "etcd are overloaded; if not, check the network on the way to it"
+    )
+
+
+SLOW_REMEDIES: Final = {
+    "guest": slow_remedy("a control plane node of this cluster"),
+    "harvester": slow_remedy("a node of Harvester"),
+}
+"""The remedy for a slow server, by the name of its cluster."""
 
 
 def credential_hint(cluster: str, account: str = "") -> str:

@@ -62,7 +62,7 @@ from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import WEBHOOK_AWAY, remedy
 from harvester_ccm.plan.service.request import read_request
 from harvester_ccm.plan.service.vip_hosts import announcements_of
-from harvester_ccm.remedies import credential_hint, rbac_hint, remedy_of
+from harvester_ccm.remedies import SLOW_REMEDIES, credential_hint, rbac_hint, remedy_of
 
 SOON: Final = timedelta(days=14)
 """A token that expires within this time is reported."""
@@ -459,7 +459,7 @@ class ClusterCheck:
         slow = ""
         if self._latency.is_slow(self.where):
             slow = f" ({self._latency.of(self.where):.1f} s, slow)"
-        advice = "Check the load of its API servers and the network on the way to it" if slow else ""
+        advice = SLOW_REMEDIES[self.where] if slow else ""
         return Result.OK, f"{credentials.server} answers{slow}{known}", advice
 
 

@@ -35,6 +35,7 @@ from harvester_ccm.kube.errors import (
     CredentialError,
     KubeError,
     NotTrusted,
+    TimedOut,
     Unauthorized,
     Unreachable,
 )
@@ -249,6 +250,12 @@ def guest_remedy(error: Unreachable) -> str:
         )
     if isinstance(error, NotTrusted):
         return "Check address, certificate-authority-data and tls-server-name in the kubeconfig"
+    if isinstance(error, TimedOut):
+        return (
+            "On a control plane node of this cluster, run kubectl get --raw /readyz --server https://127.0.0.1:6443. "
+            "If that hangs as well, restart the API server there (systemctl restart rke2-server, or k3s). If it says "
+            "ok, check the server in the kubeconfig, and firewalls"
+        )
     return "Check the API servers of this cluster, the server in the kubeconfig, and firewalls"
 
 

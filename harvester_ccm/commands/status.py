@@ -56,6 +56,7 @@ from harvester_ccm.model.core import NODES, SERVICES
 from harvester_ccm.plan.service.messages import harvester_unavailable
 from harvester_ccm.plan.service.orphans import ORPHANED, deletion_obstacle, is_orphan, service_of
 from harvester_ccm.plan.service.ownership import service_key
+from harvester_ccm.remedies import SLOW_REMEDIES
 
 WATCH: Final = switch("watch", "List again and show the result in place, until Ctrl-C.", shorthand="w")
 ALL: Final = switch(
@@ -195,8 +196,8 @@ def _slow_servers(connection: Connection) -> Iterator[str]:
             seconds = connection.latency.of(client.cluster)
             title = TITLES[client.cluster]
             yield (
-                f"{title[0].upper()}{title[1:]} responds slowly: a request took {seconds:.1f} s. Check the load of its "
-                "API servers and the network on the way to it"
+                f"{title[0].upper()}{title[1:]} responds slowly: a request took {seconds:.1f} s. "
+                f"{SLOW_REMEDIES[client.cluster]}"
             )
 
 

@@ -132,6 +132,11 @@ class Forbidden(ApiError):
         """Namespace in which the permission is missing; empty if the server does not say that."""
         return _namespace_without_permission(self.answer.message)
 
+    @property
+    def account_namespace(self) -> str:
+        """Namespace of the ServiceAccount that lacks a permission in a namespace; empty if it is none, or not said."""
+        return _namespace_of_account(self.answer.message) if self.namespace else ""
+
 
 class NotFound(ApiError):
     """Raised on 404 with a Status that names the requested object or its namespace: it does not exist."""
@@ -206,6 +211,12 @@ def _namespace_without_permission(message: str) -> str:
     _, literal, quoted = rest.partition(' in the namespace "')
     is_from_rbac = 'User "' in subject and verb and literal
     return quoted.partition('"')[0] if is_from_rbac else ""
+
+
+def _namespace_of_account(message: str) -> str:
+    """Return the namespace in ``User "system:serviceaccount:NAMESPACE:NAME"`` of RBAC; empty for another user."""
+    _, _, account = message.partition('User "system:serviceaccount:')
+    return account.partition('"')[0].partition(":")[0]
 
 
 def _is_admission_rule(message: str) -> bool:

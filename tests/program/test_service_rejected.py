@@ -50,7 +50,7 @@ async def test_rejected_patch_is_reported_once_and_retried(name: str) -> None:
             (message,) = program.warnings("web")
             assert str(REJECTIONS[name]) in message
             assert "The API server of this cluster rejected the update" in message
-            assert ("Grant the verb patch on services/status" in message) == (name == "missing permission")
+            assert ("Add the verb patch on services/status" in message) == (name == "missing permission")
             guest.fault = None
             await asyncio.sleep(120)
             assert program.address("web")

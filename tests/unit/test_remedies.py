@@ -28,8 +28,8 @@ REJECTED = Answer(401, "Unauthorized", "Unauthorized")
     ("kind", "problem", "remedy"),
     [
         (Unreachable, "cannot be reached", FIREWALL),
-        (TimedOut, "does not answer", "Check that Harvester's API servers run and are not overloaded, firewalls"),
-        (WatchSilent, "does not answer", "Check that Harvester's API servers run"),
+        (TimedOut, "does not answer", "On a node of Harvester, run kubectl get --raw"),
+        (WatchSilent, "does not answer", "On a node of Harvester, run kubectl get --raw"),
         (HostUnknown, "cannot be reached, because its host name cannot be resolved", "Check DNS"),
         (ConnectionRefused, "cannot be reached, because nothing listens at its address", "Check that Harvester is up"),
         (NotTrusted, "answers with a certificate that does not fit the cloud-config", "Either the address"),
@@ -59,6 +59,17 @@ def test_kind_of_outage_has_a_problem_and_a_remedy(kind: type[Unreachable], prob
 def test_remedy_of_a_missing_permission_has_the_namespace(message: str, where: str) -> None:
     remedy = remedy_of(Forbidden(Answer(403, "Forbidden", message)))
     assert remedy.startswith(f"Bind the ClusterRole harvesterhci.io:cloudprovider to it in {where}, as")
+
+
+@pytest.mark.parametrize(("namespace", "begins"), [("vms", "Bind the ClusterRole"), ("other", "The credential is an")])
+def test_account_of_another_namespace_than_that_of_the_context_is_named(namespace: str, begins: str) -> None:
+    message = (
+        'loadbalancers is forbidden: User "system:serviceaccount:vms:demo" cannot list resource "loadbalancers" in API '
+        f'group "loadbalancer.harvesterhci.io" in the namespace "{namespace}"'
+    )
+    remedy = remedy_of(Forbidden(Answer(403, "Forbidden", message)))
+    assert remedy.startswith(begins)
+    assert ("set the namespace of the context to vms" in remedy) == (namespace == "other")
 
 
 @pytest.mark.parametrize(

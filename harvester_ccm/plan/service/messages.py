@@ -33,6 +33,7 @@ WEBHOOK_AWAY: Final = (
     "Check that the pods of harvester-load-balancer-webhook in namespace harvester-system of Harvester run"
 )
 """Remedy if Harvester's API server cannot call its webhook."""
+_RESTART_WEBHOOK: Final = "kubectl -n harvester-system rollout restart deployment harvester-load-balancer-webhook"
 
 
 class _Explanation(Struct, frozen=True):
@@ -40,6 +41,7 @@ class _Explanation(Struct, frozen=True):
 
     cause: str
     remedy: str = ""
+    command: str = ""
 
 
 _NO_BACKENDS: Final = {
@@ -78,9 +80,10 @@ def backends_warning(load_balancer: LoadBalancer) -> EventMessage | None:
 _UNAVAILABLE: Final = {
     errors.NotServed: _Explanation(
         "Harvester does not serve loadbalancer.harvesterhci.io/v1beta1",
-        "If it did before, its CustomResourceDefinition was deleted: install Harvester's load balancer chart again. "
-        "Harvester before 1.2 is not supported: upgrade it. Otherwise check that the server in the cloud-config is "
-        "Harvester, not this cluster",
+        "If it did before, its CustomResourceDefinition was deleted, and the load balancers with it: create it again "
+        "with the kubeconfig of Harvester, from crds/loadbalancer.harvesterhci.io_loadbalancers.yaml of the repository "
+        "harvester/load-balancer-harvester, at the tag of Harvester's version. Harvester before 1.2 is not supported: "
+        "upgrade it. Otherwise check that the server in the cloud-config is Harvester, not this cluster",
     ),
     errors.CredentialError: _Explanation("Harvester cannot be reached"),
     errors.NotFound: _Explanation(
@@ -88,7 +91,9 @@ _UNAVAILABLE: Final = {
         "Set the namespace of its context to that of this cluster's VMs",
     ),
     errors.WebhookFailed: _Explanation(
-        "Harvester's admission webhook does not answer; the controller retries", WEBHOOK_AWAY
+        "Harvester's admission webhook does not answer; the controller retries",
+        f"{WEBHOOK_AWAY}. If they do, restart them with the kubeconfig of Harvester",
+        _RESTART_WEBHOOK,
     ),
     errors.KubeError: _Explanation(
         "Harvester cannot serve requests at the moment; the controller retries",
@@ -107,7 +112,7 @@ def harvester_unavailable(error: errors.KubeError | None, service: Service | Non
     """
     explanation = _explanation_of(error)
     remedy = explanation.remedy
-    command = ""
+    command = explanation.command
     if service is not None and service.metadata.deleting and isinstance(error, errors.Unreachable):
         remedy = f"{remedy}. If that Harvester no longer exists, release the Service"
         command = _release_command(service)
@@ -208,7 +213,10 @@ def _patch_rejected(error: errors.KubeError) -> EventMessage:
     if isinstance(error, errors.WebhookFailed):
         action = "Check that the pods of that webhook run"
     elif "cannot patch resource" in str(error):
-        action = "Grant the verb patch on services/status to the ClusterRole of this controller"
+        action = (
+            "Add the verb patch on services/status to the ClusterRole of this controller: install its chart or "
+            "manifest again"
+        )
     cause = (
         "The API server of this cluster rejected the update of this Service: its address cannot be published, and its "
         "deletion cannot finish"

@@ -138,7 +138,11 @@ def _hidden_by_harvester(service: Service) -> Iterator[Ignored]:
     """Yield the settings that have no effect if Harvester announces the address."""
     spec = service.spec
     if spec.load_balancer_source_ranges:
-        reason = "Harvester forwards from everywhere; use a NetworkPolicy or firewall"
+        # A NetworkPolicy in the cluster is no way out: the pods see the addresses of Harvester's hosts.
+        reason = (
+            "Harvester forwards from everywhere, and pods do not see the addresses of clients: filter in a firewall in "
+            f"front of the address, or set annotation {names.WORKLOAD_TYPE} to cluster, with which the nodes filter"
+        )
         yield Ignored("spec.loadBalancerSourceRanges", reason)
     if spec.session_affinity == "ClientIP":
         yield Ignored("spec.sessionAffinity ClientIP", "the nodes see Harvester's hosts, not the clients")

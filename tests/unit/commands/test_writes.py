@@ -13,7 +13,7 @@ from tests.unit.commands.conftest import ClusterServer, Json, Runner
 from tests.unit.commands.test_runner import PROGRAM, process_1
 from tests.unit.commands.test_status import INSTANCE, balancer, ready_node, served
 
-GRANT = "The API server of this cluster rejected the update of this Service. Grant the verb patch on services/status"
+GRANT = "The API server of this cluster rejected the update of this Service. Add the verb patch on services/status"
 NEW = objects.service(finalizers=[SERVICE_FINALIZER])
 
 

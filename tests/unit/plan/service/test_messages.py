@@ -176,7 +176,7 @@ def test_conflict_is_reported_only_if_it_lasts(*, in_guest: bool) -> None:
 
 PATCH: Final = 'services "web" is forbidden: User "ccm" cannot patch resource "services/status"'
 REFUSED_PATCHES: dict[str, tuple[KubeError, str]] = {
-    "no permission": (refused(403, "Forbidden", PATCH), "Grant the verb patch on services/status"),
+    "no permission": (refused(403, "Forbidden", PATCH), "Add the verb patch on services/status"),
     "a policy": (denied("images must be signed"), "to patch services/status in the policy or webhook that rejects it"),
     "a webhook that does not answer": (
         refused(500, "InternalError", 'failed calling webhook "x.y.z": connection refused'),
