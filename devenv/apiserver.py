@@ -8,6 +8,7 @@ etcd listens without TLS on 127.0.0.1, does not sync to disk and is deleted with
 """
 
 import http.client
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,9 +31,18 @@ from devenv.serverflags import (
 SERVICE_ACCOUNT = "harvester-cloud-provider"
 READY_SECONDS = 180.0
 """Longer than a start next to twenty busy processes; on an idle machine it takes three seconds."""
+GUEST_KUBERNETES = "HARVESTER_CCM_GUEST_KUBERNETES"
+"""Environment variable with the version of the API servers of guest clusters: ``oldest`` or ``newest``, by default the
+version of all other programs. See ``devenv.kubernetes``."""
+_GUEST = "guest"
 _POLL_SECONDS = 0.05
 _MANIFESTS = Path(__file__).parent
 _RBAC = _MANIFESTS / "rbac"
+
+
+def guest_server(version: str) -> str:
+    """Return the name of the API server of guest clusters among ``devenv.binaries.PROGRAMS``; empty: the usual one."""
+    return f"kube-apiserver-{version}" if version else "kube-apiserver"
 
 
 class ControlPlane:
@@ -52,15 +62,21 @@ class ControlPlane:
         audit: bool = False,
         controller_manager: bool = False,
     ) -> None:
-        """Prepare binaries, keys and ports. ``launch`` starts the servers."""
+        """Prepare binaries, keys and ports. ``launch`` starts the servers.
+
+        A plane with the name ``guest`` has the API server of ``GUEST_KUBERNETES``.
+        """
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.name = name
         self.directory = directory
         self.audit_log = directory / "audit.log"
         self._data = directory / "etcd"
         self._audit = audit
-        programs = ["etcd", "kube-apiserver", *(["kube-controller-manager"] if controller_manager else [])]
+        version = os.environ.get(GUEST_KUBERNETES, "")
+        server = guest_server(version) if name == _GUEST else "kube-apiserver"
+        programs = ["etcd", server, *(["kube-controller-manager"] if controller_manager else [])]
         self._binaries = require(*programs)
+        self._binaries["kube-apiserver"] = self._binaries.pop(server)
         self._identities = Identities.create(name, directory / "pki")
         self._port, self._etcd_port, self._etcd_peer_port = ReservedPort(), ReservedPort(), ReservedPort()
         self._children: dict[str, ChildProcess] = {}
@@ -246,7 +262,7 @@ def start_clusters(
     ClusterRole for cloud providers, and a binding for its service account in the namespace ``default`` only. Raises
     DevenvError if one does not start; then both are stopped.
     """
-    guest = ControlPlane("guest", directory / "guest", audit=audit)
+    guest = ControlPlane(_GUEST, directory / "guest", audit=audit)
     harvester = ControlPlane("harvester", directory / "harvester", audit=audit, controller_manager=controller_manager)
 
     def start_guest() -> None:

@@ -79,7 +79,6 @@ class Program:
         return self.module, self.release, self.is_test
 
 
-_SERVERS: Final = ("kube-apiserver", "kube-controller-manager")
 PROGRAMS: Final = {
     "etcd": Program("go.etcd.io/etcd/server/v3", ETCD),
     "kube-apiserver": Program("k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),
@@ -98,8 +97,8 @@ PROGRAMS: Final = {
         "github.com/kube-vip/kube-vip", OLD_KUBE_VIP, f"kube-vip-{OLD_KUBE_VIP}", "gobuild-kube-vip-0.9"
     ),
     **{
-        f"{server}-{name}": Program(
-            f"k8s.io/kubernetes/cmd/{server}",
+        f"kube-apiserver-{name}": Program(
+            "k8s.io/kubernetes/cmd/kube-apiserver",
             version,
             f"kubernetes-{version}",
             f"gobuild-kubernetes-{name}",
@@ -107,7 +106,6 @@ PROGRAMS: Final = {
             tags="providerless",
         )
         for name, version in OTHER_KUBERNETES.items()
-        for server in _SERVERS
     },
 }
 
@@ -115,11 +113,15 @@ PROGRAMS: Final = {
 def linker_flags(module: str) -> str:
     """Return the flags with which programs of a module are linked."""
     kubernetes = OTHER_KUBERNETES.get(module.rpartition("-")[2], KUBERNETES)
-    # The linker ignores variables that a program does not have.
+    # The linker ignores variables that a program does not have. The API server of Kubernetes 1.24 answers with
+    # the version of client-go.
     variables = {
         "k8s.io/component-base/version.gitVersion": kubernetes,
         "k8s.io/component-base/version.gitMajor": "1",
         "k8s.io/component-base/version.gitMinor": kubernetes.split(".")[1],
+        "k8s.io/client-go/pkg/version.gitVersion": kubernetes,
+        "k8s.io/client-go/pkg/version.gitMajor": "1",
+        "k8s.io/client-go/pkg/version.gitMinor": kubernetes.split(".")[1],
         "helm.sh/helm/v3/internal/version.version": HELM,
         # The version that Helm assumes without a cluster. By default it is 1.20, and the chart needs a later one.
         "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": "1",

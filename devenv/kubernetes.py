@@ -1,28 +1,18 @@
 """The tests on real API servers, with the oldest or the newest version of Kubernetes that the project supports.
 
-``python -m devenv.kubernetes oldest [ARGUMENT ...]`` builds the API server and the controller manager of that version
-once, and runs pytest with the arguments. The other programs are those of all tests.
+``python -m devenv.kubernetes oldest [ARGUMENT ...]`` builds the API server of that version once, and runs pytest with
+the arguments. Guest clusters have that API server. Harvester has the version of all other tests, because each of its
+releases has a Kubernetes of its own; the other programs are also those of all tests.
 """
 
 import argparse
 import os
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
-from typing import Final
 
+from devenv.apiserver import GUEST_KUBERNETES, guest_server
 from devenv.binaries import OTHER_KUBERNETES, require
 from devenv.process import DevenvError
-
-_SERVERS: Final = ("kube-apiserver", "kube-controller-manager")
-
-
-def link_servers(version: str, directory: Path) -> None:
-    """Fill ``directory`` with links to the servers of a version, under their usual names. Raises DevenvError."""
-    for server in _SERVERS:
-        name = f"{server}-{version}"
-        (directory / server).symlink_to(require(name)[name])
 
 
 def main() -> int:
@@ -33,18 +23,14 @@ def main() -> int:
     parser.add_argument("version", choices=OTHER_KUBERNETES)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of pytest")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="harvester-ccm-kubernetes-") as directory:
-        try:
-            link_servers(given.version, Path(directory))
-        except DevenvError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-        print(f"Kubernetes {OTHER_KUBERNETES[given.version]}", flush=True)
-        # devenv.binaries looks for each program there first.
-        environment = {**os.environ, "KUBEBUILDER_ASSETS": directory}
-        return subprocess.run(
-            [sys.executable, "-m", "pytest", *given.arguments], check=False, env=environment
-        ).returncode
+    try:
+        require(guest_server(given.version))
+    except DevenvError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"Kubernetes {OTHER_KUBERNETES[given.version]}", flush=True)
+    environment = {**os.environ, GUEST_KUBERNETES: given.version}
+    return subprocess.run([sys.executable, "-m", "pytest", *given.arguments], check=False, env=environment).returncode
 
 
 if __name__ == "__main__":

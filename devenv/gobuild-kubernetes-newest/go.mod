@@ -1,5 +1,5 @@
 // Pins the newest version of Kubernetes that the project supports, for `make test-kubernetes KUBERNETES=newest`: only the API
-// server and the controller manager. There is no Go code of our own here.
+// server. There is no Go code of our own here.
 //
 // As in ../gobuild/go.mod, each staging module is required at the version of the same release. After a change run
 //
@@ -8,10 +8,7 @@ module harvester-ccm/devenv/gobuild-kubernetes-newest
 
 go 1.26.0
 
-tool (
-	k8s.io/kubernetes/cmd/kube-apiserver
-	k8s.io/kubernetes/cmd/kube-controller-manager
-)
+tool k8s.io/kubernetes/cmd/kube-apiserver
 
 require (
 	k8s.io/api v0.37.2

@@ -16,7 +16,10 @@ def test_other_versions_of_kubernetes_are_those_of_their_modules(name: str, vers
     module = (ROOT / "devenv" / f"gobuild-kubernetes-{name}" / "go.mod").read_text()
     assert re.findall(r"k8s\.io/kubernetes (v\S+)", module) == [version]
     assert f"k8s.io/api v0.{version.removeprefix('v1.')}\n" in module
-    assert f"k8s.io/component-base/version.gitVersion={version}" in binaries.linker_flags(f"gobuild-kubernetes-{name}")
+    flags = binaries.linker_flags(f"gobuild-kubernetes-{name}").split()
+    for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
+        assert f"{package}.gitVersion={version}" in flags
+        assert f"{package}.gitMinor={version.split('.')[1]}" in flags
 
 
 def test_page_names_the_other_versions_of_kubernetes() -> None:
