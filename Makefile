@@ -91,7 +91,7 @@ test: ## run all checks and all tests, hundreds of them on real API servers
 KUBERNETES ?= oldest
 
 .PHONY: test-kubernetes
-test-kubernetes: $(READY) tools #- run the tests on API servers of another Kubernetes: KUBERNETES=oldest or newest
+test-kubernetes: $(READY) tools #- run the tests with guest clusters of another Kubernetes: KUBERNETES=oldest or newest
 	@$(BIN)/python -m devenv.kubernetes $(KUBERNETES) -q -n auto --dist loadfile --no-loadscope-reorder -m apiserver
 
 .PHONY: coverage
