@@ -278,7 +278,9 @@ class AnnouncementOracle:
         now, facts = self._world.loop.time(), self._facts(guest, service)
         if known.is_further:
             is_expected = facts.has_endpoint_here and facts.is_served and not facts.is_ignored
-            is_expected = is_expected and name_of(service) not in guest.slices_lost
+            # Nothing shows a controller that it missed these changes, at which kube-vip withdraws the address.
+            is_unseen = name_of(service) in guest.slices_lost | guest.settings_restored
+            is_expected = is_expected and not is_unseen
             # A touch that came before kube-vip had handled the withdrawal has no effect.
             has_missed_touch = f"{NAMESPACE}/{name_of(service)}" in guest.kube_vip.missed_touches
             is_expected = is_expected and not (has_missed_touch and known.touched_at > -inf)

@@ -311,6 +311,11 @@ class Guest:
         watches = (*self.server.watches, *self._harvester.watches)
         return [watch for watch in watches if watch.place.collection in concerned]
 
+    def has_silent_watch(self) -> bool:
+        """Return whether a connection for Services delivers nothing any more, and its client has not noticed yet."""
+        watches = [watch for watch in self.server.watches if watch.place.collection == collection_of(SERVICES)]
+        return any(watch.silent for watch in watches)
+
     def note_deletion(self, balancer: Document, sent_at: float) -> None:
         """Record that the controller deletes a load balancer although nothing else shows that it can create the next.
 

@@ -164,7 +164,10 @@ class Oracles:
             guest.note_deletion(balancer, call.at)
         if cluster_of(balancer) != guest.cluster:
             self._say(f"{call.by} of {guest.cluster} sends {call.verb} for {name_of(balancer)} of another cluster")
-        for service in guest.services() if call.verb == "DELETE" else ():
+        if call.verb != "DELETE" or guest.has_silent_watch():
+            # The controller acts on what it has seen, for the time after which it gives up a silent connection.
+            return
+        for service in guest.services():
             if call.at - guest.last_action.get(name_of(service), float("-inf")) >= SIGHT:
                 self._deleted_for(call.by, balancer, service, guest)
 
