@@ -662,7 +662,7 @@ COMMANDS_WITH_CREDENTIAL = [
 @pytest.mark.parametrize("commands", COMMANDS_WITH_CREDENTIAL)
 def test_pages_write_credentials_for_the_owner_only_into_the_ignored_directory(commands: str) -> None:
     assert "umask 077" in commands
-    written = re.findall(r"> (\S*(?:harvester-ccm|credential)\S*?)\)?(?:\s|$)", commands)
+    written = re.findall(r"> (\S*(?:harvester-ccm|credential|guest)\S*?)\)?(?:\s|$)", commands)
     assert written
     for file in written:
         ignored = subprocess.run(["git", "check-ignore", "-q", file], check=False, cwd=ROOT)
