@@ -41,9 +41,9 @@ _REMEDIES: Final[dict[type[KubeError], str]] = {
         "the cloud-config"
     ),
     TimedOut: (
-        "On a node of Harvester, run kubectl get --raw /readyz. If that hangs as well, restart the API server there "
-        "(systemctl restart rke2-server). If it says ok, check firewalls and routes from the nodes of this cluster, "
-        "and the server in the cloud-config"
+        "On each management node of Harvester, run kubectl get --raw /readyz. Where that hangs as well, end the "
+        "container kube-apiserver with crictl, and the kubelet starts it again. If all say ok, check firewalls and "
+        "routes from the nodes of this cluster, and the server in the cloud-config"
     ),
     HostUnknown: "Check DNS on the nodes, or use Harvester's VIP in the cloud-config",
     ConnectionRefused: (

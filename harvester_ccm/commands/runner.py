@@ -252,9 +252,10 @@ def guest_remedy(error: Unreachable) -> str:
         return "Check address, certificate-authority-data and tls-server-name in the kubeconfig"
     if isinstance(error, TimedOut):
         return (
-            "On a control plane node of this cluster, run kubectl get --raw /readyz --server https://127.0.0.1:6443. "
-            "If that hangs as well, restart the API server there (systemctl restart rke2-server, or k3s). If it says "
-            "ok, check the server in the kubeconfig, and firewalls"
+            "On each control plane node of this cluster, run kubectl get --raw /readyz "
+            "--server https://127.0.0.1:6443. Where that hangs as well, end the container kube-apiserver with crictl, "
+            "and the kubelet starts it again (K3s: systemctl restart k3s). If all say ok, check the server in the "
+            "kubeconfig, and firewalls"
         )
     return "Check the API servers of this cluster, the server in the kubeconfig, and firewalls"
 

@@ -28,8 +28,8 @@ REJECTED = Answer(401, "Unauthorized", "Unauthorized")
     ("kind", "problem", "remedy"),
     [
         (Unreachable, "cannot be reached", FIREWALL),
-        (TimedOut, "does not answer", "On a node of Harvester, run kubectl get --raw"),
-        (WatchSilent, "does not answer", "On a node of Harvester, run kubectl get --raw"),
+        (TimedOut, "does not answer", "On each management node of Harvester, run kubectl get --raw"),
+        (WatchSilent, "does not answer", "On each management node of Harvester, run kubectl get --raw"),
         (HostUnknown, "cannot be reached, because its host name cannot be resolved", "Check DNS"),
         (ConnectionRefused, "cannot be reached, because nothing listens at its address", "Check that Harvester is up"),
         (NotTrusted, "answers with a certificate that does not fit the cloud-config", "Either the address"),
