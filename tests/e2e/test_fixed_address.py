@@ -10,6 +10,7 @@ from devenv.apiserver import SERVICE_ACCOUNT
 from devenv.ccm import CcmProcess
 from devenv.restclient import Json
 from devenv.stage import Stage, until
+from harvester_ccm.model.core import Service
 from harvester_ccm.names import IP_POOL, Reason
 from tests.e2e.observing import writes
 
@@ -58,10 +59,18 @@ async def request(stage: Stage, name: str, address: str = WANTED, pool: str = "l
 
 
 async def allocated(stage: Stage, wanted: dict[str, str]) -> bool:
-    """Return whether each Service has the address that it requests."""
+    """Return whether each Service has the address that it requests, and is Ready.
+
+    The status alone does not show it: kube-vip writes ``spec.loadBalancerIP`` there before Harvester allocates it.
+    """
     services = [await stage.service(name) for name in wanted]
-    found = [service.addresses for service in services if service is not None]
+    found = [service.addresses for service in services if service is not None and _is_ready(service)]
     return found == [(address,) for address in wanted.values()]
+
+
+def _is_ready(service: Service) -> bool:
+    condition = service.ready_condition
+    return condition is not None and condition.status == "True"
 
 
 @pytest.mark.usefixtures("permitted")
@@ -86,7 +95,7 @@ async def test_killed_controller_goes_on_between_request_and_creation(stage: Sta
 @pytest.mark.usefixtures("permitted")
 async def test_service_waits_for_an_address_in_use_and_gets_it(stage: Stage) -> None:
     await request(stage, "first")
-    await stage.served("first")
+    await until(lambda: allocated(stage, {"first": WANTED}), within=60, what="requested address")
     await request(stage, "second")
     told = await stage.hears("second", Reason.ADDRESS_IN_USE)
     assert "load balancer demo-default-first-" in told.message
