@@ -133,6 +133,26 @@ async def test_change_while_no_controller_runs_is_found(change: Mapping[str, Any
         assert world.is_right()
 
 
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@jumping_time
+async def test_change_is_found_on_a_service_that_kube_vip_announced_before_the_controller(
+    change: Mapping[str, Any],
+) -> None:
+    world = World()
+    world.start(service(spec={"loadBalancerIP": "10.0.0.2"}))
+    await asyncio.sleep(SETTLED)
+    assert world.is_announced()
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+    world.change(**change)
+    await asyncio.sleep(SETTLED)
+    assert not world.is_announced()
+    async with world.live():
+        await asyncio.sleep(SETTLED)
+        assert world.is_right()
+
+
 @pytest.mark.parametrize("writes", range(1, 5))
 @pytest.mark.parametrize("item", [service(), GO], ids=["of this controller", "of the Go provider"])
 @jumping_time

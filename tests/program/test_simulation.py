@@ -29,6 +29,7 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
+    Reason,
 )
 from tests.simulation.actions import LAN, Fragment
 from tests.simulation.actions import SERVICES as NAMES
@@ -523,3 +524,19 @@ def test_oracle_of_requests_misses_the_request_of_a_permitted_address() -> None:
         assert oracle.check_creation(call).endswith("without the request of 10.0.0.11")
         world.harvester.change(POOLS, LAN, {"status": {"allocatedHistory": {"10.0.0.11": "vms/demo-shop-c-1"}}})
         assert oracle.check_creation(call) == ""
+
+
+def test_oracle_of_requests_accepts_a_wait_for_an_address_that_another_load_balancer_gets_next() -> None:
+    with _world() as world:
+        oracle, guest = RequestOracle(world), world.original
+        guest.create_service("c", {"type": "LoadBalancer", "loadBalancerIP": "10.0.0.11", "ports": []}, {IP_POOL: LAN})
+        waits = {"type": LOAD_BALANCER_READY, "status": "False", "reason": Reason.ADDRESS_IN_USE}
+        guest.change_service("c", {"status": {"conditions": [waits]}})
+        world.permit_requests(guest, permitted=True)
+        service = guest.server.of(SERVICES)["shop/c"]
+        assert not oracle.waits_rightly(guest, service)
+        world.harvester.change(POOLS, LAN, {"status": {"allocatedHistory": {"10.0.0.11": "vms/of-b"}}})
+        assert not oracle.waits_rightly(guest, service), "there is no load balancer of this name"
+        metadata = {"name": "of-b", "namespace": CLUSTER.namespace}
+        world.harvester.put(LOAD_BALANCERS, {"metadata": metadata, "spec": {"ipam": "pool"}})
+        assert oracle.waits_rightly(guest, service)

@@ -127,8 +127,15 @@ class RequestOracle:
             return True
         if any(served(balancer) == address for balancer in self._world.balancers()):
             return True
-        others = [other for other in guest.services() if other is not service]
-        return any(address in shown(other) for other in others)
+        if any(address in shown(other) for other in guest.services() if other is not service):
+            return True
+        return self._is_next_for_another(address, pool)
+
+    def _is_next_for_another(self, address: str, pool: Pool) -> bool:
+        """Return whether a load balancer without an address gets this one again, as soon as Harvester allocates."""
+        owner = (pool.history or {}).get(address, "")
+        waiting = [balancer for balancer in self._world.balancers() if not served(balancer)]
+        return any(owner == f"{CLUSTER.namespace}/{name_of(balancer)}" for balancer in waiting)
 
     def unexplained(self, guest: Guest, service: Document, address: str) -> str:
         """Return what is wrong about a Service with this address that requests another one; empty for nothing."""

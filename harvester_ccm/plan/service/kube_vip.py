@@ -623,7 +623,8 @@ def record_for(state: KubeVip, intent: Intent, announced_as: str) -> Annotations
     """Return the record of the fields with which kube-vip announces the address, as the patch of an intent leaves it.
 
     The patch that publishes the address or has it announced again has the record, and the one that withdraws the
-    address removes it. No Service is patched for the record alone: one that the Go provider served has none at first.
+    address removes it. For a Service that kube-vip announced before this controller saw it, the patch that reports the
+    address has it. No Service is patched for the record alone: one that the Go provider served has none at first.
     """
     if empties_address(state, intent) or isinstance(intent, Release):
         return {names.ANNOUNCED_AS: None}
@@ -645,9 +646,10 @@ def end_of_specification(state: KubeVip, annotations: Annotations) -> Annotation
 
 
 def _publishes(state: KubeVip, address: str) -> bool:
-    """Return whether the patch that announces an address publishes it, and nothing did before."""
+    """Return whether the patch that announces an address is the first of this controller that leaves it to kube-vip."""
     if state.takes_from_specification(address):
-        return not state.status
+        is_announced_by_user = state.only_specified == address and not state.announced_as
+        return is_announced_by_user or not state.status
     return state.annotated != address
 
 

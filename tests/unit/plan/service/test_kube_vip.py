@@ -522,6 +522,18 @@ WITHOUT_RECORD: Final = {ANNOUNCED_AS: None}
 RECORDS: dict[str, tuple[Service, Intent, str, Annotations]] = {
     "publication": (service(annotations=SUPPRESSED), Announce(ADDRESS), "", WITH_RECORD),
     "publication of the address in the specification": (service(spec=SPECIFIED), Announce(ADDRESS), "", WITH_RECORD),
+    "announced from the specification before the controller": (
+        service(spec=SPECIFIED, address=ADDRESS, annotations=SPECIFIED_ONLY),
+        Announce(ADDRESS),
+        "",
+        WITH_RECORD,
+    ),
+    "announced from the specification, and recorded": (
+        service(spec=SPECIFIED, address=ADDRESS, annotations={**SPECIFIED_ONLY, ANNOUNCED_AS: SAME}),
+        Announce(ADDRESS),
+        SAME,
+        {},
+    ),
     "second announcement": (served(), Announce(ADDRESS), LOCAL, WITH_RECORD),
     "nothing changed": (served(), Announce(ADDRESS), SAME, {}),
     "no record, as of the Go provider": (served(condition=False), Announce(ADDRESS), "", {}),
