@@ -43,6 +43,7 @@ from tests.simulation.announcement_oracle import (
 )
 from tests.simulation.fragments import FAMILIES
 from tests.simulation.loop import SeededLoop
+from tests.simulation.oracles import Oracles
 from tests.simulation.request_oracle import RequestOracle
 from tests.simulation.runner import ActionRunner
 from tests.simulation.schedule import is_about_announcement
@@ -540,3 +541,34 @@ def test_oracle_of_requests_accepts_a_wait_for_an_address_that_another_load_bala
         metadata = {"name": "of-b", "namespace": CLUSTER.namespace}
         world.harvester.put(LOAD_BALANCERS, {"metadata": metadata, "spec": {"ipam": "pool"}})
         assert oracle.waits_rightly(guest, service)
+
+
+@pytest.mark.parametrize("is_written_by_others", [True, False])
+def test_deletion_is_a_fault_unless_others_gave_a_released_service_the_address(*, is_written_by_others: bool) -> None:
+    with _world() as world:
+        guest = world.original
+        Oracles(world)
+        world.harvester.change(LOAD_BALANCERS, "vms/of-a", {"spec": {"workloadType": "cluster"}})
+        released = {"metadata": {"finalizers": [], "annotations": {PRIMARY_SERVICE: "shop/a"}}}
+        guest.change_service("b", {**released, "spec": {"type": "ClusterIP"}})
+        if is_written_by_others:
+            ActionRunner(world).write_address("b", "a")
+        else:
+            guest.change_service("b", {"metadata": {"annotations": {ADDRESS_ANNOTATION: ADDRESS}}})
+        uid = world.harvester.of(LOAD_BALANCERS)["vms/of-a"]["metadata"]["uid"]
+        body = {"preconditions": {"uid": uid}}
+        deletion = Call("DELETE", LOAD_BALANCERS.path("vms", "of-a"), world.loop.time(), body, "p.1")
+        for arrived in world.harvester.on_arrived:
+            arrived(deletion)
+        said = f"p.1 deletes of-a before {ADDRESS} is withdrawn from b"
+        assert (said in world.wrong) is not is_written_by_others
+
+
+def test_address_that_others_write_before_the_controller_is_known() -> None:
+    with _world() as world:
+        runner, guest = ActionRunner(world), world.original
+        runner.write_address("b", "a")
+        assert guest.address_restored == set()
+        guest.change_service("b", {"metadata": {"annotations": {PRIMARY_SERVICE: "shop/a", ADDRESS_ANNOTATION: ""}}})
+        runner.write_address("b", "a")
+        assert guest.address_restored == {"b"}, "kube-vip withdraws, and the controller finds the right one"

@@ -64,7 +64,8 @@ class Guest:
         self.status_written: set[str] = set()
         """Services to whose status another client wrote while the controller had not seen them."""
         self.address_restored: set[str] = set()
-        """Services of which another client wrote their own address to kube-vip's annotation."""
+        """Services of which another client wrote the address that they have, or are to have, to kube-vip's annotation:
+        kube-vip withdraws the one of before, and the controller finds the right one."""
         self.mark_removed: set[str] = set()
         """Services from which another client removed the condition, or kube-vip's address."""
         self.settings_restored: set[str] = set()

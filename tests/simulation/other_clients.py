@@ -14,6 +14,7 @@ from harvester_ccm.names import (
     LB_OWNER,
     LB_SERVICE_UID,
     LOAD_BALANCER_READY,
+    PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
 )
@@ -57,8 +58,10 @@ class OtherClients(Actor):
         """Write an address to kube-vip's annotation; an empty one if there is none."""
         address = self._guest.address_of(of)
         service = self._guest.service(name)
-        if service is not None and of == name and annotation(service, KUBE_VIP_ADDRESSES) != address:
-            self._guest.address_restored.add(name)
+        if service is not None and annotation(service, KUBE_VIP_ADDRESSES) != address:
+            is_address_to_have = of == name or annotation(service, PRIMARY_SERVICE) == f"{NAMESPACE}/{of}"
+            if is_address_to_have:
+                self._guest.address_restored.add(name)
         self._guest.note_request(name, address)
         self._guest.change_service(name, {"metadata": {"annotations": {KUBE_VIP_ADDRESSES: address}}})
         self._world.met["kube-vip's address written by another client"] += 1

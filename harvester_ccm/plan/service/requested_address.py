@@ -102,8 +102,16 @@ def _is_first_creation(snapshot: ServiceSnapshot) -> bool:
     """Return whether the Service never had an address from Harvester: otherwise it gets that one again."""
     if snapshot.match.own or snapshot.has_had_address:
         return False
+    if _is_noted_as_new(snapshot):
+        return True
     was_served_by_others = snapshot.service.ready_condition is None and is_served(snapshot.service)
     return not was_served_by_others
+
+
+def _is_noted_as_new(snapshot: ServiceSnapshot) -> bool:
+    """Return whether this controller noted the request on a new Service, from which others can remove the condition."""
+    kube_vip = snapshot.kube_vip
+    return bool(kube_vip.only_specified) or kube_vip.requested_for == snapshot.service.metadata.uid
 
 
 def _by_pool(snapshot: ServiceSnapshot, observed: ObservedPool) -> Answer:

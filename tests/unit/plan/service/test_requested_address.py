@@ -15,6 +15,7 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
     REQUESTED_FOR,
     SERVICE_FINALIZER,
+    SPECIFIED_ADDRESS,
 )
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
 from harvester_ccm.plan.service.desired import PatchService
@@ -265,6 +266,24 @@ def test_first_patch_notes_on_which_service_the_user_wrote_the_annotation(settin
 def test_note_is_written_once() -> None:
     annotations = {**IN_LAN, **SUPPRESSED, REQUESTED_ADDRESS: WANTED, REQUESTED_FOR: UID}
     assert short_write(plan(service(ours=True, annotations=annotations), **facts()).write) == SEED
+
+
+NOTED: dict[str, Service] = {
+    "specification": service(
+        ours=True, address=WANTED, condition=False, spec=FIELD, annotations={**IN_LAN, SPECIFIED_ADDRESS: WANTED}
+    ),
+    "annotation": service(
+        ours=True,
+        address=WANTED,
+        condition=False,
+        annotations={**IN_LAN, KUBE_VIP_ADDRESSES: WANTED, REQUESTED_ADDRESS: WANTED, REQUESTED_FOR: UID},
+    ),
+}
+
+
+@pytest.mark.parametrize("requested", NOTED.values(), ids=NOTED)
+def test_request_of_a_new_service_counts_although_another_client_removed_the_condition(requested: Service) -> None:
+    assert plan(requested, pool_rights=RIGHTS).reads_pool
 
 
 SERVED: dict[str, Service] = {
