@@ -133,13 +133,20 @@ async def test_change_while_no_controller_runs_is_found(change: Mapping[str, Any
         assert world.is_right()
 
 
+REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "specification": {"spec": {"loadBalancerIP": "10.0.0.2"}},
+    "annotation": {"annotations": {KUBE_VIP_ADDRESSES: "10.0.0.2"}},
+}
+
+
+@pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS.keys())
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 @jumping_time
 async def test_change_is_found_on_a_service_that_kube_vip_announced_before_the_controller(
-    change: Mapping[str, Any],
+    change: Mapping[str, Any], request_of: Mapping[str, Any]
 ) -> None:
     world = World()
-    world.start(service(spec={"loadBalancerIP": "10.0.0.2"}))
+    world.start(service(**request_of))
     await asyncio.sleep(SETTLED)
     assert world.is_announced()
     async with world.live():

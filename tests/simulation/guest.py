@@ -69,7 +69,7 @@ class Guest:
         self.mark_removed: set[str] = set()
         """Services from which another client removed the condition, or kube-vip's address."""
         self.settings_restored: set[str] = set()
-        """Services whose settings were changed and changed back while the controller had not seen it."""
+        """Services whose settings changed before the controller saw them, or changed back while it did not look."""
         self.policy_changed: set[str] = set()
         """Services whose externalTrafficPolicy changed. kube-vip counts the endpoints for the one of before."""
         self.slices_lost: set[str] = set()
@@ -82,6 +82,8 @@ class Guest:
         """Services whose condition another client removed: without it, their address counts as the user's request."""
         self.requested: dict[str, set[str]] = {}
         """Addresses that clients requested for Services that the controller had not seen yet, by their names."""
+        self.requested_earlier: dict[str, set[str]] = {}
+        """The same for earlier Services of the same names: kube-vip can write them to a new one."""
         self._given_up: set[str] = set()
         """UIDs of load balancers of Services that ask for one, which the controller deleted without a VM of a Node."""
         self._lost_machines_at: float | None = None
@@ -108,6 +110,10 @@ class Guest:
         if service is not None and address and SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ()):
             self.requested.setdefault(name, set()).add(address)
 
+    def note_action_on_all(self, now: float) -> None:
+        """Record a change of every Service at a loop time: the cluster has gone back to older data."""
+        self.last_action |= {name_of(service): now for service in self.services()}
+
     def copy_facts(self, original: "Guest") -> None:
         """Take over what is known about the Services of the cluster that this one is a copy of."""
         self.requested |= {name: set(addresses) for name, addresses in original.requested.items()}
@@ -127,7 +133,9 @@ class Guest:
         self.status_written.discard(name)
         self.address_restored.discard(name)
         self.condition_removed.discard(name)
-        self.requested[name] = {annotations.get(KUBE_VIP_ADDRESSES, ""), spec.get("loadBalancerIP") or ""} - {""}
+        self.requested_earlier.setdefault(name, set()).update(self.requested.get(name, ()))
+        written = {annotations.get(setting, "") for setting in (KUBE_VIP_ADDRESSES, REQUESTED_ADDRESS)}
+        self.requested[name] = {*written, spec.get("loadBalancerIP") or ""} - {""}
         self.mark_removed.discard(name)
         self.slices_lost.discard(name)
         self.policy_changed.discard(name)
@@ -155,7 +163,8 @@ class Guest:
         self.change_service(name, {"spec": dict(spec)})
         now = settings_of(self.server.of(SERVICES)[f"{NAMESPACE}/{name}"])
         noted = annotation(service, ANNOUNCED_AS) or DEFAULT_SETTINGS
-        if now != before and now == noted:
+        is_unseen = SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ())
+        if now != before and (is_unseen or now == noted):
             self.settings_restored.add(name)
 
     def release(self, finalizer: str) -> None:

@@ -124,6 +124,7 @@ class Oracles:
             # It learns of another holder when it renews the Lease, or stops to write at its deadline.
             self._deposed[self._holder] = self._world.loop.time() + RENEW_DEADLINE
             self._holder = self._world.original.holder().rpartition("_")[2]
+            self._world.original.note_action_on_all(self._world.loop.time())
 
     def _say(self, text: str) -> None:
         self._world.wrong.append(text)
@@ -245,7 +246,7 @@ class Oracles:
 
     def _announced_is_held(self) -> None:
         now = self._world.loop.time()
-        held = {served(one) for one in self._world.balancers()}
+        held = {served(one) for one in self._world.balancers()} | self._leases_of_leaving()
         announced = self._world.kube_vip.announced()
         loose = {
             (address, key)
@@ -263,6 +264,19 @@ class Oracles:
             self._unheld.setdefault(one, now)
         for one in [one for one in self._unheld if one not in loose]:
             del self._unheld[one]
+
+    def _leases_of_leaving(self) -> set[str]:
+        """Return the leases that Services show which are deleted, and whose load balancers stay for their secondaries.
+
+        The controller does not write such a load balancer any more: what another client removed from it stays removed.
+        """
+        guest = self._world.original
+        leases: set[str] = set()
+        for service in guest.services():
+            has_lease = any(given(one) == DHCP_ADDRESS for one in guest.balancers_of(name_of(service)))
+            if has_lease and service["metadata"].get("deletionTimestamp"):
+                leases.update(shown(service))
+        return leases
 
     def _is_for_other_class(self, key: str) -> bool:
         """Return whether kube-vip announces an address of a Service whose class it does not serve.

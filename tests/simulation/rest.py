@@ -101,6 +101,7 @@ class AtRest:
         # The status of a Service of another class is that of its other controller.
         # Nor that of kube-vip, which has announced what the user specifies before this controller saw the Service.
         requested = {service["spec"].get("loadBalancerIP"), *self._guest.requested.get(name, ())}
+        requested |= self._guest.requested_earlier.get(name, set())
         is_specified = set(shown(service)) <= requested and not has_condition(service)
         is_of_others = has_other_class(service) or name in self._guest.status_written or is_specified
         shows = bool(shown(service)) and not is_of_others
@@ -125,7 +126,10 @@ class AtRest:
             is_right = not own and self._shows_at_most_a_request(service)
             return [] if is_right else [f"{name} shows what it does not have"]
         if annotation(service, IPAM) not in {"", "pool", "dhcp"}:
-            is_right = len(own) == 1 or (not own and self._shows_at_most_a_request(service))
+            # Before the value is correct nothing is cleared, not even what kube-vip wrote for an earlier request.
+            shows_earlier_request = set(shown(service)) <= self._guest.requested.get(name, set())
+            is_request = shows_earlier_request or self._shows_at_most_a_request(service)
+            is_right = len(own) == 1 or (not own and is_request)
             return [] if is_right else [f"{name} shows what it does not have"]
         if not own and (self._must_wait(service) or self._requests.waits_rightly(self._guest, service)):
             return []
@@ -162,6 +166,9 @@ class AtRest:
             return []
         if self._is_of_another_name(primary):
             # Only an address that Harvester has allocated to this copy of the cluster is shared.
+            return []
+        if self._shows_at_most_a_request(primary):
+            # Nor is one that kube-vip announces because the user requests it, until Harvester has allocated it.
             return []
         needs_ipv6 = lacks_ipv4(service) or requires_two_families(service)
         if needs_ipv6 and "Unsupported" in condition_reasons(service):

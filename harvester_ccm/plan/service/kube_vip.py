@@ -647,9 +647,12 @@ def end_of_specification(state: KubeVip, annotations: Annotations) -> Annotation
 
 def _publishes(state: KubeVip, address: str) -> bool:
     """Return whether the patch that announces an address is the first of this controller that leaves it to kube-vip."""
+    is_noted_as_new = bool(state.only_specified or state.requested_for)
+    if state.read_address == address and is_noted_as_new and not state.announced_as:
+        # kube-vip announced the address that the user requested before this controller saw the Service.
+        return True
     if state.takes_from_specification(address):
-        is_announced_by_user = state.only_specified == address and not state.announced_as
-        return is_announced_by_user or not state.status
+        return not state.status
     return state.annotated != address
 
 

@@ -534,6 +534,12 @@ RECORDS: dict[str, tuple[Service, Intent, str, Annotations]] = {
         SAME,
         {},
     ),
+    "announced from the user's annotation before the controller": (
+        service(address=ADDRESS, annotations={**ANNOTATED, REQUESTED_ADDRESS: ADDRESS, REQUESTED_FOR: "uid"}),
+        Announce(ADDRESS),
+        "",
+        WITH_RECORD,
+    ),
     "second announcement": (served(), Announce(ADDRESS), LOCAL, WITH_RECORD),
     "nothing changed": (served(), Announce(ADDRESS), SAME, {}),
     "no record, as of the Go provider": (served(condition=False), Announce(ADDRESS), "", {}),
