@@ -483,6 +483,9 @@ def test_settings_that_are_changed_back_before_the_controller_sees_it_are_known(
         guest.change_service("a", {"metadata": {"annotations": {ANNOUNCED_AS: "Local IPv4 SingleStack"}}})
         guest.change_settings("a", {"externalTrafficPolicy": "Cluster"})
         assert guest.settings_restored == {"b"}
+        guest.create_service("c", {"type": "LoadBalancer", "ports": []}, {})
+        guest.change_settings("c", {"externalTrafficPolicy": "Local"})
+        assert guest.settings_restored == {"b", "c"}, "kube-vip can have announced it before the controller"
 
 
 OWNER: Final = "vms/demo-shop-a-1"
@@ -572,3 +575,13 @@ def test_address_that_others_write_before_the_controller_is_known() -> None:
         guest.change_service("b", {"metadata": {"annotations": {PRIMARY_SERVICE: "shop/a", ADDRESS_ANNOTATION: ""}}})
         runner.write_address("b", "a")
         assert guest.address_restored == {"b"}, "kube-vip withdraws, and the controller finds the right one"
+
+
+def test_restored_cluster_counts_as_a_change_of_every_service() -> None:
+    with _world() as world:
+        Oracles(world)
+        guest = world.original
+        _pass(world, 5.0)
+        guest.change_service("b", {"metadata": {"labels": {"color": "blue"}}})
+        assert world.restore("guest", 5.0, 0.0)
+        assert guest.last_action == {"a": world.loop.time(), "b": world.loop.time()}

@@ -333,8 +333,7 @@ class KubeVip:
             if not marks.items() <= annotations_of(service).items():
                 self._server.change(SERVICES, key, {"metadata": {"annotations": marks}})
             ingress = ingress_due(service, instance.service, instance.addresses)
-            # kube-vip can know the Service of before. The API server accepts an address only for this type.
-            if ingress is not None and service["spec"].get("type") == "LoadBalancer":
+            if ingress is not None:
                 self._server.change(SERVICES, key, {"status": {"loadBalancer": {"ingress": ingress}}})
         except KubeError:
             return
