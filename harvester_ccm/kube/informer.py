@@ -124,10 +124,12 @@ class Informer(Store[ObjectT]):
     def observe_read(self, known: ObjectT, live: ObjectT) -> None:
         """Store an object that was read because the known one, from the store, may not be current.
 
-        A read returns the last version. If that is older than the known one, the API server was restored from a backup
-        without an error on the watch, which waits for a future version now: the collection is listed at once.
+        A read returns the last version. If that is older than the known one, or another object of the same version, the
+        API server was restored from a backup without an error on the watch, which waits for a future version now: the
+        collection is listed at once.
         """
-        if _version(live) < _version(known):
+        is_later = _version(live) > _version(known)
+        if not is_later and live != known:
             log.warning("API server has older data than before", collection=self.name, name=known.metadata.key)
             self._list_at(loop_time())
         self.observe(live)

@@ -74,6 +74,8 @@ class Guest:
         """Services whose externalTrafficPolicy changed. kube-vip counts the endpoints for the one of before."""
         self.slices_lost: set[str] = set()
         """Services whose EndpointSlice was deleted. kube-vip withdraws the address then, which nothing else shows."""
+        self.slices_lost_earlier: set[str] = set()
+        """The same for earlier Services of the same names, which kube-vip can announce again with the next event."""
         self.hidden: set[str] = set()
         """UIDs of Services that kube-vip ignores when another client removes the finalizer of this controller."""
         self.claimed: set[str] = set()
@@ -111,12 +113,13 @@ class Guest:
             self.requested.setdefault(name, set()).add(address)
 
     def note_action_on_all(self, now: float) -> None:
-        """Record a change of every Service at a loop time: the cluster has gone back to older data."""
+        """Record a change of every Service at a loop time: from then on, a restored cluster shows its older data."""
         self.last_action |= {name_of(service): now for service in self.services()}
 
     def copy_facts(self, original: "Guest") -> None:
         """Take over what is known about the Services of the cluster that this one is a copy of."""
         self.requested |= {name: set(addresses) for name, addresses in original.requested.items()}
+        self.requested_earlier |= {name: set(addresses) for name, addresses in original.requested_earlier.items()}
         self.ignore_written |= original.ignore_written
         self.status_written |= original.status_written
         self.condition_removed |= original.condition_removed
@@ -137,6 +140,8 @@ class Guest:
         written = {annotations.get(setting, "") for setting in (KUBE_VIP_ADDRESSES, REQUESTED_ADDRESS)}
         self.requested[name] = {*written, spec.get("loadBalancerIP") or ""} - {""}
         self.mark_removed.discard(name)
+        if name in self.slices_lost:
+            self.slices_lost_earlier.add(name)
         self.slices_lost.discard(name)
         self.policy_changed.discard(name)
         self.settings_restored.discard(name)
@@ -275,12 +280,17 @@ class Guest:
         The controller takes the address for a request, too, if another client has removed its condition: a Service
         without the condition and without a load balancer looks like that of another provider, which keeps the address
         that its user requests in kube-vip's annotation until Harvester allocates one.
+
+        kube-vip can write the request of an earlier Service to one of the same name. While the controller has not
+        served that, the address counts as one of another provider.
         """
         service = self.service(name)
         if service is None:
             return False
         is_noted = annotation(service, REQUESTED_ADDRESS) == address and name in self.condition_removed
-        return is_noted or self._is_specified(service, address)
+        is_served = SERVICE_FINALIZER in (service["metadata"].get("finalizers") or ())
+        is_of_earlier = not is_served and address in self.requested_earlier.get(name, set())
+        return is_noted or is_of_earlier or self._is_specified(service, address)
 
     def _is_specified(self, service: Document, address: str) -> bool:
         """Return whether the user of a new Service requested an address, and Harvester has allocated none.

@@ -124,7 +124,7 @@ class Oracles:
             # It learns of another holder when it renews the Lease, or stops to write at its deadline.
             self._deposed[self._holder] = self._world.loop.time() + RENEW_DEADLINE
             self._holder = self._world.original.holder().rpartition("_")[2]
-            self._world.original.note_action_on_all(self._world.loop.time())
+            self._world.original.note_action_on_all(self._world.restoring_until)
 
     def _say(self, text: str) -> None:
         self._world.wrong.append(text)
@@ -248,6 +248,7 @@ class Oracles:
         now = self._world.loop.time()
         held = {served(one) for one in self._world.balancers()} | self._leases_of_leaving()
         announced = self._world.kube_vip.announced()
+        slices_lost = self._world.original.slices_lost | self._world.original.slices_lost_earlier
         loose = {
             (address, key)
             for address, keys in announced.items()
@@ -256,7 +257,7 @@ class Oracles:
             if not self._is_for_other_class(key)
             if not self._is_unnoted_lease(address, key)
             # kube-vip 1.2.3 announces the address again with the next event, even with one that withdraws it.
-            if key.partition("/")[2] not in self._world.original.slices_lost
+            if key.partition("/")[2] not in slices_lost
             if not self._was_hidden(address, key)
             if not self._world.original.counts_as_request(key.partition("/")[2], address)
         }

@@ -226,8 +226,17 @@ def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:
     reason = Reason.REPLACEMENT_PENDING if snapshot.has_had_address else Reason.OLD_TERMINATING
     warning = EventMessage("Warning", reason, cause, deletion_remedy(load_balancer))
     waiting = waits_at_most(REPORTED_AFTER_SECONDS, warning, snapshot, Phase.OLD_TERMINATING)
-    intent = keep_or_pause(snapshot.kube_vip)
-    return Desired(waiting.verdict, intent, finalizer=Finalizer.ADD, look_again_after=waiting.look_again_after)
+    desired = Desired(
+        waiting.verdict,
+        keep_or_pause(snapshot.kube_vip),
+        finalizer=Finalizer.ADD,
+        look_again_after=waiting.look_again_after,
+    )
+    is_new = snapshot.shows_request and not snapshot.has_had_address
+    if is_new and not snapshot.retained_address:
+        # kube-vip announces what the user requests, and nobody can say for how long Harvester deletes the old one.
+        return replace(desired, kube_vip=GIVE_UP, ingress=())
+    return desired
 
 
 def next_body(snapshot: ServiceSnapshot, *, is_vm: bool) -> Document | None:

@@ -433,6 +433,24 @@ async def test_refresh_does_not_replace_what_the_watch_delivers_meanwhile(event:
 
 
 @jumping_time
+async def test_read_of_another_object_with_the_same_version_causes_a_list() -> None:
+    """After the restore, the object was created again, and got the version of the earlier one by chance."""
+    server = MemoryServer()
+    server.put(SERVICES, service())
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(1)
+        item = informer.get(KEY)
+        assert item is not None
+        known = replace(item, metadata=replace(item.metadata, uid="uid before the restore"))
+        await informer.refresh(known)
+        await asyncio.sleep(1)
+        lists = [call for call in server.calls if call.verb == "GET" and call.path == SERVICES.path()]
+        assert len(lists) == 2
+
+
+@jumping_time
 @pytest.mark.kube("A server that was restored from a backup replaces the store, although its versions are older")
 async def test_read_of_older_data_causes_a_list() -> None:
     """The server was restored while this process was suspended, so the watch ended without an error."""

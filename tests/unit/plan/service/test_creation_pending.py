@@ -471,6 +471,16 @@ BY_DHCP: dict[str, tuple[World, Plan]] = {
         ),
     ),
 }
+ANNOUNCED_BEFORE: Final = service(
+    ours=True,
+    address=ADDRESS,
+    condition=False,
+    spec={"loadBalancerIP": ADDRESS},
+    annotations={SPECIFIED_ADDRESS: ADDRESS},
+)
+ANNOUNCED_WITH_VMS: Final = replace(
+    ANNOUNCED_BEFORE, metadata=replace(ANNOUNCED_BEFORE.metadata, annotations={SPECIFIED_ADDRESS: ADDRESS, **VM})
+)
 OLD: dict[str, tuple[World, Plan]] = {
     "is being deleted": (
         World(WAITING, (marked(deleting=True),)),
@@ -497,6 +507,20 @@ OLD: dict[str, tuple[World, Plan]] = {
             "NotReady OldLoadBalancerTerminating",
             write={"annotations": SUPPRESSED, "finalizers": [SERVICE_FINALIZER]},
             delay=30.0,
+        ),
+    ),
+    "is being deleted, and kube-vip announces the requested address of the new Service": (
+        World(ANNOUNCED_BEFORE, (marked(deleting=True),)),
+        Plan(Phase.OLD_TERMINATING, "NotReady OldLoadBalancerTerminating", delay=30.0),
+    ),
+    "is being deleted, and the new Service requests an address and VMs": (
+        World(ANNOUNCED_WITH_VMS, (marked(deleting=True),)),
+        Plan(
+            Phase.OLD_TERMINATING,
+            "NotReady OldLoadBalancerTerminating",
+            write={"annotations": {**WITHDRAWAL, SPECIFIED_ADDRESS: None}, "ingress": [], "touch": True},
+            delay=30.0,
+            writes_needed=3,
         ),
     ),
     "is being deleted, and its address is shown": (
