@@ -68,6 +68,8 @@ class Guest:
         kube-vip withdraws the one of before, and the controller finds the right one."""
         self.mark_removed: set[str] = set()
         """Services from which another client removed the condition, or kube-vip's address."""
+        self.settings_changed: set[str] = set()
+        """Services of which settings changed at which kube-vip withdraws the address."""
         self.settings_restored: set[str] = set()
         """Services whose settings changed before the controller saw them, or changed back while it did not look."""
         self.policy_changed: set[str] = set()
@@ -145,6 +147,7 @@ class Guest:
         self.slices_lost.discard(name)
         self.policy_changed.discard(name)
         self.settings_restored.discard(name)
+        self.settings_changed.discard(name)
         self.restore_endpoints(name)
 
     def delete_service(self, name: str) -> None:
@@ -169,6 +172,8 @@ class Guest:
         now = settings_of(self.server.of(SERVICES)[f"{NAMESPACE}/{name}"])
         noted = annotation(service, ANNOUNCED_AS) or DEFAULT_SETTINGS
         is_unseen = SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ())
+        if now != before:
+            self.settings_changed.add(name)
         if now != before and (is_unseen or now == noted):
             self.settings_restored.add(name)
 

@@ -1,6 +1,7 @@
 """The final state of Services and load balancers of one guest cluster."""
 
 from devenv.harvester.records import is_deleting
+from harvester_ccm.config import Announcer
 from harvester_ccm.names import (
     IP_POOL,
     IPAM,
@@ -212,6 +213,8 @@ class AtRest:
         # kube-vip has withdrawn the address, and nothing shows it to a controller that did not run.
         unseen = self._guest.address_restored | self._guest.settings_restored
         is_silenced = not up and (name in unseen or not is_touched)
+        # Nor does the controller touch anything where another program should announce the address.
+        is_silenced |= not up and world.announcer is Announcer.OTHER and name in self._guest.settings_changed
         # Nor what kube-vip does after the deletion of an EndpointSlice.
         is_silenced |= name in self._guest.slices_lost
         # kube-vip keeps the policy that a Service had while it waited for its address.

@@ -25,13 +25,13 @@ from harvester_ccm.plan.service.kube_vip import (
     Intent,
     Mode,
     Withdraw,
-    keep_or_pause,
     leases_of,
 )
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
 from harvester_ccm.plan.service.obstacles import (
     keep_lease_or_withdraw,
+    keep_or_pause,
     keep_request_or_pause,
     without_load_balancer,
 )
@@ -67,7 +67,7 @@ def plan_new(snapshot: ServiceSnapshot) -> Desired:
         return without_load_balancer(snapshot, waits_for(Reason.NODE_PORTS_PENDING))
     body = next_body(snapshot, is_vm=is_vm)
     if body is None:
-        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), keep_or_pause(snapshot.kube_vip))
+        return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), keep_or_pause(snapshot))
     has_address_of_other_type = _has_address_of_other_type(snapshot, is_vm=is_vm)
     create = CreateLoadBalancer(snapshot.match.expected_name, body)
     if _has_other_address_than_lease(snapshot, is_vm=is_vm):
@@ -106,7 +106,7 @@ def _created(
 ) -> Desired:
     answer = answer_to_request(snapshot)
     if answer.step is Step.AWAIT_RIGHTS:
-        intent = keep_or_pause(snapshot.kube_vip)
+        intent = keep_or_pause(snapshot)
         return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), intent, look_again_after=RIGHTS_SECONDS)
     ignored_settings = ignored_on_vm_load_balancer if is_vm else ignored_on_cluster_load_balancer
     ignored = ignored_settings(snapshot.service, snapshot.request, snapshot.request.ipam)
@@ -228,7 +228,7 @@ def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:
     waiting = waits_at_most(REPORTED_AFTER_SECONDS, warning, snapshot, Phase.OLD_TERMINATING)
     desired = Desired(
         waiting.verdict,
-        keep_or_pause(snapshot.kube_vip),
+        keep_or_pause(snapshot),
         finalizer=Finalizer.ADD,
         look_again_after=waiting.look_again_after,
     )

@@ -407,16 +407,6 @@ PAUSE: Final = Pause()
 GIVE_UP: Final = GiveUp()
 
 
-def keep_or_pause(state: KubeVip) -> Intent:
-    """Return the intent for a Service that waits: it keeps the address that it shows, and no other one.
-
-    kube-vip would announce what another client has written to its annotation.
-    """
-    if state.status and overwritten_address(state, state.status[0]):
-        return Announce(state.status[0])
-    return PAUSE
-
-
 def annotations_for(state: KubeVip, intent: Intent) -> Annotations:
     """Return the annotations that make kube-vip do what a plan intends; empty if it does that already."""
     match intent:

@@ -5,7 +5,16 @@ from typing import Final
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.desired import Desired, not_ready, waits_at_most, waits_for
-from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Intent, KubeVip, Withdraw, keep_or_pause
+from harvester_ccm.plan.service.kube_vip import (
+    GIVE_UP,
+    LEAVE,
+    PAUSE,
+    Announce,
+    Intent,
+    KubeVip,
+    Withdraw,
+    overwritten_address,
+)
 from harvester_ccm.plan.service.messages import (
     UNAVAILABLE_GRACE_SECONDS,
     harvester_mismatch,
@@ -44,14 +53,14 @@ def plan_harvester_unknown(snapshot: ServiceSnapshot) -> Desired:
 
 def plan_harvester_unverified(snapshot: ServiceSnapshot) -> Desired:
     """Wait until the VMs are listed."""
-    intent = keep_or_pause(snapshot.kube_vip)
+    intent = keep_or_pause(snapshot)
     return Desired(waits_for(Reason.HARVESTER_UNAVAILABLE), intent, look_again_after=1.0)
 
 
 def plan_wrong_harvester(snapshot: ServiceSnapshot) -> Desired:
     """Create nothing. A Service that has an address keeps it: it is allocated in the Harvester of the cluster."""
     verdict = not_ready(harvester_mismatch(snapshot.cluster), snapshot)
-    return Desired(verdict, keep_or_pause(snapshot.kube_vip), look_again_after=RECHECK_SECONDS)
+    return Desired(verdict, keep_or_pause(snapshot), look_again_after=RECHECK_SECONDS)
 
 
 def plan_name_taken(snapshot: ServiceSnapshot) -> Desired:
@@ -59,7 +68,7 @@ def plan_name_taken(snapshot: ServiceSnapshot) -> Desired:
     conflict = snapshot.name_conflict
     if conflict is None:
         raise LookupError(f"no load balancer has the name or the address of Service {snapshot.service.metadata.key}")
-    return Desired(not_ready(foreign_note(conflict), snapshot), keep_or_pause(snapshot.kube_vip))
+    return Desired(not_ready(foreign_note(conflict), snapshot), keep_or_pause(snapshot))
 
 
 def plan_address_taken(snapshot: ServiceSnapshot) -> Desired:
@@ -106,6 +115,19 @@ def without_load_balancer(snapshot: ServiceSnapshot, verdict: NotReady) -> Desir
         # The address is that of an earlier load balancer, or kube-vip announces what the user requests.
         return Desired(verdict, GIVE_UP, ingress=())
     return Desired(verdict, PAUSE)
+
+
+def keep_or_pause(snapshot: ServiceSnapshot) -> Intent:
+    """Return the intent for a Service that waits: it keeps the address that it shows, and no other one.
+
+    kube-vip would announce what another client has written to its annotation. While a touch of the endpoints is due,
+    this process has just written the annotation, and kube-vip can have written the address of before to the status.
+    """
+    state = snapshot.kube_vip
+    is_touch_due = snapshot.remembered.resync_at is not None
+    if state.status and overwritten_address(state, state.status[0]) and not is_touch_due:
+        return Announce(state.status[0])
+    return PAUSE
 
 
 def keep_lease_or_withdraw(kube_vip: KubeVip) -> Intent:

@@ -126,4 +126,5 @@ def with_reannouncement(desired: Desired, snapshot: ServiceSnapshot, address: st
         case Stage.WAIT:
             return replace(desired, verdict=waits, look_again_after=reannouncement.seconds)
         case Stage.RESYNC:
-            return replace(desired, write=desired.write or TriggerKubeVipResync())
+            # The process can end between a patch of the Service and the touch: only afterwards, the condition is True.
+            return replace(desired, verdict=waits, write=desired.write or TriggerKubeVipResync())

@@ -30,9 +30,9 @@ from harvester_ccm.plan.service.kube_vip import (
     Intent,
     KubeVip,
     Withdraw,
-    keep_or_pause,
     read_state,
 )
+from harvester_ccm.plan.service.obstacles import keep_or_pause
 from harvester_ccm.plan.service.ownership import service_key
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.reannouncement import with_reannouncement
@@ -187,7 +187,7 @@ def _intent_without_address(snapshot: ServiceSnapshot) -> Intent:
     primary = snapshot.primary
     if primary is not None and read_state(primary).is_withdrawn:
         return Withdraw()
-    return keep_or_pause(snapshot.kube_vip)
+    return keep_or_pause(snapshot)
 
 
 def _keeps_address(snapshot: ServiceSnapshot) -> bool:

@@ -368,14 +368,32 @@ POOL: dict[str, tuple[World, Plan]] = {
     ),
     "the touch is due": (
         World(served(), (allocated(),), {"touch_in": 0.0}),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write="touch"),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write="touch",
+        ),
+    ),
+    "the touch is due, and another client cleared the status": (
+        World(
+            service(ours=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS, **RECORD}), (allocated(),), {"touch_in": 0.0}
+        ),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write={"ingress": [SHOWN]},
+            then="touch",
+            events=("Normal EnsuredLoadBalancer",),
+        ),
     ),
     "the touch is due after the load balancer has its address": (
         World(served(), (ONE_ADDRESS,), {"touch_in": -1.0}),
         Plan(
             Phase.ANNOUNCED_BY_KUBE_VIP,
-            READY,
-            condition="True EnsuredLoadBalancer",
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
             write={"change": LB_NAME, "status": {"address": ADDRESS}},
         ),
     ),
@@ -593,7 +611,12 @@ OTHER_ADDRESSES: dict[str, tuple[World, Plan]] = {
     ),
     "the recorded lease is requested again, touched": (
         World(service(ours=True, address=ADDRESS, annotations=NOTED), (RECORDED,), {"touch_in": 0.0}),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write="touch"),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write="touch",
+        ),
     ),
     "of another controller is removed while kube-vip waits for the lease": (
         World(service(ours=True, address="10.0.0.9", annotations=LEASING.metadata.annotations), (BY_DHCP,)),

@@ -50,7 +50,6 @@ from harvester_ccm.plan.service.kube_vip import (
     end_of_specification,
     intent_needs_resync,
     is_withdrawn_by_change,
-    keep_or_pause,
     leases_of,
     makes_ignored,
     mark_of_notes,
@@ -767,12 +766,6 @@ def test_address_of_the_specification_needs_a_touch_after_another_one() -> None:
     specified = {"loadBalancerIP": ADDRESS}
     assert needs_resync(read_state(service(spec=specified, address=OTHER)), ADDRESS)
     assert not needs_resync(read_state(service(spec=specified, address=ADDRESS)), ADDRESS)
-
-
-def test_service_that_waits_keeps_the_address_that_it_shows() -> None:
-    assert keep_or_pause(read_state(served())) is PAUSE
-    assert keep_or_pause(read_state(service(annotations={KUBE_VIP_ADDRESSES: OTHER}))) is PAUSE
-    assert keep_or_pause(read_state(served(annotations={KUBE_VIP_ADDRESSES: OTHER}))) == Announce(ADDRESS)
 
 
 SECOND_LEASES: dict[str, tuple[Service, bool]] = {

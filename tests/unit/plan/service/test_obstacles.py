@@ -17,6 +17,8 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.desired import PatchService
+from harvester_ccm.plan.service.kube_vip import PAUSE, Announce, Intent
+from harvester_ccm.plan.service.obstacles import keep_or_pause
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.snapshot import HarvesterCheck
 from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, UID, allocated, load_balancer, marked, served, service
@@ -31,6 +33,7 @@ from tests.unit.plan.service.snapshots import (
     messages,
     outline,
     plan,
+    snapshot_of,
 )
 
 UNKNOWN: Final = {"harvester_known": False}
@@ -412,3 +415,19 @@ def test_requested_address_of_a_service_that_cannot_be_served_is_withdrawn() -> 
     assert metadata["annotations"][KUBE_VIP_ADDRESSES] == ""
     status: Any = made.write.patch["status"]
     assert status["loadBalancer"] == {"ingress": None}
+
+
+OVERWRITTEN: Final = served(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"})
+KEPT: dict[str, tuple[Service, float | None, Intent]] = {
+    "it shows what kube-vip announces": (served(), None, PAUSE),
+    "it shows nothing": (REQUESTED, None, PAUSE),
+    "another client wrote to the annotation": (OVERWRITTEN, None, Announce(ADDRESS)),
+    "this process wrote to the annotation, and kube-vip to the status": (OVERWRITTEN, 0.5, PAUSE),
+}
+
+
+@pytest.mark.parametrize(("waiting", "touch_in", "expected"), KEPT.values(), ids=KEPT.keys())
+def test_service_that_waits_keeps_the_address_that_it_shows(
+    waiting: Service, touch_in: float | None, expected: Intent
+) -> None:
+    assert keep_or_pause(snapshot_of(waiting, touch_in=touch_in)) == expected

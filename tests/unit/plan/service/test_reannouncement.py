@@ -121,7 +121,7 @@ ANNOUNCED = Desired(READY, Announce(ADDRESS))
 @pytest.mark.parametrize(("concerned", "touch_in", "expected"), STAGES.values(), ids=STAGES.keys())
 def test_state_of_a_stage(concerned: Service, touch_in: float | None, expected: Reannouncement) -> None:
     desired = with_reannouncement(ANNOUNCED, snapshot_of(concerned, touch_in=touch_in), ADDRESS)
-    waits = expected.stage in {Stage.WITHDRAW_FIRST, Stage.PUBLISH, Stage.WAIT}
+    waits = expected.stage is not Stage.NOT_NEEDED
     assert isinstance(desired.verdict, NotReady) is waits
     if isinstance(desired.verdict, NotReady):
         assert desired.verdict.reason is Reason.KUBE_VIP_RESYNC_PENDING

@@ -285,7 +285,7 @@ SHARING_PLANS: dict[str, tuple[World, Plan]] = {
     ),
     "the touch is due": (
         World(SHARING, facts={**ALLOCATED, "touch_in": 0.0}),
-        Plan(Phase.SHARING, READY, condition="True EnsuredLoadBalancer", write="touch"),
+        Plan(Phase.SHARING, "NotReady KubeVipResyncPending", condition="False KubeVipResyncPending", write="touch"),
     ),
     "the primary has another address": (
         World(SHARING, facts=TO_OTHER),

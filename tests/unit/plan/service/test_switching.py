@@ -118,7 +118,12 @@ TO_VM: dict[str, tuple[World, Plan]] = {
     ),
     "a touch is due": (
         World(served(annotations=VM), (allocated(),), {"touch_in": 0.0}),
-        Plan(Phase.ANNOUNCED_BY_KUBE_VIP, READY, condition="True EnsuredLoadBalancer", write="touch"),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            "NotReady KubeVipResyncPending",
+            condition="False KubeVipResyncPending",
+            write="touch",
+        ),
     ),
     "a touch that is not permitted is repeated after minutes": (
         World(served(annotations=VM), (allocated(),), {"touch_in": 300.0}),
