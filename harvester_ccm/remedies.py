@@ -106,7 +106,7 @@ def _other_namespace(of_account: str, of_context: str) -> str:
     )
 
 
-def slow_remedy(where: str) -> str:
+def _slow_remedy(where: str) -> str:
     """Return what to do about a server that responds slowly; ``where`` is a node on which it runs."""
     return (
         f"On {where}, measure kubectl get --raw /readyz. If it is slow there as well, the API servers or the disk of "
@@ -115,8 +115,8 @@ def slow_remedy(where: str) -> str:
 
 
 SLOW_REMEDIES: Final = {
-    "guest": slow_remedy("a control plane node of this cluster"),
-    "harvester": slow_remedy("a node of Harvester"),
+    "guest": _slow_remedy("a control plane node of this cluster"),
+    "harvester": _slow_remedy("a node of Harvester"),
 }
 """The remedy for a slow server, by the name of its cluster."""
 

@@ -134,7 +134,7 @@ class Forbidden(ApiError):
 
     @property
     def account_namespace(self) -> str:
-        """Namespace of the ServiceAccount that lacks a permission in a namespace; empty if it is none, or not said."""
+        """Namespace of the ServiceAccount that lacks a permission in a namespace; empty for another user."""
         return _namespace_of_account(self.answer.message) if self.namespace else ""
 
 

@@ -279,8 +279,7 @@ class AnnouncementOracle:
         if known.is_further:
             is_expected = facts.has_endpoint_here and facts.is_served and not facts.is_ignored
             # Nothing shows a controller that it missed these changes, at which kube-vip withdraws the address.
-            unseen = guest.slices_lost | guest.settings_restored | guest.address_restored
-            is_unseen = name_of(service) in unseen
+            is_unseen = name_of(service) in guest.slices_lost | guest.unseen_changes()
             is_expected = is_expected and not is_unseen
             # A touch that came before kube-vip had handled the withdrawal has no effect.
             has_missed_touch = f"{NAMESPACE}/{name_of(service)}" in guest.kube_vip.missed_touches

@@ -336,6 +336,10 @@ class Guest:
         watches = (*self.server.watches, *self._harvester.watches)
         return [watch for watch in watches if watch.place.collection in concerned]
 
+    def unseen_changes(self) -> set[str]:
+        """Return the Services that changed so that kube-vip withdraws the address, and nothing shows it afterwards."""
+        return self.address_restored | self.settings_restored
+
     def has_silent_watch(self) -> bool:
         """Return whether a connection for Services delivers nothing any more, and its client has not noticed yet."""
         watches = [watch for watch in self.server.watches if watch.place.collection == collection_of(SERVICES)]

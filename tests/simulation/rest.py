@@ -211,8 +211,7 @@ class AtRest:
         # kube-vip skips events of a Service that it ignores: another client can have it miss any of them.
         is_decided = name in self._guest.ignore_written
         # kube-vip has withdrawn the address, and nothing shows it to a controller that did not run.
-        unseen = self._guest.address_restored | self._guest.settings_restored
-        is_silenced = not up and (name in unseen or not is_touched)
+        is_silenced = not up and (name in self._guest.unseen_changes() or not is_touched)
         # Nor does the controller touch anything where another program should announce the address.
         is_silenced |= not up and world.announcer is Announcer.OTHER and name in self._guest.settings_changed
         # Nor what kube-vip does after the deletion of an EndpointSlice.

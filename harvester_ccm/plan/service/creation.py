@@ -17,16 +17,7 @@ from harvester_ccm.plan.service.desired import (
     waits_for,
     waits_until,
 )
-from harvester_ccm.plan.service.kube_vip import (
-    GIVE_UP,
-    LEAVE,
-    PAUSE,
-    Delegate,
-    Intent,
-    Mode,
-    Withdraw,
-    leases_of,
-)
+from harvester_ccm.plan.service.kube_vip import GIVE_UP, LEAVE, PAUSE, Delegate, Intent, Mode, Withdraw, leases_of
 from harvester_ccm.plan.service.load_balancer import new_load_balancer
 from harvester_ccm.plan.service.messages import CONTROLLER_GRACE_SECONDS
 from harvester_ccm.plan.service.obstacles import (
@@ -234,7 +225,7 @@ def plan_old_terminating(snapshot: ServiceSnapshot) -> Desired:
     )
     is_new = snapshot.shows_request and not snapshot.has_had_address
     if is_new and not snapshot.retained_address:
-        # kube-vip announces what the user requests, and nobody can say for how long Harvester deletes the old one.
+        # kube-vip announces what the user requests, and Harvester can take any time to delete the old one.
         return replace(desired, kube_vip=GIVE_UP, ingress=())
     return desired
 

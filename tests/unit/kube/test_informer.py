@@ -2,6 +2,8 @@
 
 import asyncio
 import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -27,6 +29,20 @@ def decoded(document: Document) -> Service:
 def followed(server: MemoryServer) -> Informer[Service]:
     """Return an informer of the Services of a server."""
     return Informer(MemoryClient(server, cluster="guest"), SERVICES)
+
+
+@asynccontextmanager
+async def following() -> AsyncIterator[tuple[MemoryServer, Informer[Service], Service]]:
+    """Follow a server with one Service: return it as well, after the watch has begun."""
+    server = MemoryServer()
+    server.put(SERVICES, service())
+    informer = followed(server)
+    async with running(informer.run()):
+        await informer.wait_synced()
+        await asyncio.sleep(1)
+        item = informer.get(KEY)
+        assert item is not None
+        yield server, informer, item
 
 
 @jumping_time
@@ -219,7 +235,7 @@ async def test_collection_is_listed_every_30_to_60_minutes() -> None:
 
 def lists(server: MemoryServer) -> int:
     """Return the number of lists."""
-    return sum(call.verb == "GET" for call in server.calls)
+    return sum(call.verb == "GET" and call.path == SERVICES.path() for call in server.calls)
 
 
 async def seconds_until_seen(server: MemoryServer, informer: Informer[Service], name: str) -> float:
@@ -292,42 +308,28 @@ async def test_404_that_names_the_object_removes_it_and_a_lost_deletion_causes_a
         await informer.wait_synced()
         await removed_without_an_event(server, informer)
         assert informer.get(KEY) is None
-        lists = [call for call in server.calls if call.verb == "GET"]
+        before = lists(server)
         await asyncio.sleep(40)
-        assert len([call for call in server.calls if call.verb == "GET"]) == len(lists) + 1
+        assert lists(server) == before + 1
         await asyncio.sleep(1700)
-        assert len([call for call in server.calls if call.verb == "GET"]) == len(lists) + 1
+        assert lists(server) == before + 1
 
 
 @jumping_time
 async def test_404_and_a_reported_deletion_cause_no_list() -> None:
-    server = MemoryServer()
-    server.put(SERVICES, service())
-    informer = followed(server)
-    async with running(informer.run()):
-        await informer.wait_synced()
-        await asyncio.sleep(1)
-        item = informer.get(KEY)
-        assert item is not None
+    async with following() as (server, informer, item):
         server.lagging = True
         server.remove(SERVICES, KEY)
         informer.not_found(item, NotFound(Answer(404, "NotFound", "not found", "web")))
         server.catch_up()
         await asyncio.sleep(1700)
-        assert len([call for call in server.calls if call.verb == "GET"]) == 1
+        assert lists(server) == 1
 
 
 @jumping_time
 async def test_object_that_exists_is_not_hidden_by_a_404() -> None:
     """The 404 was another server's, or a late event comes after it."""
-    server = MemoryServer()
-    server.put(SERVICES, service())
-    informer = followed(server)
-    async with running(informer.run()):
-        await informer.wait_synced()
-        await asyncio.sleep(1)
-        item = informer.get(KEY)
-        assert item is not None
+    async with following() as (server, informer, item):
         about_namespace = NotFound(Answer(404, "NotFound", "not found", "other"))
         informer.not_found(item, about_namespace)
         assert informer.get(KEY) == item
@@ -365,14 +367,7 @@ async def test_404s_that_follow_each_other_do_not_delay_the_list() -> None:
 
 @jumping_time
 async def test_refresh_reads_a_change_that_the_watch_lost() -> None:
-    server = MemoryServer()
-    server.put(SERVICES, service())
-    informer = followed(server)
-    async with running(informer.run()):
-        await informer.wait_synced()
-        await asyncio.sleep(1)
-        item = informer.get(KEY)
-        assert item is not None
+    async with following() as (server, informer, item):
         server.watch_drops = lambda _watch, _kind: True
         server.change(SERVICES, KEY, {"metadata": {"labels": {"team": "web"}}})
         server.watch_drops = lambda _watch, _kind: False
@@ -389,14 +384,7 @@ async def test_refresh_reads_a_change_that_the_watch_lost() -> None:
 
 @jumping_time
 async def test_refresh_removes_an_object_that_is_gone() -> None:
-    server = MemoryServer()
-    server.put(SERVICES, service())
-    informer = followed(server)
-    async with running(informer.run()):
-        await informer.wait_synced()
-        await asyncio.sleep(1)
-        item = informer.get(KEY)
-        assert item is not None
+    async with following() as (server, informer, item):
         server.lagging = True
         server.remove(SERVICES, KEY)
         await informer.refresh(item)
@@ -406,14 +394,7 @@ async def test_refresh_removes_an_object_that_is_gone() -> None:
 @pytest.mark.parametrize("event", ["change", "deletion"])
 @jumping_time
 async def test_refresh_does_not_replace_what_the_watch_delivers_meanwhile(event: str) -> None:
-    server = MemoryServer()
-    server.put(SERVICES, service())
-    informer = followed(server)
-    async with running(informer.run()):
-        await informer.wait_synced()
-        await asyncio.sleep(1)
-        item = informer.get(KEY)
-        assert item is not None
+    async with following() as (server, informer, item):
 
         def change_after(call: Call, _error: KubeError | None) -> None:
             if call.verb != "GET":
@@ -435,33 +416,18 @@ async def test_refresh_does_not_replace_what_the_watch_delivers_meanwhile(event:
 @jumping_time
 async def test_read_of_another_object_with_the_same_version_causes_a_list() -> None:
     """After the restore, the object was created again, and got the version of the earlier one by chance."""
-    server = MemoryServer()
-    server.put(SERVICES, service())
-    informer = followed(server)
-    async with running(informer.run()):
-        await informer.wait_synced()
-        await asyncio.sleep(1)
-        item = informer.get(KEY)
-        assert item is not None
+    async with following() as (server, informer, item):
         known = replace(item, metadata=replace(item.metadata, uid="uid before the restore"))
         await informer.refresh(known)
         await asyncio.sleep(1)
-        lists = [call for call in server.calls if call.verb == "GET" and call.path == SERVICES.path()]
-        assert len(lists) == 2
+        assert lists(server) == 2
 
 
 @jumping_time
 @pytest.mark.kube("A server that was restored from a backup replaces the store, although its versions are older")
 async def test_read_of_older_data_causes_a_list() -> None:
     """The server was restored while this process was suspended, so the watch ended without an error."""
-    server = MemoryServer()
-    server.put(SERVICES, service())
-    informer = followed(server)
-    async with running(informer.run()):
-        await informer.wait_synced()
-        await asyncio.sleep(1)
-        item = informer.get(KEY)
-        assert item is not None
+    async with following() as (server, informer, item):
         newer = replace(item, metadata=replace(item.metadata, resource_version=f"{item.metadata.resource_version}0"))
         informer.observe(newer)
         assert informer.get(KEY) == newer
@@ -470,5 +436,4 @@ async def test_read_of_older_data_causes_a_list() -> None:
         await informer.refresh(newer)
         await asyncio.sleep(1)
         assert informer.get(KEY) == item
-        lists = [call for call in server.calls if call.verb == "GET" and call.path == SERVICES.path()]
-        assert len(lists) == 2
+        assert lists(server) == 2
