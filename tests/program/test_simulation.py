@@ -585,3 +585,16 @@ def test_restored_cluster_counts_as_a_change_of_every_service() -> None:
         guest.change_service("b", {"metadata": {"labels": {"color": "blue"}}})
         assert world.restore("guest", 5.0, 0.0)
         assert guest.last_action == {"a": world.loop.time(), "b": world.loop.time()}
+
+
+def test_allocation_that_an_administrator_disturbs_can_get_lost() -> None:
+    with _world() as world:
+        runner = ActionRunner(world)
+        labels = {LB_CLUSTER: CLUSTER.name, LB_SERVICE_NAME: "b"}
+        metadata = {"name": "of-b", "namespace": CLUSTER.namespace, "labels": labels}
+        world.harvester.put(LOAD_BALANCERS, {"metadata": metadata, "spec": {"ipam": "pool", "ipPool": LAN}})
+        while "of-b" not in world.pools.allocations().values():
+            _pass(world, 0.001)
+        assert not any(owner == "vms/of-b" for _, owner in world.controllers.forgotten)
+        runner.edit_balancer("b", "conditions")
+        assert any(owner == "vms/of-b" for _, owner in world.controllers.forgotten)

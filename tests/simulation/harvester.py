@@ -331,6 +331,10 @@ class HarvesterControllers:
         for (_, owner), allocation in self._unrecorded.items():
             allocation.is_interrupted &= owner != key_of(balancer) or _search_of(balancer) == allocation.search
 
+    def note_administrator(self, owner: str) -> None:
+        """Record that an administrator has edited a load balancer (its key), whose allocation can get lost by that."""
+        self.forgotten |= {allocation for allocation in self._unrecorded if allocation[1] == owner}
+
     def _note_second_pools(self, deleted: Document) -> None:
         """Record allocations on an outdated copy, in another pool than the deleted load balancer names.
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from devenv.announcement import is_ignored
+from devenv.watch import key_of
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
@@ -126,6 +127,7 @@ class OtherClients(Actor):
         """Change a part of the load balancer of a Service in Harvester."""
         for balancer in self._guest.balancers_of(name):
             self._guest.change_balancer(balancer["metadata"]["name"], BALANCER_EDITS[part])
+            self._world.controllers.note_administrator(key_of(balancer))
             self._world.met["load balancer edited"] += 1
 
 
