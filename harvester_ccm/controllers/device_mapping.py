@@ -109,10 +109,11 @@ class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
         if snapshot.config_map is not None:
             self.emit(snapshot.config_map, MAPPING_CONFLICT)
 
-    async def send(self, plan: MappingPlan, _snapshot: MappingSnapshot) -> Outcome | None:
+    async def send(self, plan: MappingPlan, snapshot: MappingSnapshot) -> Outcome | None:
         """Write the value; a denied write is logged and repeated after a long time."""
         if plan.write is None:
             return None
+        cache, seen = self.caches.config_maps, self.caches.config_maps.version
         try:
             written = await self._write(plan.write)
         except (Forbidden, AdmissionDenied) as error:
@@ -125,7 +126,10 @@ class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
                 error=str(error),
             )
             return Wait("permission", DENIED_RETRY_SECONDS)
-        self.caches.config_maps.observe(written)
+        if snapshot.config_map is None:
+            cache.observe_missing(written, seen)
+        else:
+            cache.observe_current(snapshot.config_map, written)
         log.info("network mapping written", config_map=MAPPING_KEY, mapping=plan.write)
         return None
 

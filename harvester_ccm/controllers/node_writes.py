@@ -51,5 +51,5 @@ class NodeWrites:
         except Conflict:
             await self._nodes.refresh(node)
             raise
-        self._nodes.observe(written)
+        self._nodes.observe_current(node, written)
         return written

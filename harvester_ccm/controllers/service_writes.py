@@ -130,12 +130,13 @@ class BalancerWrites:
 
     async def create(self, name: str, body: Document) -> None:
         """Create a load balancer. Raises Conflict when it exists: the cache is behind, and what exists decides."""
+        seen = self._cache.version
         try:
             created = await self._harvester.create(LOAD_BALANCERS, body, namespace=self._namespace)
         except errors.AlreadyExists as error:
             await self._refresh(name)
             raise errors.Conflict(error.answer) from error
-        self._cache.observe(created)
+        self._cache.observe_missing(created, seen)
 
     async def replace(self, load_balancer: LoadBalancer, document: Document) -> LoadBalancer:
         """Write a whole load balancer and return it. Raises Conflict when it is gone or not the cached one any more."""
@@ -175,7 +176,12 @@ class BalancerWrites:
 
     async def _refresh(self, name: str) -> None:
         """Read a load balancer into the cache. Raises NotFound."""
-        self._cache.observe(await self._harvester.get(LOAD_BALANCERS, name, namespace=self._namespace))
+        known, seen = self.get(name), self._cache.version
+        live = await self._harvester.get(LOAD_BALANCERS, name, namespace=self._namespace)
+        if known is None:
+            self._cache.observe_missing(live, seen)
+        else:
+            self._cache.observe_current(known, live)
 
 
 class ServiceWrites:
@@ -268,7 +274,7 @@ class ServiceWrites:
             self._services.not_found(service, error)
             raise errors.Conflict(error.answer) from error
         if live.metadata.resource_version != meta.resource_version:
-            self._services.observe_read(service, live)
+            self._services.observe_current(service, live)
             raise errors.StaleCache(meta.key)
 
     async def _patch(self, service: Service, patch: Mapping[str, object]) -> None:
@@ -287,4 +293,4 @@ class ServiceWrites:
         except errors.Conflict:
             await self._services.refresh(service)
             raise
-        self._services.observe(written)
+        self._services.observe_current(service, written)

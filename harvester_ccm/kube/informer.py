@@ -5,8 +5,9 @@
   been restored from a backup, and would then accept a future version and send nothing.
 * The collection is also listed every 30 to 60 minutes, because a proxy can lose watch events without an error.
 * A 404 that names an object removes it. If the watch does not report the deletion soon, the collection is listed.
-* After a Conflict the object is read, because the watch may have lost its last change. If it is older than in the
-  store, the API server was restored from a backup, and the collection is listed.
+* After a Conflict the object is read, because the watch may have lost its last change.
+* A response that contradicts what the watch has delivered shows that the API server was restored from a backup, or that
+  the watch has lost a change: the collection is listed.
 * If watching is forbidden, the collection is listed every minute.
 
 Errors never end an informer. ``problem`` is the current error, and the store keeps its objects meanwhile.
@@ -84,8 +85,8 @@ class Informer(Store[ObjectT]):
         """Loop time of the next list if every deletion is reported."""
         self._unreported: set[str] = set()
         """Keys of objects that a 404 removed and whose deletion the watch has not reported."""
-        self._version = 0
-        """Resource version of the last list or watch event."""
+        self.version = 0
+        """Resource version of the last list or watch event: the watch has delivered everything up to it."""
         self.last_contact = float("-inf")
         """Loop time of the last list or watch event."""
 
@@ -118,21 +119,40 @@ class Informer(Store[ObjectT]):
             # Also if the watch is beyond this version already: then it has lost the change.
             self._put(item)
         # The watch has already delivered everything up to its version, including a deletion of this object.
-        elif _version(item) > self._version:
+        elif _version(item) > self.version:
             self._put(item)
 
-    def observe_read(self, known: ObjectT, live: ObjectT) -> None:
-        """Store an object that was read because the known one, from the store, may not be current.
+    def observe_current(self, known: ObjectT, current: ObjectT) -> None:
+        """Store the response to a read or a patch of an object of which ``known`` was in the store before.
 
-        A read returns the last version. If that is older than the known one, or another object of the same version, the
-        API server was restored from a backup without an error on the watch, which waits for a future version now: the
-        collection is listed at once.
+        The response has the last version, so an older one, or another object of the same version, contradicts the
+        store.
         """
-        is_later = _version(live) > _version(known)
-        if not is_later and live != known:
-            log.warning("API server has older data than before", collection=self.name, name=known.metadata.key)
-            self._list_at(loop_time())
-        self.observe(live)
+        if current == known or _is_later(current, _version(known)):
+            self.observe(current)
+        else:
+            self._go_back_to(current)
+
+    def observe_missing(self, found: ObjectT, seen: int) -> None:
+        """Store the response to a read or the creation of an object that was not in the store before.
+
+        ``seen`` is ``version`` before the request. The watch had delivered everything up to it, so an object that is
+        not newer contradicts the store.
+        """
+        if _is_later(found, seen):
+            self.observe(found)
+        else:
+            self._go_back_to(found)
+
+    def _go_back_to(self, item: ObjectT) -> None:
+        """Store a response that contradicts the store, and list the collection at once.
+
+        The API server was restored from a backup without an error on the watch, which waits for a future version now,
+        or the watch has lost a change.
+        """
+        log.warning("response contradicts the watch", collection=self.name, name=item.metadata.key)
+        self._list_at(loop_time())
+        self._notify(*self._set(item.metadata.key, item))
 
     def remove(self, key: str, uid: str) -> None:
         """Remove the object with this UID, which a response says is gone."""
@@ -170,7 +190,7 @@ class Informer(Store[ObjectT]):
         except KubeError as error:
             log.debug("object not read", collection=self.name, name=meta.key, error=str(error))
         else:
-            self.observe_read(item, live)
+            self.observe_current(item, live)
 
     async def run(self) -> None:
         """Follow the collection until cancelled."""
@@ -254,7 +274,7 @@ class Informer(Store[ObjectT]):
         # An object that could not be decoded exists: keep its last version that could.
         removed = [key for key in self._objects if key not in listed and key not in page.unread]
         changed = [key for key, item in listed.items() if self._objects.get(key) != item]
-        self._version = _number(page.resource_version)
+        self.version = _number(page.resource_version)
         self._unreported.clear()
         self._log_skipped([unread for key, unread in page.unread.items() if key not in self.unread])
         self.unread = dict(page.unread)
@@ -266,7 +286,7 @@ class Informer(Store[ObjectT]):
     def _apply(self, event: WatchEvent[ObjectT]) -> None:
         """Store the change that a watch event describes."""
         version = _number(event.resource_version)
-        self._version = max(self._version, version)
+        self.version = max(self.version, version)
         if event.unread is not None:
             self._apply_unread(event.unread, event.type, version)
         elif event.object is not None:
@@ -335,6 +355,11 @@ class Informer(Store[ObjectT]):
 
 def _version(item: ObjectT) -> int:
     return _number(item.metadata.resource_version)
+
+
+def _is_later(item: ObjectT, version: int) -> bool:
+    """Return whether an object is later than a version; one without a comparable version counts as later."""
+    return not 0 < _version(item) <= version
 
 
 def _number(version: str) -> int:

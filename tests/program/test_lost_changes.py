@@ -1,4 +1,4 @@
-"""A watch that loses the event of a change: the Conflict of the first write about the object is enough."""
+"""A watch that loses the event of a change, or a restore: the first write about the object is enough to notice it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -108,6 +108,28 @@ async def test_service_that_was_recreated_silently_is_served() -> None:
         await asyncio.sleep(60)
         assert conflicts(program) == []
         assert SERVICE_FINALIZER in program.service("web")["metadata"].get("finalizers", ())
+
+
+@jumping_time
+async def test_load_balancer_that_is_created_after_an_unnoticed_restore_is_used() -> None:
+    guest, harvester = guest_server(), Harvester()
+    program = Program(guest, harvester, "demo")
+    async with program.live():
+        program.create("web")
+        await asyncio.sleep(10)
+        backup = MemoryServer()
+        backup.restore(harvester)
+        for number in range(100):
+            harvester.change(LOAD_BALANCERS, key_of(harvester, "web"), {"metadata": {"labels": {"n": str(number)}}})
+        await asyncio.sleep(10)
+        harvester.restore(backup)
+        harvester.break_watches()
+        await asyncio.sleep(1)
+        harvester.calls.clear()
+        program.create("api")
+        await asyncio.sleep(60)
+        assert [call.verb for call in harvester.calls if call.is_write].count("POST") == 1
+        assert program.service("api")["status"]["loadBalancer"]["ingress"]
 
 
 @pytest.mark.parametrize("later_event", [False, True])

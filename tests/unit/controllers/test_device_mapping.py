@@ -68,6 +68,22 @@ async def test_other_contents_stay_and_edits_are_reverted() -> None:
 
 
 @jumping_time
+async def test_write_that_finds_older_data_is_not_repeated() -> None:
+    """The response is older than the store: without a list, the same write would be planned again and again."""
+    scene = NodeWorld()
+    scene.boot(machine("w1", networks=TWO_NETWORKS), "10.0.0.1", "10.0.1.1")
+    async with scene.live():
+        scene.join("w1")
+        await until(lambda: value(scene) is not None)
+        await scene.lose_changes(CONFIG_MAP, MAPPING)
+        scene.boot(machine("w2"), "10.0.0.2")
+        scene.join("w2")
+        await asyncio.sleep(60)
+    assert value(scene) == '{"default/vlan1":"enp1s0"}'
+    assert writes(scene) == ["POST", "PUT"]
+
+
+@jumping_time
 async def test_chart_without_permissions_for_config_maps() -> None:
     scene = NodeWorld()
     denied = refused(403, "Forbidden", "configmaps is forbidden")

@@ -424,6 +424,47 @@ async def test_read_of_another_object_with_the_same_version_causes_a_list() -> N
 
 
 @jumping_time
+async def test_response_to_a_patch_with_older_data_causes_a_list() -> None:
+    """The same patch would be planned until the next list: its response is older than the store, and is not stored."""
+    async with following() as (server, informer, item):
+        newer = replace(item, metadata=replace(item.metadata, resource_version=f"{item.metadata.resource_version}0"))
+        informer.observe(newer)
+        patched = decoded(server.change(SERVICES, KEY, {"metadata": {"labels": {"team": "web"}}}))
+        informer.observe_current(newer, patched)
+        await asyncio.sleep(1)
+        assert informer.get(KEY) == patched
+        assert lists(server) == 2
+
+
+@jumping_time
+async def test_object_created_in_older_data_causes_a_list() -> None:
+    """The same object would be created again until the next list: its version is below that of the watch."""
+    async with following() as (server, informer, _):
+        backup = MemoryServer()
+        backup.restore(server)
+        for number in range(10):
+            server.change(SERVICES, KEY, {"metadata": {"labels": {"number": str(number)}}})
+        await asyncio.sleep(1)
+        server.restore(backup)
+        seen = informer.version
+        created = decoded(server.create(SERVICES, {"metadata": {"name": "new", "namespace": "shop"}}))
+        informer.observe_missing(created, seen)
+        assert informer.get("shop/new") == created
+        await asyncio.sleep(1)
+        assert lists(server) == 2
+
+
+@jumping_time
+async def test_responses_without_comparable_versions_cause_no_list() -> None:
+    async with following() as (server, informer, item):
+        strange = replace(item, metadata=replace(item.metadata, resource_version="a"))
+        informer.observe_current(item, strange)
+        informer.observe_missing(replace(strange, metadata=replace(strange.metadata, name="new")), informer.version)
+        await asyncio.sleep(1)
+        assert lists(server) == 1
+
+
+@jumping_time
 @pytest.mark.kube("A server that was restored from a backup replaces the store, although its versions are older")
 async def test_read_of_older_data_causes_a_list() -> None:
     """The server was restored while this process was suspended, so the watch ended without an error."""
