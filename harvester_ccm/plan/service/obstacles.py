@@ -121,13 +121,14 @@ def keep_or_pause(snapshot: ServiceSnapshot) -> Intent:
     """Return the intent for a Service that waits: it keeps the address that it shows, and no other one.
 
     kube-vip would announce what another client has written to its annotation. While a touch of the endpoints is due,
-    this process has just written the annotation, and kube-vip can have written the address of before to the status.
+    this process has just written the annotation, and kube-vip can have written the address of before to the status. A
+    new Service shows what its user has requested elsewhere: nothing has allocated either address.
     """
     state = snapshot.kube_vip
     is_touch_due = snapshot.remembered.resync_at is not None
-    if state.status and overwritten_address(state, state.status[0]) and not is_touch_due:
-        return Announce(state.status[0])
-    return PAUSE
+    if not state.status or is_touch_due or not overwritten_address(state, state.status[0]):
+        return PAUSE
+    return Withdraw() if snapshot.is_new else Announce(state.status[0])
 
 
 def keep_lease_or_withdraw(kube_vip: KubeVip) -> Intent:

@@ -17,7 +17,7 @@ from harvester_ccm.names import (
     WORKLOAD_TYPE,
 )
 from harvester_ccm.plan.service.desired import PatchService
-from harvester_ccm.plan.service.kube_vip import PAUSE, Announce, Intent
+from harvester_ccm.plan.service.kube_vip import PAUSE, Announce, Intent, Withdraw
 from harvester_ccm.plan.service.obstacles import keep_or_pause
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.snapshot import HarvesterCheck
@@ -418,11 +418,19 @@ def test_requested_address_of_a_service_that_cannot_be_served_is_withdrawn() -> 
 
 
 OVERWRITTEN: Final = served(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"})
+OVERWRITTEN_NEW: Final = service(
+    spec={"loadBalancerIP": ADDRESS}, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"}
+)
 KEPT: dict[str, tuple[Service, float | None, Intent]] = {
     "it shows what kube-vip announces": (served(), None, PAUSE),
     "it shows nothing": (REQUESTED, None, PAUSE),
     "another client wrote to the annotation": (OVERWRITTEN, None, Announce(ADDRESS)),
     "this process wrote to the annotation, and kube-vip to the status": (OVERWRITTEN, 0.5, PAUSE),
+    "another client wrote to the annotation of a new one that requests the address": (
+        OVERWRITTEN_NEW,
+        None,
+        Withdraw(),
+    ),
 }
 
 
