@@ -14,7 +14,7 @@ from devenv.announcement import ADDRESS_ANNOTATION
 from devenv.harvester.pools import booked
 from devenv.harvester.records import POOLS
 from harvester_ccm.config import Announcer
-from harvester_ccm.model.core import SERVICES
+from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     ANNOUNCED_AS,
@@ -27,10 +27,12 @@ from harvester_ccm.names import (
     LOAD_BALANCER_READY,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
+    RESYNC_TRIGGER,
     SERVICE_FINALIZER,
     WORKLOAD_TYPE,
     Reason,
 )
+from harvester_ccm.plan.service.endpoints import CONFIRM_SECONDS
 from tests.simulation.actions import LAN, Fragment
 from tests.simulation.actions import SERVICES as NAMES
 from tests.simulation.address_oracle import CACHE_DELAY, CORRECTED_WITHIN, AddressOracle
@@ -41,6 +43,7 @@ from tests.simulation.announcement_oracle import (
     AnnouncementOracle,
     Claim,
 )
+from tests.simulation.facts import shown
 from tests.simulation.fragments import FAMILIES
 from tests.simulation.loop import SeededLoop
 from tests.simulation.oracles import Oracles
@@ -400,6 +403,17 @@ def test_condition_that_stays_wrong_after_the_announcement_is_noticed(claim: Cla
         assert oracle.late() == [f"b of {CLUSTER.name} goes on saying, which is not true: {claim}"]
 
 
+def test_condition_says_that_kube_vip_ignores_a_service_until_its_endpoints_are_read_twice() -> None:
+    with _world() as world:
+        world.original.change_service("b", _condition(Claim.IGNORED, "False"))
+        oracle = AnnouncementOracle(world)
+        oracle.look()
+        _pass_and_look(world, oracle, CACHE_DELAY + CONFIRM_SECONDS - 1)
+        assert oracle.late() == []
+        _pass_and_look(world, oracle, 2)
+        assert oracle.late() == [f"b of {CLUSTER.name} goes on saying, which is not true: {Claim.IGNORED}"]
+
+
 @contextmanager
 def _unannounced(
     message: str = "The load balancer has address 10.0.0.10",
@@ -470,6 +484,8 @@ def test_further_announcement_without_a_touch_is_noticed(*, is_touched: bool) ->
         _pass_and_look(world, oracle, 2)
         late = f"b of {CLUSTER.name} is to be announced again, and the endpoints are not touched"
         assert oracle.late() == ([] if is_touched else [late])
+        world.set_announcer(Announcer.OTHER)
+        assert oracle.late() == []
 
 
 def test_settings_that_are_changed_back_before_the_controller_sees_it_are_known() -> None:
@@ -546,16 +562,18 @@ def test_oracle_of_requests_accepts_a_wait_for_an_address_that_another_load_bala
         assert oracle.waits_rightly(guest, service)
 
 
-@pytest.mark.parametrize("is_written_by_others", [True, False])
-def test_deletion_is_a_fault_unless_others_gave_a_released_service_the_address(*, is_written_by_others: bool) -> None:
+@pytest.mark.parametrize("writer", ["another client", "kube-vip", "the controller"])
+def test_deletion_is_a_fault_unless_others_gave_a_released_service_the_address(writer: str) -> None:
     with _world() as world:
         guest = world.original
         Oracles(world)
         world.harvester.change(LOAD_BALANCERS, "vms/of-a", {"spec": {"workloadType": "cluster"}})
         released = {"metadata": {"finalizers": [], "annotations": {PRIMARY_SERVICE: "shop/a"}}}
         guest.change_service("b", {**released, "spec": {"type": "ClusterIP"}})
-        if is_written_by_others:
+        if writer == "another client":
             ActionRunner(world).write_address("b", "a")
+        elif writer == "kube-vip":
+            _have_kube_vip_write_the_status(world)
         else:
             guest.change_service("b", {"metadata": {"annotations": {ADDRESS_ANNOTATION: ADDRESS}}})
         uid = world.harvester.of(LOAD_BALANCERS)["vms/of-a"]["metadata"]["uid"]
@@ -564,7 +582,38 @@ def test_deletion_is_a_fault_unless_others_gave_a_released_service_the_address(*
         for arrived in world.harvester.on_arrived:
             arrived(deletion)
         said = f"p.1 deletes of-a before {ADDRESS} is withdrawn from b"
-        assert (said in world.wrong) is not is_written_by_others
+        assert (said in world.wrong) is (writer == "the controller")
+
+
+def _have_kube_vip_write_the_status(world: World) -> None:
+    """Have kube-vip announce the address for an event of before the release, with which it writes the status."""
+    guest = world.original
+    for kind, address in (("LoadBalancer", ADDRESS), ("ClusterIP", None)):
+        guest.change_service("b", {"spec": {"type": kind}, "metadata": {"annotations": {ADDRESS_ANNOTATION: address}}})
+        _pass(world, CACHE_DELAY)
+    # The pool of this world has no allocation, which Harvester takes for a released one.
+    world.controllers.let_go.clear()
+    service = guest.service("b")
+    assert service is not None
+    assert shown(service) == (ADDRESS,)
+
+
+@pytest.mark.parametrize("is_blocked", [True, False])
+def test_touch_is_missed_while_events_of_the_service_wait_in_the_queue_of_kube_vip(*, is_blocked: bool) -> None:
+    with _world() as world:
+        guest = world.original
+        if is_blocked:
+            guest.create_service("c", {"type": "LoadBalancer", "ports": []}, {})
+        guest.release(SERVICE_FINALIZER)
+        guest.delete_service("b")
+        guest.create_service("b", {"type": "LoadBalancer", "ports": []}, {ADDRESS_ANNOTATION: ADDRESS})
+        guest.restore_endpoints("b")
+        _pass(world, 1.0 if is_blocked else 100.0)
+        (touched,) = [key for key in world.guest.of(ENDPOINT_SLICES) if key.startswith("shop/b-")]
+        world.guest.change(ENDPOINT_SLICES, touched, {"metadata": {"annotations": {RESYNC_TRIGGER: "1"}}})
+        # The queue has the deletion of the earlier Service as well.
+        _pass(world, 200.0)
+        assert guest.kube_vip.missed_touches == ({"shop/b"} if is_blocked else set())
 
 
 def test_address_that_others_write_before_the_controller_is_known() -> None:
@@ -587,14 +636,16 @@ def test_restored_cluster_counts_as_a_change_of_every_service() -> None:
         assert guest.last_action == {"a": world.loop.time(), "b": world.loop.time()}
 
 
-def test_allocation_that_an_administrator_disturbs_can_get_lost() -> None:
+@pytest.mark.parametrize(
+    "disturb", [lambda runner: runner.edit_balancer("b", "conditions"), lambda runner: runner.open_pool(False)]
+)
+def test_allocation_that_an_administrator_disturbs_can_get_lost(disturb: Callable[[ActionRunner], None]) -> None:
     with _world() as world:
-        runner = ActionRunner(world)
         labels = {LB_CLUSTER: CLUSTER.name, LB_SERVICE_NAME: "b"}
         metadata = {"name": "of-b", "namespace": CLUSTER.namespace, "labels": labels}
         world.harvester.put(LOAD_BALANCERS, {"metadata": metadata, "spec": {"ipam": "pool", "ipPool": LAN}})
         while "of-b" not in world.pools.allocations().values():
             _pass(world, 0.001)
         assert not any(owner == "vms/of-b" for _, owner in world.controllers.forgotten)
-        runner.edit_balancer("b", "conditions")
+        disturb(ActionRunner(world))
         assert any(owner == "vms/of-b" for _, owner in world.controllers.forgotten)

@@ -261,6 +261,9 @@ class AnnouncementOracle:
         for claim in claims_in(message_of(service)):
             stays = CACHE_DELAY
             since = max(self._last_true(guest, service, claim), calm_since)
+            if claim is Claim.IGNORED and not self._is_announced(guest, service):
+                # The endpoints decide what is said instead, and they are read twice.
+                stays = CACHE_DELAY + CONFIRM_SECONDS
             if claim in OF_ENDPOINTS and not self._is_announced(guest, service):
                 stays = RESYNC_SECONDS + READ_AGAIN_SECONDS
             if claim in OF_OTHERS and not self._is_announced(guest, service):
@@ -276,6 +279,9 @@ class AnnouncementOracle:
     def _unexplained(self, guest: Guest, service: Document, known: Known, since: float) -> list[str]:
         """Return what is missing about a published address that kube-vip has not announced."""
         now, facts = self._world.loop.time(), self._facts(guest, service)
+        if self._world.announcer is Announcer.OTHER:
+            # The controller leaves the announcement to another program, also if kube-vip runs.
+            return []
         if known.is_further:
             is_expected = facts.has_endpoint_here and facts.is_served and not facts.is_ignored
             # Nothing shows a controller that it missed these changes, at which kube-vip withdraws the address.
@@ -286,7 +292,7 @@ class AnnouncementOracle:
             is_expected = is_expected and not (has_missed_touch and known.touched_at > -inf)
             is_late = is_expected and now - since > TOUCHED_WITHIN and known.touched_at < known.published_at
             return ["is to be announced again, and the endpoints are not touched"] if is_late else []
-        if facts.is_noted or self._world.announcer is Announcer.OTHER:
+        if facts.is_noted:
             return []
         if guest.is_in_another_harvester():
             # The Event says HarvesterMismatch. Nothing else is judged before that is solved.

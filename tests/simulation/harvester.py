@@ -215,6 +215,8 @@ class HarvesterControllers:
     def _changed(self, collection: str, kind: str, document: Document) -> None:
         if collection == name_of(LOAD_BALANCERS) and not self._is_writing:
             self._note_other_writer(document)
+        if collection == name_of(POOLS) and not self._is_writing:
+            self._note_pool_change(key_of(document))
         if collection == name_of(LOAD_BALANCERS) and kind == "DELETED":
             self._note_second_pools(document)
         if collection in self._caches and self.running:
@@ -320,6 +322,7 @@ class HarvesterControllers:
             recorded = ((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip")
             if recorded == address:
                 del self._unrecorded[address, owner]
+                self.forgotten.discard((address, owner))
             elif (recorded and allocation.is_overtaken) or (owner == written and allocation.is_interrupted):
                 self.forgotten.add((address, owner))
 
@@ -334,6 +337,13 @@ class HarvesterControllers:
     def note_administrator(self, owner: str) -> None:
         """Record that an administrator has edited a load balancer (its key), whose allocation can get lost by that."""
         self.forgotten |= {allocation for allocation in self._unrecorded if allocation[1] == owner}
+
+    def _note_pool_change(self, pool: str) -> None:
+        """Record that an administrator has changed a pool: it may not fit the load balancers any more that it serves.
+
+        Harvester then does not find an allocation again that it has not recorded, and no client can know it.
+        """
+        self.forgotten |= {lost for lost, allocation in self._unrecorded.items() if allocation.pool == pool}
 
     def _note_second_pools(self, deleted: Document) -> None:
         """Record allocations on an outdated copy, in another pool than the deleted load balancer names.

@@ -37,7 +37,7 @@ from devenv.kubevip import SHARED_GAP
 from devenv.watch import annotations_of, key_of
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES
-from harvester_ccm.names import LOAD_BALANCER_CLASS
+from harvester_ccm.names import LOAD_BALANCER_CLASS, RESYNC_TRIGGER
 from tests.simulation.loop import SeededLoop
 from tests.support.memory_server import Document, MemoryServer, name_of
 
@@ -102,9 +102,13 @@ class KubeVip:
         self.unanswered: set[str] = set()
         """UIDs of Services for which no DHCP server has responded in time: it requests no lease by itself any more."""
         self.missed_touches: set[str] = set()
-        """Keys of Services whose EndpointSlice changed before it had handled all of their events."""
+        """Keys of Services whose EndpointSlice was touched before it had handled all of their events."""
+        self._touches: dict[str, str] = {}
+        """The last touch that it has seen of each EndpointSlice, by UID."""
         self.leases = 0
         """Leases that it has given."""
+        self.status_written: set[str] = set()
+        """UIDs of Services whose status it has written: an address that it has announced, and which differed."""
         self.changes: list[str] = []
         """All announcements and withdrawals, for the trace."""
         server.on_change.append(self._changed)
@@ -196,7 +200,8 @@ class KubeVip:
     def _see_slice(self, kind: str, document: Document) -> None:
         """Handle an event of a slice at once: nothing blocks it."""
         key = service_of(document) or ""
-        if key == self._blocked_by or any(key_of(event) == key for _, event in self._events):
+        has_events_left = key == self._blocked_by or any(key_of(event) == key for _, event in self._events)
+        if self._is_touched(document) and has_events_left:
             self.missed_touches.add(key)
         for watch in self._announcer.watches_of(service_of(document) or ""):
             if int(document["metadata"]["resourceVersion"]) <= self._read_at.get(watch, self._server.version):
@@ -206,13 +211,21 @@ class KubeVip:
             else:
                 self._continue(self._run, self._announcer.change_slice(watch, document))
 
+    def _is_touched(self, endpoint_slice: Document) -> bool:
+        """Return whether a controller has touched a slice since the last event of it."""
+        uid, touch = endpoint_slice["metadata"]["uid"], annotations_of(endpoint_slice).get(RESYNC_TRIGGER, "")
+        before = self._touches.get(uid, "")
+        self._touches[uid] = touch
+        return touch not in {"", before}
+
     def _handle_all(self) -> None:
         while self._events and not self._blocked:
             kind, document = self._events.popleft()
             key = key_of(document)
             if kind == "DELETED":
                 self._known.discard(key)
-                self.missed_touches.discard(key)
+                if not any(key_of(later) == key for _, later in self._events):
+                    self.missed_touches.discard(key)
                 reaction = self._announcer.delete(document)
             else:
                 reaction = self._announcer.change("MODIFIED" if key in self._known else "ADDED", document)
@@ -335,6 +348,7 @@ class KubeVip:
             ingress = ingress_due(service, instance.service, instance.addresses)
             if ingress is not None:
                 self._server.change(SERVICES, key, {"status": {"loadBalancer": {"ingress": ingress}}})
+                self.status_written.add(service["metadata"]["uid"])
         except KubeError:
             return
 
