@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.errors import AdmissionDenied, BadRequest, Forbidden, Invalid, NotFound, NotServed
+from harvester_ccm.kube.errors import AdmissionDenied, BadRequest, Forbidden, Invalid, NotFound
 from harvester_ccm.kube.objects import Model, Resource, ResourceRule, decoder
 
 
@@ -51,8 +51,12 @@ SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
 """Served since Kubernetes 1.28."""
 
 
-REFUSALS: Final = (AdmissionDenied, BadRequest, Forbidden, Invalid, NotFound, NotServed)
-"""Errors after which the same question gets the same answer: the server does not serve reviews, or not this one."""
+REFUSALS: Final = (AdmissionDenied, BadRequest, Forbidden, Invalid, NotFound)
+"""Errors after which the same question gets the same answer.
+
+``NotServed`` is none of them: every API server serves reviews, so a 404 page is the response of a proxy that has no
+route at the moment.
+"""
 
 
 async def ask_review(client: ApiClient, kind: Resource[Review], spec: Mapping[str, object]) -> ReviewStatus:

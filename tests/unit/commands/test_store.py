@@ -8,7 +8,7 @@ from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.documents import Page
-from harvester_ccm.kube.errors import Answer, Forbidden, KubeError, NotFound, Unreachable
+from harvester_ccm.kube.errors import Answer, Forbidden, KubeError, NotFound, NotServed, Unreachable
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import NODES, SERVICES, Service
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
@@ -87,6 +87,7 @@ def caches_of(store: ClusterStore) -> Caches:
     [
         (Forbidden(Answer(403, "", "no")), True),
         (NotFound(Answer(404, "", "not found")), True),
+        (NotServed(Answer(404, "", "404 page not found")), False),
         (Unreachable("no route"), False),
     ],
     ids=lambda value: type(value).__name__,
