@@ -213,6 +213,11 @@ def not_ready(warning: EventMessage, snapshot: ServiceSnapshot) -> NotReady:
 
 
 def _changes_condition(warning: EventMessage, snapshot: ServiceSnapshot) -> bool:
-    """A cause that holds for all Services at once does not affect one that has its address."""
+    """A cause that holds for all Services at once does not affect one that has its address, unless it is not ready.
+
+    What the condition says then may not be true any more: kube-vip can have got a lease meanwhile.
+    """
     is_cluster_wide = warning.reason in {Reason.HARVESTER_UNAVAILABLE, Reason.HARVESTER_MISMATCH}
-    return not (is_cluster_wide and snapshot.service.addresses and not snapshot.is_leaving)
+    condition = snapshot.service.ready_condition
+    is_ready = condition is None or condition.status == "True"
+    return not (is_cluster_wide and snapshot.service.addresses and is_ready and not snapshot.is_leaving)

@@ -44,6 +44,13 @@ HOLDER: Final = load_balancer("other", uid="other", ip=ADDRESS, pool="lan")
 FOREIGN: Final = marked(annotations={LB_OWNER: "other"})
 NO_NODE_PORTS: dict[str, Any] = {"spec": {"allocateLoadBalancerNodePorts": False}, "ports": [{"port": 80}]}
 REQUESTED: Final = service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"})
+SERVED: Final = served()
+AWAITS_LEASE: Final = replace(
+    SERVED,
+    status=replace(
+        SERVED.status, conditions=(replace(SERVED.status.conditions[0], status="False", reason="DHCPLeasePending"),)
+    ),
+)
 
 NOT_OURS: dict[str, tuple[World, Plan]] = {
     "another type": (World(service(kind="ClusterIP")), Plan(Phase.NOT_OURS, "NotManaged")),
@@ -161,6 +168,17 @@ HARVESTER: dict[str, tuple[World, Plan]] = {
             "NotReady HarvesterMismatch",
             condition="False HarvesterMismatch",
             write={"annotations": SUPPRESSED},
+            events=("Warning HarvesterMismatch",),
+            delay=60.0,
+        ),
+    ),
+    "another one, with an address that kube-vip has leased just now": (
+        World(AWAITS_LEASE, facts=MISMATCH),
+        Plan(
+            Phase.WRONG_HARVESTER,
+            "NotReady HarvesterMismatch",
+            condition="False HarvesterMismatch",
+            write="condition",
             events=("Warning HarvesterMismatch",),
             delay=60.0,
         ),
