@@ -14,7 +14,7 @@ from devenv.announcement import ADDRESS_ANNOTATION
 from devenv.harvester.pools import booked
 from devenv.harvester.records import POOLS
 from harvester_ccm.config import Announcer
-from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICES
+from harvester_ccm.model.core import ENDPOINT_SLICES, NODES, SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import (
     ANNOUNCED_AS,
@@ -414,6 +414,17 @@ def test_condition_says_that_kube_vip_ignores_a_service_until_its_endpoints_are_
         assert oracle.late() == [f"b of {CLUSTER.name} goes on saying, which is not true: {Claim.IGNORED}"]
 
 
+def test_nothing_else_is_judged_in_another_harvester() -> None:
+    with _announced() as (world, oracle):
+        guest = world.original
+        guest.change_service("b", _condition(Claim.NO_LEASE, "False"))
+        _pass_and_look(world, oracle, CACHE_DELAY + 1)
+        assert oracle.late() != []
+        guest.server.put(NODES, {"metadata": {"name": "w1"}, "spec": {"providerID": "harvester://gone"}})
+        world.harvester.remove(LOAD_BALANCERS, "vms/of-a")
+        assert oracle.late() == []
+
+
 @contextmanager
 def _unannounced(
     message: str = "The load balancer has address 10.0.0.10",
@@ -542,6 +553,11 @@ def test_oracle_of_requests_misses_the_request_of_a_permitted_address() -> None:
         world.permit_requests(guest, permitted=True)
         _pass(world, 700.0)
         assert oracle.check_creation(call).endswith("without the request of 10.0.0.11")
+        guest.change_service("c", {"status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.11"}]}}})
+        assert oracle.check_creation(call).endswith("without the request of 10.0.0.11"), "kube-vip has written it"
+        guest.condition_removed.add("c")
+        assert oracle.check_creation(call) == "", "it looks like a Service of another provider"
+        guest.condition_removed.clear()
         world.harvester.change(POOLS, LAN, {"status": {"allocatedHistory": {"10.0.0.11": "vms/demo-shop-c-1"}}})
         assert oracle.check_creation(call) == ""
 
@@ -624,6 +640,18 @@ def test_address_that_others_write_before_the_controller_is_known() -> None:
         guest.change_service("b", {"metadata": {"annotations": {PRIMARY_SERVICE: "shop/a", ADDRESS_ANNOTATION: ""}}})
         runner.write_address("b", "a")
         assert guest.address_restored == {"b"}, "kube-vip withdraws, and the controller finds the right one"
+
+
+def test_removal_of_the_condition_hides_that_a_touch_is_due() -> None:
+    with _world() as world:
+        runner, guest = ActionRunner(world), world.original
+        guest.change_service("b", _condition("usual"))
+        runner.write_condition("b", None)
+        assert guest.unseen_changes() == set()
+        waits = {"type": LOAD_BALANCER_READY, "status": "False", "reason": Reason.KUBE_VIP_RESYNC_PENDING}
+        guest.change_service("b", {"status": {"conditions": [waits]}})
+        runner.write_condition("b", None)
+        assert guest.unseen_changes() == {"b"}
 
 
 def test_restored_cluster_counts_as_a_change_of_every_service() -> None:

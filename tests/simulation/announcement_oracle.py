@@ -255,6 +255,9 @@ class AnnouncementOracle:
         condition, now = condition_of(service), self._world.loop.time()
         if not is_managed(service) or not condition:
             return []
+        if guest.is_in_another_harvester():
+            # The Event says HarvesterMismatch. Nothing else is judged before that is solved.
+            return []
         calm_since = max(self._world.disturbed_until, guest.last_action.get(name_of(service), -inf))
         noted_at = self._noted_at.get(guest.cluster, -inf)
         found = []
@@ -293,9 +296,6 @@ class AnnouncementOracle:
             is_late = is_expected and now - since > TOUCHED_WITHIN and known.touched_at < known.published_at
             return ["is to be announced again, and the endpoints are not touched"] if is_late else []
         if facts.is_noted:
-            return []
-        if guest.is_in_another_harvester():
-            # The Event says HarvesterMismatch. Nothing else is judged before that is solved.
             return []
         since = max(since, self._noted_at.get(guest.cluster, -inf))
         is_due = now - since > EXPLAINED_WITHIN and now - known.ready_at > EXPLAINED_WITHIN

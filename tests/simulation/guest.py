@@ -66,6 +66,8 @@ class Guest:
         self.address_restored: set[str] = set()
         """Services of which another client wrote the address that they have, or are to have, to kube-vip's annotation:
         kube-vip withdraws the one of before, and the controller finds the right one."""
+        self.touch_hidden: set[str] = set()
+        """Services whose condition said that a touch is due, until another client wrote to it."""
         self.mark_removed: set[str] = set()
         """Services from which another client removed the condition, or kube-vip's address."""
         self.settings_changed: set[str] = set()
@@ -137,6 +139,7 @@ class Guest:
         self.ignore_written.discard(name)
         self.status_written.discard(name)
         self.address_restored.discard(name)
+        self.touch_hidden.discard(name)
         self.condition_removed.discard(name)
         self.requested_earlier.setdefault(name, set()).update(self.requested.get(name, ()))
         written = {annotations.get(setting, "") for setting in (KUBE_VIP_ADDRESSES, REQUESTED_ADDRESS)}
@@ -338,7 +341,7 @@ class Guest:
 
     def unseen_changes(self) -> set[str]:
         """Return the Services that changed so that kube-vip withdraws the address, and nothing shows it afterwards."""
-        return self.address_restored | self.settings_restored
+        return self.address_restored | self.settings_restored | self.touch_hidden
 
     def has_silent_watch(self) -> bool:
         """Return whether a connection for Services delivers nothing any more, and its client has not noticed yet."""

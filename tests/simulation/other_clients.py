@@ -18,11 +18,12 @@ from harvester_ccm.names import (
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     SERVICE_FINALIZER,
+    Reason,
 )
 from tests.simulation.actions import SERVICES as NAMES
 from tests.simulation.actions import Action, Fragment, pause
 from tests.simulation.actor import Actor
-from tests.simulation.facts import annotation, has_other_class, wants_one
+from tests.simulation.facts import annotation, condition_reasons, has_other_class, wants_one
 from tests.simulation.guest import NAMESPACE
 from tests.support.memory_server import Document
 
@@ -88,6 +89,8 @@ class OtherClients(Actor):
         service = self._guest.service(name)
         if service is None:
             return
+        if Reason.KUBE_VIP_RESYNC_PENDING in condition_reasons(service):
+            self._guest.touch_hidden.add(name)
         conditions = (service.get("status") or {}).get("conditions") or []
         others = [condition for condition in conditions if condition["type"] != LOAD_BALANCER_READY]
         if status is None and len(others) < len(conditions):

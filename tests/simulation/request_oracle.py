@@ -14,7 +14,7 @@ from tests.support.memory_server import Call, Document, placed
 
 _POOLS: Final = f"{POOLS.api_version}/{POOLS.plural}"
 _BALANCERS: Final = f"{LOAD_BALANCERS.api_version}/{LOAD_BALANCERS.plural}"
-MISLEADING: Final = ("403s", "404 pages", "guest restored")
+MISLEADING: Final = ("403s", "guest restored")
 """Faults after which the controller can believe that it has no permission, or decide about an earlier Service."""
 PERMITTED_SECONDS: Final = 650.0
 """Seconds within which the controller finds a new permission."""
@@ -94,6 +94,9 @@ class RequestOracle:
         address, owner = service["spec"].get("loadBalancerIP"), f"{CLUSTER.namespace}/{name_of(call.body)}"
         is_known = now - self._world.permitted_since(guest) > PERMITTED_SECONDS
         if not address or not is_known or not self._may_request(guest, service) or _had_address(service, address):
+            return ""
+        if shown(service) and name in guest.condition_removed:
+            # Without the condition, it looks like a Service to which another provider has given the address.
             return ""
         document = self._world.harvester.of(POOLS).get(annotation(service, IP_POOL))
         if document is None:
