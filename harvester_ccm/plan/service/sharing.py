@@ -21,6 +21,7 @@ from harvester_ccm.plan.service.scope import (
     is_served_by_us,
     may_share,
     primary_label,
+    was_secondary,
 )
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.supported import unsupported_reason
@@ -126,7 +127,10 @@ def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
     if not own:
         return []
     label = primary_label(snapshot.service.metadata.key)
-    held = {*snapshot.service.addresses, *allocated_addresses(own)}
+    held = allocated_addresses(own)
+    if not was_secondary(snapshot.service):
+        # Else two Services whose labels name each other would wait for each other.
+        held = held | {*snapshot.service.addresses}
     return sorted(
         secondary.metadata.key
         for secondary in managed_secondaries(snapshot)
