@@ -642,6 +642,26 @@ def test_address_that_others_write_before_the_controller_is_known() -> None:
         assert guest.address_restored == {"b"}, "kube-vip withdraws, and the controller finds the right one"
 
 
+def test_settings_that_change_while_another_program_announces_are_not_noted() -> None:
+    with _world() as world:
+        guest = world.original
+        world.set_announcer(Announcer.OTHER)
+        guest.change_settings("b", {"externalTrafficPolicy": "Local"})
+        assert guest.unseen_changes() == set()
+        world.set_announcer(Announcer.KUBE_VIP)
+        assert guest.unseen_changes() == {"b"}
+        _publish(world, "a")
+        guest.change_settings("a", {"externalTrafficPolicy": "Local"})
+        assert guest.unseen_changes() == {"a", "b"}, "no process leads yet"
+
+
+def test_clone_has_lost_the_marks_that_another_client_removed_from_the_original() -> None:
+    with _world() as world, _world() as another:
+        ActionRunner(world).annotate("b", {ADDRESS_ANNOTATION: None})
+        another.original.copy_facts(world.original)
+        assert another.original.mark_removed == {"b"}
+
+
 def test_removal_of_the_condition_hides_that_a_touch_is_due() -> None:
     with _world() as world:
         runner, guest = ActionRunner(world), world.original

@@ -127,6 +127,8 @@ class Guest:
         self.ignore_written |= original.ignore_written
         self.status_written |= original.status_written
         self.condition_removed |= original.condition_removed
+        self.mark_removed |= original.mark_removed
+        self.claimed |= original.claimed
 
     # User actions.
 
@@ -175,6 +177,8 @@ class Guest:
         now = settings_of(self.server.of(SERVICES)[f"{NAMESPACE}/{name}"])
         noted = annotation(service, ANNOUNCED_AS) or DEFAULT_SETTINGS
         is_unseen = SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ())
+        # With --announcer=other, the controller has noted no settings.
+        is_unseen |= bool(shown(service)) and not annotation(service, ANNOUNCED_AS) and not self.leader()
         if now != before:
             self.settings_changed.add(name)
         if now != before and (is_unseen or now == noted):

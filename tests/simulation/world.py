@@ -106,9 +106,14 @@ class World:
         return (*FLAGS, f"--cluster-name={cluster}", f"--announcer={self.announcer}")
 
     def set_announcer(self, announcer: Announcer) -> None:
-        """Set the flag for all processes that start from now on."""
-        self.announcer = announcer
+        """Set the flag for all processes that start from now on.
+
+        With ``other``, changes at which kube-vip withdraws an address are not noted, and later nothing shows them.
+        """
+        was_other, self.announcer = self.announcer is Announcer.OTHER, announcer
         for guest in self.guests:
+            if was_other:
+                guest.settings_restored |= guest.settings_changed
             for process in guest.processes.values():
                 process.flags = self._flags(guest.cluster)
 
