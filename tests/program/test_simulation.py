@@ -578,7 +578,7 @@ def test_oracle_of_requests_accepts_a_wait_for_an_address_that_another_load_bala
         assert oracle.waits_rightly(guest, service)
 
 
-@pytest.mark.parametrize("writer", ["another client", "kube-vip", "the controller"])
+@pytest.mark.parametrize("writer", ["another client", "its user", "kube-vip", "the controller"])
 def test_deletion_is_a_fault_unless_others_gave_a_released_service_the_address(writer: str) -> None:
     with _world() as world:
         guest = world.original
@@ -588,6 +588,9 @@ def test_deletion_is_a_fault_unless_others_gave_a_released_service_the_address(w
         guest.change_service("b", {**released, "spec": {"type": "ClusterIP"}})
         if writer == "another client":
             ActionRunner(world).write_address("b", "a")
+        elif writer == "its user":
+            guest.change_service("b", {"spec": {"type": "LoadBalancer"}})
+            ActionRunner(world).request_address("b", "a")
         elif writer == "kube-vip":
             _have_kube_vip_write_the_status(world)
         else:

@@ -187,14 +187,13 @@ class Oracles:
     def _is_address_of_others(service: Document, guest: Guest) -> bool:
         """Return whether the controller has released a Service, or never served it, and others gave it its address.
 
-        A Service with another type or class can have one in its specification, from its user, or in the status or in
-        kube-vip's annotation, if another client wrote it there. kube-vip writes the status for events of before the
-        release as well, if another Service has blocked it. The controller has nothing to withdraw, and the Service
-        keeps no load balancer: not one that comes back with a backup of Harvester, nor that of the primary that it
-        names.
+        Such a Service can have one in its specification, from its user, or in the status or in kube-vip's annotation,
+        if another client wrote it there. kube-vip writes the status for events of before the release as well, if
+        another Service has blocked it. The controller has nothing to withdraw, and the Service keeps no load balancer:
+        not one that comes back with a backup of Harvester, nor that of the primary that it names.
         """
         name, annotated = name_of(service), annotation(service, ADDRESS_ANNOTATION)
-        is_released = not wants_one(service) and SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ())
+        is_released = SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ())
         is_written_by_kube_vip = service["metadata"]["uid"] in guest.kube_vip.status_written
         has_own_status = bool(shown(service)) and name not in guest.status_written and not is_written_by_kube_vip
         has_own_annotation = bool(annotated) and annotated not in guest.requested.get(name, set())

@@ -254,9 +254,12 @@ class MemoryServer:
         return self.put(collection, created)
 
     def replace(self, collection: Where, key: str, body: Document) -> Document:
-        """Replace an object. Raises NotFound, Conflict for another version."""
+        """Replace an object. Raises NotFound, Conflict for another version or UID."""
         found = self.get(collection, key)
         self._check_version(found, body)
+        uid = found["metadata"]["uid"]
+        if body["metadata"].get("uid", uid) != uid:
+            raise refused(409, "Conflict", "Precondition failed: uid")
         return self._settled(collection, key, copy.deepcopy(body))
 
     def change(self, collection: Where, key: str, patch: Mapping[str, Any]) -> Document:
