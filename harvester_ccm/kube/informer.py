@@ -112,8 +112,7 @@ class Informer(Store[ObjectT]):
         """Store an object from a response, so that the next plan is not based on the one before it."""
         meta = item.metadata
         current = self._objects.get(meta.key)
-        if meta.deleting and not meta.finalizers:
-            # The API server deletes an object with its last finalizer; the response still has the version before.
+        if _is_removed(item):
             self.remove(meta.key, meta.uid)
         elif current is not None and _version(item) > _version(current):
             # Also if the watch is beyond this version already: then it has lost the change.
@@ -126,9 +125,9 @@ class Informer(Store[ObjectT]):
         """Store the response to a read or a patch of an object of which ``known`` was in the store before.
 
         The response has the last version, so an older one, or another object of the same version, contradicts the
-        store.
+        store. The response to the removal of the last finalizer has the version before.
         """
-        if current == known or _is_later(current, _version(known)):
+        if current == known or _is_later(current, _version(known)) or _is_removed(current):
             self.observe(current)
         else:
             self._go_back_to(current)
@@ -355,6 +354,11 @@ class Informer(Store[ObjectT]):
 
 def _version(item: ObjectT) -> int:
     return _number(item.metadata.resource_version)
+
+
+def _is_removed(item: ObjectT) -> bool:
+    """Return whether the API server has removed an object with its last finalizer."""
+    return item.metadata.deleting and not item.metadata.finalizers
 
 
 def _is_later(item: ObjectT, version: int) -> bool:

@@ -72,6 +72,8 @@ async def test_response_without_the_last_finalizer_removes_the_object_with_its_u
         await informer.wait_synced()
         server.put(SERVICES, service(ours=True, deleting=True))
         await asyncio.sleep(1)
+        known = informer.get(KEY)
+        assert known is not None
         server.lagging = not recreated
         last = server.change(SERVICES, KEY, {"metadata": {"finalizers": None}})
         if recreated:
@@ -79,8 +81,10 @@ async def test_response_without_the_last_finalizer_removes_the_object_with_its_u
             await asyncio.sleep(1)
         stored = informer.get(KEY)
         assert stored is not None
-        informer.observe(decoded(last))
+        informer.observe_current(known, decoded(last))
         assert informer.get(KEY) == (stored if recreated else None)
+        await asyncio.sleep(1)
+        assert lists(server) == 1
 
 
 BROKEN = Unreachable("the connection was lost")
