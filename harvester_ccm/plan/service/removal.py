@@ -5,10 +5,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from harvester_ccm import names
+from harvester_ccm.model.core import Ingress
 from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.deletion import next_deletion
-from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, waits_for
+from harvester_ccm.plan.service.desired import Desired, Finalizer, not_ready, virtual_ip_ingress, waits_for
 from harvester_ccm.plan.service.device import RESTART
 from harvester_ccm.plan.service.kube_vip import (
     LEAVE,
@@ -36,7 +37,11 @@ def plan_leaving(snapshot: ServiceSnapshot) -> Desired:
     """Withdraw the address, delete the load balancers, then clear the Service and remove the finalizer."""
     users = users_of_address(snapshot)
     if users:
-        return Desired(not_ready(_still_shared(users), snapshot), _intent_while_shared(snapshot))
+        return Desired(
+            not_ready(_still_shared(users), snapshot),
+            _intent_while_shared(snapshot),
+            ingress=_ingress_while_shared(snapshot),
+        )
     withdrawal = _withdrawal(snapshot)
     reported = _still_announced(snapshot)
     if snapshot.match.undeleted:
@@ -62,6 +67,17 @@ def _intent_while_shared(snapshot: ServiceSnapshot) -> Intent:
     if _is_delegated(snapshot):
         return Delegate()
     return Announce(min(allocated))
+
+
+def _ingress_while_shared(snapshot: ServiceSnapshot) -> tuple[Ingress, ...] | None:
+    """Return the address that others share, if another client wrote another one to the status; else None."""
+    service = snapshot.service
+    allocated = allocated_addresses(snapshot.match.own) - {names.DHCP_ADDRESS}
+    if service.spec.type != "LoadBalancer" or has_other_class(service):
+        return None
+    if not service.addresses or not allocated or not allocated.isdisjoint(service.addresses):
+        return None
+    return virtual_ip_ingress(min(allocated), service)
 
 
 def _plan_deletion(snapshot: ServiceSnapshot, withdrawal: Desired) -> Desired:

@@ -663,6 +663,27 @@ def test_address_that_another_client_wrote_is_not_announced_while_secondaries_ke
     assert bool(restored) == (KUBE_VIP_ADDRESSES in annotations)
 
 
+@pytest.mark.parametrize(
+    ("leaving", "restored"),
+    [
+        (served(deleting=True, address="10.0.0.77", annotations={KUBE_VIP_ADDRESSES: ADDRESS}), True),
+        (served(deleting=True), False),
+        (service(ours=True, deleting=True, annotations={KUBE_VIP_ADDRESSES: ADDRESS}), False),
+        (served(address="10.0.0.77", annotations={KUBE_VIP_ADDRESSES: ADDRESS}, **OTHER_CLASS), False),
+        (service(ours=True, kind="ClusterIP", address="10.0.0.77"), False),
+    ],
+    ids=["another address", "the right one", "none", "of another class", "of another type"],
+)
+def test_status_that_another_client_wrote_is_restored_while_secondaries_keep_the_primary(
+    leaving: Service, *, restored: bool
+) -> None:
+    user = served("b", uid="b", labels=SHARES_THIS)
+    made = plan(leaving, allocated(), own_secondaries=(user,))
+    patch: Any = made.write.patch if isinstance(made.write, PatchService) else {}
+    ingress = ((patch.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    assert [entry["ip"] for entry in ingress] == ([ADDRESS] if restored else [])
+
+
 def test_address_that_stays_announced_is_named_with_its_node() -> None:
     made = plan(served(kind="ClusterIP", annotations={KUBE_VIP_HOST: "n1"}), allocated())
     (event,) = [event for event in made.events if event.reason == Reason.STILL_ANNOUNCED]
