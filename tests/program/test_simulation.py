@@ -48,6 +48,7 @@ from tests.simulation.fragments import FAMILIES
 from tests.simulation.loop import SeededLoop
 from tests.simulation.oracles import Oracles
 from tests.simulation.request_oracle import RequestOracle
+from tests.simulation.rest import AtRest
 from tests.simulation.runner import ActionRunner
 from tests.simulation.schedule import is_about_announcement
 from tests.simulation.world import RECOVERY_SECONDS, World
@@ -663,6 +664,17 @@ def test_clone_has_lost_the_marks_that_another_client_removed_from_the_original(
         ActionRunner(world).annotate("b", {ADDRESS_ANNOTATION: None})
         another.original.copy_facts(world.original)
         assert another.original.mark_removed == {"b"}
+
+
+def test_lease_that_kube_vip_writes_to_a_service_that_is_not_served_stays() -> None:
+    with _world() as world:
+        guest = world.original
+        guest.create_service("c", {"type": "LoadBalancer", "ipFamilies": ["IPv6"], "ports": []}, {})
+        guest.change_service("c", {"status": {"loadBalancer": {"ingress": [{"ip": "10.10.0.22"}]}}})
+        wrong = "c shows what it does not have"
+        assert wrong in AtRest(world, guest, RequestOracle(world)).differences()
+        guest.kube_vip.status_written.add(guest.server.of(SERVICES)["shop/c"]["metadata"]["uid"])
+        assert wrong not in AtRest(world, guest, RequestOracle(world)).differences()
 
 
 def test_removal_of_the_condition_hides_that_a_touch_is_due() -> None:

@@ -124,7 +124,10 @@ class AtRest:
             # The Service was created again while no controller could clean up, and uses what it found.
             return []
         if lacks_ipv4(service) or (requires_two_families(service) and not own):
-            is_right = not own and self._shows_at_most_a_request(service)
+            # Nothing is cleared on a Service without the finalizer, not even the lease of an earlier one of its name.
+            is_unserved = SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ())
+            is_of_kube_vip = is_unserved and service["metadata"]["uid"] in self._guest.kube_vip.status_written
+            is_right = not own and (self._shows_at_most_a_request(service) or is_of_kube_vip)
             return [] if is_right else [f"{name} shows what it does not have"]
         if annotation(service, IPAM) not in {"", "pool", "dhcp"}:
             # Before the value is correct nothing is cleared, not even what kube-vip wrote for an earlier request.
