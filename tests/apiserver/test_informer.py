@@ -71,3 +71,29 @@ async def test_response_to_a_write_is_in_the_cache_and_its_event_is_not_delivere
 
         await follower.saw(("cm", None, {"a": "1"}), ("cm", {"a": "1"}, {"a": "2"}), ("other", None, None))
         assert guest_proxy.count(method="GET", watch=False) == 1
+
+
+async def test_no_response_contradicts_the_watch(
+    follower: Follower, client: ApiClient, guest_proxy: FaultProxy, put_config_map: Put
+) -> None:
+    """A creation, a patch with and without effect, a deletion that a finalizer holds, and the end of that."""
+    informer, namespace = follower.informer, follower.namespace
+    async with follower.synced():
+        seen = informer.version
+        body = {"metadata": {"name": "cm", "finalizers": ["example.com/held"]}}
+        informer.observe_missing(await client.create(CONFIG_MAPS, body, namespace=namespace), seen)
+        for data in ("1", "1"):
+            known = follower.get("cm")
+            assert known is not None
+            patch = {"data": {"a": data}}
+            informer.observe_current(known, await client.merge_patch(CONFIG_MAPS, "cm", patch, namespace=namespace))
+        held = await client.delete(CONFIG_MAPS, "cm", namespace=namespace)
+        assert known is not None
+        assert held is not None
+        informer.observe_current(known, held)
+        released = {"metadata": {"finalizers": None}}
+        informer.observe_current(held, await client.merge_patch(CONFIG_MAPS, "cm", released, namespace=namespace))
+        assert follower.get("cm") is None
+        put_config_map("later")
+        await wait_for(lambda: follower.get("later") is not None)
+        assert guest_proxy.count(method="GET", watch=False) == 1
