@@ -7,6 +7,7 @@ administrator can change that at any time.
 
 import asyncio
 import random
+from typing import Final
 
 import structlog
 
@@ -14,11 +15,14 @@ from harvester_ccm.controllers.caches import Caches
 from harvester_ccm.kube.backoff import repeat
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError, NotFound
-from harvester_ccm.kube.reviews import REFUSALS, RULES_REVIEWS, ask_review
+from harvester_ccm.kube.reviews import REFUSALS, RULES_REVIEWS, ReviewStatus, ask_review
 from harvester_ccm.kube.workqueue import RESYNC_JITTER, RESYNC_SECONDS
 from harvester_ccm.model.harvester import IP_POOLS
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, rights_of
 from harvester_ccm.plan.service.desired import SeedPool
+
+REFUSED_ATTEMPTS: Final = 10
+"""Refusals in a row, in about two minutes, after which there are no rights."""
 
 log = structlog.get_logger(__name__)
 
@@ -38,13 +42,20 @@ class AddressPools:
             await asyncio.sleep(RESYNC_SECONDS * random.uniform(1 - RESYNC_JITTER, 1))
 
     async def review(self) -> PoolRights:
-        """Return the rights; none if Harvester refuses the question. Raises KubeError if it does not answer."""
+        """Return the rights; none if Harvester goes on refusing the question. Raises KubeError if it does not answer.
+
+        A Service that is created without the rights gets any address and keeps it. So one refusal is not enough: the
+        roles of this cluster may be being replaced.
+        """
         try:
-            answer = await ask_review(self._harvester, RULES_REVIEWS, {"namespace": self._harvester.namespace})
+            answer = await repeat(self._ask, on=REFUSALS, attempts=REFUSED_ATTEMPTS)
         except REFUSALS as error:
             log.warning("review of permissions refused", effect="no address can be requested", error=str(error))
             return PoolRights()
         return rights_of(answer.resource_rules or ())
+
+    async def _ask(self) -> ReviewStatus:
+        return await ask_review(self._harvester, RULES_REVIEWS, {"namespace": self._harvester.namespace})
 
     async def read(self, name: str) -> ObservedPool:
         """Return an IP pool as it is now. Raises Forbidden and the other errors of a request."""
