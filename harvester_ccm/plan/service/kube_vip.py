@@ -582,8 +582,9 @@ def needs_resync(state: KubeVip, address: str) -> bool:
     if state.annotated == address:
         return False
     if state.takes_from_specification(address):
-        # The specification had another address before, which kube-vip has announced and withdrawn.
-        return bool(state.status) and address not in state.status
+        # The specification had another address before, which kube-vip has announced and withdrawn. Or the Service has
+        # the note from before it was of another type: with the address, kube-vip writes the status as well.
+        return address not in state.status and (bool(state.status) or state.node is not None)
     if state.node is not None or state.status:
         return True
     if state.ignored:

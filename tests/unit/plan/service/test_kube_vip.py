@@ -766,6 +766,11 @@ def test_address_of_the_specification_needs_a_touch_after_another_one() -> None:
     specified = {"loadBalancerIP": ADDRESS}
     assert needs_resync(read_state(service(spec=specified, address=OTHER)), ADDRESS)
     assert not needs_resync(read_state(service(spec=specified, address=ADDRESS)), ADDRESS)
+    noted = {KUBE_VIP_HOST: "node-1"}
+    assert not needs_resync(read_state(service(spec=specified, address=ADDRESS, annotations=noted)), ADDRESS)
+    # kube-vip announced an address while the Service was of type LoadBalancer before.
+    assert needs_resync(read_state(service(spec=specified, annotations=noted)), ADDRESS)
+    assert not needs_resync(read_state(service(spec=specified)), ADDRESS)
 
 
 SECOND_LEASES: dict[str, tuple[Service, bool]] = {
