@@ -396,6 +396,14 @@ def test_what_was_true_a_moment_ago_is_no_lie() -> None:
         assert "is not true" in _says(world, oracle, Claim.NO_ENDPOINT)[0]
 
 
+@pytest.mark.parametrize("claim", [Claim.NO_PERMISSION, Claim.NOT_TOUCHED])
+def test_permission_that_was_withdrawn_just_now_is_known_without_a_change(claim: Claim) -> None:
+    with _announced() as (world, oracle):
+        assert "is not true" in _says(world, oracle, claim)[0]
+        world.network_of(world.original).slices_forbidden_at = world.loop.time()
+        assert _says(world, oracle, claim) == ["", ""]
+
+
 @pytest.mark.parametrize("claim", Claim)
 def test_condition_that_stays_wrong_after_the_announcement_is_noticed(claim: Claim) -> None:
     with _announced() as (world, oracle):
@@ -559,8 +567,14 @@ def test_oracle_of_requests_misses_the_request_of_a_permitted_address() -> None:
         guest.condition_removed.add("c")
         assert oracle.check_creation(call) == "", "it looks like a Service of another provider"
         guest.condition_removed.clear()
-        world.harvester.change(POOLS, LAN, {"status": {"allocatedHistory": {"10.0.0.11": "vms/demo-shop-c-1"}}})
-        assert oracle.check_creation(call) == ""
+        version = world.harvester.of(POOLS)[LAN]["metadata"]["resourceVersion"]
+        requested = {
+            "metadata": {"resourceVersion": version},
+            "status": {"allocatedHistory": {"10.0.0.11": "vms/demo-shop-c-1"}},
+        }
+        oracle.check_arrival(Call("PATCH", POOLS.path(None, LAN), world.loop.time(), requested, "p.1"))
+        world.harvester.change(POOLS, LAN, {"status": {"allocatedHistory": {"10.0.0.11": "vms/drill-shop-c-1"}}})
+        assert oracle.check_creation(call) == "", "another cluster has requested it since"
 
 
 def test_oracle_of_requests_accepts_a_wait_for_an_address_that_another_load_balancer_gets_next() -> None:

@@ -245,7 +245,7 @@ class AnnouncementOracle:
         if (guest.cluster, uid_of(service), claim) in self._true_now:
             return inf
         last = self._true_at.get((guest.cluster, uid_of(service), claim), -inf)
-        if claim is Claim.NO_PERMISSION:
+        if claim in {Claim.NO_PERMISSION, Claim.NOT_TOUCHED}:
             return max(last, self._world.network_of(guest).slices_forbidden_at)
         return last
 

@@ -41,6 +41,8 @@ class RequestOracle:
         self._world = world
         self._events_lost: set[str] = set()
         """Clusters of which an Event may not have been written."""
+        self._requests: set[tuple[str, str]] = set()
+        """Addresses that were requested in a pool, each with its load balancer."""
 
     def answered(self, call: Call, error: KubeError | None) -> None:
         """Record that an Event was not written."""
@@ -75,6 +77,7 @@ class RequestOracle:
         if not owner.startswith(f"{CLUSTER.namespace}/{self._world.guest_of(call.by).cluster}-"):
             return f"{call.by} requests {address} for {owner} of another cluster"
         self._world.met["address requested in the pool"] += 1
+        self._requests.add((address, owner))
         return ""
 
     def check_creation(self, call: Call) -> str:
@@ -104,6 +107,9 @@ class RequestOracle:
         pool = Pool.of(document)
         had_others = owner in (pool.allocated or {}).values() or owner in (pool.history or {}).values()
         if had_others or address in (pool.allocated or {}):
+            return ""
+        if (address, owner) in self._requests:
+            # Another cluster has requested the address since, for a Service of its own.
             return ""
         return f"{call.by} creates {owner} without the request of {address}"
 
