@@ -680,6 +680,21 @@ def test_clone_has_lost_the_marks_that_another_client_removed_from_the_original(
         assert another.original.mark_removed == {"b"}
 
 
+def test_load_balancer_without_its_mark_is_not_that_of_a_service_that_shows_nothing() -> None:
+    with _world() as world:
+        guest = world.original
+        guest.create_service("c", {"type": "LoadBalancer", "loadBalancerIP": "10.0.0.99", "ports": []}, {IP_POOL: LAN})
+        waits = {"type": LOAD_BALANCER_READY, "status": "False", "reason": Reason.INVALID_ANNOTATION}
+        guest.change_service("c", {"status": {"conditions": [waits]}})
+        world.permit_requests(guest, permitted=True)
+        labels = {LB_CLUSTER: CLUSTER.name, LB_SERVICE_NAME: "c"}
+        metadata = {"name": "of-c", "namespace": CLUSTER.namespace, "labels": labels}
+        status = {"allocatedAddress": {"ip": "10.0.0.11"}}
+        world.harvester.put(LOAD_BALANCERS, {"metadata": metadata, "spec": {"ipam": "pool"}, "status": status})
+        found = AtRest(world, guest, RequestOracle(world)).differences()
+        assert not [one for one in found if one.startswith("c ")]
+
+
 def test_lease_that_kube_vip_writes_to_a_service_that_is_not_served_stays() -> None:
     with _world() as world:
         guest = world.original

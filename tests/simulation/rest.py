@@ -117,7 +117,7 @@ class AtRest:
             # Nothing is decided then, and Services keep the addresses that they have in the Harvester of their cluster,
             # also those that could get no load balancer.
             return []
-        if len(own) > 1:
+        if len(own) > 1 or not shown(service):
             # Without the mark of the owner, a load balancer of an earlier Service is neither used nor deleted.
             own = [one for one in own if not (self._has_lost_its_mark(one) and _is_of_earlier(one, service))]
         if lacks_ipv4(service) and own and _is_of_earlier(own[0], service):

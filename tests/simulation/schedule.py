@@ -16,7 +16,7 @@ from harvester_ccm.kube.workqueue import RESYNC_SECONDS
 from harvester_ccm.names import DHCP_ADDRESS, KUBE_VIP_ADDRESSES, KUBE_VIP_HOST, PRIMARY_SERVICE, Reason
 from tests.simulation.actions import Scenario
 from tests.simulation.clocks import of_schedule
-from tests.simulation.facts import annotation, condition_reasons, is_not_ready, name_of
+from tests.simulation.facts import annotation, condition_reasons, name_of
 from tests.simulation.guest import NAMESPACE
 from tests.simulation.kubevip import DHCP_TIMEOUT
 from tests.simulation.loop import SeededLoop, Stuck
@@ -149,13 +149,11 @@ class Schedule:
         known_at = self._world.requests_changed_at + RESYNC_SECONDS + LOOK_SECONDS
         await self._pass(max(known_at - self._loop.time(), 0.0))
         services = [service for guest in self._world.guests for service in guest.services()]
-        has_missed_touches = any(guest.kube_vip.missed_touches for guest in self._world.guests)
-        if has_missed_touches or any(map(is_not_ready, services)):
-            await self._pass(REPEATED_TOUCH)
-            # When the endpoints are touched, kube-vip requests a lease again, or announces an address that the
-            # controller is not permitted to have announced.
-            self._world.touch_everything("guest")
-            await self._pass(DHCP_TIMEOUT)
+        await self._pass(REPEATED_TOUCH)
+        # When the endpoints are touched, kube-vip requests a lease again, or announces an address that the controller
+        # is not permitted to have announced, or about whose withdrawal nothing told it.
+        self._world.touch_everything("guest")
+        await self._pass(DHCP_TIMEOUT)
         before = len(self._world.writes())
         unnoted = {name_of(service) for service in services if not annotation(service, KUBE_VIP_HOST)}
         services = [service for guest in self._world.guests for service in guest.services()]
