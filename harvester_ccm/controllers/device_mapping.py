@@ -113,7 +113,8 @@ class NetworkMapping(Reconciler[MappingSnapshot, MappingPlan]):
         """Write the value; a denied write is logged and repeated after a long time."""
         if plan.write is None:
             return None
-        cache, seen = self.caches.config_maps, self.caches.config_maps.version
+        cache = self.caches.config_maps
+        seen = cache.version
         try:
             written = await self._write(plan.write)
         except (Forbidden, AdmissionDenied) as error:

@@ -176,7 +176,8 @@ class BalancerWrites:
 
     async def _refresh(self, name: str) -> None:
         """Read a load balancer into the cache. Raises NotFound."""
-        known, seen = self.get(name), self._cache.version
+        known = self.get(name)
+        seen = self._cache.version
         live = await self._harvester.get(LOAD_BALANCERS, name, namespace=self._namespace)
         if known is None:
             self._cache.observe_missing(live, seen)

@@ -54,7 +54,7 @@ SUBJECT_REVIEWS: Final = _kind("authentication.k8s.io", "SelfSubjectReview")
 REFUSALS: Final = (AdmissionDenied, BadRequest, Forbidden, Invalid, NotFound)
 """Errors after which the same question gets the same answer.
 
-``NotServed`` is none of them: every API server serves reviews, so a 404 page is the response of a proxy that has no
+``NotServed`` is not one of them: every API server serves reviews, so a 404 page is the response of a proxy that has no
 route at the moment.
 """
 

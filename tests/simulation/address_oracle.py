@@ -5,8 +5,8 @@ from typing import Final
 
 from devenv.announcement import ADDRESS_ANNOTATION, wanted_addresses
 from harvester_ccm.model.core import SERVICES
-from harvester_ccm.names import DHCP_ADDRESS, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER
-from tests.simulation.facts import annotation, has_other_class, made_for, name_of, served, shown
+from harvester_ccm.names import DHCP_ADDRESS, PRIMARY_SERVICE, PRIMARY_SERVICE_LABEL
+from tests.simulation.facts import annotation, has_finalizer, has_other_class, made_for, name_of, served, shown
 from tests.simulation.guest import NAMESPACE
 from tests.simulation.kubevip import LEASES
 from tests.simulation.world import World
@@ -95,7 +95,7 @@ class AddressOracle:
 
     def _of_others(self, service: Document) -> Iterator[str]:
         """Yield the addresses that a managed Service shows and that only load balancers of other Services have."""
-        is_managed = SERVICE_FINALIZER in (service["metadata"].get("finalizers") or ())
+        is_managed = has_finalizer(service)
         if not is_managed or has_other_class(service):
             return
         owners = set(_owners(service))

@@ -15,10 +15,10 @@ from devenv.announcement import HOST_ANNOTATION, is_ignored, wanted_addresses
 from harvester_ccm.config import Announcer
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES
-from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY, SERVICE_FINALIZER
+from harvester_ccm.names import DHCP_ADDRESS, LOAD_BALANCER_READY
 from harvester_ccm.plan.service.announcement import NOTE_SECONDS
 from harvester_ccm.plan.service.endpoints import CONFIRM_SECONDS, READ_AGAIN_SECONDS
-from tests.simulation.facts import annotation, name_of, shown, wants_one
+from tests.simulation.facts import annotation, has_finalizer, name_of, shown, wants_one
 from tests.simulation.guest import NAMESPACE, Guest
 from tests.simulation.world import EVENTS, World
 from tests.support.memory_server import Call, Document, placed
@@ -315,8 +315,7 @@ def uid_of(service: Document) -> str:
 
 def is_managed(service: Document) -> bool:
     """Return whether a Service asks this controller for a load balancer and has its finalizer."""
-    has_finalizer = SERVICE_FINALIZER in (service["metadata"].get("finalizers") or ())
-    return has_finalizer and wants_one(service) and not service["metadata"].get("deletionTimestamp")
+    return has_finalizer(service) and wants_one(service) and not service["metadata"].get("deletionTimestamp")
 
 
 def condition_of(service: Document) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from harvester_ccm.names import (
     LB_SERVICE_NAME,
     LOAD_BALANCER_CLASS,
     LOAD_BALANCER_READY,
+    SERVICE_FINALIZER,
     WORKLOAD_TYPE,
 )
 from tests.simulation.harvester import LEASED
@@ -17,6 +18,11 @@ def shown(service: Document) -> tuple[str, ...]:
     """Return the addresses in the status of a Service."""
     ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     return tuple(entry["ip"] for entry in ingress if entry.get("ip"))
+
+
+def has_finalizer(service: Document) -> bool:
+    """Return whether a Service has the finalizer of this controller."""
+    return SERVICE_FINALIZER in (service["metadata"].get("finalizers") or ())
 
 
 def has_condition(service: Document) -> bool:

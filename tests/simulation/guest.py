@@ -21,6 +21,7 @@ from tests.simulation.facts import (
     annotation,
     condition_reasons,
     has_condition,
+    has_finalizer,
     has_other_class,
     is_not_ready,
     made_for,
@@ -113,7 +114,7 @@ class Guest:
     def note_request(self, name: str, address: str) -> None:
         """Record that a client requests an address for a Service, if the controller has not seen that yet."""
         service = self.service(name)
-        if service is not None and address and SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ()):
+        if service is not None and address and not has_finalizer(service):
             self.requested.setdefault(name, set()).add(address)
 
     def note_action_on_all(self, now: float) -> None:
@@ -176,7 +177,7 @@ class Guest:
         self.change_service(name, {"spec": dict(spec)})
         now = settings_of(self.server.of(SERVICES)[f"{NAMESPACE}/{name}"])
         noted = annotation(service, ANNOUNCED_AS) or DEFAULT_SETTINGS
-        is_unseen = SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ())
+        is_unseen = not has_finalizer(service)
         # With --announcer=other, the controller has noted no settings.
         is_unseen |= bool(shown(service)) and not annotation(service, ANNOUNCED_AS) and not self.leader()
         if now != before:
@@ -300,7 +301,7 @@ class Guest:
         if service is None:
             return False
         is_noted = annotation(service, REQUESTED_ADDRESS) == address and name in self.condition_removed
-        is_served = SERVICE_FINALIZER in (service["metadata"].get("finalizers") or ())
+        is_served = has_finalizer(service)
         is_of_earlier = not is_served and address in self.requested_earlier.get(name, set())
         return is_noted or is_of_earlier or self._is_specified(service, address)
 
@@ -423,7 +424,7 @@ class Guest:
 def _is_served(service: Document) -> bool:
     """Return whether a Service has got an address of its own from the controller."""
     meta = service["metadata"]
-    is_managed = SERVICE_FINALIZER in (meta.get("finalizers") or ())
+    is_managed = has_finalizer(service)
     return is_managed and bool(shown(service)) and PRIMARY_SERVICE_LABEL not in (meta.get("labels") or {})
 
 

@@ -10,14 +10,23 @@ from harvester_ccm.names import (
     LB_RECONCILE,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
-    SERVICE_FINALIZER,
     WORKLOAD_TYPE,
     Reason,
 )
 from tests.simulation.address_oracle import AddressOracle
 from tests.simulation.amount_oracle import AmountOracle
 from tests.simulation.announcement_oracle import AnnouncementOracle
-from tests.simulation.facts import annotation, condition_reasons, given, made_for, name_of, served, shown, wants_one
+from tests.simulation.facts import (
+    annotation,
+    condition_reasons,
+    given,
+    has_finalizer,
+    made_for,
+    name_of,
+    served,
+    shown,
+    wants_one,
+)
 from tests.simulation.guest import LEASES, SIGHT, Guest, cluster_of
 from tests.simulation.kubevip import LEASES as DHCP_LEASES
 from tests.simulation.node_oracles import NodeOracles
@@ -193,7 +202,7 @@ class Oracles:
         not one that comes back with a backup of Harvester, nor that of the primary that it names.
         """
         name, annotated = name_of(service), annotation(service, ADDRESS_ANNOTATION)
-        is_released = SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ())
+        is_released = not has_finalizer(service)
         is_written_by_kube_vip = service["metadata"]["uid"] in guest.kube_vip.status_written
         has_own_status = bool(shown(service)) and name not in guest.status_written and not is_written_by_kube_vip
         has_own_annotation = bool(annotated) and annotated not in guest.requested.get(name, set())

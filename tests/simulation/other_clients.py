@@ -23,7 +23,7 @@ from harvester_ccm.names import (
 from tests.simulation.actions import SERVICES as NAMES
 from tests.simulation.actions import Action, Fragment, pause
 from tests.simulation.actor import Actor
-from tests.simulation.facts import annotation, condition_reasons, has_other_class, wants_one
+from tests.simulation.facts import annotation, condition_reasons, has_finalizer, has_other_class, wants_one
 from tests.simulation.guest import NAMESPACE
 from tests.support.memory_server import Document
 
@@ -49,7 +49,7 @@ class OtherClients(Actor):
         service = self._guest.service(name)
         if service is None or not wants_one(service):
             return
-        if SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ()):
+        if not has_finalizer(service):
             self._guest.status_written.add(name)
         address = self._guest.address_of(of)
         ingress = [{"ip": address}] if address else None

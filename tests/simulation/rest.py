@@ -8,7 +8,6 @@ from harvester_ccm.names import (
     LB_CONTROLLER_FINALIZER,
     LB_OWNER,
     PRIMARY_SERVICE,
-    SERVICE_FINALIZER,
     WORKLOAD_TYPE,
     Reason,
 )
@@ -17,6 +16,7 @@ from tests.simulation.facts import (
     annotation,
     condition_reasons,
     has_condition,
+    has_finalizer,
     has_other_class,
     is_not_ready,
     lacks_ipv4,
@@ -106,7 +106,7 @@ class AtRest:
         is_specified = set(shown(service)) <= requested and not has_condition(service)
         is_of_others = has_other_class(service) or name in self._guest.status_written or is_specified
         shows = bool(shown(service)) and not is_of_others
-        is_released = SERVICE_FINALIZER not in (meta.get("finalizers") or ())
+        is_released = not has_finalizer(service)
         is_clean = is_released and not own and not shows and not meta.get("deletionTimestamp")
         return [] if is_clean else [f"{name} is not cleaned up"]
 
@@ -125,7 +125,7 @@ class AtRest:
             return []
         if lacks_ipv4(service) or (requires_two_families(service) and not own):
             # Nothing is cleared on a Service without the finalizer, not even the lease of an earlier one of its name.
-            is_unserved = SERVICE_FINALIZER not in (service["metadata"].get("finalizers") or ())
+            is_unserved = not has_finalizer(service)
             is_of_kube_vip = is_unserved and service["metadata"]["uid"] in self._guest.kube_vip.status_written
             is_right = not own and (self._shows_at_most_a_request(service) or is_of_kube_vip)
             return [] if is_right else [f"{name} shows what it does not have"]

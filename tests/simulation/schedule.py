@@ -151,7 +151,7 @@ class Schedule:
         services = [service for guest in self._world.guests for service in guest.services()]
         await self._pass(REPEATED_TOUCH)
         # When the endpoints are touched, kube-vip requests a lease again, or announces an address that the controller
-        # is not permitted to have announced, or about whose withdrawal nothing told it.
+        # is not permitted to have announced, or whose withdrawal nothing shows it.
         self._world.touch_everything("guest")
         await self._pass(DHCP_TIMEOUT)
         before = len(self._world.writes())

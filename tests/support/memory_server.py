@@ -332,6 +332,20 @@ class MemoryServer:
         self.objects, self.version = copy.deepcopy(backup.objects), backup.version
         self._history.clear()
 
+    async def lose_changes(self, collection: Where, key: str) -> None:
+        """Change an object a hundred times, and restore the state of before.
+
+        The watches have delivered the changes. They end without an error, and begin again at a version to come.
+        """
+        backup = MemoryServer()
+        backup.restore(self)
+        for number in range(100):
+            self.change(collection, key, {"metadata": {"labels": {"number": str(number)}}})
+        await asyncio.sleep(1)
+        self.restore(backup)
+        self.break_watches()
+        await asyncio.sleep(1)
+
     def rewind(self, version: int) -> None:
         """Restore the objects of a version, as from a backup: connections break, requests in flight fail.
 

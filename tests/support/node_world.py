@@ -187,17 +187,6 @@ class NodeWorld:
         calls = self.guest_server.calls
         return [f"{call.verb} {call.path}" for call in calls if call.verb != "GET" and "/nodes/" in call.path]
 
-    async def lose_changes(self, collection: str, key: str) -> None:
-        """Change an object a hundred times, and restore the guest cluster to before; watches end without an error."""
-        backup = MemoryServer()
-        backup.restore(self.guest_server)
-        for number in range(100):
-            self.guest_server.change(collection, key, {"metadata": {"labels": {"number": str(number)}}})
-        await asyncio.sleep(1)
-        self.guest_server.restore(backup)
-        self.guest_server.break_watches()
-        await asyncio.sleep(1)
-
     def asked(self, path: str = "") -> list[str]:
         """Return the requests for single objects that Harvester got, with ``path`` in them."""
         calls = self.harvester_server.calls

@@ -130,7 +130,7 @@ def users_of_address(snapshot: ServiceSnapshot) -> list[str]:
     held = allocated_addresses(own)
     if not was_secondary(snapshot.service):
         # Else two Services whose labels name each other would wait for each other.
-        held = held | {*snapshot.service.addresses}
+        held |= {*snapshot.service.addresses}
     return sorted(
         secondary.metadata.key
         for secondary in managed_secondaries(snapshot)

@@ -75,7 +75,7 @@ async def test_write_that_finds_older_data_is_not_repeated() -> None:
     async with scene.live():
         scene.join("w1")
         await until(lambda: value(scene) is not None)
-        await scene.lose_changes(CONFIG_MAP, MAPPING)
+        await scene.guest_server.lose_changes(CONFIG_MAP, MAPPING)
         scene.boot(machine("w2"), "10.0.0.2")
         scene.join("w2")
         await asyncio.sleep(60)

@@ -361,7 +361,7 @@ async def test_patch_that_finds_older_data_is_not_repeated() -> None:
     async with scene.live():
         (vm,) = await joined(scene, [ZONED])
         await asyncio.sleep(60)
-        await scene.lose_changes(NODE, "w1")
+        await scene.guest_server.lose_changes(NODE, "w1")
         before = len(scene.node_writes())
         scene.report(vm, "10.0.0.9")
         await asyncio.sleep(GRACE_SECONDS + 600)

@@ -444,12 +444,7 @@ async def test_response_to_a_patch_with_older_data_causes_a_list() -> None:
 async def test_object_created_in_older_data_causes_a_list() -> None:
     """The same object would be created again until the next list: its version is below that of the watch."""
     async with following() as (server, informer, _):
-        backup = MemoryServer()
-        backup.restore(server)
-        for number in range(10):
-            server.change(SERVICES, KEY, {"metadata": {"labels": {"number": str(number)}}})
-        await asyncio.sleep(1)
-        server.restore(backup)
+        await server.lose_changes(SERVICES, KEY)
         seen = informer.version
         created = decoded(server.create(SERVICES, {"metadata": {"name": "new", "namespace": "shop"}}))
         informer.observe_missing(created, seen)

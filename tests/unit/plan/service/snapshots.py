@@ -15,9 +15,11 @@ from harvester_ccm.names import (
     ANNOUNCED_AS,
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
+    LOAD_BALANCER_READY,
     PRIMARY_SERVICE,
     PRIMARY_SERVICE_LABEL,
     WORKLOAD_TYPE,
+    Reason,
 )
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
@@ -166,6 +168,14 @@ def short_verdict(verdict: Verdict) -> str:
             return f"NotReady {reason}"
         case NotManaged():
             return "NotManaged"
+
+
+def conditioned(reason: Reason, **more: Any) -> Service:
+    """Return a Service with the finalizer and a condition, and without an address unless ``more`` has one."""
+    concerned = service(ours=True, **more)
+    status = "True" if reason is Reason.ENSURED else "False"
+    condition = ServiceCondition(type=LOAD_BALANCER_READY, status=status, reason=reason, message="")
+    return replace(concerned, status=replace(concerned.status, conditions=(condition,)))
 
 
 def short_condition(condition: ServiceCondition | None) -> str:

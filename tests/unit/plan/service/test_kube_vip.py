@@ -9,10 +9,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from harvester_ccm import names
-from harvester_ccm.model.core import Service, ServiceCondition
+from harvester_ccm.model.core import Service
 from harvester_ccm.names import (
     ANNOUNCED_AS,
     DHCP_ADDRESS,
@@ -24,7 +23,6 @@ from harvester_ccm.names import (
     KUBE_VIP_INTERFACE,
     KUBE_VIP_LEASE,
     LEASE_NOTE_OUTDATED,
-    LOAD_BALANCER_READY,
     REQUESTED_ADDRESS,
     REQUESTED_FOR,
     SPECIFIED_ADDRESS,
@@ -60,19 +58,12 @@ from harvester_ccm.plan.service.kube_vip import (
     request_again,
 )
 from tests.support.builders import ADDRESS, SUPPRESSED, served, service
+from tests.unit.plan.service.snapshots import conditioned
 
 OTHER: Final = "10.0.0.9"
 ANNOTATED: Final = {KUBE_VIP_ADDRESSES: ADDRESS}
 IGNORED: Final = {KUBE_VIP_IGNORE: "true"}
 SPECIFIED: Final = {"loadBalancerIP": ADDRESS}
-
-
-def conditioned(reason: Reason, **more: Any) -> Service:
-    """Return a Service with the finalizer and a condition, whose address another client has removed."""
-    concerned = service(ours=True, **more)
-    status = "True" if reason is Reason.ENSURED else "False"
-    condition = ServiceCondition(type=LOAD_BALANCER_READY, status=status, reason=reason, message="")
-    return replace(concerned, status=replace(concerned.status, conditions=(condition,)))
 
 
 class Effect(NamedTuple):

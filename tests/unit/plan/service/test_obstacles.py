@@ -15,6 +15,7 @@ from harvester_ccm.names import (
     REQUESTED_ADDRESS,
     REQUESTED_FOR,
     WORKLOAD_TYPE,
+    Reason,
 )
 from harvester_ccm.plan.service.desired import PatchService
 from harvester_ccm.plan.service.kube_vip import PAUSE, Announce, Intent, Withdraw
@@ -30,6 +31,7 @@ from tests.unit.plan.service.snapshots import (
     WITHDRAWN,
     Plan,
     World,
+    conditioned,
     messages,
     outline,
     plan,
@@ -44,13 +46,7 @@ HOLDER: Final = load_balancer("other", uid="other", ip=ADDRESS, pool="lan")
 FOREIGN: Final = marked(annotations={LB_OWNER: "other"})
 NO_NODE_PORTS: dict[str, Any] = {"spec": {"allocateLoadBalancerNodePorts": False}, "ports": [{"port": 80}]}
 REQUESTED: Final = service(annotations={KUBE_VIP_ADDRESSES: "10.0.0.7"})
-SERVED: Final = served()
-AWAITS_LEASE: Final = replace(
-    SERVED,
-    status=replace(
-        SERVED.status, conditions=(replace(SERVED.status.conditions[0], status="False", reason="DHCPLeasePending"),)
-    ),
-)
+AWAITS_LEASE: Final = conditioned(Reason.DHCP_LEASE_PENDING, address=ADDRESS, annotations={KUBE_VIP_ADDRESSES: ADDRESS})
 
 NOT_OURS: dict[str, tuple[World, Plan]] = {
     "another type": (World(service(kind="ClusterIP")), Plan(Phase.NOT_OURS, "NotManaged")),
