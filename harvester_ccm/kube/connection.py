@@ -1,13 +1,16 @@
 """Connections: the pool of a client, certificates and their files, and errors of failed connections."""
 
+import asyncio
 import os
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
 
 from harvester_ccm.kube import errors
 
@@ -18,22 +21,35 @@ _OUT_OF_TIME: Final = (9, 10)
 
 
 class Response(aiohttp.ClientResponse):
-    """A response that aborts its connection if it is closed before its body was read.
+    """A response that, when it is closed, aborts its connection unless another request can use it.
 
     aiohttp would start a TLS shutdown, which a server that hangs delays by 30 s and ``close`` of the session does not
-    wait for.
+    wait for. It does so if the body was not read, after ``Connection: close``, and in a pool that reuses none.
     """
 
+    _transport: asyncio.Transport | None = None
+    _handler: ResponseHandler | None = None
+
+    async def start(self, connection: Connection) -> Self:
+        """Read the head of the response, and the body if both arrive together: the connection is released then."""
+        self._transport, self._handler = connection.transport, connection.protocol
+        await super().start(connection)
+        return self
+
     def close(self) -> None:
-        """Abort the connection; after the body was read, the response has none."""
-        if self.connection is not None and self.connection.transport is not None:
-            self.connection.transport.abort()
+        """Abort the connection unless it went back to the pool at the end of the body."""
+        if self._transport is not None and not self._is_in_pool():
+            self._transport.abort()
         super().close()
 
     def release(self) -> Any:
-        """Abort the connection: a reusable connection was released at the end of the body."""
+        """Abort the connection unless it went back to the pool at the end of the body."""
         self.close()
         return super().release()
+
+    def _is_in_pool(self) -> bool:
+        """Return whether the connection was released and stayed open: its handler loses the transport when closed."""
+        return self.connection is None and self._handler is not None and self._handler.connected
 
 
 def open_session(tls: ssl.SSLContext | None, *, reuse: bool, user_agent: str = "") -> aiohttp.ClientSession:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +22,7 @@ from devenv.proxy import FaultProxy
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import load_credentials
+from harvester_ccm.kube.credentials import Credentials, load_credentials
 from harvester_ccm.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -41,7 +42,7 @@ from harvester_ccm.kube.errors import (
     Unreachable,
 )
 from harvester_ccm.kube.objects import Object, Resource, decoder
-from harvester_ccm.kube.tokens import TokenSource
+from harvester_ccm.kube.tokens import ExecToken, Plugin, TokenSource
 from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
 from tests.support.waiting import wait_for
 
@@ -401,9 +402,12 @@ async def test_requests_in_flight_fail_when_credentials_change(client: ApiClient
 def open_connections(url: str) -> int:
     """Return the number of this process's sockets that are connected to the server with this URL."""
     found = 0
-    for descriptor in os.listdir("/proc/self/fd"):
-        with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as one:
-            found += one.getpeername()[1:] == (int(url.rpartition(":")[2]),)
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(descriptor)) as one:
+                found += one.getpeername()[1:] == (int(url.rpartition(":")[2]),)
     return found
 
 
@@ -419,3 +423,38 @@ async def test_cancelled_requests_leave_no_connection(client: ApiClient, guest_p
     # The event loop closes an aborted transport in its next iteration.
     await asyncio.sleep(0)
     assert open_connections(guest_proxy.url) == 0
+
+
+def from_plugin(client: ApiClient) -> Credentials:
+    """The client's credentials, as if a plugin had printed the token: each request gets a connection of its own."""
+    script = 'echo \'{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"a"}}\''
+    plugin = Plugin("client.authentication.k8s.io/v1", "sh", ["-c", script])
+    return replace(client.credentials, token=ExecToken(Path("kubeconfig"), plugin, {}, None))
+
+
+@pytest.mark.parametrize(("header", "of_plugin"), [("", True), ("Connection: close\r\n", False)])
+async def test_connection_that_is_not_used_again_is_closed_at_once(
+    client: ApiClient, guest: ControlPlane, header: str, of_plugin: bool
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(guest.serving.certificate, guest.serving.key)
+    writers: list[asyncio.StreamWriter] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 409 Conflict\r\n{header}Content-Length: 2\r\n\r\n{{}}".encode())
+        # A server that hangs after it has answered.
+        await reader.read()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        credentials = from_plugin(client) if of_plugin else client.credentials
+        await client.use(replace(credentials, server=url))
+        with pytest.raises(Conflict):
+            await client.get(NAMESPACES, "default")
+        await asyncio.sleep(0)
+
+        assert open_connections(url) == 0
+        assert len(writers) == 1
+        writers[0].transport.abort()
