@@ -139,6 +139,19 @@ class KubeVip(Struct, frozen=True):
     had it announced again. Empty without a record."""
 
     @property
+    def is_request_noted(self) -> bool:
+        """Whether this controller has noted the address that the user requested for a new Service."""
+        return bool(self.only_specified or self.requested_for)
+
+    @property
+    def was_met(self) -> bool:
+        """Whether this controller has met the Service before, so that kube-vip may have announced an address of it.
+
+        A Service that was of another type has lost its condition, but not what was noted of its request.
+        """
+        return self.is_noted or self.is_request_noted
+
+    @property
     def read_address(self) -> str:
         """The address that kube-vip reads; empty if it reads none."""
         return _read_address(self.annotated, self.specified, self.status)
@@ -455,7 +468,7 @@ def _first_annotations(state: KubeVip) -> Annotations:
     kube-vip must read the event of a Service that is not new: other clients have removed both, and kube-vip may have
     announced the address in between, even one that Harvester announces.
     """
-    if state.node is not None or state.is_noted:
+    if state.node is not None or state.was_met:
         return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: None}
     return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: "true"}
 
@@ -575,7 +588,7 @@ def needs_resync(state: KubeVip, address: str) -> bool:
     time after it has announced an address, and not at all if the address is withdrawn before. So the note is no proof
     that kube-vip never announced the Service. Every Service that has an address or a note counts, also one that
     Harvester announces now. A new Service does not count: it has no address, and kube-vip ignores it. One whose address
-    another client has removed looks the same, but for the condition.
+    another client has removed looks the same, but for what this controller has noted (``was_met``).
     """
     # The status is left out here: kube-vip takes an address from it only if another client has removed the annotation,
     # and kube-vip has withdrawn the address then.
@@ -589,7 +602,7 @@ def needs_resync(state: KubeVip, address: str) -> bool:
         return True
     if state.ignored:
         return state.had_address
-    if state.annotated is None and state.is_noted:
+    if state.annotated is None and state.was_met:
         # Another client has removed the annotation, at which kube-vip withdraws the address.
         return True
     # The user may have requested another address, which kube-vip announces until Harvester has decided.
@@ -638,8 +651,7 @@ def end_of_specification(state: KubeVip, annotations: Annotations) -> Annotation
 
 def _publishes(state: KubeVip, address: str) -> bool:
     """Return whether the patch that announces an address is the first of this controller that leaves it to kube-vip."""
-    is_noted_as_new = bool(state.only_specified or state.requested_for)
-    if state.read_address == address and is_noted_as_new and not state.announced_as:
+    if state.read_address == address and state.is_request_noted and not state.announced_as:
         # kube-vip announced the address that the user requested before this controller saw the Service.
         return True
     if state.takes_from_specification(address):

@@ -127,6 +127,22 @@ STATES: dict[str, Row] = {
         NOTHING,
         PAUSES_VISIBLY,
     ),
+    "an address requested in the annotation, after another type": Row(
+        service(ours=True, annotations={REQUESTED_FOR: "u-1"}),
+        Mode.NOTHING_TO_READ,
+        PAUSES_VISIBLY,
+        WITHDRAWS_VISIBLY,
+        NOTHING,
+        PAUSES_VISIBLY,
+    ),
+    "an address requested in the specification, after another type": Row(
+        service(ours=True, annotations={SPECIFIED_ADDRESS: ADDRESS}),
+        Mode.NOTHING_TO_READ,
+        PAUSES_VISIBLY,
+        WITHDRAWS_VISIBLY,
+        NOTHING,
+        PAUSES_VISIBLY,
+    ),
     "address in the annotation": Row(
         service(ours=True, annotations=ANNOTATED), Mode.READS_ADDRESS, WITHDRAWS, NOTHING, WITHDRAWS, WITHDRAWS
     ),
