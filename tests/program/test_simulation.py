@@ -434,6 +434,26 @@ def test_nothing_else_is_judged_in_another_harvester() -> None:
         assert oracle.late() == []
 
 
+@pytest.mark.parametrize("another_stays", [True, False])
+def test_another_load_balancer_that_vanishes_after_a_replacement_has_begun_is_no_fault(*, another_stays: bool) -> None:
+    with _announced() as (world, _):
+        Oracles(world)
+        guest = world.original
+        node = {"metadata": {"name": "w1"}, "spec": {"providerID": "harvester://gone"}, "status": {}}
+        guest.server.put(NODES, node)
+        labels = {LB_CLUSTER: CLUSTER.name, LB_SERVICE_NAME: "b"}
+        metadata = {"name": "of-b", "namespace": CLUSTER.namespace, "labels": labels}
+        if another_stays:
+            world.harvester.put(LOAD_BALANCERS, {"metadata": metadata, "spec": {"ipam": "pool"}})
+        _pass(world, CACHE_DELAY)
+        replaced = world.harvester.of(LOAD_BALANCERS)["vms/of-a"]
+        guest.note_deletion(replaced, world.loop.time())
+        if another_stays:
+            world.harvester.remove(LOAD_BALANCERS, "vms/of-b")
+        world.harvester.remove(LOAD_BALANCERS, "vms/of-a")
+        assert guest.is_in_another_harvester() is another_stays
+
+
 @contextmanager
 def _unannounced(
     message: str = "The load balancer has address 10.0.0.10",

@@ -357,10 +357,11 @@ class Guest:
         """Record that the controller deletes a load balancer although nothing else shows that it can create the next.
 
         It could not know that if the VMs were lost after it sent the deletion, or just before, or if that is not
-        delivered and the connection has not been silent for long enough. Then nothing that is left shows the right
-        Harvester, and the controller rightly waits for an administrator (--allow-harvester-change).
+        delivered and the connection has not been silent for long enough, or if another load balancer was there that
+        vanished afterwards. Then nothing that is left shows the right Harvester, and the controller rightly waits for
+        an administrator (--allow-harvester-change).
         """
-        if self._lost_machines_at is None or sent_at - self._lost_machines_at < SIGHT:
+        if self._lost_machines_at is None or sent_at - self._lost_machines_at < SIGHT or self._another_stays(balancer):
             return
         open_watches = self._watches_of_machines()
         if any(watch in open_watches for watch in self._dead_watches):
@@ -385,12 +386,15 @@ class Guest:
 
     def cannot_replace(self, balancer: Document) -> bool:
         """Return whether Harvester would look so without a load balancer: then it is not replaced."""
-        others = [other for other in self.balancers() if made_for(other) != made_for(balancer)]
-        if any(map(self._stays, others)):
+        if self._another_stays(balancer):
             return False
         # kube-vip may have a lease for it that it has not written yet.
         awaits_lease = balancer["spec"].get("ipam") == "dhcp" and balancer["spec"].get("workloadType") == "cluster"
         return self._has_lost_its_machines() or (awaits_lease and self._has_no_machine_of_a_node())
+
+    def _another_stays(self, balancer: Document) -> bool:
+        others = [other for other in self.balancers() if made_for(other) != made_for(balancer)]
+        return any(map(self._stays, others))
 
     def _stays(self, balancer: Document) -> bool:
         """Return whether a load balancer stays as it is, so that it shows the right Harvester after a replacement."""

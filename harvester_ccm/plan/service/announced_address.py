@@ -12,7 +12,8 @@ from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 
 def announcement_of(snapshot: ServiceSnapshot, load_balancer: LoadBalancer) -> Announce:
     """Return what kube-vip must announce: the allocated address (0.0.0.0 requests a lease), on its device."""
-    return Announce(load_balancer.allocated_ip, device_for(snapshot, load_balancer).name)
+    device = device_for(snapshot, load_balancer).name
+    return Announce(load_balancer.allocated_ip, device, is_first=not load_balancer.address)
 
 
 def address_events(

@@ -362,6 +362,8 @@ class Announce(Struct, frozen=True):
 
     Without the annotation, kube-vip takes its default device.
     """
+    is_first: bool = False
+    """Whether no address of the load balancer was in use before, so that nobody was to ignore it on purpose."""
 
 
 class Withdraw(Struct, frozen=True):
@@ -427,8 +429,8 @@ def annotations_for(state: KubeVip, intent: Intent) -> Annotations:
             return {}
         case Pause():
             return _pause(state)
-        case Announce(address=address, device=device):
-            return {**_announce(state, address), **_on_device(device)}
+        case Announce():
+            return {**_announce(state, intent), **_on_device(intent.device)}
         case Withdraw(device=device):
             return {**_withdraw(state), **_on_device(device)}
         case WithdrawForGood():
@@ -499,7 +501,7 @@ def _delegate(state: KubeVip) -> Annotations:
     return {names.KUBE_VIP_ADDRESSES: _WITHDRAWN, names.KUBE_VIP_IGNORE: "true"}
 
 
-def _announce(state: KubeVip, address: str) -> Annotations:
+def _announce(state: KubeVip, intent: Announce) -> Annotations:
     """Return the annotations that make kube-vip announce an address that it does not announce yet.
 
     kube-vip takes the same address in the annotation for another one than in the specification or in the status: it
@@ -507,9 +509,10 @@ def _announce(state: KubeVip, address: str) -> Annotations:
     the annotation is omitted for an address in the specification. One that kube-vip may have read in the status is
     withdrawn first: the patch with the address is the other change then.
     """
+    address = intent.address
     if state.annotated == address:
-        # If ``ignore`` is present, a user has set it since the announcement.
-        return {}
+        # Any other ``ignore`` is that of a user, who has set it since the announcement.
+        return {names.KUBE_VIP_IGNORE: None} if _has_own_ignore(state, intent) else {}
     if state.takes_from_specification(address):
         return {names.KUBE_VIP_IGNORE: None}
     if state.annotated is None and needs_resync(state, address):
@@ -634,7 +637,7 @@ def record_for(state: KubeVip, intent: Intent, announced_as: str) -> Annotations
         return {names.ANNOUNCED_AS: None}
     if not isinstance(intent, Announce):
         return {}
-    if _publishes(state, intent.address) or is_withdrawn_by_change(state, intent.address, announced_as):
+    if _publishes(state, intent) or is_withdrawn_by_change(state, intent.address, announced_as):
         return {names.ANNOUNCED_AS: state.compared}
     return {}
 
@@ -649,14 +652,24 @@ def end_of_specification(state: KubeVip, annotations: Annotations) -> Annotation
     return {} if annotated is None else {names.SPECIFIED_ADDRESS: None}
 
 
-def _publishes(state: KubeVip, address: str) -> bool:
+def _publishes(state: KubeVip, intent: Announce) -> bool:
     """Return whether the patch that announces an address is the first of this controller that leaves it to kube-vip."""
+    address = intent.address
     if state.read_address == address and state.is_request_noted and not state.announced_as:
         # kube-vip announced the address that the user requested before this controller saw the Service.
         return True
     if state.takes_from_specification(address):
         return not state.status
-    return state.annotated != address
+    return state.annotated != address or _has_own_ignore(state, intent)
+
+
+def _has_own_ignore(state: KubeVip, intent: Announce) -> bool:
+    """Return whether kube-vip ignores the Service because this controller paused it, although it can read the address.
+
+    Another client wrote the address into the annotation before this controller has published it. kube-vip can have
+    announced it all the same, and have written the status.
+    """
+    return intent.is_first and state.mode is Mode.IGNORES_ADDRESS and not state.announced_as
 
 
 def leases_of(state: KubeVip, *, recorded: str) -> tuple[str, ...]:

@@ -77,6 +77,16 @@ FROM_POOL: Final = served(annotations={**DHCP, KUBE_VIP_HOST: "n1"})
 TWO: Final[dict[str, Any]] = {"ingress": [{"ip": ADDRESS, "ipMode": "VIP"}, {"ip": "fd00::1", "ipMode": "VIP"}]}
 
 POOL: dict[str, tuple[World, Plan]] = {
+    "allocated, another client has written the address before": (
+        World(served(annotations={KUBE_VIP_IGNORE: "true"}), (ONE_ADDRESS,)),
+        Plan(
+            Phase.ANNOUNCED_BY_KUBE_VIP,
+            READY,
+            condition="True EnsuredLoadBalancer",
+            write={"annotations": {KUBE_VIP_IGNORE: None, **RECORD}},
+            then={"change": LB_NAME, "status": {"address": ADDRESS}},
+        ),
+    ),
     "allocated": (
         World(WAITING, (ONE_ADDRESS,)),
         Plan(

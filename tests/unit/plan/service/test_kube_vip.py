@@ -366,6 +366,24 @@ def test_device(device: str | None, expected: Annotations) -> None:
         assert {key: value for key, value in written.items() if key == KUBE_VIP_INTERFACE} == expected
 
 
+OF_ANOTHER_CLIENT: Final = {**ANNOTATED, **IGNORED}
+"""The address that another client wrote, on a Service that this controller has paused."""
+
+
+@pytest.mark.parametrize("address", [None, ADDRESS], ids=["no status", "status of kube-vip"])
+def test_first_announcement_removes_the_ignore_of_the_pause(address: str | None) -> None:
+    state = read_state(service(ours=True, address=address, annotations=OF_ANOTHER_CLIENT))
+    first = Announce(ADDRESS, is_first=True)
+    assert annotations_for(state, first) == {KUBE_VIP_IGNORE: None}
+    assert record_for(state, first, "") == {ANNOUNCED_AS: state.compared}
+
+
+def test_ignore_that_a_user_set_after_the_announcement_stays() -> None:
+    published = {**OF_ANOTHER_CLIENT, ANNOUNCED_AS: compared_fields(service())}
+    state = read_state(service(ours=True, annotations=published))
+    assert annotations_for(state, Announce(ADDRESS, is_first=True)) == {}
+
+
 def test_dhcp_is_announced_by_its_placeholder() -> None:
     assert annotations_for(read_state(service()), Announce(DHCP_ADDRESS)) == {
         KUBE_VIP_ADDRESSES: DHCP_ADDRESS,
