@@ -45,11 +45,11 @@ from harvester_ccm.plan.service.desired import (
     not_ready,
 )
 from harvester_ccm.plan.service.endpoints import endpoints_in, unreadable_endpoints
-from harvester_ccm.plan.service.kube_vip import compared_fields, read_state
+from harvester_ccm.plan.service.kube_vip import RESYNC_AFTER_SECONDS, compared_fields, read_state
 from harvester_ccm.plan.service.messages import failure_event
 from harvester_ccm.plan.service.ownership import kubectl_arguments
 from harvester_ccm.plan.service.plan import failed_condition, plan_service, plan_waiting_for_creation
-from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS, resync_not_permitted
+from harvester_ccm.plan.service.reannouncement import resync_not_permitted
 from harvester_ccm.plan.service.scope import may_be_ours
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 from harvester_ccm.plan.service.vip_hosts import is_node_of_kube_vip

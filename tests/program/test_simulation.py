@@ -680,6 +680,19 @@ def test_address_that_others_write_before_the_controller_is_known() -> None:
         assert guest.address_restored == {"b"}, "kube-vip withdraws, and the controller finds the right one"
 
 
+@pytest.mark.parametrize("ignored", ["true", "false"])
+def test_address_that_others_remove_before_the_controller_sees_it_is_hidden_if_kube_vip_ignores_it(
+    ignored: str,
+) -> None:
+    with _world() as world:
+        runner, guest = ActionRunner(world), world.original
+        guest.change_service("b", {"metadata": {"annotations": {KUBE_VIP_IGNORE: ignored}}})
+        runner.write_address("b", "a")
+        assert guest.address_hidden == set()
+        runner.write_address("b", "c")
+        assert guest.address_hidden == ({"b"} if ignored == "true" else set())
+
+
 def test_settings_that_change_while_another_program_announces_are_not_noted() -> None:
     with _world() as world:
         guest = world.original

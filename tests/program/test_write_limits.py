@@ -10,8 +10,8 @@ from harvester_ccm.kube.workqueue import RESYNC_JITTER, RESYNC_SECONDS
 from harvester_ccm.kube.write_limit import WRITE_BURST, WRITE_INTERVAL_SECONDS, WRITES_OF_A_ROUND
 from harvester_ccm.model.core import SERVICES
 from harvester_ccm.names import IPAM, SERVICE_FINALIZER, WORKLOAD_TYPE, Reason
+from harvester_ccm.plan.service.kube_vip import RESYNC_AFTER_SECONDS
 from harvester_ccm.plan.service.plan import WITHDRAWAL_WRITES
-from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS
 from tests.support.clock import jumping_time
 from tests.support.conflicts import (
     CONFLICTS,

@@ -67,6 +67,9 @@ class Guest:
         self.address_restored: set[str] = set()
         """Services of which another client wrote the address that they have, or are to have, to kube-vip's annotation:
         kube-vip withdraws the one of before, and the controller finds the right one."""
+        self.address_hidden: set[str] = set()
+        """Services that kube-vip ignores, from which another client removed an address that the controller would have
+        withdrawn: kube-vip can have announced it."""
         self.touch_hidden: set[str] = set()
         """Services whose condition said that a touch is due, until another client wrote to it."""
         self.mark_removed: set[str] = set()
@@ -142,6 +145,7 @@ class Guest:
         self.ignore_written.discard(name)
         self.status_written.discard(name)
         self.address_restored.discard(name)
+        self.address_hidden.discard(name)
         self.touch_hidden.discard(name)
         self.condition_removed.discard(name)
         self.requested_earlier.setdefault(name, set()).update(self.requested.get(name, ()))

@@ -60,6 +60,8 @@ class OtherClients(Actor):
         """Write an address to kube-vip's annotation; an empty one if there is none."""
         address = self._guest.address_of(of)
         service = self._guest.service(name)
+        if service is not None and is_ignored(service) and annotation(service, KUBE_VIP_ADDRESSES):
+            self._guest.address_hidden.add(name)
         if service is not None and annotation(service, KUBE_VIP_ADDRESSES) != address:
             is_address_to_have = of == name or annotation(service, PRIMARY_SERVICE) == f"{NAMESPACE}/{of}"
             if is_address_to_have:

@@ -213,6 +213,8 @@ class AtRest:
         }
         # kube-vip skips events of a Service that it ignores: another client can have it miss any of them.
         is_decided = name in self._guest.ignore_written
+        # Nothing shows a controller that did not run that kube-vip has announced the address.
+        is_hidden = up and name in self._guest.address_hidden
         # kube-vip has withdrawn the address, and nothing shows it to a controller that did not run.
         is_silenced = not up and (name in self._guest.unseen_changes() or not is_touched)
         # Nor does the controller touch anything where another program should announce the address.
@@ -227,7 +229,7 @@ class AtRest:
         # kube-vip counts the endpoints for the policy of before, and the Warning says that no node announces.
         is_reported = Reason.NOT_ANNOUNCED in condition_reasons(service)
         is_silenced |= not up and name in self._guest.policy_changed and is_reported
-        if address and not is_right and not (is_decided or is_silenced):
+        if address and not is_right and not (is_decided or is_hidden or is_silenced):
             found.append(f"{address} of {name}, {kind}, is {'' if up else 'not '}announced by kube-vip")
         return found
 

@@ -25,6 +25,7 @@ from harvester_ccm.plan.service.endpoints import Endpoints, Reading, Use
 from harvester_ccm.plan.service.kube_vip import (
     LEASE_ANNOTATION,
     NOTES_ARE_VALID,
+    RESYNC_AFTER_SECONDS,
     Annotations,
     leases_of,
     mark_of_notes,
@@ -33,7 +34,6 @@ from harvester_ccm.plan.service.kube_vip import (
 from harvester_ccm.plan.service.lease_wait import Action, LeaseWait
 from harvester_ccm.plan.service.load_balancer import load_balancer_change
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
 from harvester_ccm.plan.service.verdict import NotReady, Ready
 

@@ -45,6 +45,8 @@ IGNORE_ANNOTATION: Final = names.KUBE_VIP_IGNORE
 LEASE_ANNOTATION: Final = names.KUBE_VIP_LEASE
 NOTE_ANNOTATION: Final = names.KUBE_VIP_HOST
 """Keys of kube-vip's annotations, for messages."""
+RESYNC_AFTER_SECONDS: Final = 1.0
+"""Time that kube-vip gets to read an address before a resync is triggered; an earlier one has no effect."""
 _WITHDRAWN: Final = ""
 """Value of the address annotation that makes kube-vip announce nothing."""
 _REASONS_OF_ADDRESSES: Final = frozenset(
@@ -363,7 +365,7 @@ class Announce(Struct, frozen=True):
     Without the annotation, kube-vip takes its default device.
     """
     is_first: bool = False
-    """Whether no address of the load balancer was in use before, so that nobody was to ignore it on purpose."""
+    """Whether no address of the load balancer has been in use yet."""
 
 
 class Withdraw(Struct, frozen=True):
@@ -667,7 +669,7 @@ def _has_own_ignore(state: KubeVip, intent: Announce) -> bool:
     """Return whether kube-vip ignores the Service because this controller paused it, although it can read the address.
 
     Another client wrote the address into the annotation before this controller has published it. kube-vip can have
-    announced it all the same, and have written the status.
+    announced it all the same, and have written the status. A user sets ``ignore`` on a published address.
     """
     return intent.is_first and state.mode is Mode.IGNORES_ADDRESS and not state.announced_as
 

@@ -6,7 +6,6 @@ shows (``kube_vip.needs_resync``, ``kube_vip.is_withdrawn_by_change``) leads to 
 """
 
 from enum import StrEnum, auto
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from harvester_ccm.model.event import EventMessage
 from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.desired import Desired, TriggerKubeVipResync, waits_for
 from harvester_ccm.plan.service.kube_vip import (
+    RESYNC_AFTER_SECONDS,
     Annotations,
     Announce,
     Intent,
@@ -26,9 +26,6 @@ from harvester_ccm.plan.service.kube_vip import (
     record_for,
 )
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot
-
-RESYNC_AFTER_SECONDS: Final = 1.0
-"""Time that kube-vip gets to read an address before a resync is triggered; an earlier one has no effect."""
 
 
 class Stage(StrEnum):

@@ -21,7 +21,14 @@ from harvester_ccm.names import DHCP_ADDRESS, NAD_MAPPING_NAME, NAD_MAPPING_NAME
 from harvester_ccm.plan.service.address_pools import ObservedPool, PoolRights, RefusedSeed
 from harvester_ccm.plan.service.allocation import Allocation, read_allocation
 from harvester_ccm.plan.service.endpoints import Endpoints
-from harvester_ccm.plan.service.kube_vip import KubeVip, Mode, is_about_announced_address, leases_of, read_state
+from harvester_ccm.plan.service.kube_vip import (
+    RESYNC_AFTER_SECONDS,
+    KubeVip,
+    Mode,
+    is_about_announced_address,
+    leases_of,
+    read_state,
+)
 from harvester_ccm.plan.service.lease_wait import LeaseWait
 from harvester_ccm.plan.service.ownership import (
     Claim,
@@ -193,11 +200,17 @@ class ServiceState(Struct, gc=False):
 
         Only this controller's condition about the announced address says that it made the touch, too. Other clients can
         write or remove the condition. If the cause was another one, the touch changes nothing.
+
+        A Service without a status was of another type after the announcement, and kube-vip can have withdrawn the
+        address. It has to read the Service with its status before the touch.
         """
-        if self.phase or not snapshot.kube_vip.read_address or not snapshot.request.had_condition:
+        kube_vip = snapshot.kube_vip
+        if self.phase or not kube_vip.read_address or not snapshot.request.had_condition:
             return
         if not is_about_announced_address(snapshot.service.ready_condition):
             self.resync_at = now
+        elif not kube_vip.status:
+            self.resync_at = now + RESYNC_AFTER_SECONDS
 
     def note_publication(self, kube_vip: KubeVip, now: float) -> None:
         """Record at the monotonic time ``now`` which address is published for kube-vip, and since when.

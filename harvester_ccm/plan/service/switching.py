@@ -9,9 +9,14 @@ from harvester_ccm.names import Reason
 from harvester_ccm.plan.service.creation import next_body
 from harvester_ccm.plan.service.deletion import next_deletion
 from harvester_ccm.plan.service.desired import Desired, Document, Finalizer, waits_for
-from harvester_ccm.plan.service.kube_vip import Withdraw, annotations_for, is_about_announced_address, read_state
+from harvester_ccm.plan.service.kube_vip import (
+    RESYNC_AFTER_SECONDS,
+    Withdraw,
+    annotations_for,
+    is_about_announced_address,
+    read_state,
+)
 from harvester_ccm.plan.service.phase import Phase
-from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS
 from harvester_ccm.plan.service.request import Ipam, WorkloadType
 from harvester_ccm.plan.service.sharing import managed_secondaries
 from harvester_ccm.plan.service.snapshot import HarvesterCheck, ServiceSnapshot

@@ -29,7 +29,7 @@ from harvester_ccm.plan.service.reannouncement import (
 from harvester_ccm.plan.service.snapshot import ServiceState
 from harvester_ccm.plan.service.verdict import NotReady, Ready
 from tests.support.builders import ADDRESS, CLUSTER, SUPPRESSED, allocated, served, service
-from tests.unit.plan.service.snapshots import WITHDRAWN, snapshot_of
+from tests.unit.plan.service.snapshots import WITHDRAWN, conditioned, snapshot_of
 
 OTHER = "10.0.0.9"
 LOCAL = {"externalTrafficPolicy": "Local"}
@@ -139,6 +139,7 @@ def with_condition(of: Service, status: str) -> Service:
 
 RESTARTS: dict[str, tuple[Service, str, float | None]] = {
     "ready": (served(), "", None),
+    "ready, was of another type": (conditioned(Reason.ENSURED, annotations={KUBE_VIP_ADDRESSES: ADDRESS}), "", 6.0),
     "not ready, an address is announced": (served(condition=False), "False", 5.0),
     "not ready, an address is announced, not the first reconcile": (served(condition=False), "False in Pending", None),
     "not ready, withdrawn": (WITHDRAWN_SERVICE, "False", None),

@@ -25,12 +25,12 @@ from harvester_ccm.plan.service.desired import (
     TriggerKubeVipResync,
     Write,
 )
+from harvester_ccm.plan.service.kube_vip import RESYNC_AFTER_SECONDS
 from harvester_ccm.plan.service.lease_wait import FIRST_REQUEST_SECONDS
 from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.patch import sent_patch
 from harvester_ccm.plan.service.phase import Phase
 from harvester_ccm.plan.service.plan import PLANS, plan_service
-from harvester_ccm.plan.service.reannouncement import RESYNC_AFTER_SECONDS
 from harvester_ccm.plan.service.snapshot import ServiceSnapshot, ServiceState, observe
 from harvester_ccm.plan.service.verdict import NotReady, Ready
 from tests.support.builders import ADDRESS, CLUSTER, DELETED_AT, UID, listed_store
