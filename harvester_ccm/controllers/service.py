@@ -281,6 +281,7 @@ class ServiceController(Reconciler[ServiceSnapshot, ServicePlan]):
             # The Service keeps the load balancer that it has: Harvester would reject the creation of the next one.
             self._report(error, CreateLoadBalancer(snapshot.match.expected_name, plan.dry_run), snapshot)
             raise
+        self._writes.require_unchanged(snapshot.service)
         self.emit(snapshot.service, *plan.events)
 
     def _report(self, error: KubeError, write: Write | None, snapshot: ServiceSnapshot) -> EventMessage | None:

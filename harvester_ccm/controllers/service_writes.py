@@ -277,6 +277,17 @@ class ServiceWrites:
         if live.metadata.resource_version != meta.resource_version:
             self._services.observe_current(service, live)
             raise errors.StaleCache(meta.key)
+        self.require_unchanged(service)
+
+    def require_unchanged(self, service: Service) -> None:
+        """Raise StaleCache if the watch has delivered a change of a Service since it was observed.
+
+        A response that its deletions wait for can take seconds.
+        """
+        meta = service.metadata
+        cached = self._services.get(meta.key)
+        if cached is None or cached.metadata.resource_version != meta.resource_version:
+            raise errors.StaleCache(meta.key)
 
     async def _patch(self, service: Service, patch: Mapping[str, object]) -> None:
         try:

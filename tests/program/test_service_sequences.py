@@ -373,6 +373,31 @@ async def test_switch_that_harvester_rejects_in_a_dry_run_changes_nothing(
         assert "web: ChangingWorkloadType" not in world.reasons("Normal")
 
 
+@pytest.mark.parametrize(("has", "wanted"), [("cluster", "vm"), ("vm", "cluster")])
+@jumping_time
+async def test_switch_that_is_taken_back_during_its_dry_run_withdraws_nothing(has: str, wanted: str) -> None:
+    world = World()
+    world.put(service(annotations={WORKLOAD_TYPE: has}))
+
+    def take_back(call: Call) -> float:
+        if call.verb != "POST":
+            return 0.002
+        world.change(metadata={"annotations": {WORKLOAD_TYPE: has}})
+        return 2.0
+
+    async with world.live():
+        await asyncio.sleep(30)
+        address, announced = world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]
+        world.guest.calls.clear()
+        world.harvester.calls.clear()
+        world.harvester.delay = take_back
+        world.change(metadata={"annotations": {WORKLOAD_TYPE: wanted}})
+        await asyncio.sleep(60)
+        assert (world.address("web"), world.annotations()[KUBE_VIP_ADDRESSES]) == (address, announced)
+        assert "DELETE" not in {call.verb for call in world.harvester.calls}
+        assert not [call for call in world.guest.calls if call.is_write and KUBE_VIP_ADDRESSES in str(call.body)]
+
+
 @pytest.mark.parametrize("fields", [{"closed": "lan"}, {"ip": ADDRESS, "pool": "lan"}], ids=["blocked", "allocated"])
 @jumping_time
 async def test_pool_that_was_deleted_during_a_deletion_is_named_with_the_remedy(fields: dict[str, Any]) -> None:
@@ -423,6 +448,28 @@ async def test_load_balancer_stays_if_the_type_was_changed_back_and_the_cache_is
         assert "DELETE" not in {call.verb for call in world.harvester.calls}
         world.guest.catch_up()
         await asyncio.sleep(10)
+        assert world.balancer == before
+        assert world.address("web") == world.annotations()[KUBE_VIP_ADDRESSES] == address
+
+
+@jumping_time
+async def test_load_balancer_stays_if_the_type_is_changed_back_while_the_service_is_read() -> None:
+    world = World()
+    world.create("web")
+
+    def change_back(call: Call) -> float:
+        if (call.verb, call.path) != ("GET", SERVICES.path("shop", "web")):
+            return 0.0
+        world.change(spec={"type": "LoadBalancer"})
+        return 2.0
+
+    async with world.live():
+        await asyncio.sleep(10)
+        before, address = world.balancer, world.address("web")
+        world.guest.way_back = change_back
+        world.change(spec={"type": "ClusterIP"})
+        await asyncio.sleep(30)
+        assert "DELETE" not in {call.verb for call in world.harvester.calls}
         assert world.balancer == before
         assert world.address("web") == world.annotations()[KUBE_VIP_ADDRESSES] == address
 

@@ -713,6 +713,17 @@ def test_clone_has_lost_the_marks_that_another_client_removed_from_the_original(
         assert another.original.mark_removed == {"b"}
 
 
+def test_address_of_another_client_replaces_the_mark_on_a_service_of_another_class() -> None:
+    with _world() as world:
+        guest = world.original
+        other_class = {"loadBalancerClass": "example.com/other"}
+        guest.change_service("b", {"spec": other_class, "metadata": {"annotations": {ADDRESS_ANNOTATION: ""}}})
+        finds_b = [one for one in AtRest(world, guest, RequestOracle(world)).differences() if one.startswith("b ")]
+        assert finds_b == ["b is not cleaned up"]
+        ActionRunner(world).write_address("b", "a")
+        assert not [one for one in AtRest(world, guest, RequestOracle(world)).differences() if one.startswith("b ")]
+
+
 def test_load_balancer_without_its_mark_is_not_that_of_a_service_that_shows_nothing() -> None:
     with _world() as world:
         guest = world.original

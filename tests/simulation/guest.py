@@ -73,7 +73,8 @@ class Guest:
         self.touch_hidden: set[str] = set()
         """Services whose condition said that a touch is due, until another client wrote to it."""
         self.mark_removed: set[str] = set()
-        """Services from which another client removed the condition, or kube-vip's address."""
+        """Services from which another client removed the condition, or of which it wrote or removed kube-vip's
+        address."""
         self.settings_changed: set[str] = set()
         """Services of which settings changed at which kube-vip withdraws the address."""
         self.settings_restored: set[str] = set()

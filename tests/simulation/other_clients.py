@@ -62,6 +62,9 @@ class OtherClients(Actor):
         service = self._guest.service(name)
         if service is not None and is_ignored(service) and annotation(service, KUBE_VIP_ADDRESSES):
             self._guest.address_hidden.add(name)
+        if address:
+            # Only this controller writes an empty annotation.
+            self._guest.mark_removed.add(name)
         if service is not None and annotation(service, KUBE_VIP_ADDRESSES) != address:
             is_address_to_have = of == name or annotation(service, PRIMARY_SERVICE) == f"{NAMESPACE}/{of}"
             if is_address_to_have:
