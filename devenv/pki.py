@@ -6,6 +6,7 @@ as in RKE2, K3s and kubeadm. Every key file is readable by its owner only.
 
 import datetime as dt
 import ipaddress
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,12 @@ class KeyPair:
 
     certificate: Path
     key: Path
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return the TLS context of a server with this certificate, which asks for none of its clients."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.certificate, self.key)
+        return context
 
 
 class Authority:

@@ -71,9 +71,7 @@ class FaultProxy:
         """``serving``: a certificate instead of the control plane's own."""
         self._upstream = plane.url
         self._upstream_tls = ssl.create_default_context(cafile=plane.ca_file)
-        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        pair = serving or plane.serving
-        self._tls.load_cert_chain(pair.certificate, pair.key)
+        self._tls = (serving or plane.serving).server_context()
         self._port = ReservedPort()
         self._http: web.Server | None = None
         self._server: asyncio.Server | None = None

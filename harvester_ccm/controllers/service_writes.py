@@ -282,7 +282,7 @@ class ServiceWrites:
     def require_unchanged(self, service: Service) -> None:
         """Raise StaleCache if the watch has delivered a change of a Service since it was observed.
 
-        A response that its deletions wait for can take seconds.
+        To be called after a request that a deletion waits for: the response can take seconds.
         """
         meta = service.metadata
         cached = self._services.get(meta.key)

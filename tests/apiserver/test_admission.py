@@ -1,7 +1,6 @@
 """Responses of a real API server if an admission webhook denies a request, or is unreachable."""
 
 import base64
-import ssl
 from collections.abc import AsyncIterator
 
 import pytest
@@ -27,13 +26,11 @@ async def refusing_webhook(guest: ControlPlane) -> AsyncIterator[str]:
         answer = {"uid": uid, "allowed": False, "status": {"code": 500, "message": "pool is not found"}}
         return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer})
 
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(guest.serving.certificate, guest.serving.key)
     application = web.Application()
     application.router.add_post("/", refuse)
     runner = web.AppRunner(application)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=guest.serving.server_context())
     await site.start()
     yield f"https://127.0.0.1:{runner.addresses[0][1]}/"
     await runner.cleanup()

@@ -22,7 +22,7 @@ from devenv.proxy import FaultProxy
 from harvester_ccm.kube.backoff import pause_after
 from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.credentials import Credentials, load_credentials
+from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -42,8 +42,9 @@ from harvester_ccm.kube.errors import (
     Unreachable,
 )
 from harvester_ccm.kube.objects import Object, Resource, decoder
-from harvester_ccm.kube.tokens import ExecToken, Plugin, TokenSource
+from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
+from tests.apiserver.plugins import printing, running
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
@@ -343,15 +344,13 @@ async def test_server_without_tls_and_refusing_proxy_are_errors(client: ApiClien
 
 async def test_proxy_with_an_untrusted_certificate_gets_no_token(client: ApiClient, tmp_path: Path) -> None:
     pair = Authority("another authority", tmp_path).issue_server("proxy", ["127.0.0.1"])
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pair.certificate, pair.key)
     heard: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.append(await reader.read(1))
         writer.close()
 
-    async with await asyncio.start_server(listen, "127.0.0.1", 0, ssl=context) as server:
+    async with await asyncio.start_server(listen, "127.0.0.1", 0, ssl=pair.server_context()) as server:
         proxy = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         await client.use(replace(client.credentials, server="http://192.0.2.1", tls=None, proxy=proxy))
         with pytest.raises(Unreachable):
@@ -425,19 +424,10 @@ async def test_cancelled_requests_leave_no_connection(client: ApiClient, guest_p
     assert open_connections(guest_proxy.url) == 0
 
 
-def from_plugin(client: ApiClient) -> Credentials:
-    """The client's credentials, as if a plugin had printed the token: each request gets a connection of its own."""
-    script = 'echo \'{"apiVersion":"client.authentication.k8s.io/v1","status":{"token":"a"}}\''
-    plugin = Plugin("client.authentication.k8s.io/v1", "sh", ["-c", script])
-    return replace(client.credentials, token=ExecToken(Path("kubeconfig"), plugin, {}, None))
-
-
 @pytest.mark.parametrize(("header", "of_plugin"), [("", True), ("Connection: close\r\n", False)])
 async def test_connection_that_is_not_used_again_is_closed_at_once(
-    client: ApiClient, guest: ControlPlane, header: str, of_plugin: bool
+    client: ApiClient, guest: ControlPlane, tmp_path: Path, header: str, of_plugin: bool
 ) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(guest.serving.certificate, guest.serving.key)
     writers: list[asyncio.StreamWriter] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -447,10 +437,11 @@ async def test_connection_that_is_not_used_again_is_closed_at_once(
         # A server that hangs after it has answered.
         await reader.read()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=guest.serving.server_context()) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        credentials = from_plugin(client) if of_plugin else client.credentials
-        await client.use(replace(credentials, server=url))
+        # With the token of a plugin, each request has a connection of its own.
+        token = running(printing({"token": "a"}), tmp_path) if of_plugin else client.credentials.token
+        await client.use(replace(client.credentials, server=url, token=token))
         with pytest.raises(Conflict):
             await client.get(NAMESPACES, "default")
         await asyncio.sleep(0)

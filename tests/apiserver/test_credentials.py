@@ -22,11 +22,9 @@ from harvester_ccm.kube.builtin import NAMESPACES
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import Credentials, load_credentials
 from harvester_ccm.kube.errors import CredentialError, Unauthorized, Unreachable
-from harvester_ccm.kube.tokens import ExecToken, Plugin
+from tests.apiserver.plugins import API_VERSION, printing, running
 
 pytestmark = pytest.mark.apiserver
-
-API_VERSION = "client.authentication.k8s.io/v1"
 
 
 def token_of(kubeconfig: Path) -> str:
@@ -59,12 +57,6 @@ def plugin(admin_kubeconfig: Path, tmp_path: Path) -> Callable[..., Path]:
         return with_user(admin_kubeconfig, tmp_path / "kubeconfig", {"exec": settings})
 
     return write
-
-
-def printing(status: object) -> str:
-    """Return a script that prints an ExecCredential."""
-    document = {"apiVersion": API_VERSION, "kind": "ExecCredential", "status": status}
-    return f"cat <<'END'\n{json.dumps(document)}\nEND"
 
 
 def calls(tmp_path: Path) -> int:
@@ -195,12 +187,6 @@ async def test_missing_plugin_is_explained(plugin: Callable[..., Path]) -> None:
 
     with pytest.raises(CredentialError, match="credential plugin '/no/such/plugin' failed: No such file or directory"):
         await load_credentials(path).token.fetch()
-
-
-def running(command: str, tmp_path: Path) -> ExecToken:
-    """A plugin that is a shell script."""
-    plugin = Plugin(API_VERSION, "sh", ["-c", command])
-    return ExecToken(tmp_path / "kubeconfig", plugin, {}, None)
 
 
 async def test_plugin_is_killed_at_its_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

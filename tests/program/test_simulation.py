@@ -713,15 +713,20 @@ def test_clone_has_lost_the_marks_that_another_client_removed_from_the_original(
         assert another.original.mark_removed == {"b"}
 
 
+def _found_at_rest(world: World, name: str) -> list[str]:
+    """Return what is wrong about a Service of the original cluster in the final state."""
+    found = AtRest(world, world.original, RequestOracle(world)).differences()
+    return [one for one in found if one.startswith(f"{name} ")]
+
+
 def test_address_of_another_client_replaces_the_mark_on_a_service_of_another_class() -> None:
     with _world() as world:
         guest = world.original
         other_class = {"loadBalancerClass": "example.com/other"}
         guest.change_service("b", {"spec": other_class, "metadata": {"annotations": {ADDRESS_ANNOTATION: ""}}})
-        finds_b = [one for one in AtRest(world, guest, RequestOracle(world)).differences() if one.startswith("b ")]
-        assert finds_b == ["b is not cleaned up"]
+        assert _found_at_rest(world, "b") == ["b is not cleaned up"]
         ActionRunner(world).write_address("b", "a")
-        assert not [one for one in AtRest(world, guest, RequestOracle(world)).differences() if one.startswith("b ")]
+        assert _found_at_rest(world, "b") == []
 
 
 def test_load_balancer_without_its_mark_is_not_that_of_a_service_that_shows_nothing() -> None:
@@ -735,8 +740,7 @@ def test_load_balancer_without_its_mark_is_not_that_of_a_service_that_shows_noth
         metadata = {"name": "of-c", "namespace": CLUSTER.namespace, "labels": labels}
         status = {"allocatedAddress": {"ip": "10.0.0.11"}}
         world.harvester.put(LOAD_BALANCERS, {"metadata": metadata, "spec": {"ipam": "pool"}, "status": status})
-        found = AtRest(world, guest, RequestOracle(world)).differences()
-        assert not [one for one in found if one.startswith("c ")]
+        assert _found_at_rest(world, "c") == []
 
 
 def test_lease_that_kube_vip_writes_to_a_service_that_is_not_served_stays() -> None:

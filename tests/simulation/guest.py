@@ -366,7 +366,9 @@ class Guest:
         vanished afterwards. Then nothing that is left shows the right Harvester, and the controller rightly waits for
         an administrator (--allow-harvester-change).
         """
-        if self._lost_machines_at is None or sent_at - self._lost_machines_at < SIGHT or self._another_stays(balancer):
+        if self._lost_machines_at is None or sent_at - self._lost_machines_at < SIGHT:
+            return
+        if self._another_stays(balancer):
             return
         open_watches = self._watches_of_machines()
         if any(watch in open_watches for watch in self._dead_watches):
@@ -398,6 +400,7 @@ class Guest:
         return self._has_lost_its_machines() or (awaits_lease and self._has_no_machine_of_a_node())
 
     def _another_stays(self, balancer: Document) -> bool:
+        """Return whether the load balancer of another Service shows the right Harvester after a replacement."""
         others = [other for other in self.balancers() if made_for(other) != made_for(balancer)]
         return any(map(self._stays, others))
 

@@ -63,7 +63,7 @@ class OtherClients(Actor):
         if service is not None and is_ignored(service) and annotation(service, KUBE_VIP_ADDRESSES):
             self._guest.address_hidden.add(name)
         if address:
-            # Only this controller writes an empty annotation.
+            # An empty annotation shows that the controller has served the Service.
             self._guest.mark_removed.add(name)
         if service is not None and annotation(service, KUBE_VIP_ADDRESSES) != address:
             is_address_to_have = of == name or annotation(service, PRIMARY_SERVICE) == f"{NAMESPACE}/{of}"
