@@ -203,7 +203,8 @@ class Application:
         is_lost = False
         is_replaced = False
         try:
-            await self._run_tasks(stop)
+            # Python 3.11.2 leaves the task of a failed group cancelled: no time limit would work in this one any more.
+            await asyncio.create_task(self._run_tasks(stop), name="tasks")
         except* _Stop:
             log.info("stopping")
         except* LeaseLost as lost:
