@@ -85,10 +85,16 @@ def run(settings: Settings, environment: Mapping[str, str]) -> int:
     Raises CredentialError if the cloud-config, and ConfigurationError if the kubeconfig of the guest cluster, cannot be
     used.
     """
-    # By default, asyncio allocates 256 KiB for each open TLS connection; a TLS record has at most 16 KiB. The metrics
-    # server alone accepts 256 connections, with which strangers would double the memory.
-    sslproto.SSLProtocol.max_size = 16 * 1024
+    limit_tls_buffers()
     return asyncio.run(_run(settings, environment))
+
+
+def limit_tls_buffers() -> None:
+    """Give each TLS connection a buffer of one TLS record, 16 KiB; asyncio allocates 256 KiB.
+
+    The metrics server alone accepts 256 connections, with which strangers would double the memory.
+    """
+    sslproto.SSLProtocol.max_size = 16 * 1024
 
 
 async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
