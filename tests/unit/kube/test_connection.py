@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -22,6 +23,8 @@ from tests.support.loopback import open_connections
 OBJECT = '{"metadata":{"name":"default","resourceVersion":"1"}}'
 EVENT = f'{{"type":"ADDED","object":{OBJECT}}}\n'
 
+SECONDS = 0.2
+"""Time limit of what a server never answers."""
 Ending = Callable[[asyncio.StreamWriter], None]
 """What the server does with a connection after its answer."""
 
@@ -70,7 +73,10 @@ class Server:
             writer.transport.abort()
 
 
-Serve = Callable[[str, Ending], Awaitable[ApiClient]]
+class Serve(Protocol):
+    """Starts a server with this answer and ending, and returns a client of it with this time limit."""
+
+    async def __call__(self, answer: str, ending: Ending, seconds: float = 60) -> ApiClient: ...
 
 
 @pytest.fixture
@@ -81,11 +87,11 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     trusting = ssl.create_default_context(cafile=authority.ca_file)
     started: list[tuple[Server, asyncio.Server, ApiClient]] = []
 
-    async def start(answer: str, ending: Ending) -> ApiClient:
+    async def start(answer: str, ending: Ending, seconds: float = 60) -> ApiClient:
         server = Server(answer, ending)
         listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=serving)
         url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        client = ApiClient(Credentials(url, "", trusting, TokenSource(None)), cluster="guest", timeout=0.2)
+        client = ApiClient(Credentials(url, "", trusting, TokenSource(None)), cluster="guest", timeout=seconds)
         started.append((server, listening, client))
         return client
 
@@ -110,7 +116,7 @@ async def get(client: ApiClient) -> None:
 
 async def watch(client: ApiClient) -> None:
     """Watch until the watch ends."""
-    watch = client.watch(NAMESPACES, params={"resourceVersion": "1"}, silence=0.2)
+    watch = client.watch(NAMESPACES, params={"resourceVersion": "1"}, silence=SECONDS)
     async with aclosing(watch) as events:
         async for _event in events:
             pass
@@ -118,7 +124,7 @@ async def watch(client: ApiClient) -> None:
 
 async def start_watch(client: ApiClient) -> None:
     """Watch until the server has accepted it."""
-    watch = client.watch(NAMESPACES, params={"resourceVersion": "1"}, silence=0.2)
+    watch = client.watch(NAMESPACES, params={"resourceVersion": "1"}, silence=SECONDS)
     async with aclosing(watch) as events:
         async for _event in events:
             return
@@ -148,7 +154,7 @@ ANSWERS = {
 async def test_connection_that_cannot_be_used_again_is_closed_at_once(
     serve: Serve, answer: str, call: Callable[[ApiClient], Awaitable[None]], ending: Ending
 ) -> None:
-    client = await serve(answer, ending)
+    client = await serve(answer, ending, SECONDS)
 
     with suppress(KubeError):
         await call(client)
