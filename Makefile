@@ -4,6 +4,8 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 VENV ?= .venv
+# With which `make test` runs the tests of connections again: distributions have older patch releases.
+SYSTEM_PYTHON ?= /usr/bin/python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -81,11 +83,16 @@ MINUTES ?= 600
 soak: $(READY) #- run the whole controller in memory with SEEDS unseen schedules, from FIRST, or for MINUTES; SEED=n prints one
 	@$(BIN)/python -m tests.simulation.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --minutes $(MINUTES) $(if $(FIRST),--first $(FIRST)))
 
+.PHONY: system-packages
+system-packages: $(READY)
+	@$(BIN)/python -m devenv.systempython --prepare $(SYSTEM_PYTHON)
+
 .PHONY: test
 test: ## run all checks and all tests, hundreds of them on real API servers
 	@# In parallel, because the checks use mostly one core, and the first build of the tools starts with downloads.
-	@$(MAKE) --no-print-directory -j2 check tools
+	@$(MAKE) --no-print-directory -j2 check tools system-packages
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --thorough
+	@$(BIN)/python -m devenv.systempython $(SYSTEM_PYTHON)
 	@if command -v $(PROMTOOL) > /dev/null; then $(MAKE) --no-print-directory alerts; fi
 
 KUBERNETES ?= oldest
@@ -211,4 +218,4 @@ pins: $(READY) #- pin the newest dependencies that pyproject.toml allows
 
 .PHONY: clean
 clean: ## remove what was built in the checkout; the cache of binaries stays
-	rm -rf $(VENV) site-env build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .complexipy_cache .coverage*
+	rm -rf $(VENV) .venv-system site-env build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .complexipy_cache .coverage*
