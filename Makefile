@@ -4,6 +4,8 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 VENV ?= .venv
+# With which `make test` runs the tests of connections again: distributions have older patch releases.
+SYSTEM_PYTHON ?= /usr/bin/python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -44,16 +46,15 @@ tools: $(BIN)/pip
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager kubectl helm > /dev/null
 
 .PHONY: demo
-demo: binaries ## show Services that get addresses, on one machine: animated on a terminal, text in a pipe
+demo: $(READY) ## show Services that get addresses, on one machine: animated on a terminal, text in a pipe
 	@$(BIN)/python -m devenv.demo || test $$? -eq 130
 
 .PHONY: recording
-recording: binaries #- record the demo as docs/images/demo.svg
+recording: $(READY) #- record the demo as docs/images/demo.svg
 	@$(BIN)/python -m devenv.demo --recording docs/images/demo.svg
 
 .PHONY: dev
 dev: $(READY) ## start two clusters and the controller for manual work; FAULT=no-pool starts with a fault
-	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager kubectl > /dev/null
 	@# Ctrl-C is how it ends, and no error.
 	@$(BIN)/python -m devenv.demo --keep $(if $(FAULT),--fault $(FAULT)) || test $$? -eq 130
 
@@ -81,17 +82,22 @@ MINUTES ?= 600
 soak: $(READY) #- run the whole controller in memory with SEEDS unseen schedules, from FIRST, or for MINUTES; SEED=n prints one
 	@$(BIN)/python -m tests.simulation.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --minutes $(MINUTES) $(if $(FIRST),--first $(FIRST)))
 
+.PHONY: system-packages
+system-packages: $(READY)
+	@$(BIN)/python -m devenv.systempython --prepare $(SYSTEM_PYTHON)
+
 .PHONY: test
 test: ## run all checks and all tests, hundreds of them on real API servers
 	@# In parallel, because the checks use mostly one core, and the first build of the tools starts with downloads.
-	@$(MAKE) --no-print-directory -j2 check tools
+	@$(MAKE) --no-print-directory -j2 check tools system-packages
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --thorough
+	@$(BIN)/python -m devenv.systempython $(SYSTEM_PYTHON)
 	@if command -v $(PROMTOOL) > /dev/null; then $(MAKE) --no-print-directory alerts; fi
 
 KUBERNETES ?= oldest
 
 .PHONY: test-kubernetes
-test-kubernetes: $(READY) tools #- run the tests with guest clusters of another Kubernetes: KUBERNETES=oldest or newest
+test-kubernetes: $(READY) #- run the tests with guest clusters of another Kubernetes: KUBERNETES=oldest or newest
 	@$(BIN)/python -m devenv.kubernetes $(KUBERNETES) -q -n auto --dist loadfile --no-loadscope-reorder -m apiserver
 
 .PHONY: coverage
@@ -104,13 +110,13 @@ coverage: $(READY) tools #- run all tests, and print the lines that none reaches
 	  print("lines: %.1f %%, branches: %.1f %%" % (t["percent_statements_covered"], t["percent_branches_covered"]))'
 
 .PHONY: bench
-bench: binaries #- measure speed, requests and memory; NODES=500 or SERVICES=5000 for larger clusters
+bench: $(READY) #- measure speed, requests and memory; NODES=500 or SERVICES=5000 for larger clusters
 	@$(BIN)/python -m benchmarks $(if $(NODES),--nodes $(NODES)) $(if $(SERVICES),--services $(SERVICES))
 
 HOSTILE_SECONDS ?= 300
 
 .PHONY: bench-hostile
-bench-hostile: binaries #- attack the controller for about ten minutes; fails if a limit is exceeded; PARTS='texts sharing'
+bench-hostile: $(READY) #- attack the controller for about ten minutes; fails if a limit is exceeded; PARTS='texts sharing'
 	@$(BIN)/python -m benchmarks.hostile --seconds $(HOSTILE_SECONDS) $(PARTS)
 
 .PHONY: generate
@@ -140,17 +146,27 @@ BASE_IMAGE ?=
 # buildah then needs no runc or crun, which do not work on every machine and in every container.
 export BUILDAH_ISOLATION ?= chroot
 
+define require_engine
+	@command -v $(ENGINE) > /dev/null || \
+	  { echo "$(ENGINE) is missing: install it, or set ENGINE to one of docker, podman, buildah" >&2; exit 1; }
+	@$(ENGINE) info > /dev/null 2>&1 || \
+	  { echo "'$(ENGINE) info' fails: start the engine, or set ENGINE to one of docker, podman, buildah" >&2; exit 1; }
+endef
+
 .PHONY: image
 image: ## build the container image IMAGE; DOCKER_FLAGS for options, ENGINE=podman or buildah
+	$(require_engine)
 	$(ENGINE) build $(DOCKER_FLAGS) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
 	  --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) -t $(IMAGE) .
 
 .PHONY: image-base
 image-base: #- build the image BASE_IMAGE from Debian packages, without a registry
+	$(require_engine)
 	ENGINE=$(ENGINE) scripts/debian_base_image.sh $(or $(BASE_IMAGE),localhost/debian-python) $(SUITE)
 
 .PHONY: image-test
-image-test: binaries #- run the image without privileges against real API servers
+image-test: $(READY) #- run the image without privileges against real API servers
+	$(require_engine)
 	$(BIN)/python -m devenv.image --engine $(ENGINE) $(IMAGE)
 
 PROMTOOL ?= promtool
@@ -183,16 +199,19 @@ e2e-cluster: $(READY) #- test image and chart on nodes with kubelets and contain
 
 .PHONY: e2e-kube-vip
 e2e-kube-vip: $(READY) #- run the controller next to kube-vip, or record kube-vip with RECORD=1; requires Linux and root
+	@$(BIN)/python -m devenv.machine 'make e2e-kube-vip'
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-vip $(if $(RECORD),kube-vip-0.9) > /dev/null
 	@unshare --net $(BIN)/python -m $(if $(RECORD),devenv.recordkubevip,devenv.realkubevip)
 
 .PHONY: e2e-harvester
 e2e-harvester: $(READY) #- run the controller next to the Harvester programs in HARVESTER_BIN; SCENES='hundred vm'; Linux and root
+	@HARVESTER_BIN=$(HARVESTER_BIN) $(BIN)/python -m devenv.e2eharvester --check $(SCENES)
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager > /dev/null
 	@HARVESTER_BIN=$(HARVESTER_BIN) unshare --net $(BIN)/python -m devenv.e2eharvester $(SCENES)
 
 .PHONY: recordings
 recordings: $(READY) #- record the Harvester programs in HARVESTER_BIN for the tests of the emulator; Linux and root
+	@HARVESTER_BIN=$(HARVESTER_BIN) $(BIN)/python -m devenv.recordharvester --check $(ONLY)
 	@$(BIN)/python -m devenv.binaries etcd kube-apiserver kube-controller-manager > /dev/null
 	@HARVESTER_BIN=$(HARVESTER_BIN) $(BIN)/python -m devenv.recordharvester $(ONLY)
 
@@ -211,4 +230,4 @@ pins: $(READY) #- pin the newest dependencies that pyproject.toml allows
 
 .PHONY: clean
 clean: ## remove what was built in the checkout; the cache of binaries stays
-	rm -rf $(VENV) site-env build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .complexipy_cache .coverage*
+	rm -rf $(VENV) .venv-system site-env build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .complexipy_cache .coverage*

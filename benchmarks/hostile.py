@@ -270,6 +270,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="duration of the attack with texts (300)")
     parser.add_argument("parts", nargs="*", default=[*PARTS], metavar="PART", help=f"some of {', '.join(PARTS)}")
     options = parser.parse_args()
+    if unknown := sorted({*options.parts} - {*PARTS}):
+        parser.error(f"no part has the name {', '.join(unknown)}; the parts are {', '.join(PARTS)}")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     try:
         return 0 if asyncio.run(measure(options.parts, options.seconds)) else 1

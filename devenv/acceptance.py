@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import urllib3
+import yaml
 from kubernetes import client, config
 
 from harvester_ccm import names
@@ -302,6 +303,12 @@ def main() -> int:
     )
     parser.add_argument("--swap", action="store_true", help="wait for a swap with the Go provider, and back")
     given = parser.parse_args()
+    for variable, name in (("GUEST", given.guest), ("HARVESTER", given.harvester)):
+        try:
+            config.list_kube_config_contexts(name)
+        except (config.ConfigException, OSError, TypeError, yaml.YAMLError) as error:
+            print(f"error: {variable}={name} names no kubeconfig: {' '.join(str(error).split())}", file=sys.stderr)
+            return 1
     skipped = given.skip if given.swap else [*given.skip, "swap"]
     steps = tuple(step for step in STEPS if step.__name__ not in skipped)
     return 0 if accept(connect(given.guest, given.harvester), steps) else 1

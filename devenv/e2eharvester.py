@@ -23,7 +23,8 @@ from devenv.harvester.records import LOAD_BALANCERS, POOLS, SLICES, is_ready
 from devenv.harvesterscenarios import HOST_LEASES
 from devenv.kubevip import KubeVipOptions
 from devenv.logfile import logs_to
-from devenv.process import run_directory
+from devenv.machine import NETWORK_TOOLS, require_root, require_tools
+from devenv.process import DevenvError, run_directory
 from devenv.realharvester import CONTROLLER, Listeners, RealHarvester, harvester_programs, prepare_network, version_of
 from devenv.stage import VM_NAMESPACE, Scene, Stage, until
 from devenv.watch import Document
@@ -444,9 +445,20 @@ def main() -> None:
     """Entry point of ``python -m devenv.e2eharvester`` in a new network namespace."""
     names = [scene.__name__ for scene in SCENES]
     parser = argparse.ArgumentParser(prog="python -m devenv.e2eharvester", description="Run it next to Harvester.")
-    parser.add_argument("scenes", nargs="*", choices=[[], *names], default=[], help="scenes to play, by default all")
-    chosen = parser.parse_args().scenes or names
-    version = version_of(harvester_programs() / CONTROLLER)
+    parser.add_argument("scenes", nargs="*", help="scenes to play, by default all")
+    parser.add_argument("--check", action="store_true", help="only check the arguments and the machine")
+    options = parser.parse_args()
+    chosen = options.scenes or names
+    if unknown := sorted({*chosen} - {*names}):
+        sys.exit(f"error: no scene has the name {', '.join(unknown)}; the scenes are {', '.join(names)}")
+    try:
+        version = version_of(harvester_programs() / CONTROLLER)
+        require_root("make e2e-harvester")
+        require_tools(NETWORK_TOOLS)
+    except DevenvError as error:
+        sys.exit(f"error: {error}")
+    if options.check:
+        return
     prepare_network()
     print(f"The controller next to Harvester's load balancer controller and webhook {version}:", flush=True)
     with run_directory("e2e-harvester") as directory, logs_to(directory / "emulators.log"):

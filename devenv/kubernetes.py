@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of pytest")
     given = parser.parse_args()
     try:
-        require(guest_server(given.version))
+        require(guest_server(given.version), "etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "helm")
     except DevenvError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -44,7 +44,9 @@ def build(directory: Path) -> tuple[Path, Path]:
             (checkout / COMPLETION[shell]).write_text(script(shell))
         archive = directory / run_backend("build_sdist", checkout, directory)
         with tarfile.open(archive) as files:
-            files.extractall(unpacked, filter="data")
+            # Python 3.11.2 knows no argument for it, and no filter.
+            files.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+            files.extractall(unpacked)  # noqa: S202 - it was made above
         (source,) = unpacked.iterdir()
         return archive, directory / run_backend("build_wheel", source, directory)
 

@@ -48,7 +48,7 @@ def harvester_programs() -> Path:
     directory = Path(os.environ.get("HARVESTER_BIN", "")).absolute()
     missing = [name for name in (CONTROLLER, WEBHOOK) if not os.access(directory / name, os.X_OK)]
     if not os.environ.get("HARVESTER_BIN") or missing:
-        raise DevenvError("HARVESTER_BIN must be a directory with the executables lb-controller and lb-webhook")
+        raise DevenvError("set HARVESTER_BIN=DIRECTORY, with Harvester's executables lb-controller and lb-webhook")
     return directory
 
 

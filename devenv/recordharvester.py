@@ -19,6 +19,7 @@ from devenv.harvesterplayer import Surroundings, clear, play
 from devenv.harvesterrecording import comparable
 from devenv.harvesterscenarios import HOST_LEASES, SCENARIOS, Interleaving, Scenario, create_vm, delete, pool
 from devenv.logfile import logs_to
+from devenv.machine import NETWORK_TOOLS, require_root, require_tools
 from devenv.process import ChildProcess, DevenvError, run_directory, stop_together
 from devenv.realharvester import CONTROLLER, Listeners, RealHarvester, harvester_programs, prepare_network, version_of
 from harvester_ccm.kube.client import ApiClient
@@ -164,6 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m devenv.recordharvester", description="Record the real Harvester.")
     parser.add_argument("only", nargs="*", help="record only the scenarios whose name contains one of these texts")
     parser.add_argument("--missing", action="store_true", help="record only the scenarios without a recording")
+    parser.add_argument("--check", action="store_true", help="only check the arguments and the machine")
     parser.add_argument("--run", type=Path, help="one run in this network namespace, with the results in a directory")
     options = parser.parse_args()
     chosen = [
@@ -172,6 +174,16 @@ def main() -> None:
         if (not options.only or any(text in scenario.name for text in options.only))
         and not (options.missing and file_of(scenario).exists())
     ]
+    if not chosen:
+        sys.exit(f"error: no scenario has a name with {' or '.join(options.only) or 'a missing recording'}")
+    try:
+        harvester_programs()
+        require_root("make recordings")
+        require_tools(NETWORK_TOOLS)
+    except DevenvError as error:
+        sys.exit(f"error: {error}")
+    if options.check:
+        return
     if options.run is not None:
         prepare_network()
         with logs_to(options.run / "player.log"):

@@ -85,10 +85,16 @@ def run(settings: Settings, environment: Mapping[str, str]) -> int:
     Raises CredentialError if the cloud-config, and ConfigurationError if the kubeconfig of the guest cluster, cannot be
     used.
     """
-    # By default, asyncio allocates 256 KiB for each open TLS connection; a TLS record has at most 16 KiB. The metrics
-    # server alone accepts 256 connections, with which strangers would double the memory.
-    sslproto.SSLProtocol.max_size = 16 * 1024
+    limit_tls_buffers()
     return asyncio.run(_run(settings, environment))
+
+
+def limit_tls_buffers() -> None:
+    """Give each TLS connection a buffer of one TLS record, 16 KiB; asyncio allocates 256 KiB.
+
+    The metrics server alone accepts 256 connections, with which strangers would double the memory.
+    """
+    sslproto.SSLProtocol.max_size = 16 * 1024
 
 
 async def _run(settings: Settings, environment: Mapping[str, str]) -> int:
@@ -203,7 +209,8 @@ class Application:
         is_lost = False
         is_replaced = False
         try:
-            await self._run_tasks(stop)
+            # Python 3.11.2 leaves the task of a failed group cancelled: no time limit would work in this one any more.
+            await asyncio.create_task(self._run_tasks(stop), name="tasks")
         except* _Stop:
             log.info("stopping")
         except* LeaseLost as lost:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes a base image from Debian's packages alone, for places where no registry can be reached: Debian with Python, venv
 # and CA certificates. Then: make image BASE_IMAGE=NAME
+# SUITE is a release of Debian that gets security fixes, also for Python; trixie has Python 3.13.
 # Needs root, debootstrap and ENGINE: a running docker or podman, or buildah. Where PIP_CERT names a file, the image trusts
 # it for pip.
 
@@ -10,7 +11,15 @@ if [ $# -lt 1 ] || [ $# -gt 2 ]; then
   echo "Usage: $0 NAME [SUITE]" >&2
   exit 1
 fi
-name=$1 suite=${2:-bookworm} engine=${ENGINE:-docker}
+name=$1 suite=${2:-trixie} engine=${ENGINE:-docker}
+if ! command -v debootstrap >/dev/null; then
+  echo "debootstrap is missing; on Debian: apt-get install debootstrap" >&2
+  exit 1
+fi
+if [ "$(id -u)" != 0 ]; then
+  echo "root is needed: debootstrap installs packages in a directory of its own" >&2
+  exit 1
+fi
 root=$(mktemp -d)
 trap 'rm -rf "$root" "$root.tar"' EXIT
 chmod 0755 "$root"

@@ -3,6 +3,7 @@
 import argparse
 import fcntl
 import os
+import re
 import shutil
 import sys
 import time
@@ -16,7 +17,9 @@ from devenv.cluster.builds import CHECKOUT, build, check_machine, say
 from devenv.cluster.capsule import capsule_command
 from devenv.cluster.cgroups import control_groups
 from devenv.cluster.harvester import REAL_PROGRAMS
+from devenv.cluster.report import INTERRUPTED, exit_code_of
 from devenv.cluster.setup import Setup
+from devenv.cluster.specs import chosen_specs
 from devenv.process import ChildProcess, DevenvError, run_directory
 
 STOP_SECONDS: Final = 10.0
@@ -63,6 +66,7 @@ def run(options: argparse.Namespace, directory: Path) -> int:
     """Build, run the capsule, and return its exit code."""
     began = time.monotonic()
     builds = build(directory)
+    specs = chosen_specs(builds.programs["e2e.test"], options.specs, directory)
     say(f"everything is built after {time.monotonic() - began:.0f} s")
     out: Path = options.out.absolute()
     shutil.rmtree(out, ignore_errors=True)
@@ -76,7 +80,7 @@ def run(options: argparse.Namespace, directory: Path) -> int:
         agnhost=builds.agnhost,
         work=work,
         out=out,
-        specs=options.specs,
+        specs=specs,
         parallel=options.parallel,
         harvester_bin=options.harvester_bin,
         keep=options.keep,
@@ -92,6 +96,9 @@ def run(options: argparse.Namespace, directory: Path) -> int:
             say(f"to use it: nsenter --target {child.pid} --mount --net {kubectl} get pods --all-namespaces")
         try:
             code = follow(child)
+        except KeyboardInterrupt:
+            # With --keep it is the normal end.
+            code = exit_code_of(child.log_file.read_text())
         finally:
             child.stop(grace=STOP_SECONDS)
     say(f"logs and results are in {out}")
@@ -108,16 +115,22 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep the cluster until Ctrl-C")
     options = parser.parse_args()
     try:
+        re.compile(options.specs)
+    except re.error as error:
+        say(f"error: SPECS={options.specs} is no regular expression: {error}")
+        return 1
+    try:
         check_machine()
         if options.harvester_bin:
             options.harvester_bin = real_programs(options.harvester_bin)
         with only_one(), run_directory("e2e-cluster") as directory:
-            return run(options, directory)
+            try:
+                return run(options, directory)
+            except KeyboardInterrupt:
+                return INTERRUPTED
     except DevenvError as error:
         say(f"error: {error}")
         return 1
-    except KeyboardInterrupt:
-        return 130
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ registry.
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,11 +19,14 @@ from typing import Final
 
 from devenv.binaries import COREDNS, KUBE_VIP, cache_directory, platform_name, require
 from devenv.cluster.archives import ImageConfig, content_of, layer_of_archive, layer_of_programs, write_image
+from devenv.machine import NETWORK_TOOLS, require_root, require_tools
 from devenv.process import DevenvError
 
 CHECKOUT: Final = Path(__file__).parents[2]
-SUITE: Final = os.environ.get("SUITE", "bookworm")
-"""Release of Debian."""
+NODES_SUITE: Final = "bookworm"
+"""Release of Debian of the nodes."""
+SUITE: Final = os.environ.get("SUITE", "trixie")
+"""Release of Debian of the controller's image, which gets its Python from there."""
 PACKAGES: Final = (
     *("containerd", "runc", "containernetworking-plugins", "nftables", "iptables", "conntrack", "iproute2"),
     *("dnsmasq-base", "busybox-static"),
@@ -55,10 +57,9 @@ PROGRAMS: Final = (
     *("kube-vip", "coredns", "agnhost", "e2e.test"),
 )
 TOOLS: Final = {
-    "unshare": "util-linux",
+    **NETWORK_TOOLS,
     "nsenter": "util-linux",
     "mount": "mount",
-    "ip": "iproute2",
     "debootstrap": "debootstrap",
     "buildah": "buildah",
     "make": "make",
@@ -87,11 +88,8 @@ class Builds:
 
 def check_machine() -> None:
     """Raise DevenvError with a command that helps if the machine lacks something."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        raise DevenvError("make e2e-cluster needs Linux and root: it creates namespaces, mounts and network devices")
-    missing = {package for tool, package in TOOLS.items() if shutil.which(tool) is None}
-    if missing:
-        raise DevenvError(f"programs are missing; on Debian: apt-get install {' '.join(sorted(missing))}")
+    require_root("make e2e-cluster")
+    require_tools(TOOLS)
 
 
 def build(directory: Path) -> Builds:
@@ -144,14 +142,14 @@ def _agnhost_names(e2e: Path) -> tuple[str, ...]:
 def _debian(cache: Path) -> Path:
     """Return the archive of a node's file system."""
     digest = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12]
-    archive = cache / f"debian-{SUITE}-{digest}-{platform_name()}.tar"
+    archive = cache / f"debian-{NODES_SUITE}-{digest}-{platform_name()}.tar"
     if archive.exists():
         return archive
     say("installing the Debian packages of the nodes: about 2 min, only once")
     with tempfile.TemporaryDirectory(prefix="harvester-ccm-debian-") as made:
         root = Path(made) / "root"
         root.mkdir(mode=0o755)
-        run_logged("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(root))
+        run_logged("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", NODES_SUITE, str(root))
         # A node has the devices of the machine, and needs no packages any more.
         left_out = [f"--exclude=./{path}/*" for path in ("dev", "proc", "sys", "var/cache/apt", "var/lib/apt/lists")]
         with _new_file(archive) as file:

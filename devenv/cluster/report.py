@@ -9,6 +9,10 @@ HEAD: Final = "| Step | Result | Seconds | Detail |\n|---|---|---|---|"
 PASSED: Final = "ok"
 FAILED: Final = "**failed**"
 EXPLAINED: Final = "failed, explained"
+INTERRUPTED: Final = 130
+"""The exit code of a program that Ctrl-C ended."""
+_PASSED: Final = "Passed after"
+_FAILED: Final = "Failed after"
 
 
 class Report:
@@ -33,9 +37,16 @@ class Report:
         """Print the result of everything."""
         total = f"{time.monotonic() - self._began:.0f} s"
         if self.failed:
-            print(f"\nFailed after {total}: {'; '.join(self.failed)}", flush=True)
+            print(f"\n{_FAILED} {total}: {'; '.join(self.failed)}", flush=True)
         else:
-            print(f"\nPassed after {total}", flush=True)
+            print(f"\n{_PASSED} {total}", flush=True)
+
+
+def exit_code_of(report: str) -> int:
+    """Return the exit code of a run that was interrupted: that of its result if it had one."""
+    if f"\n{_PASSED} " in report:
+        return 0
+    return 1 if f"\n{_FAILED} " in report else INTERRUPTED
 
 
 @contextmanager

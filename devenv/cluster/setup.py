@@ -24,8 +24,8 @@ class Setup:
     """Mount point for data in memory."""
     out: Path
     """Directory of logs and results, which stays."""
-    specs: str
-    """Kubernetes' specs: ``quick``, ``all``, ``none``, or a regular expression."""
+    specs: list[str]
+    """Names of Kubernetes' specs."""
     parallel: int
     """Number of specs at a time."""
     harvester_bin: str

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,16 +52,23 @@ class SpecResult:
         return next((reason for part, reason in EXPLAINED.items() if part in self.name), "")
 
 
-def run_specs(cluster: Cluster, chosen: str) -> Iterator[SpecResult]:
-    """Run some specs, several at a time, and yield the result of each at its end.
+def chosen_specs(program: Path, chosen: str, directory: Path) -> list[str]:
+    """Return the names of some specs; ``chosen`` is ``quick``, ``all``, ``none`` or a regular expression.
 
-    ``chosen``: see ``Setup.specs``. Raises DevenvError if no spec has such a name.
+    ``directory`` is for a file. Raises DevenvError if no spec has such a name.
     """
-    directory = cluster.setup.out / "specs"
-    directory.mkdir()
-    names = choose(_names(cluster, directory), chosen)
+    if chosen == "none":
+        return []
+    names = choose(_names(program, directory), chosen)
     if not names:
         raise DevenvError(f"no spec of {GROUP} matches {chosen!r}")
+    return names
+
+
+def run_specs(cluster: Cluster, names: Sequence[str]) -> Iterator[SpecResult]:
+    """Run specs, several at a time, and yield the result of each at its end."""
+    directory = cluster.setup.out / "specs"
+    directory.mkdir()
     with ThreadPoolExecutor(cluster.setup.parallel) as pool:
         runs = [pool.submit(_run, cluster, directory / f"{number:02}", name) for number, name in enumerate(names, 1)]
         for run in as_completed(runs):
@@ -77,7 +84,7 @@ def choose(names: list[str], chosen: str) -> list[str]:
     return [name for name in names if re.search(chosen, name)]
 
 
-def _command(cluster: Cluster) -> list[str]:
+def _command(cluster: Cluster) -> list[str | Path]:
     return [
         *cluster.entering_client(),
         cluster.setup.programs["e2e.test"],
@@ -90,13 +97,12 @@ def _command(cluster: Cluster) -> list[str]:
     ]
 
 
-def _names(cluster: Cluster, directory: Path) -> list[str]:
+def _names(program: Path, directory: Path) -> list[str]:
     """Return the names of all specs of the group, without those that disturb others."""
     report = directory / "names.json"
-    options = ["--ginkgo.dry-run", f"--ginkgo.focus={re.escape(GROUP)}", r"--ginkgo.skip=\[Disruptive\]"]
-    done = subprocess.run(
-        [*_command(cluster), *options, f"--ginkgo.json-report={report}"], check=False, capture_output=True, text=True
-    )
+    options = ("--ginkgo.dry-run", f"--ginkgo.focus={re.escape(GROUP)}", r"--ginkgo.skip=\[Disruptive\]")
+    command = (program, "--provider=skeleton", *options, f"--ginkgo.json-report={report}")
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         raise DevenvError(f"e2e.test cannot list its specs: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return [_name(spec) for spec in _specs(report) if spec["State"] == "passed"]

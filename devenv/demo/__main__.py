@@ -29,10 +29,13 @@ def main() -> int:
     # No process runs yet: until the imports are done, Ctrl-C can simply end this process.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from devenv.demo import dev, scenario, show  # noqa: PLC0415 - see above
+    from devenv.demo.faults import FAULTS  # noqa: PLC0415
     from devenv.logfile import logs_to  # noqa: PLC0415
     from devenv.process import run_directory  # noqa: PLC0415
     from devenv.stage import Scene  # noqa: PLC0415
 
+    if options.fault and options.fault not in FAULTS:
+        parser.error(f"{options.fault!r} is no fault; expected one of: {', '.join(FAULTS)}")
     _handle_signals()
     try:
         with run_directory("demo") as directory, logs_to(directory / "emulators.log"):

@@ -20,6 +20,7 @@ from harvester_ccm.commands.chain import chain_text, chains
 from harvester_ccm.commands.clusters import TITLES, Clusters, ClusterStore, Connection, open_clusters, read_clusters
 from harvester_ccm.commands.events import RecordedEvent
 from harvester_ccm.commands.leader import read_lease, reports_of_controllers
+from harvester_ccm.commands.left_addresses import left_addresses
 from harvester_ccm.commands.node_addresses import NODE_ADDRESS_REMEDY, shown_node_addresses
 from harvester_ccm.commands.notes import PlannedNode, node_notes, service_notes
 from harvester_ccm.commands.planning import plan_services
@@ -151,6 +152,7 @@ async def _read(context: CommandContext) -> Document:
             *_reports(about_lease, store.taken),
             *service_notes(planned),
             *node_notes(store, planned_nodes),
+            *left_addresses(store),
         ],
     }
 

@@ -1,15 +1,14 @@
 """Connections: the pool of a client, certificates and their files, and errors of failed connections."""
 
-import asyncio
 import os
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 
 from harvester_ccm.kube import errors
@@ -21,35 +20,40 @@ _OUT_OF_TIME: Final = (9, 10)
 
 
 class Response(aiohttp.ClientResponse):
-    """A response that, when it is closed, aborts its connection unless another request can use it.
+    """A response that aborts its connection unless another request can use it.
 
     aiohttp would start a TLS shutdown, which a server that hangs delays by 30 s and ``close`` of the session does not
-    wait for. It does so if the body was not read, after ``Connection: close``, and in a pool that reuses none.
+    wait for. It does so if the body was not read, after ``Connection: close``, and in a pool that reuses none. The
+    connection is aborted before that: asyncio lets go of a connection whose shutdown began.
     """
 
-    _transport: asyncio.Transport | None = None
-    _handler: ResponseHandler | None = None
+    reusable = True
+    """Whether another request can use the connection after the end of the body."""
 
     async def start(self, connection: Connection) -> Self:
         """Read the head of the response, and the body if both arrive together: the connection is released then."""
-        self._transport, self._handler = connection.transport, connection.protocol
+        connection.add_callback(partial(self._abort_unless_reusable, connection))
         await super().start(connection)
         return self
 
     def close(self) -> None:
         """Abort the connection unless it went back to the pool at the end of the body."""
-        if self._transport is not None and not self._is_in_pool():
-            self._transport.abort()
+        self.reusable = False
         super().close()
 
-    def release(self) -> Any:
-        """Abort the connection unless it went back to the pool at the end of the body."""
-        self.close()
-        return super().release()
+    def _abort_unless_reusable(self, connection: Connection) -> None:
+        """Abort a connection that aiohttp is about to close. It has no transport if the server has closed it."""
+        handler = connection.protocol
+        if handler is None or handler.transport is None:
+            return
+        if handler.should_close or not self.reusable:
+            handler.transport.abort()
 
-    def _is_in_pool(self) -> bool:
-        """Return whether the connection was released and stayed open: its handler loses the transport when closed."""
-        return self.connection is None and self._handler is not None and self._handler.connected
+
+class OnlyResponse(Response):
+    """The response of a connection that no other request can use."""
+
+    reusable = False
 
 
 def open_session(tls: ssl.SSLContext | None, *, reuse: bool, user_agent: str = "") -> aiohttp.ClientSession:
@@ -69,7 +73,7 @@ def open_session(tls: ssl.SSLContext | None, *, reuse: bool, user_agent: str = "
         # with trust_env, aiohttp reads it and a netrc file in two threads for every request.
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         trust_env=False,
-        response_class=Response,
+        response_class=Response if reuse else OnlyResponse,
     )
 
 

@@ -1,10 +1,7 @@
 """Requests to a real API server: paging, decoding, error classes, limits of time."""
 
 import asyncio
-import os
-import socket
 import ssl
-import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -44,7 +41,7 @@ from harvester_ccm.kube.errors import (
 from harvester_ccm.kube.objects import Object, Resource, decoder
 from harvester_ccm.kube.tokens import TokenSource
 from harvester_ccm.model.core import CONFIG_MAPS, SERVICES
-from tests.apiserver.plugins import printing, running
+from tests.support.loopback import open_connections
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.apiserver
@@ -398,18 +395,6 @@ async def test_requests_in_flight_fail_when_credentials_change(client: ApiClient
     assert (await client.get(NAMESPACES, "default")).metadata.name == "default"
 
 
-def open_connections(url: str) -> int:
-    """Return the number of this process's sockets that are connected to the server with this URL."""
-    found = 0
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError):
-            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(descriptor)) as one:
-                found += one.getpeername()[1:] == (int(url.rpartition(":")[2]),)
-    return found
-
-
 async def test_cancelled_requests_leave_no_connection(client: ApiClient, guest_proxy: FaultProxy) -> None:
     guest_proxy.inject(Hang(), path="/kube-system$")
     watch = client.watch(NAMESPACES, params={}, silence=5)
@@ -422,30 +407,3 @@ async def test_cancelled_requests_leave_no_connection(client: ApiClient, guest_p
     # The event loop closes an aborted transport in its next iteration.
     await asyncio.sleep(0)
     assert open_connections(guest_proxy.url) == 0
-
-
-@pytest.mark.parametrize(("header", "of_plugin"), [("", True), ("Connection: close\r\n", False)])
-async def test_connection_that_is_not_used_again_is_closed_at_once(
-    client: ApiClient, guest: ControlPlane, tmp_path: Path, header: str, of_plugin: bool
-) -> None:
-    writers: list[asyncio.StreamWriter] = []
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(f"HTTP/1.1 409 Conflict\r\n{header}Content-Length: 2\r\n\r\n{{}}".encode())
-        # A server that hangs after it has answered.
-        await reader.read()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=guest.serving.server_context()) as server:
-        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        # With the token of a plugin, each request has a connection of its own.
-        token = running(printing({"token": "a"}), tmp_path) if of_plugin else client.credentials.token
-        await client.use(replace(client.credentials, server=url, token=token))
-        with pytest.raises(Conflict):
-            await client.get(NAMESPACES, "default")
-        await asyncio.sleep(0)
-
-        assert open_connections(url) == 0
-        assert len(writers) == 1
-        writers[0].transport.abort()

@@ -134,7 +134,7 @@ def test_a_setup_is_read_as_it_was_written(tmp_path: Path) -> None:
         agnhost="localhost/agnhost:1",
         work=tmp_path / "work",
         out=tmp_path / "out",
-        specs="quick",
+        specs=[],
         parallel=4,
         harvester_bin="",
         keep=False,

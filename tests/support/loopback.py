@@ -6,13 +6,15 @@ is allowed to, a network namespace with nothing but a loopback of its own.
 
 import ctypes
 import fcntl
+import os
 import shutil
 import socket
+import stat
 import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 _CLONE_NEWNET: Final = 0x40000000
@@ -50,3 +52,15 @@ def free_port() -> Iterator[int]:
         if sys.platform != "linux":
             held.close()
         yield number
+
+
+def open_connections(url: str) -> int:
+    """Return the number of this process's sockets that are connected to the server with this URL."""
+    found = 0
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(descriptor)) as connection:
+                found += connection.getpeername()[1:] == (int(url.rpartition(":")[2]),)
+    return found

@@ -9,7 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODULES = [
     ".".join(file.relative_to(ROOT).with_suffix("").parts)
-    for file in sorted((ROOT / "harvester_ccm").rglob("*.py"))
+    for package in ("harvester_ccm", "devenv")
+    for file in sorted((ROOT / package).rglob("*.py"))
     if ">>> " in file.read_text(encoding="utf-8")
 ]
 

@@ -1,0 +1,230 @@
+"""Connections over TLS: one that no other request can use is closed at once, however it ends, in every Python."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from devenv.pki import Authority
+from harvester_ccm.kube.builtin import NAMESPACES
+from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.credentials import Credentials
+from harvester_ccm.kube.errors import KubeError, Unreachable
+from harvester_ccm.kube.tokens import TokenSource
+from tests.apiserver.plugins import printing, running
+from tests.support.loopback import open_connections
+
+OBJECT = '{"metadata":{"name":"default","resourceVersion":"1"}}'
+EVENT = f'{{"type":"ADDED","object":{OBJECT}}}\n'
+
+SECONDS = 0.2
+"""Time limit of what a server never answers."""
+Ending = Callable[[asyncio.StreamWriter], None]
+"""What the server does with a connection after its answer."""
+
+
+def hang(_writer: asyncio.StreamWriter) -> None:
+    """Leave the connection as it is."""
+
+
+def close(writer: asyncio.StreamWriter) -> None:
+    """Shut TLS down, then TCP."""
+    writer.close()
+
+
+def abort(writer: asyncio.StreamWriter) -> None:
+    """Close TCP without a shutdown of TLS, as a server that is killed."""
+    writer.transport.abort()
+
+
+def half_close(writer: asyncio.StreamWriter) -> None:
+    """Send the end of the stream without a shutdown of TLS, and hang."""
+    descriptor = writer.get_extra_info("socket").fileno()
+    with socket.socket(fileno=socket.dup(descriptor)) as connection:
+        connection.shutdown(socket.SHUT_WR)
+
+
+class Server:
+    """Answers each request with the same text, then ends the connection."""
+
+    def __init__(self, answer: str, ending: Ending) -> None:
+        self._answer = answer
+        self._ending = ending
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(self._answer.encode())
+            await writer.drain()
+            self._ending(writer)
+            await reader.read()
+
+    def stop(self) -> None:
+        """End the connections that hang."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+
+class Serve(Protocol):
+    """Starts a server with this answer and ending, and returns a client of it with this time limit."""
+
+    async def __call__(self, answer: str, ending: Ending, seconds: float = 60) -> ApiClient: ...
+
+
+@pytest.fixture
+async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
+    """Start a server with this answer and ending; return a client of it."""
+    authority = Authority("test", tmp_path)
+    serving = authority.issue_server("server", ["127.0.0.1"]).server_context()
+    trusting = ssl.create_default_context(cafile=authority.ca_file)
+    started: list[tuple[Server, asyncio.Server, ApiClient]] = []
+
+    async def start(answer: str, ending: Ending, seconds: float = 60) -> ApiClient:
+        server = Server(answer, ending)
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=serving)
+        url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        client = ApiClient(Credentials(url, "", trusting, TokenSource(None)), cluster="guest", timeout=seconds)
+        started.append((server, listening, client))
+        return client
+
+    yield start
+    for server, listening, client in started:
+        await client.close()
+        server.stop()
+        listening.close()
+
+
+async def left_open(client: ApiClient) -> int:
+    """Return the number of open connections to the server of a client."""
+    # The event loop closes an aborted transport in its next iteration.
+    await asyncio.sleep(0)
+    return open_connections(client.credentials.server)
+
+
+async def get(client: ApiClient) -> None:
+    """Read an object."""
+    await client.get(NAMESPACES, "default")
+
+
+async def watch(client: ApiClient) -> None:
+    """Watch until the watch ends."""
+    watch = client.watch(NAMESPACES, params={"resourceVersion": "1"}, silence=SECONDS)
+    async with aclosing(watch) as events:
+        async for _event in events:
+            pass
+
+
+async def start_watch(client: ApiClient) -> None:
+    """Watch until the server has accepted it."""
+    watch = client.watch(NAMESPACES, params={"resourceVersion": "1"}, silence=SECONDS)
+    async with aclosing(watch) as events:
+        async for _event in events:
+            return
+
+
+def answer(*headers: str, body: str = "", status: str = "200 OK") -> str:
+    """Return a response."""
+    return "\r\n".join((f"HTTP/1.1 {status}", *headers, "", body))
+
+
+LENGTH = f"Content-Length: {len(OBJECT)}"
+ANSWERS = {
+    "connection: close": answer(LENGTH, "Connection: close", body=OBJECT),
+    "without a length": answer(body=OBJECT),
+    "refused": answer("Content-Length: 2", "Connection: close", body="{}", status="409 Conflict"),
+    "refused without a length": answer(body="{}", status="409 Conflict"),
+    "broken in the body": answer(LENGTH, body=OBJECT[:7]),
+    "broken in a chunk": answer("Transfer-Encoding: chunked", body="9\r\n{"),
+    "broken in the head": "HTTP/1.1 200 OK\r\nContent-Le",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("ending", [hang, close, abort, half_close])
+@pytest.mark.parametrize("call", [get, watch, start_watch])
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+async def test_connection_that_cannot_be_used_again_is_closed_at_once(
+    serve: Serve, answer: str, call: Callable[[ApiClient], Awaitable[None]], ending: Ending
+) -> None:
+    client = await serve(answer, ending, SECONDS)
+
+    with suppress(KubeError):
+        await call(client)
+
+    assert await left_open(client) == 0
+
+
+async def test_connection_that_can_be_used_again_stays_open(serve: Serve) -> None:
+    client = await serve(answer(LENGTH, body=OBJECT), hang)
+
+    await get(client)
+
+    assert await left_open(client) == 1
+
+
+async def test_connection_with_the_token_of_a_plugin_is_for_one_request(serve: Serve, tmp_path: Path) -> None:
+    client = await serve(answer(LENGTH, body=OBJECT), hang)
+    await client.use(replace(client.credentials, token=running(printing({"token": "a"}), tmp_path)))
+
+    await get(client)
+
+    assert await left_open(client) == 0
+
+
+@asynccontextmanager
+async def open_watch(client: ApiClient) -> AsyncIterator[asyncio.Task[None]]:
+    """Yield a task that watches, as soon as it waits for an event."""
+    accepted = asyncio.Event()
+
+    async def follow() -> None:
+        watch = client.watch(NAMESPACES, params={"resourceVersion": "1"}, silence=60)
+        async with aclosing(watch) as events:
+            async for _event in events:
+                accepted.set()
+
+    task = asyncio.create_task(follow())
+    await accepted.wait()
+    yield task
+    await asyncio.wait((task,))
+
+
+WATCH = answer("Transfer-Encoding: chunked", body=f"{len(EVENT):x}\r\n{EVENT}\r\n")
+
+
+async def test_rotated_credential_ends_a_watch(serve: Serve) -> None:
+    client = await serve(WATCH, hang)
+
+    async with open_watch(client) as task:
+        await client.use(client.credentials)
+
+    assert isinstance(task.exception(), Unreachable)
+    assert await left_open(client) == 0
+
+
+async def test_stop_ends_a_watch(serve: Serve) -> None:
+    client = await serve(WATCH, hang)
+
+    async with open_watch(client) as task:
+        await client.close()
+        await client.close()
+
+    assert isinstance(task.exception(), Unreachable)
+    assert await left_open(client) == 0
+
+
+async def test_cancelled_watch_leaves_no_connection(serve: Serve) -> None:
+    client = await serve(WATCH, hang)
+
+    async with open_watch(client) as task:
+        task.cancel()
+
+    assert task.cancelled()
+    assert await left_open(client) == 0
