@@ -7,7 +7,8 @@ raises ``Gone`` if the version is too old, and ``WatchSilent`` if nothing arrive
 Responses are read in chunks and have limits: whoever is at the other end cannot exhaust the memory. Above a limit,
 ``AnswerTooLarge`` says of which request. Compressed responses are not accepted.
 
-Every write passes the client's ``WriteFence``, unless the resource is not fenced: the Lease itself, Events and reviews.
+Every write passes the client's ``WriteFence``, on connections that carry nothing else, unless the resource is not
+fenced: the Lease itself, Events and reviews.
 """
 
 import asyncio
@@ -86,6 +87,8 @@ class Request(Struct, frozen=True):
     content_type: str = _JSON
     max_bytes: int = ANSWER_LIMIT
     """Largest response."""
+    fenced: bool = False
+    """Whether it is a write that only the leader sends."""
 
     @property
     def http_method(self) -> str:
@@ -125,6 +128,9 @@ class ApiClient:
         self._observer = observer
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
+        """For reads, and for writes that need no Lease."""
+        self._fenced_session: aiohttp.ClientSession | None = None
+        """For writes that need the Lease, on connections of their own."""
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
         self._listed_bytes = 0
         """Kept of the objects of the lists in progress."""
@@ -145,10 +151,11 @@ class ApiClient:
         # Readers of a response would wait forever if only the session was closed.
         for response in list(self._responses):
             response.close()
-        session = self._session
-        self._session = None
-        if session is not None:
-            await session.close()
+        sessions = (self._session, self._fenced_session)
+        self._session = self._fenced_session = None
+        for session in sessions:
+            if session is not None:
+                await session.close()
 
     async def use(self, credentials: Credentials) -> None:
         """Switch to other credentials; running watches end, and their informers open new ones."""
@@ -315,8 +322,9 @@ class ApiClient:
         ``fenced`` is False for the few writes that need no Lease. Raises NotLeading, too.
         """
         data = None if body is None else msgspec.json.encode(body)
-        request = Request(method, path, params or {}, data, content_type)
-        if method == "GET" or not fenced:
+        is_fenced = fenced and method != "GET"
+        request = Request(method, path, params or {}, data, content_type, fenced=is_fenced)
+        if not is_fenced:
             return await self._exchange(request, self._timeout)
         return await self._fence.send(partial(self._exchange, request, WRITE_TIMEOUT), str(request))
 
@@ -368,11 +376,8 @@ class ApiClient:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if request.data is not None:
             headers["Content-Type"] = request.content_type
-        if self._session is None:
-            # A connection keeps its client certificate, which a plugin renews.
-            reuse = not isinstance(credentials.token, ExecToken)
-            self._session = open_session(credentials.tls, reuse=reuse, user_agent=credentials.user_agent)
-        response = await self._session.request(
+        session = self._session_for(request, credentials)
+        response = await session.request(
             request.http_method,
             f"{credentials.server}{request.target}",
             data=request.data,
@@ -383,6 +388,16 @@ class ApiClient:
         )
         self._responses.add(response)
         return response
+
+    def _session_for(self, request: Request, credentials: Credentials) -> aiohttp.ClientSession:
+        """Return the connection pool of a request, which is opened if there is none."""
+        if request.fenced:
+            if self._fenced_session is None:
+                self._fenced_session = _open_pool(credentials, self._fence.open_socket)
+            return self._fenced_session
+        if self._session is None:
+            self._session = _open_pool(credentials)
+        return self._session
 
     def _event(self, resource: Resource[T], line: bytes) -> WatchEvent[T]:
         request = f"WATCH {resource.path()}"
@@ -472,6 +487,12 @@ class _Listing(Generic[T]):
         """Bytes that are kept of its objects."""
         self.tokens: set[str] = set()
         """The continue tokens so far."""
+
+
+def _open_pool(credentials: Credentials, open_socket: aiohttp.SocketFactoryType | None = None) -> aiohttp.ClientSession:
+    # A connection keeps its client certificate, which a plugin renews.
+    reuse = not isinstance(credentials.token, ExecToken)
+    return open_session(credentials.tls, reuse=reuse, user_agent=credentials.user_agent, open_socket=open_socket)
 
 
 def _delete_options(uid: str, version: str) -> Mapping[str, object] | None:

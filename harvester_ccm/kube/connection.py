@@ -52,7 +52,13 @@ class Response(aiohttp.ClientResponse):
         return self.connection is None and self._handler is not None and self._handler.connected
 
 
-def open_session(tls: ssl.SSLContext | None, *, reuse: bool, user_agent: str = "") -> aiohttp.ClientSession:
+def open_session(
+    tls: ssl.SSLContext | None,
+    *,
+    reuse: bool,
+    user_agent: str = "",
+    open_socket: aiohttp.SocketFactoryType | None = None,
+) -> aiohttp.ClientSession:
     """Return a connection pool, or if not ``reuse`` one that opens a connection for each request. The caller closes it.
 
     ``tls`` is None for plain http; the certificate of an https proxy is verified in any case.
@@ -61,7 +67,9 @@ def open_session(tls: ssl.SSLContext | None, *, reuse: bool, user_agent: str = "
     if user_agent:
         headers["User-Agent"] = user_agent
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls or True, limit=0, ttl_dns_cache=30, force_close=not reuse),
+        connector=aiohttp.TCPConnector(
+            ssl=tls or True, limit=0, ttl_dns_cache=30, force_close=not reuse, socket_factory=open_socket
+        ),
         headers=headers,
         # Without inflating: 300 KB of gzip can become 300 MiB.
         auto_decompress=False,
