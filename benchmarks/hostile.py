@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from benchmarks import free_text
-from benchmarks.observation import MAX_SECONDS, Observation, now, observe
+from benchmarks.observation import MAX_SECONDS, MIB, Observation, now, observe
 from benchmarks.table import LIMITS_HEADING, Limited
 from devenv.faults import EndlessPages, Fault, Flood
 from devenv.harvester.machines import Machine, Machines
@@ -37,10 +37,12 @@ from devenv.hostile import (
 from devenv.kubelets import DOCUMENTS, Kubelet, node_document
 from devenv.process import DevenvError, run_directory
 from devenv.stage import VM_NAMESPACE, Scene, Stage
+from devenv.watch import documents
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.model.core import NODES
 from harvester_ccm.names import PRIMARY_SERVICE, UNINITIALIZED_TAINT
 
+SERVICES: Final = documents("", "v1", "services", kind="Service")
 SECONDS: Final = 300.0
 """Of the attack with texts. Each other attack takes a fifth of it."""
 SHARE: Final = 5
@@ -48,6 +50,8 @@ SHARING: Final = 2000
 """Services that share one address."""
 CREATED: Final = 1000
 """New Services in one namespace."""
+LARGE_SERVICES: Final = 1000
+LARGE_BALANCERS: Final = 100
 AT_ONCE: Final = 10
 """Concurrent requests of a tenant."""
 SETTLE_SECONDS: Final = 120.0
@@ -61,6 +65,11 @@ MOST_SERVING_AT_PACE: Final = 5.0
 """The same at Harvester's pace, while another namespace has many new Services."""
 MOST_JOINING: Final = 5.0
 """Seconds to initialize a Node while Harvester's list of load balancers cannot be read."""
+
+MOST_SERVING_WITH_LARGE: Final = 2.0
+"""The same while the API servers read and write hundreds of megabytes."""
+MOST_MEMORY_WITH_LARGE: Final = 160.0
+"""MiB."""
 
 HUGE: Final = 300 * 2**20
 ANSWERS: Final[dict[str, tuple[Fault, bool]]] = {
@@ -240,12 +249,65 @@ async def creation(seconds: float) -> AsyncIterator[Limited]:
                 yield row
 
 
+async def large(seconds: float) -> AsyncIterator[Limited]:
+    """Objects of a tenant and of another cluster that are as large as the servers allow, before and after a restart."""
+    async with open_stage(FAST) as stage:
+        await stage.harvester.create_pool("lan", "127.77.0.0/20", selector=ONE_CLUSTER)
+        async with observe(stage) as observation:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(write_large(stage))
+                times = await observation.serve_for(seconds / SHARE, pause=1.0)
+            yield serving(times, MOST_SERVING_WITH_LARGE)
+            for row in observation.rows():
+                yield row
+            yield Limited("  peak memory", observation.run.peak_memory() / MIB, "MiB", MOST_MEMORY_WITH_LARGE)
+            observation.run.stop()
+            observation.run = stage.run(fresh=True)
+            await stage.logged(observation.run, "became leader", within=MAX_SECONDS)
+            times = await observation.serve_for(seconds / SHARE, pause=1.0)
+            yield serving(times, MOST_SERVING_WITH_LARGE)
+            yield Limited(
+                "  after a restart: peak memory", observation.run.peak_memory() / MIB, "MiB", MOST_MEMORY_WITH_LARGE
+            )
+
+
+async def write_large(stage: Stage) -> None:
+    """Create Services with large annotations, and load balancers of another cluster with long descriptions."""
+    services = [
+        {
+            "metadata": {"name": f"large-{number}", "annotations": {"a": "x" * 255 * 1024}},
+            "spec": {"ports": [{"port": 80}]},
+        }
+        for number in range(LARGE_SERVICES)
+    ]
+    balancers = []
+    for number in range(LARGE_BALANCERS):
+        document = foreign_load_balancer(
+            f"large-{number}", namespace=VM_NAMESPACE, cluster="other", service="large", network="", owner="other"
+        )
+        document["spec"] = {**document.get("spec", {}), "description": "x" * 1_400_000}
+        balancers.append(document)
+    remaining = iter(
+        [(stage.guest, SERVICES, "default", document) for document in services]
+        + [(stage.host, LOAD_BALANCERS, VM_NAMESPACE, document) for document in balancers]
+    )
+
+    async def work() -> None:
+        for client, resource, namespace, document in remaining:
+            await client.create(resource, document, namespace=namespace)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(work())
+
+
 PARTS: Final[dict[str, Callable[[float], AsyncIterator[Limited]]]] = {
     "functions": free_texts,
     "texts": texts,
     "answers": answers,
     "sharing": sharing,
     "creation": creation,
+    "large": large,
 }
 
 

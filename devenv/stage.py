@@ -27,7 +27,7 @@ from harvester_ccm.kube.credentials import load_credentials
 from harvester_ccm.kube.errors import NotFound
 from harvester_ccm.kube.objects import Resource
 from harvester_ccm.model.core import NODES, SERVICES, Node, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, WHOLE_LOAD_BALANCERS, LoadBalancer
 
 VM_NAMESPACE: Final = "default"
 LEASE: Final = ("kube-system", "cloud-controller-manager")
@@ -334,7 +334,7 @@ class Stage:
     async def load_balancers(self) -> tuple[LoadBalancer, ...]:
         """Return the load balancers as stored in Harvester."""
         found = await self.host_objects(LOAD_BALANCERS.path(VM_NAMESPACE))
-        return tuple(_view(LOAD_BALANCERS, one) for one in found)
+        return tuple(_view(WHOLE_LOAD_BALANCERS, one) for one in found)
 
     async def nothing_left(self, within: float = 60) -> None:
         """Return once there is neither a load balancer nor an allocated address."""

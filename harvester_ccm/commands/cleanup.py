@@ -21,7 +21,13 @@ from harvester_ccm.flags.settings import trimmed_cluster_name
 from harvester_ccm.kube.backoff import repeat
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import Conflict, KubeError, NotFound
-from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
+from harvester_ccm.model.harvester import (
+    LOAD_BALANCERS,
+    VIRTUAL_MACHINES,
+    WHOLE_LOAD_BALANCERS,
+    ClusterIdentity,
+    LoadBalancer,
+)
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.vms import Membership, all_vms
 from harvester_ccm.plan.service.deletion import deletion_write
@@ -187,9 +193,9 @@ async def _expect_removed(client: ApiClient, found: LoadBalancer) -> None:
 
 
 async def _read(client: ApiClient, found: LoadBalancer) -> LoadBalancer | None:
-    """Return a load balancer as it is now; None if it or another one of its name has been deleted."""
+    """Return a whole load balancer as it is now; None if it or another one of its name has been deleted."""
     try:
-        current = await client.get(LOAD_BALANCERS, found.metadata.name, namespace=found.metadata.namespace)
+        current = await client.get(WHOLE_LOAD_BALANCERS, found.metadata.name, namespace=found.metadata.namespace)
     except NotFound:
         return None
     return current if current.metadata.uid == found.metadata.uid else None

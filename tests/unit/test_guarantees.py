@@ -39,6 +39,20 @@ NO_PROMISES: Final = {
     "Whoever gets port 80 of an address can, for example, pass the ACME HTTP-01 challenge for its host names.": (
         "an effect outside of the product"
     ),
+    (
+        "kube-vip announces every address in the annotations of a Service, and everybody who may change the Service "
+        "can write them again after the controller has withdrawn the address."
+    ): "says what kube-vip and Kubernetes do",
+    "The chart has a policy against that, `kubeVipPolicy`.": "introduces a table whose rows have tests",
+    "Set it to `deny` in a cluster with several tenants:": "an instruction",
+    "kube-vip can announce it until the first write of the controller, usually for less than a second.": (
+        "says what kube-vip does"
+    ),
+    (
+        "kube-vip also announces Services that this controller does not serve, such as those of the class "
+        "`kube-vip.io/kube-vip-class`: limit the classes that users can set, or set `kube-vip.harvesterClass` in the "
+        "chart."
+    ): "says what kube-vip does, and an instruction",
 }
 """Text that promises nothing about the product, with the reason."""
 JOINING_WORDS: Final = {"and", "or"}

@@ -31,13 +31,6 @@ SETTLED: Final = 300
 """Rounds of the event loop after which nothing more happens by itself."""
 ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
-pytestmark = [
-    pytest.mark.guarantee("No write is sent without the Lease"),
-    pytest.mark.kube(
-        "No write is sent after the renew deadline of the Lease, also not by a process that was stopped meanwhile"
-    ),
-]
-
 
 class Wire:
     """A server that reads and responds only when it is told to: what it has not read is in the kernel."""
@@ -115,6 +108,10 @@ async def end(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.wait(tasks)
 
 
+@pytest.mark.guarantee("No write is sent without the Lease")
+@pytest.mark.kube(
+    "No write is sent after the renew deadline of the Lease, also not by a process that was stopped meanwhile"
+)
 @pytest.mark.parametrize("connections", ["new", "open"])
 async def test_leader_that_is_stopped_in_a_burst_sends_no_write_when_it_goes_on(connections: str) -> None:
     sent = set()
@@ -147,6 +144,10 @@ async def open_connections(wire: Wire, client: ApiClient) -> int:
     return BURST
 
 
+@pytest.mark.guarantee("No write is sent without the Lease")
+@pytest.mark.kube(
+    "No write is sent after the renew deadline of the Lease, also not by a process that was stopped meanwhile"
+)
 @pytest.mark.filterwarnings("ignore:Sending a large body")
 async def test_rest_of_a_write_that_the_kernel_has_not_taken_is_not_sent() -> None:
     fence = WriteFence()
@@ -163,6 +164,10 @@ async def test_rest_of_a_write_that_the_kernel_has_not_taken_is_not_sent() -> No
         await end([task])
 
 
+@pytest.mark.guarantee("No write is sent without the Lease")
+@pytest.mark.kube(
+    "No write is sent after the renew deadline of the Lease, also not by a process that was stopped meanwhile"
+)
 async def test_write_whose_handshake_ends_after_the_deadline_is_not_sent(tmp_path: Path) -> None:
     authority = Authority("slow", tmp_path)
     pair = authority.issue_server("server", ["127.0.0.1"])
