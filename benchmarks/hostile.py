@@ -52,6 +52,7 @@ CREATED: Final = 1000
 """New Services in one namespace."""
 LARGE_SERVICES: Final = 1000
 LARGE_BALANCERS: Final = 100
+LARGE_AT_ONCE: Final = 2
 AT_ONCE: Final = 10
 """Concurrent requests of a tenant."""
 SETTLE_SECONDS: Final = 120.0
@@ -297,7 +298,7 @@ async def write_large(stage: Stage) -> None:
             await client.create(resource, document, namespace=namespace)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(AT_ONCE):
+        for _ in range(LARGE_AT_ONCE):
             group.create_task(work())
 
 
