@@ -34,7 +34,7 @@ TRIES: Final = 6
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
 
-_Key = tuple[str, str, str]
+_Key = tuple[str, str, int]
 """UID of the object, reason and subject: what makes two Events equal."""
 
 log = structlog.get_logger(__name__)
@@ -60,6 +60,10 @@ class EventContent(Protocol):
         """Events on one object with the same reason and subject are equal; empty if the message decides."""
 
 
+MAX_NAME: Final = 253
+"""Characters of the name of an object."""
+
+
 class EventRecorder:
     """Writes Events while ``run`` is running."""
 
@@ -76,7 +80,8 @@ class EventRecorder:
     def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventContent, *, component: str) -> None:
         """Queue an Event about an object and log it, unless an equal one was emitted in the last hour."""
         meta = item.metadata
-        key = (meta.uid, event.reason, event.subject or event.message)
+        # A number: whoever writes an object decides on the length of the text.
+        key = (meta.uid, str(event.reason), hash(event.subject or event.message))
         if self._is_repeated(key):
             return
         if self._limiter.delay(meta.uid) or self._queue.full():
@@ -110,7 +115,7 @@ class EventRecorder:
         """Return the Event as it is written."""
         now = wall_time()
         return {
-            "metadata": {"name": f"{meta.name}.{time.time_ns():x}", "namespace": meta.namespace or "default"},
+            "metadata": {"name": _name_of_event(meta.name), "namespace": meta.namespace or "default"},
             "involvedObject": {
                 "apiVersion": resource.api_version,
                 "kind": resource.kind,
@@ -150,3 +155,13 @@ class EventRecorder:
         # A repetition whose first response was lost has the same name.
         with suppress(AlreadyExists):
             await self._client.create(EVENTS, body, namespace=body["metadata"]["namespace"])
+
+
+def _name_of_event(name: str) -> str:
+    """Return a new name for an Event about an object; a name has at most 253 characters, and none ends in a separator.
+
+    >>> len(_name_of_event("x" * 253)) <= 253
+    True
+    """
+    suffix = f".{time.time_ns():x}"
+    return name[: MAX_NAME - len(suffix)].rstrip(".-") + suffix
