@@ -6,7 +6,7 @@ cluster of that name exist, or if several clusters have used the name. --cloud-c
 that is allowed to get, list, update and delete load balancers and list VMs.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from functools import partial
 from typing import Final
 
@@ -76,7 +76,8 @@ async def _clean_up(context: CommandContext) -> int:
         vms = await request_or_error(client.list(VIRTUAL_MACHINES, namespace=namespace))
         chosen = [load_balancer for load_balancer in page.items if _is_of_cluster(load_balancer, name, uid)]
         store = ClusterStore(ClusterIdentity(name, namespace), {VIRTUAL_MACHINES.plural: vms})
-        warnings = [] if uid or not chosen else list(find_warnings(store, chosen))
+        others = {load_balancer.metadata.label(LB_CLUSTER) or "" for load_balancer in page.items}
+        warnings = [] if uid or not chosen else list(find_warnings(store, chosen, others))
         done: Document = {"deleted": [], "failed": []}
         if context.flags[YES.name] and not warnings:
             done = await delete_all(client, chosen)
@@ -104,27 +105,44 @@ def _hint(chosen: Sequence[LoadBalancer], warnings: Sequence[str], *, deletes: b
     return "" if deletes else "Nothing was deleted; add --yes to delete them"
 
 
-def find_warnings(store: ClusterStore, load_balancers: Sequence[LoadBalancer]) -> Iterator[str]:
-    """Yield why the name alone does not prove that the cluster is gone."""
+def find_warnings(
+    store: ClusterStore, load_balancers: Sequence[LoadBalancer], clusters: Set[str] = frozenset()
+) -> Iterator[str]:
+    """Yield why the name alone does not prove that the cluster is gone.
+
+    ``clusters`` are the names on all load balancers of the namespace.
+    """
     if store.cluster.name == DEFAULT_CLUSTER_NAME:
         yield f"{DEFAULT_CLUSTER_NAME!r} is the name of every cluster without a name; these may be several clusters'"
     elif store.vms.problem is not None:
         yield f"the VMs cannot be read, so the cluster may still have some: {store.vms.problem}"
     else:
-        yield from _remaining_vms(store)
+        yield from _remaining_vms(store, clusters)
     uids = sorted({load_balancer.metadata.annotation(LB_OWNER) or "" for load_balancer in load_balancers} - {""})
     if len(uids) > 1:
         yield f"clusters with different UIDs have used the name: {', '.join(uids)}"
 
 
-def _remaining_vms(store: ClusterStore) -> Iterator[str]:
-    """Yield the VMs that are the cluster's, or may be."""
+def _remaining_vms(store: ClusterStore, clusters: Set[str]) -> Iterator[str]:
+    """Yield the VMs that are the cluster's, or may be.
+
+    The name on the VMs of a cluster can differ from that of its load balancers, which is a flag of the controller. Then
+    no load balancer has the name on the VMs.
+    """
     own = _names_of_vms(store, Membership.OWN)
     if own:
         yield f"VMs of a cluster of this name exist: {own}"
     unmarked = _names_of_vms(store, Membership.UNMARKED)
     if unmarked:
         yield f"VMs without the label {VM_CLUSTER} exist, which may be the cluster's: {unmarked}"
+    foreign = sorted(
+        vm.name for vm in all_vms(store) if vm.membership is Membership.FOREIGN and vm.cluster_label not in clusters
+    )
+    if foreign:
+        yield (
+            f"VMs of clusters without a load balancer exist, which may be the cluster's under another name: "
+            f"{', '.join(foreign)}"
+        )
     if store.vms.unread:
         yield f"VMs that cannot be decoded exist, which may be the cluster's: {', '.join(sorted(store.vms.unread))}"
 
