@@ -76,8 +76,7 @@ async def _clean_up(context: CommandContext) -> int:
         vms = await request_or_error(client.list(VIRTUAL_MACHINES, namespace=namespace))
         chosen = [load_balancer for load_balancer in page.items if _is_of_cluster(load_balancer, name, uid)]
         store = ClusterStore(ClusterIdentity(name, namespace), {VIRTUAL_MACHINES.plural: vms})
-        others = {load_balancer.metadata.label(LB_CLUSTER) or "" for load_balancer in page.items}
-        warnings = [] if uid or not chosen else list(find_warnings(store, chosen, others))
+        warnings = [] if uid or not chosen else list(find_warnings(store, chosen, _clusters_of(page.items)))
         done: Document = {"deleted": [], "failed": []}
         if context.flags[YES.name] and not warnings:
             done = await delete_all(client, chosen)
@@ -86,6 +85,10 @@ async def _clean_up(context: CommandContext) -> int:
     hint = _hint(chosen, warnings, deletes=bool(context.flags[YES.name]))
     context.output.answer(document, lambda shown: describe({**shown, "result": hint}))
     return EXIT_PROBLEMS if warnings or done["failed"] else EXIT_OK
+
+
+def _clusters_of(load_balancers: Sequence[LoadBalancer]) -> Set[str]:
+    return {load_balancer.metadata.label(LB_CLUSTER) or "" for load_balancer in load_balancers}
 
 
 def _is_of_cluster(load_balancer: LoadBalancer, name: str, uid: str) -> bool:
