@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.connection import MAX_FILE
 from harvester_ccm.kube.credentials import Credentials, load_credentials
 from harvester_ccm.kube.errors import CredentialError
-from harvester_ccm.kube.tokens import TokenSource
+from harvester_ccm.kube.tokens import ExecToken, Plugin, TokenSource
 from harvester_ccm.model.core import SERVICES
 from tests.support.hostile_server import Reply, hostile_server, whole
 
@@ -50,3 +51,16 @@ async def test_cookies_of_a_server_are_not_sent() -> None:
         await asyncio.sleep(0)
     assert len(server.heads) == 2
     assert not any("Cookie" in head for head in server.heads)
+
+
+@pytest.mark.parametrize("stream", ["", ">&2"], ids=["output", "errors"])
+async def test_output_of_a_plugin_is_read_up_to_a_megabyte(tmp_path: Path, stream: str) -> None:
+    """600 MiB of output were kept in memory."""
+    plugin = Plugin("client.authentication.k8s.io/v1", "/bin/sh", ["-c", f"head -c 100000000 /dev/zero {stream}"])
+    source = ExecToken(tmp_path / "kubeconfig", plugin, {}, None)
+    tracemalloc.start()
+    with pytest.raises(CredentialError, match=r"credential plugin '/bin/sh' failed: it (ended with exit|printed no)"):
+        await source.fetch()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 * MAX_FILE
