@@ -13,7 +13,7 @@ from harvester_ccm import names
 from harvester_ccm.kube.objects import MAX_NOTICED, Object, Resource
 from harvester_ccm.model.core import ENDPOINT_SLICES, MAX_PORTS, NODES, SERVICES
 from harvester_ccm.model.harvester import INSTANCES, LOAD_BALANCERS, MAX_KEPT, VIRTUAL_MACHINES
-from harvester_ccm.plan.service import load_balancer, scope, vm_spec
+from harvester_ccm.plan.service import load_balancer, vm_spec
 from harvester_ccm.redaction import MAX_FOREIGN_TEXT
 
 KIB = 1024
@@ -178,8 +178,3 @@ def catalogue() -> dict[str, str]:
 def test_every_label_and_annotation_of_the_catalogue_is_kept(kinds: tuple[str, ...], keys: set[str]) -> None:
     pattern = re.compile(rf"({'|'.join(kinds)}) (annotation|label)[, ]")
     assert {value for value, text in catalogue().items() if pattern.match(text)} == keys
-
-
-def test_marks_of_other_controllers_are_those_of_the_scope() -> None:
-    assert scope.FOREIGN_ANNOTATIONS == names.FOREIGN_ANNOTATIONS
-    assert scope.FOREIGN_LABEL == names.FOREIGN_LABEL
