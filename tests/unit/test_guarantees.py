@@ -29,6 +29,9 @@ SECURITY_POLICY = ROOT / "SECURITY.md"
 NO_PROMISES: Final = {
     "The chart grants exactly these:": "introduces a list whose items have tests",
     "Limit the scope of pools in Harvester, or set a ResourceQuota with `services.loadbalancers`.": "an instruction",
+    "Namespaces take turns, so somebody with sixty of them can delay the Services of others by a minute.": (
+        "says what is not limited"
+    ),
     "The security page describes permissions, checks and limits.": "a reference to the promises themselves",
     "Every way around them is a vulnerability:": "introduces a list whose items have tests",
     "users with access to Secrets in `kube-system`": "says what Kubernetes permits",
