@@ -10,14 +10,14 @@ import contextlib
 import itertools
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from benchmarks import free_text
-from benchmarks.observation import MAX_SECONDS, Observation, now, observe
+from benchmarks.observation import MAX_SECONDS, MIB, Observation, now, observe
 from benchmarks.table import LIMITS_HEADING, Limited
 from devenv.faults import EndlessPages, Fault, Flood
 from devenv.harvester.machines import Machine, Machines
@@ -37,10 +37,14 @@ from devenv.hostile import (
 from devenv.kubelets import DOCUMENTS, Kubelet, node_document
 from devenv.process import DevenvError, run_directory
 from devenv.stage import VM_NAMESPACE, Scene, Stage
+from devenv.watch import Document, documents
+from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.kube.objects import Resource
 from harvester_ccm.model.core import NODES
 from harvester_ccm.names import PRIMARY_SERVICE, UNINITIALIZED_TAINT
 
+SERVICES: Final = documents("", "v1", "services", kind="Service")
 SECONDS: Final = 300.0
 """Of the attack with texts. Each other attack takes a fifth of it."""
 SHARE: Final = 5
@@ -48,6 +52,9 @@ SHARING: Final = 2000
 """Services that share one address."""
 CREATED: Final = 1000
 """New Services in one namespace."""
+LARGE_SERVICES: Final = 1000
+LARGE_BALANCERS: Final = 100
+LARGE_AT_ONCE: Final = 2
 AT_ONCE: Final = 10
 """Concurrent requests of a tenant."""
 SETTLE_SECONDS: Final = 120.0
@@ -61,6 +68,13 @@ MOST_SERVING_AT_PACE: Final = 5.0
 """The same at Harvester's pace, while another namespace has many new Services."""
 MOST_JOINING: Final = 5.0
 """Seconds to initialize a Node while Harvester's list of load balancers cannot be read."""
+
+MOST_SERVING_WITH_LARGE: Final = 2.0
+"""The same while a tenant writes hundreds of megabytes."""
+MOST_SERVING_BY_SLOW_HARVESTER: Final = 60.0
+"""The same while the emulated Harvester needs many seconds for an allocation, beside load balancers of 1.4 MB."""
+MOST_MEMORY_WITH_LARGE: Final = 160.0
+"""MiB."""
 
 HUGE: Final = 300 * 2**20
 ANSWERS: Final[dict[str, tuple[Fault, bool]]] = {
@@ -240,12 +254,81 @@ async def creation(seconds: float) -> AsyncIterator[Limited]:
                 yield row
 
 
+async def annotations(seconds: float) -> AsyncIterator[Limited]:
+    """Services of a tenant with annotations of 255 KiB, before and after a restart."""
+    services: list[Document] = [
+        {
+            "metadata": {"name": f"large-{number}", "annotations": {"a": "x" * 255 * 1024}},
+            "spec": {"ports": [{"port": 80}]},
+        }
+        for number in range(LARGE_SERVICES)
+    ]
+    async with open_stage(FAST) as stage:
+        attack = create_large(stage.guest, SERVICES, "default", services)
+        async for row in served_beside(stage, seconds, attack, MOST_SERVING_WITH_LARGE):
+            yield row
+
+
+async def descriptions(seconds: float) -> AsyncIterator[Limited]:
+    """Load balancers of another cluster with descriptions of 1.4 MB, before and after a restart."""
+    balancers = []
+    for number in range(LARGE_BALANCERS):
+        document = foreign_load_balancer(
+            f"large-{number}", namespace=VM_NAMESPACE, cluster="other", service="large", network="", owner="other"
+        )
+        # With DHCP, Harvester allocates nothing. Without a pool, it would try again and again.
+        document["spec"] = {**document["spec"], "ipam": "dhcp", "description": "x" * 1_400_000}
+        balancers.append(document)
+    async with open_stage(FAST) as stage:
+        attack = create_large(stage.host, LOAD_BALANCERS, VM_NAMESPACE, balancers)
+        async for row in served_beside(stage, seconds, attack, MOST_SERVING_BY_SLOW_HARVESTER):
+            yield row
+
+
+async def served_beside(
+    stage: Stage, seconds: float, attack: Coroutine[None, None, None], most: float
+) -> AsyncIterator[Limited]:
+    """Serve Services of somebody else in at most these seconds during an attack, and after a restart."""
+    await stage.harvester.create_pool("lan", "127.77.0.0/20", selector=ONE_CLUSTER)
+    async with observe(stage) as observation:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(attack)
+            times = await observation.serve_for(seconds / SHARE, pause=1.0)
+        yield serving(times, most)
+        for row in observation.rows():
+            yield row
+        yield Limited("  of it, with large objects", observation.run.peak_memory() / MIB, "MiB", MOST_MEMORY_WITH_LARGE)
+        observation.run.stop()
+        observation.run = stage.run(fresh=True)
+        await stage.logged(observation.run, "became leader", within=MAX_SECONDS)
+        times = await observation.serve_for(seconds / SHARE, pause=1.0)
+        yield Limited(f"  after a restart: slowest of {len(times)}", max(times), "s", most)
+        yield Limited(
+            "  after a restart: peak memory", observation.run.peak_memory() / MIB, "MiB", MOST_MEMORY_WITH_LARGE
+        )
+
+
+async def create_large(client: ApiClient, resource: Resource[Any], namespace: str, bodies: list[Document]) -> None:
+    """Create objects, some at a time."""
+    remaining = iter(bodies)
+
+    async def work() -> None:
+        for body in remaining:
+            await client.create(resource, body, namespace=namespace)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(LARGE_AT_ONCE):
+            group.create_task(work())
+
+
 PARTS: Final[dict[str, Callable[[float], AsyncIterator[Limited]]]] = {
     "functions": free_texts,
     "texts": texts,
     "answers": answers,
     "sharing": sharing,
     "creation": creation,
+    "annotations": annotations,
+    "descriptions": descriptions,
 }
 
 

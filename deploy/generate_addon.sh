@@ -228,6 +228,16 @@ spec:
       expression: "'allocatedHistory' in variables.statusBefore ? variables.statusBefore.allocatedHistory : {}"
     - name: after
       expression: "'allocatedHistory' in variables.statusAfter ? variables.statusAfter.allocatedHistory : {}"
+    - name: allocated
+      expression: "'allocated' in variables.statusBefore ? variables.statusBefore.allocated : {}"
+    - name: changed
+      expression: >-
+        variables.after.filter(address,
+        !(address in variables.before) || variables.before[address] != variables.after[address])
+    - name: subnets
+      expression: >-
+        (has(object.spec) && 'ranges' in object.spec ? object.spec.ranges : [])
+        .filter(range, 'subnet' in range && isCIDR(range.subnet)).map(range, cidr(range.subnet))
   validations:
     - message: this account may change status.allocatedHistory of an IP pool only
       expression: >-
@@ -245,10 +255,20 @@ spec:
         variables.statusBefore.all(key, key == 'allocatedHistory' || key in variables.statusAfter)
     - message: this account may change only entries of load balancers in namespace $namespace
       expression: >-
-        variables.after.all(ip, (ip in variables.before && variables.before[ip] == variables.after[ip]) ||
-        (variables.after[ip].startsWith('$namespace/') &&
-        (!(ip in variables.before) || variables.before[ip].startsWith('$namespace/')))) &&
-        variables.before.all(ip, ip in variables.after || variables.before[ip].startsWith('$namespace/'))
+        variables.changed.all(address, variables.after[address].matches('^$namespace/[a-z0-9.-]{1,253}\$') &&
+        (!(address in variables.before) || variables.before[address].startsWith('$namespace/'))) &&
+        variables.before.all(address, address in variables.after ||
+        variables.before[address].startsWith('$namespace/'))
+    - message: this account may add one entry at a time
+      expression: variables.after.size() <= variables.before.size() + 1
+    - message: this account may request only addresses in the ranges of the IP pool
+      expression: >-
+        variables.changed.all(address, isIP(address) && ip.isCanonical(address) &&
+        variables.subnets.exists(subnet, subnet.containsIP(address)))
+    - message: the address is allocated to a load balancer of another namespace
+      expression: >-
+        variables.changed.all(address, !(address in variables.allocated) ||
+        variables.allocated[address].startsWith('$namespace/'))
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

@@ -191,7 +191,7 @@ class FaultProxy:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Respond to one request. It is cancelled when the client closes its connection."""
-        body = await request.read()
+        body = await request.content.read()
         path, _, query = request.raw_path.partition("?")
         record = Record(request.method, path, query, asyncio.get_running_loop().time())
         fault = self._fault_for(record)

@@ -131,6 +131,23 @@ KUBE_VIP_DDNS: Final = "kube-vip.io/ddns"
 """Service annotation, set by this controller or users: `False` or `FALSE`. Makes kube-vip request an address from DHCP
 again: it compares the text, and both mean its default. This controller does not change any other value."""
 
+KUBE_VIP_ANNOTATIONS: Final = (
+    KUBE_VIP_ADDRESSES,
+    KUBE_VIP_INTERFACE,
+    KUBE_VIP_IGNORE,
+    KUBE_VIP_HOST,
+    KUBE_VIP_LEASE,
+    KUBE_VIP_HARDWARE,
+    KUBE_VIP_DDNS,
+)
+"""The annotations of kube-vip on a Service that this controller reads."""
+
+# Marks of other load balancer controllers on a Service.
+FOREIGN_ANNOTATIONS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
+"""Prefixes of annotations that give a Service to another load balancer controller."""
+FOREIGN_LABEL: Final = ("implementation", "kube-vip")
+"""Label of the Services that kube-vip-cloud-provider serves; it has the same finalizer as this controller."""
+
 RESYNC_TRIGGER: Final = PREFIX + "resync-trigger"
 """EndpointSlice annotation, set by this controller: version of the EndpointSlice. A change of it makes kube-vip
 reconcile the Service."""
@@ -176,6 +193,24 @@ LB_SELECT_PROJECT: Final = LB_PREFIX + "project"
 """LoadBalancer annotation, set by this controller: `cluster/project`. Project, for the selector of IP pools."""
 LB_SELECT_NAMESPACE: Final = LB_PREFIX + "namespace"
 """LoadBalancer annotation, set by this controller: namespace. Namespace, for the selector of IP pools."""
+LB_KEYS: Final = (
+    LB_UPDATE_AFTER_CREATE,
+    LB_DESCRIPTION,
+    LB_RECONCILE,
+    LB_CLUSTER,
+    LB_SERVICE_NAMESPACE,
+    LB_SERVICE_NAME,
+    LB_OWNER,
+    LB_SERVICE_UID,
+    LB_SERVICE_UUID,
+    LB_REQUESTED_NETWORK,
+    LB_MANAGEMENT_NETWORK,
+    LB_SELECT_CLUSTER,
+    LB_SELECT_NETWORK,
+    LB_SELECT_PROJECT,
+    LB_SELECT_NAMESPACE,
+)
+"""The labels and annotations of a LoadBalancer that this controller reads or writes."""
 LB_CONTROLLER_FINALIZER: Final = "wrangler.cattle.io/harvester-lb-controller"
 """LoadBalancer finalizer, set and read by this controller. Harvester's own: it releases the address before the load
 balancer is deleted; without it, the address is lost. New load balancers are created with it, which saves Harvester a
@@ -222,6 +257,23 @@ INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 types."""
 INSTANCE_TYPE_BETA: Final = "beta.kubernetes.io/instance-type"
 """Node label, set by others: text. Older name of the instance type."""
+
+NODE_KEYS: Final = (
+    EXCLUDE_NODE_LABEL,
+    PROVIDED_NODE_IP,
+    ADDITIONAL_INTERNAL_IPS,
+    ZONE,
+    REGION,
+    ZONE_BETA,
+    REGION_BETA,
+    VM_ANNOTATION,
+    GO_VM_ANNOTATION,
+    INSTANCE_TYPE,
+    INSTANCE_TYPE_BETA,
+)
+"""The labels and annotations of a Node that this controller reads or writes."""
+VM_KEYS: Final = (VM_CREATOR, VM_CLUSTER, VM_NAME, ZONE, REGION)
+"""The labels and annotations of a VM and its VMI that this controller reads."""
 
 NODE_DRIVER: Final = "docker-machine-driver-harvester"
 """Value of the creator label on VMs of Rancher's node driver."""

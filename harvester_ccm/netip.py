@@ -9,7 +9,10 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Final
 
+MAX_ADDRESS: Final = 64
+"""Characters of the longest IP address, with the name of a network device as its zone."""
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -21,6 +24,9 @@ def plain_address(text: str) -> IPAddress:
     >>> plain_address("::ffff:10.0.0.1"), plain_address("FD00::1%eth0")
     (IPv4Address('10.0.0.1'), IPv6Address('fd00::1'))
     """
+    # The zone of an IPv6 address can have any length, and results are kept by their text. Errors are not.
+    if len(text) > MAX_ADDRESS:
+        raise ValueError(f"{text[:MAX_ADDRESS]!r} is too long for an address")
     address = ipaddress.ip_address(text)
     if isinstance(address, ipaddress.IPv4Address):
         return address

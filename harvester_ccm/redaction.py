@@ -32,13 +32,20 @@ grows with the square of the text."""
 
 _SECRET_FIELDS: Final = frozenset(
     {
+        "access-token",
+        "api-key",
         "authorization",
+        "client-key",
         "client-key-data",
         "client-secret",
         "id-token",
+        "kubeconfig",
+        "passwd",
         "password",
         "private-key",
         "refresh-token",
+        "secret",
+        "secret-key",
         "token",
     }
 )
@@ -58,7 +65,7 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         rf"\1{REMOVED}",
     ),
     (
-        re.compile(rf"\b(?:kubeconfig-[a-z0-9-]{{1,{_SECRET_LENGTH}}}|token-[a-z0-9]{{5}}):[a-z0-9]+"),
+        re.compile(rf"(?i)\b(?:kubeconfig-[a-z0-9-]{{1,{_SECRET_LENGTH}}}|token-[a-z0-9]{{5}}):[a-z0-9]+"),
         REMOVED,
     ),  # of Rancher
     # "bearer authentication" in a sentence is not a token. A token has a digit or follows the spelling of the header.
@@ -68,8 +75,10 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         rf"\1{REMOVED}",
     ),
     (re.compile(rf"(?i)([\"'](?:{_NAMES})[\"']\s*:\s*\")(?!\[removed])[^\"]+"), rf"\1{REMOVED}"),  # JSON: any value
+    # JSON inside of JSON, as a webhook quotes a patch.
+    (re.compile(rf"(?i)(\\[\"'](?:{_NAMES})\\[\"']\s*:\s*\\\")(?!\[removed])[^\"\\]+"), rf"\1{REMOVED}"),
     # "password: wrong" is not a usual message, so every value is removed.
-    (re.compile(r"(?i)\b(password[\"']?\s*[:=]\s*[\"']?)(?!\[removed])[^\s\"',;}]+"), rf"\1{REMOVED}"),
+    (re.compile(r"(?i)\b(passw(?:or)?d[\"']?\s*[:=]\s*[\"']?)(?!\[removed])[^\s\"',;}]+"), rf"\1{REMOVED}"),
     # A field in YAML, JSON or a dict's repr. "token: expired" is a message; a value has a digit and some length.
     (
         re.compile(

@@ -197,7 +197,7 @@ class Webhook:
 
     async def _respond(self, request: web.BaseRequest) -> web.Response:
         """Return the AdmissionReview with the response to the one in the request."""
-        order = msgspec.json.decode(await request.read(), type=Document)["request"]
+        order = msgspec.json.decode(await request.content.read(), type=Document)["request"]
         answer: Document = {"uid": order["uid"], "allowed": True}
         plural, new, old = order["resource"]["resource"], _named(order, "object"), _named(order, "oldObject")
         try:

@@ -6,7 +6,7 @@ cluster of that name exist, or if several clusters have used the name. --cloud-c
 that is allowed to get, list, update and delete load balancers and list VMs.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from functools import partial
 from typing import Final
 
@@ -21,7 +21,13 @@ from harvester_ccm.flags.settings import trimmed_cluster_name
 from harvester_ccm.kube.backoff import repeat
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import Conflict, KubeError, NotFound
-from harvester_ccm.model.harvester import LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity, LoadBalancer
+from harvester_ccm.model.harvester import (
+    LOAD_BALANCERS,
+    VIRTUAL_MACHINES,
+    WHOLE_LOAD_BALANCERS,
+    ClusterIdentity,
+    LoadBalancer,
+)
 from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CLUSTER, LB_OWNER, VM_CLUSTER
 from harvester_ccm.plan.node.vms import Membership, all_vms
 from harvester_ccm.plan.service.deletion import deletion_write
@@ -70,7 +76,7 @@ async def _clean_up(context: CommandContext) -> int:
         vms = await request_or_error(client.list(VIRTUAL_MACHINES, namespace=namespace))
         chosen = [load_balancer for load_balancer in page.items if _is_of_cluster(load_balancer, name, uid)]
         store = ClusterStore(ClusterIdentity(name, namespace), {VIRTUAL_MACHINES.plural: vms})
-        warnings = [] if uid or not chosen else list(find_warnings(store, chosen))
+        warnings = [] if uid or not chosen else list(find_warnings(store, chosen, _clusters_of(page.items)))
         done: Document = {"deleted": [], "failed": []}
         if context.flags[YES.name] and not warnings:
             done = await delete_all(client, chosen)
@@ -79,6 +85,10 @@ async def _clean_up(context: CommandContext) -> int:
     hint = _hint(chosen, warnings, deletes=bool(context.flags[YES.name]))
     context.output.answer(document, lambda shown: describe({**shown, "result": hint}))
     return EXIT_PROBLEMS if warnings or done["failed"] else EXIT_OK
+
+
+def _clusters_of(load_balancers: Sequence[LoadBalancer]) -> Set[str]:
+    return {load_balancer.metadata.label(LB_CLUSTER) or "" for load_balancer in load_balancers}
 
 
 def _is_of_cluster(load_balancer: LoadBalancer, name: str, uid: str) -> bool:
@@ -98,27 +108,44 @@ def _hint(chosen: Sequence[LoadBalancer], warnings: Sequence[str], *, deletes: b
     return "" if deletes else "Nothing was deleted; add --yes to delete them"
 
 
-def find_warnings(store: ClusterStore, load_balancers: Sequence[LoadBalancer]) -> Iterator[str]:
-    """Yield why the name alone does not prove that the cluster is gone."""
+def find_warnings(
+    store: ClusterStore, load_balancers: Sequence[LoadBalancer], clusters: Set[str] = frozenset()
+) -> Iterator[str]:
+    """Yield why the name alone does not prove that the cluster is gone.
+
+    ``clusters`` are the names on all load balancers of the namespace.
+    """
     if store.cluster.name == DEFAULT_CLUSTER_NAME:
         yield f"{DEFAULT_CLUSTER_NAME!r} is the name of every cluster without a name; these may be several clusters'"
     elif store.vms.problem is not None:
         yield f"the VMs cannot be read, so the cluster may still have some: {store.vms.problem}"
     else:
-        yield from _remaining_vms(store)
+        yield from _remaining_vms(store, clusters)
     uids = sorted({load_balancer.metadata.annotation(LB_OWNER) or "" for load_balancer in load_balancers} - {""})
     if len(uids) > 1:
         yield f"clusters with different UIDs have used the name: {', '.join(uids)}"
 
 
-def _remaining_vms(store: ClusterStore) -> Iterator[str]:
-    """Yield the VMs that are the cluster's, or may be."""
+def _remaining_vms(store: ClusterStore, clusters: Set[str]) -> Iterator[str]:
+    """Yield the VMs that are the cluster's, or may be.
+
+    The name on the VMs of a cluster can differ from that of its load balancers, which is a flag of the controller. Then
+    no load balancer has the name on the VMs.
+    """
     own = _names_of_vms(store, Membership.OWN)
     if own:
         yield f"VMs of a cluster of this name exist: {own}"
     unmarked = _names_of_vms(store, Membership.UNMARKED)
     if unmarked:
         yield f"VMs without the label {VM_CLUSTER} exist, which may be the cluster's: {unmarked}"
+    foreign = sorted(
+        vm.name for vm in all_vms(store) if vm.membership is Membership.FOREIGN and vm.cluster_label not in clusters
+    )
+    if foreign:
+        yield (
+            f"VMs of clusters without a load balancer exist, which may be the cluster's under another name: "
+            f"{', '.join(foreign)}"
+        )
     if store.vms.unread:
         yield f"VMs that cannot be decoded exist, which may be the cluster's: {', '.join(sorted(store.vms.unread))}"
 
@@ -187,9 +214,9 @@ async def _expect_removed(client: ApiClient, found: LoadBalancer) -> None:
 
 
 async def _read(client: ApiClient, found: LoadBalancer) -> LoadBalancer | None:
-    """Return a load balancer as it is now; None if it or another one of its name has been deleted."""
+    """Return a whole load balancer as it is now; None if it or another one of its name has been deleted."""
     try:
-        current = await client.get(LOAD_BALANCERS, found.metadata.name, namespace=found.metadata.namespace)
+        current = await client.get(WHOLE_LOAD_BALANCERS, found.metadata.name, namespace=found.metadata.namespace)
     except NotFound:
         return None
     return current if current.metadata.uid == found.metadata.uid else None

@@ -25,7 +25,6 @@ from harvester_ccm.model.core import SERVICES
 from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.plan.service.deletion import deletion_write
 from harvester_ccm.plan.service.desired import ChangeLoadBalancer, DeleteLoadBalancer
-from harvester_ccm.plan.service.load_balancer import changed_document
 from harvester_ccm.plan.service.orphans import ORPHAN_GRACE_SECONDS, ORPHANED, deletion_obstacle, is_orphan
 from harvester_ccm.plan.service.ownership import service_key
 
@@ -162,7 +161,7 @@ class OrphanController(Reconciler[OrphanSnapshot, OrphanPlan]):
         if not await self._is_confirmed(load_balancer):
             return Wait("orphan", self._settings.orphan_period)
         if isinstance(plan.write, ChangeLoadBalancer):
-            await self._writes.replace(load_balancer, changed_document(load_balancer, plan.write))
+            await self._writes.change(load_balancer, plan.write)
             return None
         self._next_deletion = loop_time() + DELETION_PAUSE
         await self._writes.delete(load_balancer)

@@ -21,7 +21,7 @@ from harvester_ccm.model.core import (
     endpoint_slice_selector,
 )
 from harvester_ccm.model.event import EventMessage, abbreviate
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, WHOLE_LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.names import LOAD_BALANCER_READY, RESYNC_TRIGGER, Reason
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
@@ -138,8 +138,23 @@ class BalancerWrites:
             raise errors.Conflict(error.answer) from error
         self._cache.observe_missing(created, seen)
 
-    async def replace(self, load_balancer: LoadBalancer, document: Document) -> LoadBalancer:
-        """Write a whole load balancer and return it. Raises Conflict when it is gone or not the cached one any more."""
+    async def change(self, load_balancer: LoadBalancer, change: ChangeLoadBalancer) -> LoadBalancer:
+        """Apply a change to the whole load balancer, and return what is kept of it.
+
+        Raises Conflict when it is gone or not the cached one any more.
+        """
+        meta = load_balancer.metadata
+        try:
+            live = await self._harvester.get(WHOLE_LOAD_BALANCERS, meta.name, namespace=self._namespace)
+        except errors.NotFound as error:
+            self._cache.not_found(load_balancer, error)
+            raise errors.Conflict(error.answer) from error
+        if live.metadata.resource_version != meta.resource_version:
+            await self._cache.refresh(load_balancer)
+            raise errors.StaleCache(meta.key)
+        return await self._replace(load_balancer, changed_document(live, change))
+
+    async def _replace(self, load_balancer: LoadBalancer, document: Document) -> LoadBalancer:
         try:
             written = await self._harvester.replace(
                 LOAD_BALANCERS, load_balancer.metadata.name, document, namespace=self._namespace
@@ -211,8 +226,7 @@ class ServiceWrites:
                 await self._balancers.create(name, body)
                 log.info("load balancer created", service=key, lb=name)
             case ChangeLoadBalancer(name=name) if load_balancer := self._balancers.get(name):
-                document = changed_document(load_balancer, write)
-                written = await self._balancers.replace(load_balancer, document)
+                written = await self._balancers.change(load_balancer, write)
                 log.info("load balancer updated", service=key, lb=name, address=written.address)
             case DeleteLoadBalancer(load_balancer=load_balancer):
                 if snapshot.is_leaving:

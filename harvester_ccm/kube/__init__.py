@@ -42,6 +42,7 @@ Events
 * An equal Event on an object is written again only after an hour in which it was not emitted.
 * Emitting never waits: what exceeds the queue or the limit of an object is dropped and counted.
 * An Event is written after a short outage of the API server.
+* Namespaces take turns: many Events of one neither delay nor displace those of another.
 
 Credentials
 * Any kubeconfig is loaded, or causes a CredentialError that names its file.

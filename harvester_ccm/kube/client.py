@@ -5,9 +5,11 @@ decides. Every call has a time limit. ``Retry-After`` is carried in the error. A
 raises ``Gone`` if the version is too old, and ``WatchSilent`` if nothing arrived for too long.
 
 Responses are read in chunks and have limits: whoever is at the other end cannot exhaust the memory. Above a limit,
-``AnswerTooLarge`` says of which request. Compressed responses are not accepted.
+``AnswerTooLarge`` says of which request. Compressed responses are not accepted. A limit never counts what the users of
+a cluster write: what is kept of an object is bounded by its ``decode``.
 
-Every write passes the client's ``WriteFence``, unless the resource is not fenced: the Lease itself, Events and reviews.
+Every write passes the client's ``WriteFence``, on connections that carry nothing else, unless the resource is not
+fenced: the Lease itself, Events and reviews.
 """
 
 import asyncio
@@ -41,18 +43,16 @@ REQUEST_TIMEOUT: Final = 10.0
 """Seconds for one request, connection included."""
 
 MIB: Final = 1024 * 1024
-PAGE_LIMIT: Final = 32 * MIB
-"""Largest page of a list in bytes; above it, the page is requested again with fewer objects."""
 ANSWER_LIMIT: Final = 8 * MIB
-"""Largest other response in bytes; etcd stores objects of up to 1.5 MiB."""
+"""Largest response in bytes; etcd stores objects of up to 1.5 MiB. A larger page is requested with fewer objects."""
 LINE_LIMIT: Final = 4 * MIB
 """Largest line of a watch in bytes."""
 ERROR_LIMIT: Final = 256 * 1024
 """Bytes that are read of the body of an error."""
-LISTS_LIMIT: Final = 96 * MIB
-"""Bytes that are kept of the objects of all lists that a client reads at the same time."""
-MAX_PAGES: Final = 400
-"""Most pages of a list: 200,000 objects."""
+MAX_OBJECTS: Final = 300_000
+"""Objects of all lists that a client reads at the same time: more than fit into 256 MiB."""
+MAX_EMPTY_PAGES: Final = 20
+"""Pages of a list without an object; an API server has few, if a selector matches few objects."""
 TOKEN_LIMIT: Final = 8 * 1024
 """Longest continue token in characters; it encodes the name of an object."""
 MAX_FAULT: Final = 200
@@ -84,8 +84,8 @@ class Request(Struct, frozen=True):
     params: Mapping[str, str] = {}
     data: bytes | None = None
     content_type: str = _JSON
-    max_bytes: int = ANSWER_LIMIT
-    """Largest response."""
+    fenced: bool = False
+    """Whether it is a write that only the leader sends."""
 
     @property
     def http_method(self) -> str:
@@ -125,9 +125,12 @@ class ApiClient:
         self._observer = observer
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
+        """For reads, and for writes that need no Lease."""
+        self._fenced_session: aiohttp.ClientSession | None = None
+        """For writes that need the Lease, on connections of their own."""
         self._responses: weakref.WeakSet[aiohttp.ClientResponse] = weakref.WeakSet()
-        self._listed_bytes = 0
-        """Kept of the objects of the lists in progress."""
+        self._listed = 0
+        """Objects of the lists in progress."""
 
     @property
     def namespace(self) -> str:
@@ -145,10 +148,11 @@ class ApiClient:
         # Readers of a response would wait forever if only the session was closed.
         for response in list(self._responses):
             response.close()
-        session = self._session
-        self._session = None
-        if session is not None:
-            await session.close()
+        sessions = (self._session, self._fenced_session)
+        self._session = self._fenced_session = None
+        for session in sessions:
+            if session is not None:
+                await session.close()
 
     async def use(self, credentials: Credentials) -> None:
         """Switch to other credentials; running watches end, and their informers open new ones."""
@@ -166,68 +170,67 @@ class ApiClient:
     ) -> Page[T]:
         """Return all objects, read in pages from one consistent version; objects that do not decode are left out.
 
-        Raises AnswerTooLarge for pages or objects above the limits of this module, and UnexpectedAnswer for a list
-        without an end.
+        Raises AnswerTooLarge for an object above the limit of this module, and UnexpectedAnswer for a list without an
+        end.
         """
         path = resource.path(namespace)
         query = dict(params or {})
-        listing = _Listing[T]()
+        listing = _Listing[T](self.page_objects)
         try:
             while True:
                 metadata = await self._read_page(resource, path, query, listing)
                 token = metadata.continue_
                 if not token:
                     return Page(tuple(listing.items), metadata.resource_version, listing.unread)
-                self._check_token(token, listing, f"GET {path}")
+                self._check_progress(token, listing, f"GET {path}")
                 query["continue"] = token
         finally:
-            self._listed_bytes -= listing.size
+            self._listed -= listing.objects
 
     async def _read_page(
         self, resource: Resource[T], path: str, query: Mapping[str, str], listing: "_Listing[T]"
     ) -> ListMeta:
-        """Add the objects of a page to a list; return the metadata of the page. Its body is not kept.
-
-        Raises AnswerTooLarge if the lists in progress become too large.
-        """
-        page = self._read(_decode_list, await self._request_page(path, query), f"GET {path}")
-        for number, raw in enumerate(page.items or (), 1):
+        """Add the objects of a page to a list; return the metadata of the page. Its body is not kept."""
+        page = self._read(_decode_list, await self._request_page(path, query, listing), f"GET {path}")
+        raws = page.items or []
+        listing.objects += len(raws)
+        self._listed += len(raws)
+        if not raws:
+            listing.empty_pages += 1
+        for number, raw in enumerate(raws, 1):
             item = self._decode(resource, raw)
             if isinstance(item, Unread):
                 listing.unread[item.key] = item
             else:
                 listing.items.append(item)
-            # What is kept is less than what was sent: the view of an object of 10 KB has a few hundred bytes.
-            size = len(msgspec.json.encode(item))
-            listing.size += size
-            self._listed_bytes += size
-            if self._listed_bytes > LISTS_LIMIT:
-                raise self._too_large("the content of all lists in progress", LISTS_LIMIT, f"GET {path}")
             if number % DECODED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return page.metadata
 
-    async def _request_page(self, path: str, query: Mapping[str, str]) -> bytes:
+    async def _request_page(self, path: str, query: Mapping[str, str], listing: "_Listing[T]") -> bytes:
         """Return a page of a list. A page of very large objects is requested again with fewer of them."""
-        objects = self.page_objects
         while True:
-            request = Request("GET", path, {"limit": str(objects), **query}, max_bytes=PAGE_LIMIT)
+            request = Request("GET", path, {"limit": str(listing.page_objects), **query})
             try:
-                return await self._exchange(request, self._timeout)
+                page = await self._exchange(request, self._timeout)
             except errors.AnswerTooLarge:
-                if objects == 1:
+                if listing.page_objects == 1:
                     raise
-                objects = max(objects // 10, 1)
+                listing.page_objects = max(listing.page_objects // 10, 1)
+            else:
+                # The next objects can be small again.
+                listing.page_objects = min(listing.page_objects * 2, self.page_objects)
+                return page
 
-    def _check_token(self, token: str, listing: "_Listing[T]", request: str) -> None:
+    def _check_progress(self, token: str, listing: "_Listing[T]", request: str) -> None:
         """Raise UnexpectedAnswer if the list that a continue token belongs to would never end."""
         if len(token) > TOKEN_LIMIT:
             raise self._too_large("the continue token of a list", TOKEN_LIMIT, request)
-        if token in listing.tokens:
-            raise self._unexpected(request, "a list whose continue token repeats")
-        listing.tokens.add(token)
-        if len(listing.tokens) >= MAX_PAGES:
-            raise self._unexpected(request, f"a list of more than {MAX_PAGES} pages")
+        # Numbers, because there can be a token for each object.
+        digest = hash(token)
+        if digest in listing.tokens or listing.empty_pages > MAX_EMPTY_PAGES or self._listed > MAX_OBJECTS:
+            raise self._unexpected(request, "a list without an end")
+        listing.tokens.add(digest)
 
     async def create(self, resource: Resource[T], body: Mapping[str, object], *, namespace: str | None = None) -> T:
         """Create an object and return it as stored. Raises AlreadyExists, AdmissionDenied, Invalid, …."""
@@ -315,8 +318,9 @@ class ApiClient:
         ``fenced`` is False for the few writes that need no Lease. Raises NotLeading, too.
         """
         data = None if body is None else msgspec.json.encode(body)
-        request = Request(method, path, params or {}, data, content_type)
-        if method == "GET" or not fenced:
+        is_fenced = fenced and method != "GET"
+        request = Request(method, path, params or {}, data, content_type, fenced=is_fenced)
+        if not is_fenced:
             return await self._exchange(request, self._timeout)
         return await self._fence.send(partial(self._exchange, request, WRITE_TIMEOUT), str(request))
 
@@ -333,11 +337,11 @@ class ApiClient:
     async def _exchange(self, request: Request, limit: float) -> bytes:
         try:
             async with asyncio.timeout(limit), await self._send(request) as response:
-                body = await _body_of(response, request.max_bytes)
+                body = await _body_of(response, ANSWER_LIMIT)
         except _NO_RESPONSE as error:
             raise self._unreachable(request, error, limit) from error
         if body is None:
-            raise self._too_large("the answer", request.max_bytes, str(request))
+            raise self._too_large("the answer", ANSWER_LIMIT, str(request))
         return body
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
@@ -368,11 +372,8 @@ class ApiClient:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if request.data is not None:
             headers["Content-Type"] = request.content_type
-        if self._session is None:
-            # A connection keeps its client certificate, which a plugin renews.
-            reuse = not isinstance(credentials.token, ExecToken)
-            self._session = open_session(credentials.tls, reuse=reuse, user_agent=credentials.user_agent)
-        response = await self._session.request(
+        session = self._session_for(request, credentials)
+        response = await session.request(
             request.http_method,
             f"{credentials.server}{request.target}",
             data=request.data,
@@ -383,6 +384,16 @@ class ApiClient:
         )
         self._responses.add(response)
         return response
+
+    def _session_for(self, request: Request, credentials: Credentials) -> aiohttp.ClientSession:
+        """Return the connection pool of a request, which is opened if there is none."""
+        if request.fenced:
+            if self._fenced_session is None:
+                self._fenced_session = _open_pool(credentials, self._fence.open_socket)
+            return self._fenced_session
+        if self._session is None:
+            self._session = _open_pool(credentials)
+        return self._session
 
     def _event(self, resource: Resource[T], line: bytes) -> WatchEvent[T]:
         request = f"WATCH {resource.path()}"
@@ -465,13 +476,22 @@ class ApiClient:
 class _Listing(Generic[T]):
     """A list while its pages are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, page_objects: int) -> None:
+        self.page_objects = page_objects
+        """Objects to be requested with the next page."""
         self.items: list[T] = []
         self.unread: dict[str, Unread] = {}
-        self.size = 0
-        """Bytes that are kept of its objects."""
-        self.tokens: set[str] = set()
-        """The continue tokens so far."""
+        self.objects = 0
+        """Objects that were received."""
+        self.empty_pages = 0
+        self.tokens: set[int] = set()
+        """The hashes of the continue tokens so far."""
+
+
+def _open_pool(credentials: Credentials, open_socket: aiohttp.SocketFactoryType | None = None) -> aiohttp.ClientSession:
+    # A connection keeps its client certificate, which a plugin renews.
+    reuse = not isinstance(credentials.token, ExecToken)
+    return open_session(credentials.tls, reuse=reuse, user_agent=credentials.user_agent, open_socket=open_socket)
 
 
 def _delete_options(uid: str, version: str) -> Mapping[str, object] | None:

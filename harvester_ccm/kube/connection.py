@@ -15,6 +15,8 @@ from harvester_ccm.kube import errors
 
 CONNECT_TIMEOUT: Final = 10.0
 """Time limit for a TCP connection in seconds; writes wait longer for their response."""
+MAX_FILE: Final = 1024 * 1024
+"""Bytes of a file with a credential that are read at most."""
 _OUT_OF_TIME: Final = (9, 10)
 """OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 
@@ -56,7 +58,13 @@ class OnlyResponse(Response):
     reusable = False
 
 
-def open_session(tls: ssl.SSLContext | None, *, reuse: bool, user_agent: str = "") -> aiohttp.ClientSession:
+def open_session(
+    tls: ssl.SSLContext | None,
+    *,
+    reuse: bool,
+    user_agent: str = "",
+    open_socket: aiohttp.SocketFactoryType | None = None,
+) -> aiohttp.ClientSession:
     """Return a connection pool, or if not ``reuse`` one that opens a connection for each request. The caller closes it.
 
     ``tls`` is None for plain http; the certificate of an https proxy is verified in any case.
@@ -65,8 +73,12 @@ def open_session(tls: ssl.SSLContext | None, *, reuse: bool, user_agent: str = "
     if user_agent:
         headers["User-Agent"] = user_agent
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls or True, limit=0, ttl_dns_cache=30, force_close=not reuse),
+        connector=aiohttp.TCPConnector(
+            ssl=tls or True, limit=0, ttl_dns_cache=30, force_close=not reuse, socket_factory=open_socket
+        ),
         headers=headers,
+        # No API server sets cookies: those of a proxy would be sent with every request until the restart.
+        cookie_jar=aiohttp.DummyCookieJar(),
         # Without inflating: 300 KB of gzip can become 300 MiB.
         auto_decompress=False,
         # The callers set time limits around whole calls. The credentials contain the proxy of the environment:
@@ -90,12 +102,16 @@ def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the contents of a file. Raises CredentialError."""
+    """Return the contents of a file. Raises CredentialError, also for a large one."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE + 1)
     except (OSError, ValueError) as error:
         # ValueError: a path in a file can contain a null character.
         raise errors.CredentialError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > MAX_FILE:
+        raise errors.CredentialError(f"{path}: larger than 1 MiB, so it is no kubeconfig, token or certificate")
+    return content
 
 
 def read_all(paths: Iterable[Path]) -> dict[Path, bytes]:

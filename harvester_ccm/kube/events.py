@@ -4,12 +4,13 @@ A controller emits an Event for every state that holds, at every reconcile. The 
 object once, until one hour has passed since its last repetition. Resyncs are more frequent, so an Event for a
 persistent state is written once in the life of the process. Every object has a token bucket (25 Events, then one per
 five minutes), the queue is bounded, and an Event that the API server rejects is dropped: Events never delay a
-reconcile.
+reconcile. Namespaces take turns, and if the queue is full, the namespace with the most Events loses one.
 """
 
 import asyncio
 import math
 import time
+from collections import OrderedDict, deque
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Literal, Protocol
@@ -34,7 +35,7 @@ TRIES: Final = 6
 BURST: Final = 25
 REFILL_SECONDS: Final = 300.0
 
-_Key = tuple[str, str, str]
+_Key = tuple[str, str, int]
 """UID of the object, reason and subject: what makes two Events equal."""
 
 log = structlog.get_logger(__name__)
@@ -60,13 +61,56 @@ class EventContent(Protocol):
         """Events on one object with the same reason and subject are equal; empty if the message decides."""
 
 
+class _Turns(asyncio.Queue[dict[str, Any]]):
+    """Events in a fair order: the namespaces in turn, and first come first served within a namespace."""
+
+    def _init(self, maxsize: int) -> None:
+        self._waiting: OrderedDict[str, deque[dict[str, Any]]] = OrderedDict()
+        self._length = 0
+
+    def qsize(self) -> int:
+        """Return the number of Events that wait."""
+        return self._length
+
+    def empty(self) -> bool:
+        """Return whether no Event waits."""
+        return self._length == 0
+
+    def make_room(self, namespace: str) -> bool:
+        """Drop the newest Event of the namespace with the most, unless that is the given one; return whether it did."""
+        most = max(self._waiting, key=lambda name: len(self._waiting[name]))
+        if len(self._waiting[most]) <= len(self._waiting.get(namespace, ())) + 1:
+            return False
+        self._waiting[most].pop()
+        self._length -= 1
+        return True
+
+    def _put(self, item: dict[str, Any]) -> None:
+        self._waiting.setdefault(item["metadata"]["namespace"], deque()).append(item)
+        self._length += 1
+
+    def _get(self) -> dict[str, Any]:
+        namespace, events = next(iter(self._waiting.items()))
+        event = events.popleft()
+        self._length -= 1
+        if events:
+            self._waiting.move_to_end(namespace)
+        else:
+            del self._waiting[namespace]
+        return event
+
+
+MAX_NAME: Final = 253
+"""Characters of the name of an object."""
+
+
 class EventRecorder:
     """Writes Events while ``run`` is running."""
 
     def __init__(self, client: ApiClient, *, host: str) -> None:
         self._client = client
         self._host = host
-        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(QUEUE_LENGTH)
+        self._queue = _Turns(QUEUE_LENGTH)
         self._last_seen: dict[_Key, float] = {}
         """Loop time of the last repetition by UID, reason and subject, the least recent first."""
         self._limiter = WriteRateLimiter(BURST, REFILL_SECONDS)
@@ -76,10 +120,11 @@ class EventRecorder:
     def emit(self, resource: Resource[ObjectT], item: ObjectT, event: EventContent, *, component: str) -> None:
         """Queue an Event about an object and log it, unless an equal one was emitted in the last hour."""
         meta = item.metadata
-        key = (meta.uid, event.reason, event.subject or event.message)
+        # A number: whoever writes an object decides on the length of the text.
+        key = (meta.uid, str(event.reason), hash(event.subject or event.message))
         if self._is_repeated(key):
             return
-        if self._limiter.delay(meta.uid) or self._queue.full():
+        if self._limiter.delay(meta.uid) or not self._has_room(meta.namespace or "default"):
             # Not tracked: the next reconcile tries again.
             self.dropped += 1
             return
@@ -89,6 +134,14 @@ class EventRecorder:
         level = log.warning if event.type == "Warning" else log.debug
         about = {resource.kind.lower(): meta.key}
         level("event emitted", **about, reason=str(event.reason), detail=event.message)
+
+    def _has_room(self, namespace: str) -> bool:
+        """Return whether an Event of a namespace can be queued, perhaps instead of one of a namespace with more."""
+        if not self._queue.full():
+            return True
+        has_room = self._queue.make_room(namespace)
+        self.dropped += has_room
+        return has_room
 
     def _is_repeated(self, key: _Key) -> bool:
         """Return whether an equal Event was emitted in the last hour, which begins again with this one."""
@@ -110,7 +163,7 @@ class EventRecorder:
         """Return the Event as it is written."""
         now = wall_time()
         return {
-            "metadata": {"name": f"{meta.name}.{time.time_ns():x}", "namespace": meta.namespace or "default"},
+            "metadata": {"name": _name_of_event(meta.name), "namespace": meta.namespace or "default"},
             "involvedObject": {
                 "apiVersion": resource.api_version,
                 "kind": resource.kind,
@@ -150,3 +203,13 @@ class EventRecorder:
         # A repetition whose first response was lost has the same name.
         with suppress(AlreadyExists):
             await self._client.create(EVENTS, body, namespace=body["metadata"]["namespace"])
+
+
+def _name_of_event(name: str) -> str:
+    """Return a new name for an Event about an object; a name has at most 253 characters, and none ends in a separator.
+
+    >>> len(_name_of_event("x" * 253)) <= 253
+    True
+    """
+    suffix = f".{time.time_ns():x}"
+    return name[: MAX_NAME - len(suffix)].rstrip(".-") + suffix

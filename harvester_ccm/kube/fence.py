@@ -1,8 +1,13 @@
 """The fence that stops writes without the Lease."""
 
 import asyncio
+import errno
 import math
+import socket
 from collections.abc import Callable, Coroutine
+from typing import Any
+
+import aiohttp
 
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.errors import KubeError
@@ -16,9 +21,12 @@ class WriteFence:
     """The only way for writes of the clients that share it: none is sent after the renew deadline of the Lease.
 
     The elector moves the deadline with each renewal. It is loop time: a process that was stopped (SIGSTOP) finds the
-    fence shut before it learns that it lost the Lease. An API server completes a request whose client disconnected. So
-    a write continues in the background when its caller is cancelled, and ``answered`` returns when no write is in
-    flight: only then can the Lease be released.
+    fence shut before it learns that it lost the Lease. A write that was begun before waits for a token, a name server,
+    a handshake and other tasks, and the process can be stopped at any of them. So the sockets of writes carry nothing
+    else, and each asks the fence whenever it hands bytes to the kernel.
+
+    An API server completes a request whose client disconnected. So a write continues in the background when its caller
+    is cancelled, and ``answered`` returns when no write is in flight: only then can the Lease be released.
     """
 
     def __init__(self, *, shut: bool = False) -> None:
@@ -29,8 +37,7 @@ class WriteFence:
 
     async def send(self, exchange: Callable[[], Coroutine[None, None, bytes]], name: str) -> bytes:
         """Make the exchange and return the body of the response. Raises NotLeading, and what the exchange raises."""
-        if loop_time() >= self.deadline:
-            raise NotLeading("not sent, because the Lease was not renewed in time and may be another's")
+        self.check()
         task = asyncio.create_task(exchange(), name=name)
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
@@ -38,6 +45,23 @@ class WriteFence:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait((task,))
         return task.result()
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether nothing may be sent."""
+        return loop_time() >= self.deadline
+
+    def check(self) -> None:
+        """Raise NotLeading if nothing may be sent."""
+        if self.is_shut:
+            raise NotLeading("not sent, because the Lease was not renewed in time and may be another's")
+
+    def open_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        """Return a socket for writes to a resolved address."""
+        family, kind, protocol, *_ = address
+        opened = _WriteSocket(family, kind, protocol)
+        opened.fence = self
+        return opened
 
     async def answered(self) -> None:
         """Return when no write is in flight."""
@@ -48,3 +72,23 @@ class WriteFence:
         """Cancel the writes in flight."""
         for task in self._in_flight:
             task.cancel()
+
+
+class _WriteSocket(socket.socket):
+    """A socket that sends nothing while its fence is shut, so that its connection breaks."""
+
+    fence: WriteFence
+
+    def send(self, *arguments: Any) -> int:
+        """Hand bytes to the kernel. Raises ConnectionAbortedError while the fence is shut."""
+        self._check()
+        return super().send(*arguments)
+
+    def sendmsg(self, *arguments: Any) -> int:
+        """Hand several pieces to the kernel, as ``send``."""
+        self._check()
+        return super().sendmsg(*arguments)
+
+    def _check(self) -> None:
+        if self.fence.is_shut:
+            raise ConnectionAbortedError(errno.ECONNABORTED, "the Lease was not renewed in time")

@@ -27,10 +27,19 @@ from typing import Final
 import structlog
 
 from harvester_ccm.kube.backoff import pause_after
-from harvester_ccm.kube.client import ApiClient
+from harvester_ccm.kube.client import MAX_OBJECTS, ApiClient
 from harvester_ccm.kube.clock import loop_time
 from harvester_ccm.kube.documents import Page, Unread, WatchEvent
-from harvester_ccm.kube.errors import Forbidden, Gone, KubeError, NotFound, UnexpectedAnswer, Unreachable, WatchSilent
+from harvester_ccm.kube.errors import (
+    AnswerTooLarge,
+    Forbidden,
+    Gone,
+    KubeError,
+    NotFound,
+    UnexpectedAnswer,
+    Unreachable,
+    WatchSilent,
+)
 from harvester_ccm.kube.objects import ObjectT, Resource
 from harvester_ccm.kube.store import Store
 
@@ -256,6 +265,7 @@ class Informer(Store[ObjectT]):
                     if event.resource_version:
                         version, accepted_at, self._failures = event.resource_version, -math.inf, 0
                         self._apply(event)
+                        self._check_number()
                     else:
                         accepted_at = loop_time()
         except Unreachable as error:
@@ -266,6 +276,11 @@ class Informer(Store[ObjectT]):
         if loop_time() - accepted_at < WORKED_SECONDS:
             raise end
         return version
+
+    def _check_number(self) -> None:
+        """Raise AnswerTooLarge if a watch adds objects without an end, as a list must not have them either."""
+        if len(self) + len(self.unread) > MAX_OBJECTS:
+            raise AnswerTooLarge(f"the watch of {self.name} has added more objects than {MAX_OBJECTS:,}")
 
     def _replace_all(self, page: Page[ObjectT]) -> None:
         """Store a list and call the callbacks."""

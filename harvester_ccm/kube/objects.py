@@ -7,6 +7,7 @@ not hide the others.
 import re
 from collections.abc import Callable
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
@@ -23,6 +24,10 @@ DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 DNS_SUBDOMAIN: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """RFC 1123: name of most objects and of hosts."""
 LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+MAX_NOTICED: Final = 50
+"""Labels and annotations of an object of which only the keys are kept, and its finalizers."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -67,11 +72,11 @@ class ObjectMeta(Model, frozen=True, kw_only=True):
 
     def annotation(self, key: str) -> str | None:
         """Return the annotation's value, or None if it is not set. Users write values of any length: it is cut."""
-        value = self.whole_annotation(key)
+        value = self.long_annotation(key)
         return None if value is None else cut(value)
 
-    def whole_annotation(self, key: str) -> str | None:
-        """Return the annotation's value whatever its length, for a value that is a document; None if it is not set."""
+    def long_annotation(self, key: str) -> str | None:
+        """Return as much of the annotation's value as was kept, for a value that is a document; None if not set."""
         return (self.annotations or {}).get(key)
 
     def label(self, key: str) -> str | None:
@@ -81,6 +86,44 @@ class ObjectMeta(Model, frozen=True, kw_only=True):
     def has_finalizer(self, name: str) -> bool:
         """Return whether the finalizer is on the object."""
         return name in (self.finalizers or ())
+
+
+def _never(_key: str) -> bool:
+    return False
+
+
+class Kept(Struct, frozen=True):
+    """What is kept of the metadata of a type of object: what the program reads, and no text of any length."""
+
+    keys: frozenset[str] = frozenset()
+    """Labels and annotations whose values are kept."""
+    noticed: Callable[[str], bool] = _never
+    """Whether the key of another label or annotation is kept, without its value."""
+    longest: int = MAX_FOREIGN_TEXT
+    """Characters that are kept of a value."""
+    finalizers: frozenset[str] = frozenset()
+    """Finalizers that are kept, however many others there are."""
+
+    def reduce(self, meta: ObjectMeta) -> ObjectMeta:
+        """Return the metadata with what is kept of it."""
+        return replace(
+            meta,
+            labels=self._texts(meta.labels),
+            annotations=self._texts(meta.annotations),
+            finalizers=self._finalizers(meta.finalizers),
+        )
+
+    def _texts(self, texts: dict[str, str] | None) -> dict[str, str] | None:
+        if not texts:
+            return texts
+        kept = {key: texts[key][: self.longest] for key in texts if key in self.keys}
+        noticed = (cut(key) for key in texts if key not in self.keys and self.noticed(key))
+        return kept | dict.fromkeys(islice(noticed, MAX_NOTICED), "")
+
+    def _finalizers(self, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if not names:
+            return names
+        return tuple(cut(name) for number, name in enumerate(names) if number < MAX_NOTICED or name in self.finalizers)
 
 
 class Object(Model, frozen=True, kw_only=True):
@@ -158,3 +201,16 @@ def _has(granted: tuple[str, ...], wanted: str) -> bool:
 def decoder(view: type[T]) -> Callable[[bytes], T]:
     """Return a function that decodes JSON bytes to ``view``."""
     return msgspec.json.Decoder(view, strict=False).decode
+
+
+def reducing_decoder(view: type[ObjectT], kept: Kept) -> Callable[[bytes], ObjectT]:
+    """Return a function that decodes JSON bytes to ``view`` and keeps a part of the metadata."""
+    decode = decoder(view)
+
+    def decode_reduced(source: bytes) -> ObjectT:
+        item = decode(source)
+        # The object is new, and nobody else has it yet.
+        force_setattr(item, "metadata", kept.reduce(item.metadata))
+        return item
+
+    return decode_reduced

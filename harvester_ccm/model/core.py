@@ -7,13 +7,30 @@ from ipaddress import IPv4Address
 from typing import Final
 
 import msgspec
+from msgspec.structs import force_setattr, replace
 
 from harvester_ccm.kube.errors import UNREADABLE
-from harvester_ccm.kube.objects import Condition, Model, Object, Resource, decoder
-from harvester_ccm.names import LOAD_BALANCER_READY, NAD_MAPPING_KEY, PROVIDER_NAME
+from harvester_ccm.kube.objects import Condition, Kept, Model, Object, Resource, decoder, reducing_decoder
+from harvester_ccm.names import (
+    FOREIGN_ANNOTATIONS,
+    FOREIGN_LABEL,
+    KUBE_VIP_ANNOTATIONS,
+    LOAD_BALANCER_READY,
+    NAD_MAPPING_KEY,
+    NODE_KEYS,
+    PRIMARY_SERVICE_LABEL,
+    PROVIDER_NAME,
+    SERVICE_ANNOTATIONS,
+    SERVICE_FINALIZER,
+)
+from harvester_ccm.redaction import cut
 
 _MAX_DEVICE: Final = 15
 """Maximum length of the name of a network device (Linux, IFNAMSIZ)."""
+MAX_PORTS: Final = 3000
+"""Ports that are kept of a Service. A cluster has 2,768 node ports by default."""
+_MAX_DOCUMENT: Final = 16 * 1024
+"""Characters that are kept of an annotation of a Node, which can be a list of several hundred addresses."""
 
 
 class ServicePort(Model, frozen=True, kw_only=True):
@@ -209,12 +226,69 @@ class EndpointSlice(Object, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...] | None = None
 
 
-SERVICES: Final = Resource("", "v1", "services", "Service", decoder(Service))
-NODES: Final = Resource("", "v1", "nodes", "Node", decoder(Node), namespaced=False)
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", decoder(ConfigMap))
-ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", decoder(EndpointSlice))
+def _is_noticed(key: str) -> bool:
+    """Return whether the key of an annotation of a Service matters, although no value of it does.
+
+    An unknown one of this controller, one behind another prefix of Harvester, or one of another controller.
+    """
+    return "harvester" in key or key.startswith(FOREIGN_ANNOTATIONS)
+
+
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
 """Label of an EndpointSlice: the Service whose endpoints it has."""
+_OF_SERVICE: Final = Kept(
+    frozenset({*SERVICE_ANNOTATIONS, *KUBE_VIP_ANNOTATIONS, PRIMARY_SERVICE_LABEL, FOREIGN_LABEL[0]}),
+    _is_noticed,
+    finalizers=frozenset({SERVICE_FINALIZER}),
+)
+_OF_NODE: Final = Kept(frozenset(NODE_KEYS), longest=_MAX_DOCUMENT)
+_OF_SLICE: Final = Kept(frozenset({SERVICE_LABEL}))
+
+_decode_service: Final = reducing_decoder(Service, _OF_SERVICE)
+_decode_node: Final = reducing_decoder(Node, _OF_NODE)
+_decode_slice: Final = reducing_decoder(EndpointSlice, _OF_SLICE)
+
+
+def decode_service(source: bytes) -> Service:
+    """Decode a Service with what is read of it. Raises msgspec.DecodeError.
+
+    Only Services of type LoadBalancer have ports for their load balancer. A cluster has fewer node ports than are kept.
+    """
+    service = _decode_service(source)
+    spec = service.spec
+    ports = spec.ports[:MAX_PORTS] if spec.type == "LoadBalancer" else ()
+    # The object is new, and nobody else has it yet.
+    force_setattr(spec, "ports", ports)
+    force_setattr(spec, "load_balancer_source_ranges", spec.load_balancer_source_ranges[:1])
+    force_setattr(spec, "load_balancer_ip", cut(spec.load_balancer_ip))
+    return service
+
+
+def decode_node(source: bytes) -> Node:
+    """Decode a Node with what is read of it. Raises msgspec.DecodeError."""
+    node = _decode_node(source)
+    ready = tuple(condition for condition in node.status.conditions if condition.type == "Ready")
+    force_setattr(node.status, "conditions", ready)
+    return node
+
+
+def decode_endpoint_slice(source: bytes) -> EndpointSlice:
+    """Decode an EndpointSlice with what is read of it: on which nodes addresses serve. Raises msgspec.DecodeError.
+
+    What does not differ in that is kept once: thousands of endpoints are on some nodes.
+    """
+    endpoint_slice = _decode_slice(source)
+    kept: dict[tuple[bool, bool, str | None], Endpoint] = {}
+    for endpoint in endpoint_slice.endpoints or ():
+        force_setattr(endpoint, "addresses", endpoint.addresses[:1] if endpoint.addresses else None)
+        kept.setdefault((bool(endpoint.addresses), endpoint.is_serving, endpoint.node_name), endpoint)
+    return replace(endpoint_slice, endpoints=tuple(kept.values()))
+
+
+SERVICES: Final = Resource("", "v1", "services", "Service", decode_service)
+NODES: Final = Resource("", "v1", "nodes", "Node", decode_node, namespaced=False)
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", decoder(ConfigMap))
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", decode_endpoint_slice)
 
 
 def endpoint_slice_selector(service: Service) -> str:

@@ -1,7 +1,8 @@
 """Views of Harvester's types: LoadBalancer, VirtualMachine, VirtualMachineInstance; and this cluster in Harvester.
 
-A LoadBalancer keeps the bytes it was decoded from. Harvester has neither a patch verb nor a status subresource for
-it, so a change is a PUT of the whole object, and fields that this controller does not know must survive it.
+Only what is read is kept of an object, because whoever writes one decides on its size. Harvester has neither a patch
+verb nor a status subresource for a LoadBalancer. A change is a PUT of the whole object, which fields survive that this
+controller does not know: it is read again before, as a ``WHOLE_LOAD_BALANCERS``.
 """
 
 from collections.abc import Mapping
@@ -12,9 +13,25 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from harvester_ccm.config import Announcer, Settings, SharedAddressScope
-from harvester_ccm.kube.objects import Condition, Model, Object, ObjectMeta, Resource, decoder
-from harvester_ccm.names import DEFAULT_CLUSTER_NAME
+from harvester_ccm.kube.objects import (
+    Condition,
+    Kept,
+    Model,
+    Object,
+    ObjectMeta,
+    ObjectT,
+    Resource,
+    decoder,
+    reducing_decoder,
+)
+from harvester_ccm.names import DEFAULT_CLUSTER_NAME, LB_CONTROLLER_FINALIZER, LB_KEYS, VM_KEYS
 from harvester_ccm.netip import plain_address
+from harvester_ccm.redaction import cut
+
+MAX_ADDRESSES: Final = 256
+"""Addresses that are kept of a NIC."""
+MAX_KEPT: Final = 256 * 1024
+"""Bytes of an object of Harvester that are kept at most; a larger one counts as one that cannot be decoded."""
 
 
 class HealthCheck(Model, frozen=True, kw_only=True):
@@ -37,6 +54,10 @@ class LoadBalancerSpec(Model, frozen=True, kw_only=True):
     description: str = ""
     backend_server_selector: dict[str, tuple[str, ...] | None] | None = None
     health_check: HealthCheck | None = None
+
+    def __post_init__(self) -> None:
+        """Cut the description, which can be a megabyte."""
+        force_setattr(self, "description", cut(self.description))
 
     @property
     def workload_type(self) -> str:
@@ -97,7 +118,7 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
     spec: LoadBalancerSpec = LoadBalancerSpec()
     status: HarvesterLoadBalancerStatus = HarvesterLoadBalancerStatus()
     source: bytes = b""
-    """The JSON document this view was decoded from, without ``managedFields``; empty on objects never read."""
+    """The parts of the JSON document that plans compare; all of it but ``managedFields`` on a whole load balancer."""
 
     @property
     def allocated_ip(self) -> str:
@@ -133,25 +154,84 @@ class LoadBalancer(Object, frozen=True, kw_only=True):
         return None
 
     def document(self) -> dict[str, object]:
-        """Return a fresh copy of the whole object, to be changed and written back."""
+        """Return a fresh copy of what is kept of the document; a whole one can be changed and written back."""
         return _decode_document(self.source)
 
 
-_decode_fields = decoder(LoadBalancer)
-_decode_document = msgspec.json.Decoder(dict[str, Any]).decode
+_OF_LOAD_BALANCER: Final = Kept(frozenset(LB_KEYS), finalizers=frozenset({LB_CONTROLLER_FINALIZER}))
+_OF_MACHINE: Final = Kept(frozenset(VM_KEYS))
+
+_decode_fields: Final = reducing_decoder(LoadBalancer, _OF_LOAD_BALANCER)
+_decode_document: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+_ABSENT: Final = msgspec.Raw()
+
+
+class _ComparedSpec(Struct, rename="camel", omit_defaults=True):
+    """The fields of ``spec`` whose documents plans compare."""
+
+    description: str | None = None
+    listeners: msgspec.Raw = _ABSENT
+    backend_server_selector: msgspec.Raw = _ABSENT
+    health_check: msgspec.Raw = _ABSENT
+
+
+class _Compared(Struct):
+    spec: _ComparedSpec = msgspec.field(default_factory=_ComparedSpec)
+
+
+_decode_compared: Final = msgspec.json.Decoder(_Compared).decode
+
+
+def limited(item: ObjectT, source: bytes) -> ObjectT:
+    """Return an object of which no more is kept than the limit. Raises ValueError with its size and largest field."""
+    size = len(msgspec.json.encode(item))
+    if size <= MAX_KEPT:
+        return item
+    raise ValueError(
+        f"it has {len(source):,} bytes, of which {size:,} would be kept, and the limit is {MAX_KEPT:,}; its largest "
+        f"field is {_largest_field(source)}"
+    )
+
+
+def _largest_field(source: bytes) -> str:
+    sizes = {
+        cut(f"{part}.{name}"): len(msgspec.json.encode(value))
+        for part, fields in _decode_document(source).items()
+        if isinstance(fields, dict)
+        for name, value in fields.items()
+    }
+    return max(sizes, key=sizes.__getitem__)
 
 
 def decode_load_balancer(source: bytes) -> LoadBalancer:
-    """Decode a LoadBalancer and keep its document. Raises msgspec.DecodeError.
+    """Decode a LoadBalancer with what is read of it. Raises msgspec.DecodeError, and ValueError if that is too much."""
+    load_balancer = _decode_fields(source)
+    ready = tuple(condition for condition in load_balancer.status.conditions or () if condition.type == "Ready")
+    force_setattr(load_balancer.status, "conditions", ready)
+    compared = _decode_compared(source).spec
+    if compared.description is not None:
+        compared.description = cut(compared.description)
+    meta = load_balancer.metadata
+    document = {
+        "metadata": {"labels": meta.labels, "annotations": meta.annotations},
+        "spec": compared,
+        "status": {"address": load_balancer.address},
+    }
+    # Copied, because an encoder keeps as much again in reserve.
+    kept = bytes(memoryview(msgspec.json.encode(document)))
+    return limited(replace(load_balancer, source=kept), source)
+
+
+def decode_whole_load_balancer(source: bytes) -> LoadBalancer:
+    """Decode a LoadBalancer with its document. Raises msgspec.DecodeError.
 
     ``managedFields`` is left out: it is a third of the document, and the API server keeps it if a PUT lacks it.
     """
-    load_balancer = _decode_fields(source)
     document = _decode_document(source)
     document.get("metadata", {}).pop("managedFields", None)
-    # Copied, because an encoder keeps as much again in reserve.
-    kept = bytes(memoryview(msgspec.json.encode(document)))
-    return replace(load_balancer, source=kept)
+    return replace(_decode_fields(source), source=msgspec.json.encode(document))
 
 
 class AddressRange(Model, frozen=True, kw_only=True):
@@ -239,6 +319,13 @@ class Interface(Model, frozen=True, kw_only=True):
     ip_address: str = ""
     ip_addresses: tuple[str, ...] | None = None
 
+    def __post_init__(self) -> None:
+        """Cut what the guest agent says."""
+        force_setattr(self, "interface_name", cut(self.interface_name))
+        force_setattr(self, "ip_address", cut(self.ip_address))
+        if self.ip_addresses:
+            force_setattr(self, "ip_addresses", tuple(map(cut, self.ip_addresses[:MAX_ADDRESSES])))
+
     @property
     def addresses(self) -> tuple[str, ...]:
         """All reported addresses in order."""
@@ -313,19 +400,19 @@ class VirtualMachineInstance(Object, frozen=True, kw_only=True):
         return any((condition.type, condition.status) == connected for condition in self.status.conditions or ())
 
 
-_decode_whole_instance = decoder(VirtualMachineInstance)
+_decode_instance: Final = reducing_decoder(VirtualMachineInstance, _OF_MACHINE)
 
 
 def decode_instance(source: bytes) -> VirtualMachineInstance:
-    """Decode a VMI without the devices that are in none of its networks. Raises msgspec.DecodeError.
+    """Decode a VMI with what is read of it. Raises msgspec.DecodeError, and ValueError if that is too much.
 
-    A guest agent lists a device for each pod (``cali…``, ``veth…``). Without them, the view changes only when a NIC of
-    the VM does.
+    Devices that are in none of its networks are left out: a guest agent lists one for each pod (``cali…``, ``veth…``).
+    Without them, the view changes only when a NIC of the VM does.
     """
-    instance = _decode_whole_instance(source)
+    instance = _decode_instance(source)
     networks = {network.name for network in instance.spec.networks or ()}
     kept = tuple(entry for entry in instance.interfaces if entry.name in networks)
-    return replace(instance, status=replace(instance.status, interfaces=kept))
+    return limited(replace(instance, status=replace(instance.status, interfaces=kept)), source)
 
 
 class InstanceTemplate(Model, frozen=True, kw_only=True):
@@ -355,6 +442,18 @@ class VirtualMachine(Object, frozen=True, kw_only=True):
 
     spec: VirtualMachineSpec = VirtualMachineSpec()
     status: VirtualMachineStatus = VirtualMachineStatus()
+
+
+_decode_machine: Final = reducing_decoder(VirtualMachine, _OF_MACHINE)
+
+
+def decode_machine(source: bytes) -> VirtualMachine:
+    """Decode a VM with what is read of it. Raises msgspec.DecodeError, and ValueError if that is too much."""
+    machine = _decode_machine(source)
+    template = machine.spec.template
+    if template is not None and template.metadata is not None:
+        force_setattr(template, "metadata", _OF_MACHINE.reduce(template.metadata))
+    return limited(machine, source)
 
 
 class GuestOSInfo(Model, frozen=True, kw_only=True):
@@ -414,10 +513,12 @@ class ClusterIdentity(Struct, frozen=True):
 LOAD_BALANCERS: Final = Resource(
     "loadbalancer.harvesterhci.io", "v1beta1", "loadbalancers", "LoadBalancer", decode_load_balancer
 )
+WHOLE_LOAD_BALANCERS: Final = replace(LOAD_BALANCERS, decode=decode_whole_load_balancer)
+"""For a request before a PUT."""
 IP_POOLS: Final = Resource(
     "loadbalancer.harvesterhci.io", "v1beta1", "ippools", "IPPool", decoder(IPPool), namespaced=False
 )
-VIRTUAL_MACHINES: Final = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decoder(VirtualMachine))
+VIRTUAL_MACHINES: Final = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine", decode_machine)
 INSTANCES: Final = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decode_instance)
 GUEST_OS_INFO: Final = Resource(
     "subresources.kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance", decoder(GuestOSInfo)

@@ -80,7 +80,7 @@ OTHER_FLAGS: Final = frozenset(
         *("--dry-run", "--force", "--ignore-not-found", "--show-managed-fields", "--timeout"),  # kubectl
         *("--all", "--flatten", "--force-conflicts", "--minify", "--server-side"),  # kubectl
         *("--for", "--image", "--port", "--previous", "--restart", "--rm", "--server"),  # kubectl
-        *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs"),  # helm
+        *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs", "--api-versions"),  # helm
         "--provider-id",  # kubelet
         "--now",  # systemctl
         *("--retry", "--retry-all-errors", "--retry-delay"),  # curl

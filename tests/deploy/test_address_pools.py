@@ -116,6 +116,7 @@ def test_address_is_requested_with_a_patch_of_one_entry(account: RestClient) -> 
 
 
 HISTORY_DENIED: Final = "only entries of load balancers in namespace tenant-a"
+NOT_IN_THE_POOL: Final = "only addresses in the ranges of the IP pool"
 DENIED: dict[str, tuple[Json, str]] = {
     "an allocated address": ({"status": {"allocated": {"10.0.1.30": "tenant-a/web"}}}, "allocatedHistory only"),
     "no allocated address": ({"status": {"allocated": None}}, "allocatedHistory only"),
@@ -130,6 +131,29 @@ DENIED: dict[str, tuple[Json, str]] = {
         {"metadata": {"annotations": {"loadbalancer.harvesterhci.io/manuallyReleaseIP": "10.0.1.7: tenant-b/web"}}},
         "may not change the metadata",
     ),
+    "two entries": (
+        {"status": {"allocatedHistory": {"10.0.1.30": "tenant-a/web", "10.0.1.31": "tenant-a/web"}}},
+        "one entry at a time",
+    ),
+    "a key that is no address": ({"status": {"allocatedHistory": {"not-an-ip": "tenant-a/web"}}}, NOT_IN_THE_POOL),
+    "an empty key": ({"status": {"allocatedHistory": {"": "tenant-a/web"}}}, NOT_IN_THE_POOL),
+    "a long key": ({"status": {"allocatedHistory": {"1" * 45_000: "tenant-a/web"}}}, NOT_IN_THE_POOL),
+    "an address outside of the pool": ({"status": {"allocatedHistory": {"8.8.8.8": "tenant-a/web"}}}, NOT_IN_THE_POOL),
+    "another form of an address": (
+        {"status": {"allocatedHistory": {"::ffff:10.0.1.30": "tenant-a/web"}}},
+        NOT_IN_THE_POOL,
+    ),
+    "an address that another namespace has": (
+        {"status": {"allocatedHistory": {"10.0.1.7": "tenant-a/web"}}},
+        "allocated to a load balancer of another namespace",
+    ),
+    "a long value": (
+        {"status": {"allocatedHistory": {"10.0.1.30": f"tenant-a/{'x' * 45_000}"}}},
+        HISTORY_DENIED,
+    ),
+    "a value with a line end": ({"status": {"allocatedHistory": {"10.0.1.30": "tenant-a/web\n"}}}, HISTORY_DENIED),
+    "a value with blanks": ({"status": {"allocatedHistory": {"10.0.1.30": "tenant-a/web x"}}}, HISTORY_DENIED),
+    "a value without a name": ({"status": {"allocatedHistory": {"10.0.1.30": "tenant-a/"}}}, HISTORY_DENIED),
     "an entry for another namespace": ({"status": {"allocatedHistory": {"10.0.1.30": "tenant-b/web"}}}, HISTORY_DENIED),
     "the entry of another namespace": ({"status": {"allocatedHistory": {"10.0.1.8": "tenant-a/web"}}}, HISTORY_DENIED),
     "no entry of another namespace": ({"status": {"allocatedHistory": {"10.0.1.8": None}}}, HISTORY_DENIED),

@@ -392,4 +392,5 @@ async def test_failed_creations_are_retried_within_30_s_after_an_outage_one_at_a
         world.harvester.fault = None
         await world.addresses(*names(10), within=MAX_BACKOFF_SECONDS + 6)
         assert world.harvester.max_pending == 1
+        await asyncio.sleep(1)
         assert len(world.harvester.writes()) - failed == 20

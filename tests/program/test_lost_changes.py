@@ -59,7 +59,8 @@ async def test_load_balancer_whose_change_was_lost_is_written(change: str, later
             guest.delete(SERVICES, "shop/web")
         await asyncio.sleep(60)
         assert conflicts(program) == []
-        assert len(harvester.writes(CLUSTER.namespace)) == 2
+        # A change is read before it is written; a deletion meets the Conflict.
+        assert len(harvester.writes(CLUSTER.namespace)) == (1 if change == "ports" else 2)
         if change == "ports":
             assert "new" in str(harvester.of(LOAD_BALANCERS)[key]["spec"])
         else:

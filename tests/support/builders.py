@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from harvester_ccm.commands.clusters import ClusterStore
 from harvester_ccm.kube.documents import Page
 from harvester_ccm.kube.errors import KubeError
+from harvester_ccm.kube.objects import decoder
 from harvester_ccm.model.core import ENDPOINT_SLICES, SERVICE_LABEL, SERVICES, EndpointSlice, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, WHOLE_LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import (
     KUBE_VIP_ADDRESSES,
     KUBE_VIP_IGNORE,
@@ -27,6 +28,8 @@ from harvester_ccm.names import (
 )
 from harvester_ccm.plan.service.snapshot import Backends
 
+decode_service = decoder(Service)
+"""Keeps the labels and annotations that only a test reads."""
 UID = "6f1c2a34-9b7d-4e58-8a10-3c5d7e9f0b12"
 DELETED_AT = "2026-11-21T08:00:00Z"
 CLUSTER = ClusterIdentity(name="demo", namespace="vms", uid="cluster-uid")
@@ -90,7 +93,7 @@ def service(
         document["status"] = {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP", "ports": statuses}]}}
     if ours and address is not None and condition:
         document["status"]["conditions"] = [_ready(address)]
-    return SERVICES.decode(msgspec.json.encode(document))
+    return decode_service(msgspec.json.encode(document))
 
 
 def load_balancer(
@@ -138,7 +141,7 @@ def load_balancer(
         status["address"] = address
     if deleting:
         document["metadata"]["deletionTimestamp"] = DELETED_AT
-    return LOAD_BALANCERS.decode(msgspec.json.encode(document))
+    return WHOLE_LOAD_BALANCERS.decode(msgspec.json.encode(document))
 
 
 def endpoint_slice(name: str, *endpoints: Mapping[str, Any], of: str = "web", namespace: str = "shop") -> EndpointSlice:

@@ -588,6 +588,9 @@ class MemoryClient(ApiClient):
         """Return the response of the server."""
         body = None if request.data is None else msgspec.json.decode(request.data)
         body = Strategic(body) if request.content_type == STRATEGIC_PATCH and body is not None else body
+        if request.fenced:
+            # As the sockets of the client do.
+            self._fence.check()
         response = await self.server.serve(request.method, request.path, body, request.params, by=self.name)
         return msgspec.json.encode(response)
 

@@ -29,6 +29,9 @@ SECURITY_POLICY = ROOT / "SECURITY.md"
 NO_PROMISES: Final = {
     "The chart grants exactly these:": "introduces a list whose items have tests",
     "Limit the scope of pools in Harvester, or set a ResourceQuota with `services.loadbalancers`.": "an instruction",
+    "Namespaces take turns, so somebody with sixty of them can delay the Services of others by a minute.": (
+        "says what is not limited"
+    ),
     "The security page describes permissions, checks and limits.": "a reference to the promises themselves",
     "Every way around them is a vulnerability:": "introduces a list whose items have tests",
     "users with access to Secrets in `kube-system`": "says what Kubernetes permits",
@@ -39,6 +42,20 @@ NO_PROMISES: Final = {
     "Whoever gets port 80 of an address can, for example, pass the ACME HTTP-01 challenge for its host names.": (
         "an effect outside of the product"
     ),
+    (
+        "kube-vip announces every address in the annotations of a Service, and everybody who may change the Service "
+        "can write them again after the controller has withdrawn the address."
+    ): "says what kube-vip and Kubernetes do",
+    "The chart has a policy against that, `kubeVipPolicy`.": "introduces a table whose rows have tests",
+    "Set it to `deny` in a cluster with several tenants:": "an instruction",
+    "kube-vip can announce it until the first write of the controller, usually for less than a second.": (
+        "says what kube-vip does"
+    ),
+    (
+        "kube-vip also announces Services that this controller does not serve, such as those of the class "
+        "`kube-vip.io/kube-vip-class`: limit the classes that users can set, or set `kube-vip.harvesterClass` in the "
+        "chart."
+    ): "says what kube-vip does, and an instruction",
 }
 """Text that promises nothing about the product, with the reason."""
 JOINING_WORDS: Final = {"and", "or"}

@@ -211,8 +211,7 @@ def _read_provided(node: Node, settings: NodeSettings) -> tuple[tuple[IPAddress,
 
 def _read_additional(node: Node, settings: NodeSettings) -> tuple[RangeSet, tuple[EventMessage, ...]]:
     """Return the addresses and ranges in the annotation, and an Event if it is invalid."""
-    # A document of any length, which is only decoded; the Event cuts it.
-    value = node.metadata.whole_annotation(ADDITIONAL_INTERNAL_IPS)
+    value = node.metadata.long_annotation(ADDITIONAL_INTERNAL_IPS)
     if value in {None, "", "null"} or not settings.use_provided_node_ip:
         return RangeSet(()), ()
     try:

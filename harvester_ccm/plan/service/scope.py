@@ -10,20 +10,23 @@ from harvester_ccm.config import SharedAddressScope
 from harvester_ccm.model.core import Service
 from harvester_ccm.model.event import EventMessage, abbreviate
 from harvester_ccm.model.harvester import ClusterIdentity
-from harvester_ccm.names import LOAD_BALANCER_CLASS, PRIMARY_SERVICE_LABEL, SERVICE_FINALIZER, Reason
+from harvester_ccm.names import (
+    FOREIGN_ANNOTATIONS,
+    FOREIGN_LABEL,
+    LOAD_BALANCER_CLASS,
+    PRIMARY_SERVICE_LABEL,
+    SERVICE_FINALIZER,
+    Reason,
+)
 from harvester_ccm.plan.service.kube_vip import KubeVip, read_state
 from harvester_ccm.plan.service.request import primary_reference
 
 BY_PRIMARY: Final = "primary"
 """Index of Services by the primary that they name, and by the one whose address they last had."""
-FOREIGN_ANNOTATIONS: Final = ("metallb.io/", "metallb.universe.tf/", "lbipam.cilium.io/", "io.cilium/lb-ipam")
-"""Prefixes of annotations that give a Service to another load balancer controller."""
 _OUR_CLASS: Final = (
     f"spec.loadBalancerClass {LOAD_BALANCER_CLASS}, if kube-vip announces this class (chart: kube-vip.harvesterClass; "
     "another kube-vip: env lb_class_name)"
 )
-FOREIGN_LABEL: Final = ("implementation", "kube-vip")
-"""Label of the Services that kube-vip-cloud-provider serves; it has the same finalizer as this controller."""
 
 
 class Role(StrEnum):

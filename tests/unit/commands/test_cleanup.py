@@ -117,6 +117,12 @@ def machine(name: str, cluster: str = "") -> VirtualMachine:
 WARNINGS: dict[str, tuple[str, list[VirtualMachine] | KubeError, list[str], str]] = {
     "no VMs": ("demo", [], ["a"], ""),
     "VMs of another cluster": ("demo", [machine("x", "other")], ["a", ""], ""),
+    "VMs of a cluster without a load balancer": (
+        "demo",
+        [machine("w1", "demo-in-rancher"), machine("x", "other")],
+        ["a"],
+        "VMs of clusters without a load balancer exist, which may be the cluster's under another name: w1",
+    ),
     "VMs": ("demo", [machine("w1", "demo")], [], "VMs of a cluster of this name exist: w1"),
     "unlabeled VMs": ("demo", [machine("w1")], [], f"VMs without the label {VM_CLUSTER} exist, which may be "),
     "unknown VMs": (
@@ -139,7 +145,7 @@ def test_warnings(cluster: str, vms: list[VirtualMachine] | KubeError, owners: l
     balancers = [LOAD_BALANCERS.decode(msgspec.json.encode(one)) for one in documents]
     machines = vms if isinstance(vms, KubeError) else Page(tuple(vms), "")
     store = ClusterStore(ClusterIdentity(cluster, objects.VMS), {VIRTUAL_MACHINES.plural: machines})
-    found = list(find_warnings(store, balancers))
+    found = list(find_warnings(store, balancers, {cluster, "other"}))
     assert (len(found), "".join(found)[: len(warning)]) == (bool(warning), warning)
 
 

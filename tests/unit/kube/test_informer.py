@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.kube import informer as informer_module
-from harvester_ccm.kube.errors import Answer, KubeError, NotFound, UnexpectedAnswer, Unreachable
+from harvester_ccm.kube.errors import Answer, AnswerTooLarge, KubeError, NotFound, UnexpectedAnswer, Unreachable
 from harvester_ccm.kube.informer import Informer
 from harvester_ccm.model.core import SERVICES, Service
 from tests.support.background import running
@@ -477,3 +477,27 @@ async def test_read_of_older_data_causes_a_list() -> None:
         await asyncio.sleep(1)
         assert informer.get(KEY) == item
         assert lists(server) == 2
+
+
+@jumping_time
+async def test_watch_that_adds_objects_without_an_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of a list did not hold for what a watch added: 381 MiB of events made 912 MiB."""
+    monkeypatch.setattr(informer_module, "MAX_OBJECTS", 10)
+    async with following() as (server, informer, _item):
+        for number in range(20):
+            server.put(SERVICES, {"metadata": {"name": f"web-{number}", "namespace": "shop"}})
+        await asyncio.sleep(0.1)
+        assert isinstance(informer.problem, AnswerTooLarge)
+        assert "has added more objects than 10" in str(informer.problem)
+        assert len(informer) <= 11
+
+
+@jumping_time
+async def test_of_large_objects_that_a_watch_adds_little_is_kept() -> None:
+    async with following() as (server, informer, _item):
+        for number in range(20):
+            metadata = {"name": f"web-{number}", "namespace": "shop", "annotations": {"a": "x" * 1_000_000}}
+            server.put(SERVICES, {"metadata": metadata})
+        await asyncio.sleep(1)
+        assert len(informer) == 21
+        assert len(msgspec.json.encode(informer.all())) < 40_000

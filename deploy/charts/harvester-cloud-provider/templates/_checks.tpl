@@ -57,7 +57,7 @@ rejects clusterName by itself. */}}
 affinity announcer cloudConfig cloudConfig.hostPath cloudConfig.secretKey cloudConfig.secretName cloudConfigPath clusterName
 controllers
 deploymentAnnotations dnsPolicy extraArgs extraEnv extraVolumeMounts extraVolumes formerClusterNames fullnameOverride global
-image image.digest image.pullPolicy image.repository image.tag imagePullSecrets kube-vip logLevel managementNetwork metrics
+image image.digest image.pullPolicy image.repository image.tag imagePullSecrets kube-vip kubeVipPolicy logLevel managementNetwork metrics
 metrics.dashboard metrics.dashboard.annotations metrics.dashboard.enabled metrics.dashboard.labels metrics.dashboard.namespace
 metrics.enabled
 metrics.podMonitor metrics.podMonitor.annotations metrics.podMonitor.authorization metrics.podMonitor.enabled

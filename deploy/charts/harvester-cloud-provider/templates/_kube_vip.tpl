@@ -35,6 +35,31 @@ cloudprovider.harvesterhci.io/harvester
 {{- if $requires }}yes{{ end -}}
 {{- end -}}
 
+{{/* The value kubeVipPolicy. Without quotes, "off" is the boolean false in YAML. */}}
+{{- define "hccm.kubeVipPolicy.mode" -}}
+{{- if kindIs "bool" .Values.kubeVipPolicy -}}
+{{- .Values.kubeVipPolicy | ternary "warn" "off" -}}
+{{- else -}}
+{{- .Values.kubeVipPolicy | default "warn" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "yes" if this cluster has the API of policies: from Kubernetes 1.30 on. */}}
+{{- define "hccm.kubeVipPolicy.isPossible" -}}
+{{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" }}yes{{ end -}}
+{{- end -}}
+
+{{/* What the notes say about the policy. */}}
+{{- define "hccm.kubeVipPolicy.state" -}}
+{{- $mode := include "hccm.kubeVipPolicy.mode" . -}}
+{{- if or (eq $mode "off") (include "hccm.kubeVipPolicy.isPossible" .) -}}
+{{- $mode -}}
+{{- else -}}
+none, because this cluster has no ValidatingAdmissionPolicy (Kubernetes 1.30). Every user who may
+change a Service can take the address of another one with them.
+{{- end -}}
+{{- end -}}
+
 {{/* The value kube-vip.harvesterClass, also if kube-vip is not enabled. */}}
 {{- define "hccm.kubeVip.mode" -}}
 {{- ((index .Values "kube-vip") | default dict).harvesterClass | default "none" -}}

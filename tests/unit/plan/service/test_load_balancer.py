@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from harvester_ccm.model.core import Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, ClusterIdentity, LoadBalancer
+from harvester_ccm.model.harvester import LOAD_BALANCERS, WHOLE_LOAD_BALANCERS, ClusterIdentity, LoadBalancer
 from harvester_ccm.names import (
     DESCRIPTION,
     HEALTH_CHECK_PORT,
@@ -352,7 +352,7 @@ def test_put_keeps_unknown_fields() -> None:
     ).document()
     document["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "owner"}]
     status = {"allocatedAddress": {"ip": ADDRESS, "ipPool": "lan"}, "fromTheFuture": "x"}
-    current = LOAD_BALANCERS.decode(msgspec.json.encode({**document, "status": status}))
+    current = WHOLE_LOAD_BALANCERS.decode(msgspec.json.encode({**document, "status": status}))
     change = ChangeLoadBalancer(
         LB_NAME,
         labels={"l": "1"},

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from devenv.contributor_tables import PAGE, table, with_section
 from harvester_ccm import names
 from harvester_ccm.model.core import SERVICES, Service
-from harvester_ccm.model.harvester import LOAD_BALANCERS, LoadBalancer
+from harvester_ccm.model.harvester import WHOLE_LOAD_BALANCERS, LoadBalancer
 from harvester_ccm.plan.service.desired import (
     ChangeLoadBalancer,
     CreateLoadBalancer,
@@ -141,7 +141,7 @@ class Walk:
 
 
 def _decoded(document: Document) -> LoadBalancer:
-    return LOAD_BALANCERS.decode(msgspec.json.encode(document))
+    return WHOLE_LOAD_BALANCERS.decode(msgspec.json.encode(document))
 
 
 def _row(event: str, plan: ServicePlan, snapshot: ServiceSnapshot) -> tuple[str, ...]:
