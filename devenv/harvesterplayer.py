@@ -10,7 +10,7 @@ from devenv.background import Background
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, NAMESPACES, POOLS, SERVICES, SLICES
 from devenv.harvester.webhook import NETWORKS
 from devenv.harvesterrecording import Recorder
-from devenv.harvesterscenarios import NAMESPACE, OTHER_NAMESPACE, PORT, Scenario, Step
+from devenv.harvesterscenarios import NAMESPACE, OTHER_NAMESPACE, PORT, Scenario, Step, bystander
 from devenv.scenariosteps import groups_of
 from devenv.watch import Document, Mirror
 from harvester_ccm.kube.client import ApiClient
@@ -56,6 +56,7 @@ async def play(scenario: Scenario, around: Surroundings) -> list[dict[str, Any]]
     background = Background("player", [mirror.run for mirror in mirrors])
     await background.start([mirror.wait_synced for mirror in mirrors], within=START_SECONDS)
     try:
+        await _write(bystander(NAMESPACE), around.client)
         for steps in groups_of(scenario.steps):
             recorder.begin(steps)
             taken = [await _take(step, recorder, around) for step in steps]
@@ -112,6 +113,8 @@ async def _write(step: Step, client: ApiClient) -> None:
             # A namespace of an earlier scenario stays.
             with suppress(*([AlreadyExists] if step.kind == "Namespace" else [])):
                 await client.create(resource, document, namespace=namespace)
+            if step.kind == "Namespace":
+                await _write(bystander(step.name), client)
         case "patch":
             await client.merge_patch(resource, step.name, step.body, namespace=namespace)
         case "delete":

@@ -18,7 +18,8 @@ ADDRESS: Final = re.compile(r"\b172\.31\.\d+\.\d+\b")
 """An address of a pool of the scenarios."""
 PASSING: Final = re.compile(
     "service is not existing, ensure it first|the object has been modified|fail to reserve|fail to get allocator"
-    '|endpointslices?.discovery.k8s.io "[^"]+" not found'
+    "|record [^ ]+ into [^ ]+ failed|could not get the allocator|already exists"
+    '|(endpointslices?.discovery.k8s|virtualmachineinstances?.kubevirt).io "[^"]+" not found'
 )
 """In messages that pass by themselves within milliseconds."""
 _CALL: Final = re.compile(r"(failed calling webhook \"[^\"]+\": failed to call webhook).*", re.DOTALL)

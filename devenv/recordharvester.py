@@ -1,6 +1,7 @@
-"""Records Harvester's real controller and webhook in all scenarios of ``devenv.harvesterscenarios``, three times each.
+"""Records Harvester's real controller and webhook in the scenarios of ``devenv.harvesterscenarios``, three times each.
 
-``make recordings HARVESTER_BIN=DIRECTORY`` runs it. The three runs are beside each other.
+``make recordings HARVESTER_BIN=DIRECTORY`` runs it. The programs say from which tag they were built; the recordings are
+in the folder of the tag. The three runs are beside each other.
 """
 
 import argparse
@@ -15,9 +16,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from devenv.apiserver import ControlPlane
+from devenv.harvester.versions import V1_9, Version, version_with_tag
 from devenv.harvesterplayer import Surroundings, clear, play
 from devenv.harvesterrecording import comparable
-from devenv.harvesterscenarios import HOST_LEASES, SCENARIOS, Interleaving, Scenario, create_vm, delete, pool
+from devenv.harvesterscenarios import (
+    HOST_LEASES,
+    SCENARIOS,
+    Interleaving,
+    Scenario,
+    address_of,
+    create_vm,
+    delete,
+    machine,
+    pool,
+)
 from devenv.logfile import logs_to
 from devenv.process import ChildProcess, DevenvError, run_directory, stop_together
 from devenv.realharvester import CONTROLLER, Listeners, RealHarvester, harvester_programs, prepare_network, version_of
@@ -29,13 +41,13 @@ CRDS: Final = Path(__file__).parent / "crds"
 TIMES: Final = 3
 """Recordings of each scenario."""
 POLL_SECONDS: Final = 0.5
-FIRST: Final = Scenario("before the first", (pool(), create_vm(), delete()))
+FIRST: Final = Scenario("before the first", (pool(), machine(1, address_of(1)), create_vm(), delete()))
 """Shows that controller, webhook and garbage collector work."""
 
 
-def file_of(scenario: Scenario) -> Path:
+def file_of(scenario: Scenario, version: Version = V1_9) -> Path:
     """Return the file with the recordings of a scenario."""
-    return RECORDINGS / f"{re.sub(r'[^a-z0-9]+', '-', scenario.name.lower()).strip('-')}.json"
+    return RECORDINGS / version.tag / f"{re.sub(r'[^a-z0-9]+', '-', scenario.name.lower()).strip('-')}.json"
 
 
 async def play_all(scenarios: Sequence[Scenario], directory: Path, results: Path) -> None:
@@ -81,8 +93,8 @@ def record(scenarios: Sequence[Scenario], directory: Path) -> int:
         print("interrupted", flush=True)
     finally:
         stop_together(children)
-    version = version_of(harvester_programs() / CONTROLLER)
-    return sum(_merge(scenario, lanes, version) for scenario in scenarios)
+    built = version_of(harvester_programs() / CONTROLLER)
+    return sum(_merge(scenario, lanes, built) for scenario in scenarios)
 
 
 def _start(scenarios: Sequence[Scenario], lane: Path) -> ChildProcess:
@@ -104,7 +116,7 @@ def _start(scenarios: Sequence[Scenario], lane: Path) -> ChildProcess:
     return ChildProcess.start(lane.name, command, log_file=lane / "run.log")
 
 
-def _merge(scenario: Scenario, lanes: Sequence[Path], version: str) -> bool:
+def _merge(scenario: Scenario, lanes: Sequence[Path], built: str) -> bool:
     """Write the file of a scenario; return whether they differ without a reason or are not finished."""
     files = [lane / file_of(scenario).name for lane in lanes]
     if not all(file.exists() for file in files):
@@ -118,7 +130,7 @@ def _merge(scenario: Scenario, lanes: Sequence[Path], version: str) -> bool:
             variants.append({"times": 1, "steps": steps})
         else:
             same["times"] += 1
-    _write(scenario, variants, version)
+    _write(scenario, variants, built)
     compared = [comparable(variant["steps"], scenario.may_differ) for variant in variants]
     is_explained = scenario.may_differ is Interleaving.MAP_ORDER or all(one == compared[0] for one in compared)
     verdict = f"{len(variants)} different" if len(variants) > 1 else "same"
@@ -126,16 +138,16 @@ def _merge(scenario: Scenario, lanes: Sequence[Path], version: str) -> bool:
     return not is_explained
 
 
-def _write(scenario: Scenario, variants: Sequence[dict[str, Any]], version: str) -> None:
+def _write(scenario: Scenario, variants: Sequence[dict[str, Any]], built: str) -> None:
     head = {
-        "harvester": version,
+        "harvester": built,
         "recorded": time.strftime("%Y-%m-%d", time.gmtime()),
         "scenario": scenario.name,
     }
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     recordings = ",\n".join(_as_json(variant) for variant in variants)
     lines.append(f' "recordings": [\n{recordings}\n ]')
-    file = file_of(scenario)
+    file = file_of(scenario, version_with_tag(built))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
@@ -166,11 +178,13 @@ def main() -> None:
     parser.add_argument("--missing", action="store_true", help="record only the scenarios without a recording")
     parser.add_argument("--run", type=Path, help="one run in this network namespace, with the results in a directory")
     options = parser.parse_args()
+    version = version_with_tag(version_of(harvester_programs() / CONTROLLER))
     chosen = [
         scenario
         for scenario in SCENARIOS
-        if (not options.only or any(text in scenario.name for text in options.only))
-        and not (options.missing and file_of(scenario).exists())
+        if version.tag in scenario.tags
+        and (not options.only or any(text in scenario.name for text in options.only))
+        and not (options.missing and file_of(scenario, version).exists())
     ]
     if options.run is not None:
         prepare_network()

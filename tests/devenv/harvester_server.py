@@ -12,6 +12,7 @@ from devenv.harvester.emulator import Substitutes
 from devenv.harvester.pools import Pick
 from devenv.harvester.probes import Check
 from devenv.harvester.records import LOAD_BALANCERS, NAMESPACES, POOLS
+from devenv.harvester.versions import NEWEST, version
 from devenv.harvester.webhook import MUTATOR, VALIDATOR, Rules
 from devenv.harvesterplayer import Surroundings, play
 from devenv.harvesterscenarios import HOST_LEASES, NAMESPACE, Scenario
@@ -110,9 +111,9 @@ def _rejected(webhook: str, refusal: Refusal) -> KubeError:
 
 
 @asynccontextmanager
-async def webhook_of(server: HarvesterServer) -> AsyncIterator[None]:
-    """Run the webhook of a server."""
-    rules = Rules(MemoryClient(server, cluster="harvester", name="webhook"))
+async def webhook_of(server: HarvesterServer, number: str = NEWEST) -> AsyncIterator[None]:
+    """Run the webhook of a server, of this version of Harvester."""
+    rules = Rules(MemoryClient(server, cluster="harvester", name="webhook"), version(number))
     background = Background("webhook", [mirror.run for mirror in rules.mirrors])
     await background.start([mirror.wait_synced for mirror in rules.mirrors], within=60)
     server.rules = rules
@@ -122,8 +123,10 @@ async def webhook_of(server: HarvesterServer) -> AsyncIterator[None]:
         await background.stop()
 
 
-async def play_on_emulator(scenario: Scenario, pick: Pick = random.choice) -> list[dict[str, Any]]:
-    """Play a scenario on the emulator in memory, and return its steps."""
+async def play_on_emulator(
+    scenario: Scenario, pick: Pick = random.choice, number: str = NEWEST
+) -> list[dict[str, Any]]:
+    """Play a scenario on the emulator of this version of Harvester in memory, and return its steps."""
     server, open_ports = HarvesterServer(), set[tuple[str, int]]()
     client = MemoryClient(server, cluster="harvester", name="player")
 
@@ -139,8 +142,9 @@ async def play_on_emulator(scenario: Scenario, pick: Pick = random.choice) -> li
         dhcp_range=HOST_LEASES,
         collection_seconds=0.3,
         substitutes=Substitutes(pick, connects),
+        version=number,
     )
-    async with webhook_of(server), emulator, AsyncExitStack() as away:
+    async with webhook_of(server, number), emulator, AsyncExitStack() as away:
 
         async def switch(what: str, is_on: bool) -> None:
             if what == "webhook":

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from devenv.harvester import HarvesterEmulator
+from devenv.harvester.versions import NEWEST
 from devenv.harvesterplayer import Surroundings, clear, play
 from devenv.harvesterrecording import comparable
 from devenv.harvesterscenarios import SCENARIOS, Scenario, Server
@@ -63,11 +64,11 @@ async def test_emulator_on_an_api_server_does_the_same_as_in_memory(
     assert await play_on_api_server(scenario, harvester_admin) == in_memory
 
 
-async def play_in_simulation(scenario: Scenario, seed: str) -> Steps:
-    """Play a scenario with the controllers of the simulation, and return its steps."""
+async def play_in_simulation(scenario: Scenario, seed: str, number: str = NEWEST) -> Steps:
+    """Play a scenario with the controllers of the simulation, of this version of Harvester, and return its steps."""
     server = HarvesterServer()
     loop = cast("SeededLoop", asyncio.get_running_loop())
-    controllers = HarvesterControllers(server, loop, seed, lambda: "now")
+    controllers = HarvesterControllers(server, loop, seed, lambda: "now", number)
 
     async def switch(what: str, is_on: bool) -> None:
         if what == "webhook":
@@ -80,7 +81,7 @@ async def play_in_simulation(scenario: Scenario, seed: str) -> Steps:
     def let_backend_answer(_address: str, _port: int, _answers: bool) -> None:
         raise NotImplementedError
 
-    async with webhook_of(server):
+    async with webhook_of(server, number):
         around = Surroundings(MemoryClient(server, cluster="harvester"), switch, let_backend_answer)
         return comparable(await play(scenario, around), scenario.may_differ)
 
