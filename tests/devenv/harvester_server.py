@@ -18,7 +18,7 @@ from devenv.harvesterplayer import Surroundings, play
 from devenv.harvesterscenarios import HOST_LEASES, NAMESPACE, Scenario
 from devenv.watch import Document
 from harvester_ccm.kube.errors import Conflict, KubeError
-from tests.support.memory_server import MemoryClient, MemoryServer, Watch, Where, name_of, refused
+from tests.support.memory_server import MemoryClient, MemoryServer, Place, Watch, Where, name_of, refused
 
 LAG_SECONDS = 0.003
 """Until a change is in a cache."""
@@ -42,6 +42,12 @@ class HarvesterServer(MemoryServer):
             return super().create(collection, body)
         changed = self._admitted(collection, body, None)
         return super().create(collection, changed)
+
+    def _created(self, place: Place, body: Document, *, dry_run: bool) -> Document:
+        document = super()._created(place, body, dry_run=dry_run)
+        if not dry_run or not self._is_judged(place.collection):
+            return document
+        return self._admitted(place.collection, document, None)
 
     def delete(self, collection: Where, key: str, preconditions: Mapping[str, str] | None = None) -> None:
         """Delete an object. Raises the same."""
