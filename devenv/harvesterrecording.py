@@ -22,6 +22,9 @@ PASSING: Final = re.compile(
     '|(endpointslices?.discovery.k8s|virtualmachineinstances?.kubevirt).io "[^"]+" not found'
 )
 """In messages that pass by themselves within milliseconds."""
+SHORT: Final = "service is waiting for external IP"
+"""In a message that passes by itself, unless the host has no address: whether an attempt begins before it has depends on
+the speed of the machine."""
 _CALL: Final = re.compile(r"(failed calling webhook \"[^\"]+\": failed to call webhook).*", re.DOTALL)
 """The part of an answer behind which only the place of the webhook follows."""
 
@@ -178,9 +181,10 @@ def _fields(objects: dict[str, list[Any]], known: dict[str, dict[str, Any]]) -> 
 
 def _new_values(states: Sequence[Any], known: dict[str, Any]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
-    for state in states:
+    for number, state in enumerate(states, 1):
+        is_last = number == len(states)
         for field, value in _flat(state).items():
-            passes = field == "message" and PASSING.search(str(value)) is not None
+            passes = field == "message" and _passes(str(value), is_last=is_last)
             if passes or known.get(field) == value:
                 continue
             known[field] = value
@@ -188,6 +192,11 @@ def _new_values(states: Sequence[Any], known: dict[str, Any]) -> dict[str, list[
             if value not in values:
                 values.append(value)
     return {field: [*values, known[field]] for field, values in found.items()}
+
+
+def _passes(message: str, *, is_last: bool) -> bool:
+    """Whether a message is one of a moment; ``is_last``: of the last state in its step."""
+    return PASSING.search(message) is not None or (SHORT in message and not is_last)
 
 
 def _flat(state: Any) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Harvester's own load balancer controller and webhook, as processes next to an API server.
 
-``HARVESTER_BIN`` is a directory with the executables ``lb-controller`` and ``lb-webhook``, built elsewhere. They need a
-network namespace of their own: the webhook listens on port 443 of a Service's address, and the controller connects to
-the documentation addresses of VMs; both are made local there. Requires Linux and root.
+``HARVESTER_BIN`` is a directory with the executables ``lb-controller`` and ``lb-webhook``, built elsewhere;
+``HARVESTER_TAG`` is their version if they do not say it. They need a network namespace of their own: the webhook listens
+on port 443 of a Service's address, and the controller connects to the documentation addresses of VMs; both are made
+local there. Requires Linux and root.
 """
 
 import asyncio
@@ -55,11 +56,18 @@ def harvester_programs() -> Path:
 
 
 def version_of(program: Path) -> str:
-    """Return the version that Go wrote into a program of Harvester. Raises DevenvError if it has none."""
+    """Return the version that Go wrote into a program of Harvester, or else ``HARVESTER_TAG``.
+
+    Go before 1.24 writes none, nor does any Go without the git directory. Raises DevenvError if there is neither.
+    """
     found = _MODULE.search(program.read_bytes())
-    if found is None:
-        raise DevenvError(f"{program} does not say from which version of harvester-load-balancer it was built")
-    return found[1].decode()
+    if found is not None:
+        return found[1].decode()
+    if tag := os.environ.get("HARVESTER_TAG"):
+        return tag
+    raise DevenvError(
+        f"{program} does not say from which version of harvester-load-balancer it was built: set HARVESTER_TAG"
+    )
 
 
 def prepare_network() -> None:
