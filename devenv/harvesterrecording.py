@@ -23,8 +23,8 @@ PASSING: Final = re.compile(
 )
 """In messages that pass by themselves within milliseconds."""
 SHORT: Final = "service is waiting for external IP"
-"""In a message that passes by itself, unless the host has no address: whether an attempt begins before it has depends on
-the speed of the machine."""
+"""In a message that passes by itself, unless the host has no address: whether an attempt begins before, depends on the
+speed of the machine."""
 _CALL: Final = re.compile(r"(failed calling webhook \"[^\"]+\": failed to call webhook).*", re.DOTALL)
 """The part of an answer behind which only the place of the webhook follows."""
 

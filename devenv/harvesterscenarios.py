@@ -847,6 +847,30 @@ SCENARIOS: Final[Sequence[Scenario]] = (
         tags=MAIN,
     ),
     Scenario(
+        "entry of the history whose address is allocated to the same load balancer",
+        (
+            pool(),
+            change_pool(status={"allocated": {"172.31.9.5": KEY}, "allocatedHistory": {"172.31.9.5": KEY}}),
+            create(),
+            delete(),
+        ),
+        Interleaving.CACHES,
+        tags=MAIN,
+    ),
+    Scenario(
+        "two allocations of one name are released",
+        (
+            pool(),
+            change_pool(status={"allocated": {"172.31.9.5": KEY, "172.31.9.6": KEY}}),
+            stop("controller"),
+            with_status(create(ipPool="lan"), {"allocatedAddress": {"ipPool": "lan", "ip": "172.31.9.5"}}),
+            wait(start("controller"), START_SECONDS),
+            delete(),
+        ),
+        Interleaving.MAP_ORDER,
+        tags=MAIN,
+    ),
+    Scenario(
         "guest cluster of a load balancer and the labels of its VMs",
         (
             create("none", labels=OF_CLUSTER),

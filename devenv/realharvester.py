@@ -1,9 +1,9 @@
 """Harvester's own load balancer controller and webhook, as processes next to an API server.
 
 ``HARVESTER_BIN`` is a directory with the executables ``lb-controller`` and ``lb-webhook``, built elsewhere;
-``HARVESTER_TAG`` is their version if they do not say it. They need a network namespace of their own: the webhook listens
-on port 443 of a Service's address, and the controller connects to the documentation addresses of VMs; both are made
-local there. Requires Linux and root.
+``HARVESTER_TAG`` is their version if they do not say it. They need a network namespace of their own: the webhook
+listens on port 443 of a Service's address, and the controller connects to the documentation addresses of VMs; both are
+made local there. Requires Linux and root.
 """
 
 import asyncio
