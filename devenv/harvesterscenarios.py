@@ -64,6 +64,7 @@ class Interleaving(Enum):
     STALE = (
         "how often an allocation is released and made again: an attempt can begin on a copy before its own last write"
     )
+    GOING = "whether a VMI that is being deleted becomes an endpoint again for a moment: its name is still in a cache"
     CACHES = "messages of moments in which a cache of Harvester lacks its own last write, and what is written meanwhile"
 
 
@@ -80,6 +81,9 @@ MAIN: Final = NEWEST | {"v0.3.0", "v0.4.4", "v1.8.2"}
 """The tags whose controllers differ."""
 ADMISSION: Final = MAIN | {"v1.8.0"}
 """Those whose webhooks differ."""
+RELEASING: Final = frozenset({"v1.8.2", "v1.9"})
+"""Those that release an allocation that a load balancer does not know. In others, a conflict at the start of the
+controller can leave one for ever."""
 REMOVAL: Final = frozenset({"v1.8.0", "v1.8.2", "v1.9"})
 """Those that know of the removal of a guest cluster."""
 
@@ -332,6 +336,8 @@ def wait(step: Step, seconds: float) -> Step:
 
 BACKOFF_SECONDS: Final = 12.0
 """After which Harvester has tried again."""
+ATTEMPTS_SECONDS: Final = 6.0
+"""After which the attempts of Harvester 1.2 and 1.3 have ended: each waits a second for the address of the host."""
 START_SECONDS: Final = 10.0
 """After which a controller that was started has filled its caches, also on a busy machine."""
 KEY: Final = f"{NAMESPACE}/web"
@@ -801,14 +807,19 @@ SCENARIOS: Final[Sequence[Scenario]] = (
         (
             pool(),
             machine(1, address_of(1)),
-            create_vm(),
-            machine(2, address_of(2)),
-            report(1),
-            stop_machine(1),
-            stop_machine(2),
+            *(
+                wait(step, ATTEMPTS_SECONDS)
+                for step in (
+                    create_vm(),
+                    machine(2, address_of(2)),
+                    report(1),
+                    stop_machine(1),
+                    stop_machine(2),
+                )
+            ),
             delete(),
         ),
-        Interleaving.CACHES,
+        Interleaving.GOING,
         tags=MAIN,
     ),
     Scenario(
@@ -822,7 +833,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
         (
             pool(),
             _started(TWO_NICS, "fd00::1", address_of(1)),
-            create_vm(),
+            wait(create_vm(), ATTEMPTS_SECONDS),
             Step("patch", "VirtualMachineInstance", TWO_NICS.name, _interfaces(TWO_NICS, [], ["192.0.2.9"])),
         ),
         Interleaving.CACHES,
@@ -896,7 +907,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             wait(start("controller"), START_SECONDS),
         ),
         Interleaving.STALE,
-        tags=MAIN,
+        tags=RELEASING,
     ),
     Scenario(
         "history is corrected at the start of a controller",

@@ -1,7 +1,7 @@
 """Records Harvester's real controller and webhook in the scenarios of ``devenv.harvesterscenarios``, three times each.
 
-``make recordings HARVESTER_BIN=DIRECTORY`` runs it. The programs say from which tag they were built; the recordings are
-in the folder of the tag. The three runs are beside each other.
+``make recordings HARVESTER_BIN=DIRECTORY`` runs it; ONLY=--times measures times and rates instead. The programs say
+from which tag they were built; the recordings are in the folder of the tag. The three runs are beside each other.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from devenv.apiserver import ControlPlane
 from devenv.harvester.versions import V1_9, Version, version_with_tag
-from devenv.harvesterplayer import Surroundings, clear, play
+from devenv.harvesterplayer import Surroundings, clear, play, write
 from devenv.harvesterrecording import comparable
 from devenv.harvesterscenarios import (
     HOST_LEASES,
@@ -30,6 +30,7 @@ from devenv.harvesterscenarios import (
     machine,
     pool,
 )
+from devenv.harvestertimes import measure
 from devenv.logfile import logs_to
 from devenv.process import ChildProcess, DevenvError, run_directory, stop_together
 from devenv.realharvester import CONTROLLER, Listeners, RealHarvester, harvester_programs, prepare_network, version_of
@@ -37,7 +38,10 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
 
 RECORDINGS: Final = Path(__file__).parent.parent / "tests" / "devenv" / "recordings" / "harvester"
+TIMES_OF: Final = RECORDINGS.parent / "harvester-times"
+"""A file for each tag, with the times that were measured."""
 CRDS: Final = Path(__file__).parent / "crds"
+_TIMES: Final = "times.json"
 TIMES: Final = 3
 """Recordings of each scenario."""
 POLL_SECONDS: Final = 0.5
@@ -62,6 +66,15 @@ async def play_all(scenarios: Sequence[Scenario], directory: Path, results: Path
                 (results / file_of(scenario).name).write_text(json.dumps(steps))
 
 
+async def measure_all(directory: Path, results: Path) -> None:
+    """Measure the times of the real Harvester, and write them to ``results``."""
+    with ControlPlane.start("harvester", directory / "harvester", controller_manager=True) as plane:
+        plane.apply(*sorted(CRDS.glob("*.yaml")))
+        client = ApiClient(load_credentials(plane.admin_kubeconfig), cluster="harvester")
+        async with client, RealHarvester(plane, client, directory, HOST_LEASES):
+            (results / _TIMES).write_text(json.dumps(await measure(client, write)))
+
+
 async def _play(scenario: Scenario, client: ApiClient, harvester: RealHarvester) -> list[dict[str, Any]]:
     """Play a scenario, and remove what it leaves."""
     listeners = Listeners()
@@ -78,12 +91,30 @@ def record(scenarios: Sequence[Scenario], directory: Path) -> int:
     Each run is a process in a network namespace of its own. Ctrl-C ends them: the scenarios that all have finished are
     written.
     """
+    lanes = _run_lanes([scenario.name for scenario in scenarios], directory)
+    built = version_of(harvester_programs() / CONTROLLER)
+    return sum(_merge(scenario, lanes, built) for scenario in scenarios)
+
+
+def record_times(directory: Path) -> None:
+    """Measure times several times beside each other, and write what was measured to the file of the tag."""
+    lanes = _run_lanes(["--times"], directory)
+    found = [json.loads((lane / _TIMES).read_text()) for lane in lanes]
+    built = version_of(harvester_programs() / CONTROLLER)
+    measured = {name: [round(one[name], 1) for one in found] for name in found[0]}
+    document = {"harvester": built, "recorded": time.strftime("%Y-%m-%d", time.gmtime()), "seconds": measured}
+    TIMES_OF.mkdir(exist_ok=True)
+    (TIMES_OF / f"{version_with_tag(built).tag}.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _run_lanes(words: Sequence[str], directory: Path) -> list[Path]:
+    """Start the runs, each with these arguments, and return the directories of their results when all have ended."""
     lanes = [directory / f"run-{number}" for number in range(TIMES)]
     children: list[ChildProcess] = []
     try:
         for lane in lanes:
             lane.mkdir()
-            children.append(_start(scenarios, lane))
+            children.append(_start(words, lane))
         for child in children:
             while child.exit_code() is None:
                 time.sleep(POLL_SECONDS)
@@ -93,16 +124,14 @@ def record(scenarios: Sequence[Scenario], directory: Path) -> int:
         print("interrupted", flush=True)
     finally:
         stop_together(children)
-    built = version_of(harvester_programs() / CONTROLLER)
-    return sum(_merge(scenario, lanes, built) for scenario in scenarios)
+    return lanes
 
 
-def _start(scenarios: Sequence[Scenario], lane: Path) -> ChildProcess:
+def _start(words: Sequence[str], lane: Path) -> ChildProcess:
     """Start a run whose results go to a directory."""
     unshare = shutil.which("unshare")
     if unshare is None:
         raise DevenvError("unshare(1) of util-linux is missing")
-    names = [scenario.name for scenario in scenarios]
     command: list[str | Path] = [
         unshare,
         "--net",
@@ -111,7 +140,7 @@ def _start(scenarios: Sequence[Scenario], lane: Path) -> ChildProcess:
         "devenv.recordharvester",
         "--run",
         lane,
-        *names,
+        *words,
     ]
     return ChildProcess.start(lane.name, command, log_file=lane / "run.log")
 
@@ -176,6 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m devenv.recordharvester", description="Record the real Harvester.")
     parser.add_argument("only", nargs="*", help="record only the scenarios whose name contains one of these texts")
     parser.add_argument("--missing", action="store_true", help="record only the scenarios without a recording")
+    parser.add_argument("--times", action="store_true", help="measure times and rates, and play no scenario")
     parser.add_argument("--run", type=Path, help="one run in this network namespace, with the results in a directory")
     options = parser.parse_args()
     version = version_with_tag(version_of(harvester_programs() / CONTROLLER))
@@ -189,9 +219,15 @@ def main() -> None:
     if options.run is not None:
         prepare_network()
         with logs_to(options.run / "player.log"):
-            asyncio.run(play_all([one for one in chosen if one.name in options.only], options.run, options.run))
+            if options.times:
+                asyncio.run(measure_all(options.run, options.run))
+            else:
+                asyncio.run(play_all([one for one in chosen if one.name in options.only], options.run, options.run))
         return
     with run_directory("record-harvester") as directory:
+        if options.times:
+            record_times(directory)
+            return
         if differ := record(chosen, directory):
             sys.exit(f"error: {differ} scenarios are not recorded, or differ between two recordings without a reason")
 

@@ -124,8 +124,8 @@ class HarvesterEmulator:
         pool_controller = PoolController(self.pools, self.balancers, self._allocators, pick=pick, version=rules)
         self._pool_queue = WorkQueue("ippools", pool_controller.reconcile, workers=WORKERS)
         self.pools.subscribe(enqueue(self._pool_queue))
-        jobs = [mirror.run for mirror in self._mirrors]
-        jobs += [
+        self._caches = Background("harvester-caches", [mirror.run for mirror in self._mirrors])
+        jobs = [
             self._backends.run,
             self.host_vip.run,
             collector.run,
@@ -142,7 +142,7 @@ class HarvesterEmulator:
             if self.webhook is not None:
                 await self.webhook.__aenter__()
         except BaseException:
-            await self._background.stop()
+            await self._stop()
             raise
         return self
 
@@ -152,14 +152,14 @@ class HarvesterEmulator:
                 await self.webhook.__aexit__()
         finally:
             try:
-                await self._background.stop()
+                await self._stop()
             finally:
                 await self._delete_pools()
 
     @asynccontextmanager
     async def stopped(self) -> AsyncIterator[None]:
         """Stop the controllers during the block. The webhook continues to respond."""
-        await self._background.stop()
+        await self._stop()
         try:
             yield
         finally:
@@ -167,11 +167,18 @@ class HarvesterEmulator:
 
     async def _start(self) -> None:
         self._allocators.clear()
-        await self._background.start([mirror.wait_synced for mirror in self._mirrors], within=START_SECONDS)
+        await self._caches.start([mirror.wait_synced for mirror in self._mirrors], within=START_SECONDS)
         # A controller reconciles everything at its start. The mirrors report only what has changed meanwhile.
         for records, queue in ((self.pools, self._pool_queue), (self.balancers, self._queue)):
             for document in records.all():
                 queue.add(key_of(document))
+        await self._background.start([], within=START_SECONDS)
+
+    async def _stop(self) -> None:
+        try:
+            await self._background.stop()
+        finally:
+            await self._caches.stop()
 
     async def create_pool(self, name: str, *ranges: str | Document, selector: Document | None = None) -> Document:
         """Create a pool and return it once it is ready. It is deleted when the emulator stops.

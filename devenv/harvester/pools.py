@@ -345,7 +345,8 @@ def given_back(
 ) -> Document:
     """Return the pool's document with an allocation of the owner moved to the history; unchanged without one.
 
-    Old versions move all of them. The history's entry for the address is overwritten, whoever wrote it.
+    Old versions release all of them; if the history is empty, it gets only one. The history's entry for the address is
+    overwritten, whoever wrote it.
     """
     status = document.get("status") or {}
     allocated = dict(status.get("allocated") or {})
@@ -354,8 +355,10 @@ def given_back(
         return document
     released = addresses if version.releases_all else [pick(addresses)]
     history = dict(status.get("allocatedHistory") or {})
+    remembered = released if history else [pick(released)]
+    history |= dict.fromkeys(remembered, owner)
     for address in released:
-        history[address] = allocated.pop(address)
+        del allocated[address]
     changed = _with_books(status, allocated, history)
     changed["available"] += len(released)
     return {**document, "status": changed}

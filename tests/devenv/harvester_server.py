@@ -14,8 +14,9 @@ from devenv.harvester.probes import Check
 from devenv.harvester.records import LOAD_BALANCERS, NAMESPACES, POOLS
 from devenv.harvester.versions import NEWEST, version
 from devenv.harvester.webhook import MUTATOR, VALIDATOR, Rules
-from devenv.harvesterplayer import Surroundings, play
+from devenv.harvesterplayer import Surroundings, play, write
 from devenv.harvesterscenarios import HOST_LEASES, NAMESPACE, Scenario
+from devenv.harvestertimes import measure
 from devenv.watch import Document
 from harvester_ccm.kube.errors import Conflict, KubeError
 from tests.support.memory_server import MemoryClient, MemoryServer, Place, Watch, Where, name_of, refused
@@ -142,14 +143,7 @@ async def play_on_emulator(
     def let_backend_answer(address: str, port: int, answers: bool) -> None:
         (open_ports.add if answers else open_ports.discard)((address, port))
 
-    emulator = HarvesterEmulator(
-        MemoryClient(server, cluster="harvester", name="emulator"),
-        webhook=False,
-        dhcp_range=HOST_LEASES,
-        collection_seconds=0.3,
-        substitutes=Substitutes(pick, connects),
-        version=number,
-    )
+    emulator = _emulator(server, Substitutes(pick, connects), number)
     async with webhook_of(server, number), emulator, AsyncExitStack() as away:
 
         async def switch(what: str, is_on: bool) -> None:
@@ -161,3 +155,25 @@ async def play_on_emulator(
                 await away.enter_async_context(emulator.stopped())
 
         return await play(scenario, Surroundings(client, switch, let_backend_answer))
+
+
+def _emulator(server: HarvesterServer, substitutes: Substitutes, number: str) -> HarvesterEmulator:
+    return HarvesterEmulator(
+        MemoryClient(server, cluster="harvester", name="emulator"),
+        webhook=False,
+        dhcp_range=HOST_LEASES,
+        collection_seconds=0.3,
+        substitutes=substitutes,
+        version=number,
+    )
+
+
+async def measure_emulator(number: str) -> Mapping[str, float]:
+    """Return the times of the emulator of this version of Harvester in memory."""
+    server = HarvesterServer()
+
+    async def connects(_address: str, _check: Check) -> bool:
+        return False
+
+    async with webhook_of(server, number), _emulator(server, Substitutes(min, connects), number):
+        return await measure(MemoryClient(server, cluster="harvester", name="player"), write)

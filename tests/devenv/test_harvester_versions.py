@@ -1,11 +1,14 @@
 """A rule of a version that is wrong in the emulator is found by a recording of that version's programs."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
-from devenv.harvester import versions
+from devenv.harvester import admission, backends, blocking, versions
+from devenv.harvester.admission import find_network
+from devenv.harvester.endpoints import ipv4_of
 from devenv.harvester.versions import (
     VERSIONS,
     ClientAnnotations,
@@ -19,6 +22,7 @@ from devenv.harvester.versions import (
 )
 from devenv.harvesterrecording import comparable
 from devenv.harvesterscenarios import SCENARIOS
+from devenv.watch import Document
 from tests.devenv.harvester_server import play_on_emulator
 from tests.devenv.test_harvester_recordings import Recording, recorded
 from tests.support.clock import jumping_time
@@ -129,3 +133,34 @@ def test_programs_say_which_version_they_are() -> None:
     assert version_with_tag("v1.9.0-rc3.0.20260807105613-e861dc948324") is version("1.9")
     with pytest.raises(KeyError):
         version_with_tag("v1.7.0")
+
+
+async def is_found(number: str, name: str) -> bool:
+    """Return whether the emulator of a version does not what was recorded in a scenario."""
+    scenario = next(one for one in SCENARIOS if one.name == name)
+    found = comparable(await play_on_emulator(scenario, min, number), scenario.may_differ)
+    return [found] != recorded(Recording(scenario, number))
+
+
+@jumping_time
+async def test_management_network_before_the_one_of_the_client_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other_order(annotations: Mapping[str, str], instances: Sequence[Document], rules: Version) -> str:
+        managed = annotations.get(admission.MANAGEMENT_NETWORK)
+        return managed or find_network(annotations, instances, rules)
+
+    monkeypatch.setattr(admission, "find_network", other_order)
+    assert await is_found("1.9", "client asks for the second network of its VMs")
+
+
+@pytest.mark.parametrize("number", ["1.3", "1.4", "1.8", "1.9"])
+@jumping_time
+async def test_backend_with_only_the_address_of_its_first_interface_is_found(
+    number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_first(instance: Document) -> str | None:
+        interfaces = instance["status"]["interfaces"][:1]
+        return ipv4_of({**instance, "status": {"interfaces": interfaces}})
+
+    for module in (backends, blocking):
+        monkeypatch.setattr(module, "ipv4_of", of_first)
+    assert await is_found(number, "VM whose first interface has no IPv4 address")
