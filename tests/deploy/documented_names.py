@@ -92,7 +92,8 @@ OTHER_FLAGS: Final = frozenset(
         *("--build-arg", "--platform", "--user"),  # docker
         "--from",  # uvx
         "--handovers",  # the benchmarks
-        "--missing",  # make recordings
+        "--missing",
+        "--times",  # make recordings
         *("--flag", "--name"),  # stand for any
     }
 )
