@@ -18,9 +18,13 @@ from devenv.harvesterscenarios import (
     scope,
     span,
 )
+from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
 
 MANY: Final = 30
+SERVED: Final = 27
+"""How many of them are waited for: before Harvester 1.5.1, a conflict of its workers can leave one without an address
+for ever."""
 POOL_COMES_AFTER: Final = 13.0
 """Between two attempts of a backoff, after 10 and after 20 s."""
 REST_SECONDS: Final = 4.0
@@ -40,18 +44,23 @@ async def measure(client: ApiClient, write: Write) -> Mapping[str, float]:
     await asyncio.sleep(LOOK_SECONDS)
     many = await _many(client, write)
     late, freed = await asyncio.gather(_late_pool(client, write), _freed_address(client, write))
-    return {f"{MANY} load balancers at once": many, "pool that comes late": late, "address that is free late": freed}
+    return {
+        f"{SERVED} of {MANY} load balancers at once": many,
+        "pool that comes late": late,
+        "address that is free late": freed,
+    }
 
 
 async def _many(client: ApiClient, write: Write) -> float:
-    """Return the time until many load balancers that are created at once have their addresses."""
+    """Return the time until nearly all of many load balancers that are created at once have their addresses."""
     await write(pool("many", scope=ONLY_BY_NAME), client)
     await _has_ranges("many", client)
     began = _now()
     names = [f"many-{number}" for number in range(MANY)]
     await asyncio.gather(*(write(create(name, ipPool="many", finalizers=[FINALIZER]), client) for name in names))
-    for name in names:
-        await _has_address(name, client)
+    async with asyncio.timeout(LONGEST):
+        while await _served(client) < SERVED:  # noqa: ASYNC110 - remote state
+            await asyncio.sleep(LOOK_SECONDS)
     taken = _now() - began
     await asyncio.gather(*(write(delete(name), client) for name in names))
     while (await client.list(LOAD_BALANCERS)).items:  # noqa: ASYNC110 - remote state
@@ -99,7 +108,15 @@ async def _has_address(name: str, client: ApiClient) -> None:
 
 
 async def _address(name: str, client: ApiClient) -> str:
-    balancer = await client.get(LOAD_BALANCERS, name, namespace=NAMESPACE)
+    return _address_in(await client.get(LOAD_BALANCERS, name, namespace=NAMESPACE))
+
+
+async def _served(client: ApiClient) -> int:
+    """Return the number of load balancers with an address."""
+    return sum(bool(_address_in(balancer)) for balancer in (await client.list(LOAD_BALANCERS)).items)
+
+
+def _address_in(balancer: Document) -> str:
     return str(((balancer.get("status") or {}).get("allocatedAddress") or {}).get("ip") or "")
 
 
