@@ -23,7 +23,7 @@ from devenv.guestnodes import GuestNodes, address_of
 from devenv.harvester.endpoints import is_dummy
 from devenv.harvester.machines import Kind, Machine, Machines, instance_document
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, POOLS, SLICES, is_ready
-from devenv.harvester.versions import Serving, version_with_tag
+from devenv.harvester.versions import Duplicate, Serving, version_with_tag
 from devenv.harvester.webhook import NETWORKS
 from devenv.harvesterscenarios import HOST_LEASES
 from devenv.kubevip import KubeVipOptions
@@ -366,11 +366,11 @@ async def killed(play: Play) -> None:
         await play.harvester.start_controller()
     gone, rest = names[::2], names[1::2]
     await asyncio.gather(*map(play.stage.delete_service, gone))
-    await play.timed("the others served after", play.stage.served(*rest, within=WITHIN))
+    await play.timed("the others served after", _served_or_stuck(play, rest))
     await play.stage.gone(*gone, within=WITHIN)
     # An address that a killed controller booked and never noted can stay booked: what is served must be right.
-    addresses = Counter(map(_address_of, await play.balancers()))
-    if len(addresses) != len(rest):
+    addresses = Counter(filter(None, map(_address_of, await play.balancers())))
+    if max(addresses.values()) > 1:
         raise TimeoutError(f"two load balancers have one address: {addresses.most_common(3)}")
     await asyncio.gather(*map(play.stage.delete_service, rest))
     await play.stage.gone(*rest, within=WITHIN)
@@ -380,6 +380,34 @@ async def killed(play: Play) -> None:
 
     await until(no_balancer, within=WITHIN, what="no load balancer left")
     play.figures.append(f"{(await play.harvester.counts()).booked} addresses left booked")
+
+
+async def _served_or_stuck(play: Play, names: Sequence[str]) -> None:
+    """Return when each Service has an address, or waits for one that its Harvester has allocated and does not record.
+
+    Only a Harvester before 1.5.1 never ends that by itself.
+    """
+    stuck: set[str] = set()
+
+    async def settled() -> bool:
+        stuck.clear()
+        if play.version.duplicate is not Duplicate.RELEASED:
+            stuck.update(await _with_duplicates(play))
+        served = {one.metadata.name for one in await play.stage.services() if one.addresses}
+        return served | stuck >= set(names)
+
+    await until(settled, within=WITHIN, what="addresses of the other Services")
+    if stuck & set(names):
+        play.figures.append(f"{len(stuck & set(names))} wait for an allocation that this Harvester has interrupted")
+
+
+async def _with_duplicates(play: Play) -> set[str]:
+    """Return the Services whose load balancer has an allocation that Harvester does not record."""
+    return {
+        one["metadata"]["labels"][LB_SERVICE_NAME]
+        for one in await play.balancers()
+        if "duplicate allocation" in str((one.get("status") or {}).get("conditions"))
+    }
 
 
 async def webhook(play: Play) -> None:
