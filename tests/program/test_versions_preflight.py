@@ -6,21 +6,16 @@ import pytest
 
 from devenv.harvester.machines import Kind, Machine
 from harvester_ccm.commands.preflight import Result, check_network
-from harvester_ccm.kube.objects import ObjectMeta
-from harvester_ccm.model.core import Service
 from harvester_ccm.model.harvester import LOAD_BALANCERS
 from harvester_ccm.names import IP_POOL
-from harvester_ccm.plan.service.kube_vip import read_state
-from harvester_ccm.plan.service.load_balancer import new_load_balancer
-from harvester_ccm.plan.service.request import read_request
+from tests.devenv.emulated import balancer
 from tests.support.builders import CLUSTER
 from tests.support.clock import jumping_time
 from tests.support.memory_server import MemoryClient
 from tests.support.versioned_harvester import FIRST, SECOND, World
 
 OLD = ("1.3", "1.4", "1.6", "1.7", "1.8")
-SERVICE = Service(metadata=ObjectMeta(name="preflight", namespace="default", uid="preflight"))
-BODY = new_load_balancer(SERVICE, read_request(SERVICE, read_state(SERVICE)), CLUSTER, {})
+BODY = balancer("preflight", CLUSTER.namespace, cluster=CLUSTER.name)
 
 
 async def finding(world: World, management_network: str = "") -> tuple[Result, str, str] | None:
