@@ -268,4 +268,10 @@ class RealHarvester:
 
 
 def _is_usable(pool: Document) -> bool:
-    return is_ready(pool) and POOL_FINALIZER in (pool["metadata"].get("finalizers") or ())
+    """Whether a pool allocates addresses.
+
+    One for which load balancers wait can do so without ever being ready: Harvester does not repeat the write of the
+    condition if it conflicts with that of an allocation.
+    """
+    allocates = is_ready(pool) or bool((pool.get("status") or {}).get("allocated"))
+    return allocates and POOL_FINALIZER in (pool["metadata"].get("finalizers") or ())
