@@ -139,6 +139,8 @@ check_cluster() {
   kube get namespace "$namespace" -o name >/dev/null || die "namespace $namespace is not usable in this cluster"
   kube get clusterrole "$ROLE" -o name >/dev/null ||
     die "ClusterRole $ROLE cannot be read: is context $context a Harvester cluster?"
+  [ "$action" = delete ] || [ -z "$csi" ] || kube get clusterrole "$CSI_ROLE" -o name >/dev/null ||
+    die "ClusterRole $CSI_ROLE cannot be read. Harvester 1.2.0 and 1.2.1 have none: update Harvester, or omit --csi"
 }
 
 # Prints type, account and UID of the token Secret; nothing if it does not exist.

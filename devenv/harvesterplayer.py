@@ -10,7 +10,7 @@ from devenv.background import Background
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, NAMESPACES, POOLS, SERVICES, SLICES
 from devenv.harvester.webhook import NETWORKS
 from devenv.harvesterrecording import Recorder
-from devenv.harvesterscenarios import NAMESPACE, OTHER_NAMESPACE, PORT, Scenario, Step
+from devenv.harvesterscenarios import NAMESPACE, OTHER_NAMESPACE, PORT, Scenario, Step, bystander
 from devenv.scenariosteps import groups_of
 from devenv.watch import Document, Mirror
 from harvester_ccm.kube.client import ApiClient
@@ -56,6 +56,8 @@ async def play(scenario: Scenario, around: Surroundings) -> list[dict[str, Any]]
     background = Background("player", [mirror.run for mirror in mirrors])
     await background.start([mirror.wait_synced for mirror in mirrors], within=START_SECONDS)
     try:
+        await write(bystander(NAMESPACE), around.client)
+        await asyncio.sleep(LOOK_SECONDS)
         for steps in groups_of(scenario.steps):
             recorder.begin(steps)
             taken = [await _take(step, recorder, around) for step in steps]
@@ -94,14 +96,14 @@ async def _take(step: Step, recorder: Recorder, around: Surroundings) -> bool:
         await around.switch(step.kind, step.verb == "start")
     else:
         try:
-            await _write(step, around.client)
+            await write(step, around.client)
         except ApiError as error:
             recorder.note_refusal(str(error.answer.message))
             return False
     return True
 
 
-async def _write(step: Step, client: ApiClient) -> None:
+async def write(step: Step, client: ApiClient) -> None:
     """Send the write of a step. Raises ApiError."""
     resource, namespace = KINDS[step.kind], step.namespace or None
     match step.verb:
@@ -112,6 +114,8 @@ async def _write(step: Step, client: ApiClient) -> None:
             # A namespace of an earlier scenario stays.
             with suppress(*([AlreadyExists] if step.kind == "Namespace" else [])):
                 await client.create(resource, document, namespace=namespace)
+            if step.kind == "Namespace":
+                await write(bystander(step.name), client)
         case "patch":
             await client.merge_patch(resource, step.name, step.body, namespace=namespace)
         case "delete":

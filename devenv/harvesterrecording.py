@@ -18,9 +18,13 @@ ADDRESS: Final = re.compile(r"\b172\.31\.\d+\.\d+\b")
 """An address of a pool of the scenarios."""
 PASSING: Final = re.compile(
     "service is not existing, ensure it first|the object has been modified|fail to reserve|fail to get allocator"
-    '|endpointslices?.discovery.k8s.io "[^"]+" not found'
+    "|record [^ ]+ into [^ ]+ failed|could not get the allocator|already exists"
+    '|(endpointslices?.discovery.k8s|virtualmachineinstances?.kubevirt).io "[^"]+" not found'
 )
 """In messages that pass by themselves within milliseconds."""
+SHORT: Final = "service is waiting for external IP"
+"""In a message that passes by itself, unless the host has no address: whether an attempt begins before, depends on the
+speed of the machine."""
 _CALL: Final = re.compile(r"(failed calling webhook \"[^\"]+\": failed to call webhook).*", re.DOTALL)
 """The part of an answer behind which only the place of the webhook follows."""
 
@@ -136,7 +140,7 @@ def comparable(steps: Sequence[dict[str, Any]], may_differ: Interleaving) -> lis
     match may_differ:
         case Interleaving.WORKERS:
             return [{**step, "objects": _anonymous(_last_states(step["objects"]))} for step in steps]
-        case Interleaving.STALE:
+        case Interleaving.STALE | Interleaving.GOING:
             return [{**step, "objects": _last_states(step["objects"])} for step in steps]
         case Interleaving.CACHES:
             known: dict[str, dict[str, Any]] = {}
@@ -148,8 +152,8 @@ def comparable(steps: Sequence[dict[str, Any]], may_differ: Interleaving) -> lis
 def _last_states(objects: dict[str, list[Any]]) -> dict[str, Any]:
     """Return the last state of each object but the pools.
 
-    Harvester can release an address that is in use, if an attempt begins on a copy before its own last write: the
-    load balancer keeps the address, and the pool has it no longer.
+    What a VMI that is being deleted changes passes. Harvester can release an address that is in use, if an attempt
+    begins on a copy before its own last write: the load balancer keeps the address, and the pool has it no longer.
     """
     return {name: states[-1] for name, states in objects.items() if not name.startswith("IPPool ")}
 
@@ -177,9 +181,10 @@ def _fields(objects: dict[str, list[Any]], known: dict[str, dict[str, Any]]) -> 
 
 def _new_values(states: Sequence[Any], known: dict[str, Any]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
-    for state in states:
+    for number, state in enumerate(states, 1):
+        is_last = number == len(states)
         for field, value in _flat(state).items():
-            passes = field == "message" and PASSING.search(str(value)) is not None
+            passes = field == "message" and _passes(str(value), is_last=is_last)
             if passes or known.get(field) == value:
                 continue
             known[field] = value
@@ -187,6 +192,11 @@ def _new_values(states: Sequence[Any], known: dict[str, Any]) -> dict[str, list[
             if value not in values:
                 values.append(value)
     return {field: [*values, known[field]] for field, values in found.items()}
+
+
+def _passes(message: str, *, is_last: bool) -> bool:
+    """Whether a message is one of a moment; ``is_last``: of the last state in its step."""
+    return PASSING.search(message) is not None or (SHORT in message and not is_last)
 
 
 def _flat(state: Any) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """What is played against Harvester's real controller and webhook and against the emulator: scenarios as data.
 
-``devenv.recordharvester`` records the real ones. A test compares the emulator with the recordings.
+``devenv.recordharvester`` records the real ones, of several versions. A test compares the emulator of each version with
+the recordings. A VM that belongs to no guest cluster runs beside every scenario: without one, Harvester 1.2 and 1.3
+accept no load balancer.
 
 After each step, the player waits until nothing changes any more. Steps with ``at_once`` are taken together with the
 next one. A step that the API server or the webhook rejects is recorded with the answer.
@@ -20,13 +22,22 @@ from devenv.harvester.admission import (
     REMOVAL_ANNOTATION,
 )
 from devenv.harvester.ippools import RELEASE
-from devenv.harvester.machines import Machine, instance_document, interfaces_of, machine_document
+from devenv.harvester.machines import (
+    Kind,
+    Machine,
+    instance_document,
+    interface_lists,
+    interfaces_of,
+    machine_document,
+)
 from devenv.watch import Document
 
 NAMESPACE: Final = "default"
 OTHER_NAMESPACE: Final = "project-vms"
 """A namespace that a step creates."""
 CLUSTER_NAME: Final = "demo"
+BYSTANDER: Final = "bystander"
+"""The VM that belongs to no guest cluster."""
 POOL_SUBNET: Final = "172.31.9.0/24"
 FREE_SUBNET: Final = "172.31.10.0/24"
 PORT: Final = 30080
@@ -53,6 +64,7 @@ class Interleaving(Enum):
     STALE = (
         "how often an allocation is released and made again: an attempt can begin on a copy before its own last write"
     )
+    GOING = "whether a VMI that is being deleted becomes an endpoint again for a moment: its name is still in a cache"
     CACHES = "messages of moments in which a cache of Harvester lacks its own last write, and what is written meanwhile"
 
 
@@ -62,6 +74,18 @@ class Server(Enum):
     ANY = "in memory"
     BOTH = "in memory, and with the webhook as a server on a real one"
     REAL = "on a real one, whose own rules matter"
+
+
+NEWEST: Final = frozenset({"v1.9"})
+MAIN: Final = NEWEST | {"v0.3.0", "v0.4.4", "v1.8.2"}
+"""The tags whose controllers differ."""
+ADMISSION: Final = MAIN | {"v1.8.0"}
+"""Those whose webhooks differ."""
+RELEASING: Final = frozenset({"v1.8.2", "v1.9"})
+"""Those that release an allocation that a load balancer does not know. In others, a conflict at the start of the
+controller can leave one for ever."""
+REMOVAL: Final = frozenset({"v1.8.0", "v1.8.2", "v1.9"})
+"""Those that know of the removal of a guest cluster."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +116,8 @@ class Scenario:
     steps: tuple[Step, ...]
     may_differ: Interleaving = Interleaving.NONE
     server: Server = Server.ANY
+    tags: frozenset[str] = NEWEST
+    """The tags of load-balancer-harvester whose programs are recorded in it."""
 
     @property
     def is_simulated(self) -> bool:
@@ -175,6 +201,11 @@ def annotate(name: str = "web", **values: str | None) -> Step:
     return change(name, metadata={"annotations": {f"example.com/{key}": value for key, value in values.items()}})
 
 
+def with_status(step: Step, status: Document) -> Step:
+    """Return the creation of a load balancer with a status: it has no status subresource."""
+    return Step(step.verb, step.kind, step.name, {**step.body, "status": status}, step.namespace)
+
+
 def delete(name: str = "web", *, namespace: str = NAMESPACE) -> Step:
     """Delete a load balancer."""
     return Step("delete", "LoadBalancer", name, namespace=namespace)
@@ -199,10 +230,42 @@ def _started(one: Machine, *addresses: str) -> Step:
     return Step("create", "VirtualMachineInstance", one.name, instance_document(one, *addresses))
 
 
+def two_nics(kind: Kind, number: int, first: str, second: str, cluster: str = CLUSTER_NAME) -> Step:
+    """Start a VM with two networks."""
+    return _started(Machine.of_kind(kind, number, cluster, networks=(first, second)))
+
+
+def one_nic(kind: Kind, number: int, network: str = "", cluster: str = CLUSTER_NAME) -> Step:
+    """Start a VM with one network."""
+    return _started(Machine.of_kind(kind, number, cluster, networks=(network,)))
+
+
+def object_of(kind: Kind, number: int) -> Step:
+    """Create a VM that is not started."""
+    machine = Machine.of_kind(kind, number, CLUSTER_NAME)
+    return Step("create", "VirtualMachine", machine.name, machine_document(machine))
+
+
+def stop_vm(name: str) -> Step:
+    """Delete the VMI of a VM."""
+    return Step("delete", "VirtualMachineInstance", name)
+
+
+def bystander(namespace: str) -> Step:
+    """Start a VM of no guest cluster."""
+    document = instance_document(Machine(BYSTANDER, namespace=namespace, kind=Kind.PLAIN, networks=("",)))
+    return Step("create", "VirtualMachineInstance", BYSTANDER, document, namespace=namespace)
+
+
 def report(number: int, *addresses: str) -> Step:
     """Let the guest agent of a VM report other addresses; none means that the agent is disconnected."""
     body = {"status": {"interfaces": interfaces_of(_machine(number), *addresses)}}
     return Step("patch", "VirtualMachineInstance", f"node-{number}", body)
+
+
+def _interfaces(machine: Machine, *of_nics: Sequence[str]) -> Document:
+    """Return the change of a VMI whose guest agent reports these addresses of each NIC."""
+    return {"status": {"interfaces": interface_lists(machine, *of_nics)}}
 
 
 def stop_machine(number: int) -> Step:
@@ -273,6 +336,8 @@ def wait(step: Step, seconds: float) -> Step:
 
 BACKOFF_SECONDS: Final = 12.0
 """After which Harvester has tried again."""
+ATTEMPTS_SECONDS: Final = 6.0
+"""After which the attempts of Harvester 1.2 and 1.3 have ended: each waits a second for the address of the host."""
 START_SECONDS: Final = 10.0
 """After which a controller that was started has filled its caches, also on a busy machine."""
 KEY: Final = f"{NAMESPACE}/web"
@@ -283,15 +348,30 @@ ONLY_BY_NAME: Final = [scope(namespace="nowhere")]
 """Scope of a pool that only ``spec.ipPool`` selects."""
 TWO_LISTENERS: Final = [LISTENER, {"name": "dns", "port": 53, "protocol": "UDP", "backendPort": 30053}]
 OF_CLUSTER: Final = {CLUSTER_LABEL: CLUSTER_NAME}
+FIRST_NETWORK: Final = "default/vlan5"
+SECOND_NETWORK: Final = "default/vlan6"
+BOTH_NETWORKS: Final = (
+    network("vlan5", vlan=5),
+    network("vlan6", vlan=6),
+    pool("five", network=FIRST_NETWORK, scope=[scope()]),
+    pool("six", FREE_SUBNET, network=SECOND_NETWORK, scope=[scope(namespace=NAMESPACE)]),
+)
+"""Two networks of VMs, and a pool for each."""
+TWO_NICS: Final = Machine("node-1", cluster=CLUSTER_NAME, networks=("", SECOND_NETWORK))
+BLOCKED: Final = {"allocatedAddress": {"ipPool": "lan"}}
+"""Status of a load balancer that gets no address, and whose allocations in the pool are released with it."""
+NOWHERE: Final = {"guestcluster.harvesterhci.io/name": ["no-node-of-this-cluster"]}
+"""Selector of a load balancer without backends."""
+PROJECT: Final = "loadbalancer.harvesterhci.io/project"
 
 SCENARIOS: Final[Sequence[Scenario]] = (
     # Addresses.
-    Scenario("address from a pool", (pool(), create(), delete())),
+    Scenario("address from a pool", (pool(), create(), delete()), tags=MAIN),
     Scenario(
         "finalizer of the client", (pool(), create(finalizers=["wrangler.cattle.io/harvester-lb-controller"]), delete())
     ),
-    Scenario("dhcp", (create(ipam="dhcp"), delete())),
-    Scenario("no pool until one comes", (create(), pool(), delete()), Interleaving.CACHES),
+    Scenario("dhcp", (create(ipam="dhcp"), delete()), tags=MAIN),
+    Scenario("no pool until one comes", (create(), pool(), delete()), Interleaving.CACHES, tags=MAIN),
     Scenario(
         "full pool until an address is free",
         (
@@ -301,6 +381,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             wait(delete("first"), BACKOFF_SECONDS),
             delete(),
         ),
+        tags=MAIN,
     ),
     Scenario(
         "full pool until a write",
@@ -312,18 +393,22 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             delete("first"),
             annotate(touched="yes"),
         ),
+        tags=MAIN,
     ),
     Scenario(
         "named pool does not exist until it is created",
         (create(ipPool="lan"), wait(pool(), BACKOFF_SECONDS)),
+        tags=MAIN,
     ),
     Scenario(
         "same name gets its address again",
         (pool(), create("first"), create(), delete(), create("third"), create()),
+        tags=MAIN,
     ),
     Scenario(
         "history of another load balancer does not protect an address",
         (pool("lan", span(10, 10)), create("first"), delete("first"), create(), delete(), create("first")),
+        tags=MAIN,
     ),
     Scenario(
         "two ranges with a gateway inside",
@@ -342,22 +427,25 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             change(spec={"ipPool": "dmz"}),
             delete(),
         ),
+        tags=MAIN,
     ),
     Scenario(
         "pool is changed to one that does not exist",
         (pool(), create(ipPool="lan"), change(spec={"ipPool": "nothing"}), change(spec={"ipPool": "lan"})),
+        tags=MAIN,
     ),
-    Scenario("pool is not named any more", (pool(), create(ipPool="lan"), change(spec={"ipPool": None}))),
+    Scenario("pool is not named any more", (pool(), create(ipPool="lan"), change(spec={"ipPool": None})), tags=MAIN),
     Scenario(
         "five at once",
         (pool(), *at_once(*(create(name) for name in "abcde")), *at_once(*(delete(name) for name in "abcde"))),
         Interleaving.WORKERS,
     ),
     # Entries that others write to a pool.
-    Scenario("seed gives the address", (pool(), seed({"172.31.9.33": KEY}), create(), delete())),
+    Scenario("seed gives the address", (pool(), seed({"172.31.9.33": KEY}), create(), delete()), tags=MAIN),
     Scenario(
         "seed of another load balancer is taken in turn",
         (pool(), seed({"172.31.9.2": f"{NAMESPACE}/other"}), create(), create("other")),
+        tags=MAIN,
     ),
     Scenario(
         "seeded address is in use until it is free",
@@ -368,21 +456,25 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             create(),
             wait(delete("first"), BACKOFF_SECONDS),
         ),
+        tags=MAIN,
     ),
     Scenario(
         "seed of the gateway",
         (pool(), seed({GATEWAY: KEY}), create(), wait(seed({GATEWAY: None}), BACKOFF_SECONDS)),
+        tags=MAIN,
     ),
-    Scenario("seed outside of the ranges", (pool(), seed({"10.0.0.5": KEY}), create(), delete())),
+    Scenario("seed outside of the ranges", (pool(), seed({"10.0.0.5": KEY}), create(), delete()), tags=MAIN),
     Scenario(
         "seed that is no address",
         (pool(), seed({"nonsense": KEY, "172.31.9.033": f"{NAMESPACE}/b"}), create(), create("b")),
+        tags=MAIN,
     ),
-    Scenario("seed in the form of IPv6", (pool(), seed({"::ffff:172.31.9.33": KEY}), create(), delete())),
+    Scenario("seed in the form of IPv6", (pool(), seed({"::ffff:172.31.9.33": KEY}), create(), delete()), tags=MAIN),
     Scenario(
         "two seeds with one owner",
         (pool(), seed({"172.31.9.33": KEY, "172.31.9.44": KEY}), create(), delete()),
         Interleaving.MAP_ORDER,
+        tags=MAIN,
     ),
     Scenario(
         "seed for an owner with an allocation",
@@ -393,11 +485,13 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             delete(),
         ),
         Interleaving.MAP_ORDER,
+        tags=MAIN,
     ),
     Scenario(
         "allocation that a load balancer of the same name left",
         (pool(), change_pool(status={"allocated": {"172.31.9.5": KEY}}), create()),
         Interleaving.STALE,
+        tags=MAIN,
     ),
     Scenario(
         "allocation is released by hand",
@@ -415,6 +509,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
                 )
             ),
         ),
+        tags=MAIN,
     ),
     Scenario(
         "ranges are changed",
@@ -425,20 +520,26 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             change_pool(spec={"ranges": [span(10, 15)]}),
             change_pool(spec={"ranges": [span(12, 15)]}),
         ),
+        tags=MAIN,
     ),
-    Scenario("pool with an allocation is not deleted", (pool(), create(), delete_pool(), delete(), delete_pool())),
+    Scenario(
+        "pool with an allocation is not deleted", (pool(), create(), delete_pool(), delete(), delete_pool()), tags=MAIN
+    ),
     # Selection of a pool.
     Scenario(
         "pool of the namespace only",
         (pool(scope=[scope("", NAMESPACE, "")]), create(), create_vm("vm", backendServerSelector=None)),
+        tags=MAIN,
     ),
     Scenario(
         "global pool before the pool of the namespace only",
         (pool("close", FREE_SUBNET, scope=[scope("", NAMESPACE, "")]), pool("everybody"), create()),
+        tags=MAIN,
     ),
     Scenario(
         "pool of the cluster before the global pool",
         (pool("close", FREE_SUBNET, scope=[scope(guest_cluster=CLUSTER_NAME)]), pool("everybody"), create()),
+        tags=MAIN,
     ),
     Scenario(
         "priority",
@@ -447,6 +548,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             pool("high", scope=[scope(namespace=NAMESPACE)], priority=9),
             create(),
         ),
+        tags=MAIN,
     ),
     Scenario(
         "network of the pool",
@@ -458,6 +560,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             create(annotations={NETWORK: "default/vlan6"}),
             create("other"),
         ),
+        tags=MAIN,
     ),
     Scenario(
         "network of the cluster's VMs",
@@ -473,6 +576,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             change(metadata={"annotations": {NETWORK: "default/vlan7"}}),
             change(metadata={"annotations": {NETWORK: None}}),
         ),
+        tags=MAIN,
     ),
     Scenario(
         "project of the namespace",
@@ -482,11 +586,13 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             create(namespace=OTHER_NAMESPACE),
             create(),
         ),
+        tags=MAIN,
     ),
     # Rejections.
     Scenario(
         "load balancers that are rejected",
         (
+            machine(1, address_of(1)),
             create_vm("a", listeners=[]),
             create_vm("b", listeners=[LISTENER, {**LISTENER, "port": 81, "backendPort": 1}]),
             create_vm("c", listeners=[LISTENER, {**LISTENER, "name": "x", "backendPort": 1}]),
@@ -500,22 +606,28 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             create_vm("k", healthCheck={"port": PORT, "successThreshold": -1}),
         ),
         server=Server.BOTH,
+        tags=ADMISSION,
     ),
     Scenario(
         "unusual load balancers that are accepted",
-        at_once(
-            create_vm("a", listeners=[{**LISTENER, "protocol": "UDP"}]),
-            create_vm("b", listeners=[LISTENER, {**LISTENER, "name": "dns", "protocol": "UDP"}]),
-            create_vm("c", listeners=[{**LISTENER, "name": ""}]),
-            create_vm("d", healthCheck={"port": PORT, "timeoutSeconds": 9}),
-            create_vm("e", healthCheck={"port": 0, "successThreshold": 5}),
-            create_vm("f", annotations={NETWORK: SECOND_NIC, NAMESPACE_ANNOTATION: "wrong"}),
-            create("g", listeners=[], healthCheck={"port": 1}),
+        (
+            machine(1, address_of(1)),
+            *at_once(
+                create_vm("a", listeners=[{**LISTENER, "protocol": "UDP"}]),
+                create_vm("b", listeners=[LISTENER, {**LISTENER, "name": "dns", "protocol": "UDP"}]),
+                create_vm("c", listeners=[{**LISTENER, "name": ""}]),
+                create_vm("d", healthCheck={"port": PORT, "timeoutSeconds": 9}),
+                create_vm("e", healthCheck={"port": 0, "successThreshold": 5}),
+                create_vm("f", annotations={NETWORK: SECOND_NIC, NAMESPACE_ANNOTATION: "wrong"}),
+                create("g", listeners=[], healthCheck={"port": 1}),
+            ),
         ),
+        tags=ADMISSION,
     ),
     Scenario(
         "changes that are rejected",
         (
+            machine(1, address_of(1)),
             create_vm(),
             change(spec={"ipam": "dhcp"}),
             change(spec={"workloadType": "cluster"}),
@@ -528,6 +640,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             change("other", spec={"ipam": None}),
             change("other", spec={"workloadType": "vm", "listeners": [LISTENER]}),
         ),
+        tags=ADMISSION,
     ),
     Scenario(
         "pools that are rejected",
@@ -553,6 +666,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             create(),
             change_pool(spec={"ranges": [span(20, 30)]}),
         ),
+        tags=ADMISSION,
     ),
     Scenario(
         "cluster that is being removed",
@@ -567,6 +681,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             Step("delete", "VirtualMachine", "node-1"),
         ),
         Interleaving.CACHES,
+        tags=REMOVAL,
     ),
     Scenario(
         "VM of a cluster that stays is deleted",
@@ -576,6 +691,209 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             removed_machine(is_removed=False),
             Step("delete", "VirtualMachine", "node-1"),
         ),
+        tags=REMOVAL,
+    ),
+    # What differs between versions.
+    Scenario(
+        "client asks for the second network of its VMs",
+        (
+            *BOTH_NETWORKS,
+            two_nics(Kind.RANCHER, 1, FIRST_NETWORK, SECOND_NETWORK),
+            create(annotations={NETWORK: SECOND_NETWORK}),
+            create("both", annotations={NETWORK: SECOND_NETWORK, MANAGEMENT_NETWORK: FIRST_NETWORK}),
+            create("managed", annotations={MANAGEMENT_NETWORK: SECOND_NETWORK}),
+            create("named", annotations={NETWORK: SECOND_NETWORK}, ipPool="six"),
+            change(metadata={"annotations": {NETWORK: FIRST_NETWORK}}),
+        ),
+        tags=MAIN,
+    ),
+    Scenario(
+        "pool with a network for VMs that Rancher did not make",
+        (
+            network("vlan5", vlan=5),
+            pool(network=FIRST_NETWORK, scope=[scope()]),
+            one_nic(Kind.PLAIN, 1, FIRST_NETWORK),
+            create(),
+            one_nic(Kind.LABELLED, 2, FIRST_NETWORK),
+            create("labelled"),
+            one_nic(Kind.OLDER_RANCHER, 3, FIRST_NETWORK),
+            create("older"),
+            create("asks", annotations={NETWORK: FIRST_NETWORK}),
+        ),
+        Interleaving.CACHES,
+        tags=MAIN,
+    ),
+    Scenario(
+        "clusters whose names begin alike",
+        (
+            one_nic(Kind.RANCHER, 1, SECOND_NETWORK, "prod-eu"),
+            create(annotations={CLUSTER: "prod"}),
+            create("eu", annotations={CLUSTER: "prod-eu"}),
+        ),
+        tags=MAIN,
+    ),
+    Scenario(
+        "better pool comes beside an allocation",
+        (
+            pool(),
+            create(),
+            create("named", ipPool="lan"),
+            pool("close", FREE_SUBNET, scope=[scope(guest_cluster=CLUSTER_NAME)]),
+            *(annotate(name, touched="yes") for name in ("web", "named")),
+            delete(),
+        ),
+        Interleaving.CACHES,
+        tags=MAIN,
+    ),
+    Scenario(
+        "last VM of a cluster stops",
+        (
+            network("vlan5", vlan=5),
+            pool("everybody", FREE_SUBNET),
+            pool("five", network=FIRST_NETWORK, scope=[scope()]),
+            one_nic(Kind.RANCHER, 1, FIRST_NETWORK),
+            create(),
+            stop_vm("demo-pool-1"),
+            annotate(touched="yes"),
+            stop_vm(BYSTANDER),
+            create("late"),
+            annotate(touched="again"),
+            delete(),
+        ),
+        Interleaving.CACHES,
+        tags=MAIN,
+    ),
+    Scenario(
+        "pool of an allocation matches no more",
+        (
+            pool(scope=[scope(namespace=NAMESPACE)]),
+            create(),
+            change_pool(spec={"selector": {"scope": ONLY_BY_NAME}}),
+            annotate(touched="yes"),
+            delete(),
+        ),
+        Interleaving.CACHES,
+        tags=MAIN,
+    ),
+    Scenario(
+        "load balancer for VMs that do not run",
+        (
+            pool(),
+            create_vm("early"),
+            machine(1, address_of(1)),
+            create_vm(),
+            change(spec={"backendServerSelector": NOWHERE}),
+            stop_machine(1),
+            annotate(touched="yes"),
+            delete(),
+        ),
+        Interleaving.CACHES,
+        tags=MAIN,
+    ),
+    Scenario(
+        "network and project of a load balancer for VMs",
+        (
+            *BOTH_NETWORKS,
+            pool("projects", "172.31.11.0/24", scope=[scope("c/p", NAMESPACE, "")]),
+            machine(1, address_of(1)),
+            create_vm("of-network", annotations={NETWORK: FIRST_NETWORK}),
+            create_vm("of-project", annotations={PROJECT: "c/p", CLUSTER: ""}),
+        ),
+        Interleaving.CACHES,
+        tags=MAIN,
+    ),
+    Scenario(
+        "backends of a load balancer for VMs that run",
+        (
+            pool(),
+            machine(1, address_of(1)),
+            *(
+                wait(step, ATTEMPTS_SECONDS)
+                for step in (
+                    create_vm(),
+                    machine(2, address_of(2)),
+                    report(1),
+                    stop_machine(1),
+                    stop_machine(2),
+                )
+            ),
+            delete(),
+        ),
+        Interleaving.GOING,
+        tags=MAIN,
+    ),
+    Scenario(
+        "lease for VMs that run",
+        (machine(1, address_of(1)), create_vm(ipam="dhcp"), delete()),
+        Interleaving.CACHES,
+        tags=MAIN,
+    ),
+    Scenario(
+        "VM whose first interface has no IPv4 address",
+        (
+            pool(),
+            _started(TWO_NICS, "fd00::1", address_of(1)),
+            wait(create_vm(), ATTEMPTS_SECONDS),
+            Step("patch", "VirtualMachineInstance", TWO_NICS.name, _interfaces(TWO_NICS, [], ["192.0.2.9"])),
+        ),
+        Interleaving.CACHES,
+        tags=MAIN,
+    ),
+    Scenario(
+        "host has no address for a load balancer for VMs",
+        (pool(), machine(1, address_of(1)), wait(with_status(create_vm(ipPool="lan"), BLOCKED), 8), delete()),
+        Interleaving.CACHES,
+        tags=MAIN,
+    ),
+    Scenario(
+        "allocation of the same name in the pool that the load balancer names",
+        (
+            pool(),
+            change_pool(status={"allocated": {"172.31.9.5": KEY}}),
+            create(ipPool="lan"),
+            change(status=BLOCKED),
+            delete(),
+        ),
+        Interleaving.STALE,
+        tags=MAIN,
+    ),
+    Scenario(
+        "entry of the history whose address is allocated to the same load balancer",
+        (
+            pool(),
+            change_pool(status={"allocated": {"172.31.9.5": KEY}, "allocatedHistory": {"172.31.9.5": KEY}}),
+            create(),
+            delete(),
+        ),
+        Interleaving.CACHES,
+        tags=MAIN,
+    ),
+    Scenario(
+        "two allocations of one name are released",
+        (
+            pool(),
+            change_pool(status={"allocated": {"172.31.9.5": KEY, "172.31.9.6": KEY}}),
+            stop("controller"),
+            with_status(create(ipPool="lan"), {"allocatedAddress": {"ipPool": "lan", "ip": "172.31.9.5"}}),
+            wait(start("controller"), START_SECONDS),
+            delete(),
+        ),
+        Interleaving.MAP_ORDER,
+        tags=MAIN,
+    ),
+    Scenario(
+        "guest cluster of a load balancer and the labels of its VMs",
+        (
+            create("none", labels=OF_CLUSTER),
+            create("unnamed", labels={CLUSTER_LABEL: "kubernetes"}),
+            create("without"),
+            object_of(Kind.LABELLED, 1),
+            one_nic(Kind.LABELLED, 1),
+            create("labelled", labels=OF_CLUSTER),
+            object_of(Kind.RANCHER, 2),
+            create("rancher", labels=OF_CLUSTER),
+        ),
+        tags=ADMISSION,
     ),
     # Without a controller or a webhook.
     Scenario(
@@ -589,6 +907,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             wait(start("controller"), START_SECONDS),
         ),
         Interleaving.STALE,
+        tags=RELEASING,
     ),
     Scenario(
         "history is corrected at the start of a controller",
@@ -600,6 +919,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             create(),
         ),
         Interleaving.CACHES,
+        tags=MAIN,
     ),
     Scenario(
         "created and deleted without a webhook",
@@ -621,6 +941,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             delete(),
         ),
         Interleaving.CACHES,
+        tags=MAIN,
     ),
     Scenario(
         "backends are checked",
@@ -635,8 +956,11 @@ SCENARIOS: Final[Sequence[Scenario]] = (
             delete(),
         ),
         Interleaving.CACHES,
+        tags=MAIN,
     ),
-    Scenario("lease for VMs", (create_vm(ipam="dhcp"), machine(1, address_of(1)), delete()), Interleaving.CACHES),
+    Scenario(
+        "lease for VMs", (create_vm(ipam="dhcp"), machine(1, address_of(1)), delete()), Interleaving.CACHES, tags=MAIN
+    ),
     Scenario(
         "listeners are changed",
         (
@@ -674,6 +998,7 @@ SCENARIOS: Final[Sequence[Scenario]] = (
         ),
         Interleaving.CACHES,
         Server.REAL,
+        tags=MAIN,
     ),
     Scenario(
         "generated Service is deleted and comes back with a change",

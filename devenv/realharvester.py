@@ -1,8 +1,9 @@
 """Harvester's own load balancer controller and webhook, as processes next to an API server.
 
-``HARVESTER_BIN`` is a directory with the executables ``lb-controller`` and ``lb-webhook``, built elsewhere. They need a
-network namespace of their own: the webhook listens on port 443 of a Service's address, and the controller connects to
-the documentation addresses of VMs; both are made local there. Requires Linux and root.
+``HARVESTER_BIN`` is a directory with the executables ``lb-controller`` and ``lb-webhook``, built elsewhere;
+``HARVESTER_TAG`` is their version if they do not say it. They need a network namespace of their own: the webhook
+listens on port 443 of a Service's address, and the controller connects to the documentation addresses of VMs; both are
+made local there. Requires Linux and root.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import os
 import re
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -20,21 +21,23 @@ from devenv.harvester.emulator import EVERYBODY, Counts, counts_of
 from devenv.harvester.hosts import HostVip
 from devenv.harvester.ippools import FINALIZER as POOL_FINALIZER
 from devenv.harvester.queue import TokenBucket
-from devenv.harvester.records import LOAD_BALANCERS, POOLS, SERVICES, Records, is_ready
+from devenv.harvester.records import POOLS, SERVICES, Records, is_ready
 from devenv.harvester.routes import DOCUMENTATION
+from devenv.harvester.webhook import effects_of_webhook
 from devenv.process import ChildProcess, DevenvError
 from devenv.realkubevip import ip
-from devenv.watch import Document, annotations_of
+from devenv.watch import Document, documents
 from harvester_ccm.kube.builtin import LEASES
 from harvester_ccm.kube.client import ApiClient
-from harvester_ccm.kube.errors import AdmissionDenied, ApiError, NotFound
+from harvester_ccm.kube.errors import ApiError, NotFound
 
 CONTROLLER: Final = "lb-controller"
 WEBHOOK: Final = "lb-webhook"
 NAMESPACE: Final = "harvester-system"
 SERVICE: Final = "harvester-load-balancer-webhook"
-LEASE: Final = ("kube-system", "harvester-load-balancer")
-"""Namespace and name of the Lease of the controller."""
+LOCK: Final = ("kube-system", "harvester-load-balancer")
+"""Namespace and name of the Lease of the controller, and up to Harvester 1.5 of a ConfigMap."""
+CONFIG_MAPS: Final = documents("", "v1", "configmaps", kind="ConfigMap")
 SERVICE_NETWORK: Final = "10.43.0.0/16"
 PORT: Final = 443
 START_SECONDS: Final = 120.0
@@ -53,11 +56,18 @@ def harvester_programs() -> Path:
 
 
 def version_of(program: Path) -> str:
-    """Return the version that Go wrote into a program of Harvester. Raises DevenvError if it has none."""
+    """Return the version that Go wrote into a program of Harvester, or else ``HARVESTER_TAG``.
+
+    Go before 1.24 writes none, nor does any Go without the git directory. Raises DevenvError if there is neither.
+    """
     found = _MODULE.search(program.read_bytes())
-    if found is None:
-        raise DevenvError(f"{program} does not say from which version of harvester-load-balancer it was built")
-    return found[1].decode()
+    if found is not None:
+        return found[1].decode()
+    if tag := os.environ.get("HARVESTER_TAG"):
+        return tag
+    raise DevenvError(
+        f"{program} does not say from which version of harvester-load-balancer it was built: set HARVESTER_TAG"
+    )
 
 
 def prepare_network() -> None:
@@ -184,10 +194,12 @@ class RealHarvester:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def stop_controller(self) -> None:
-        """Kill the controller between two writes, and release its Lease for the next one."""
+        """Kill the controller between two writes, and release its locks for the next one."""
         await asyncio.to_thread(self._children.pop(CONTROLLER).stop, 0)
-        namespace, name = LEASE
+        namespace, name = LOCK
         await self._client.delete(LEASES, name, namespace=namespace)
+        with suppress(NotFound):
+            await self._client.delete(CONFIG_MAPS, name, namespace=namespace)
 
     async def start_webhook(self) -> None:
         """Start the webhook, and return when it listens."""
@@ -233,7 +245,7 @@ class RealHarvester:
                 raise DevenvError(f"{name} has ended; the end of {child.log_file}:\n{child.log_tail()}")
 
     async def _has_lease(self) -> bool:
-        namespace, name = LEASE
+        namespace, name = LOCK
         try:
             lease = await self._client.get(LEASES, name, namespace=namespace)
         except NotFound:
@@ -250,24 +262,16 @@ class RealHarvester:
     async def _is_in_effect(self) -> bool:
         """Return whether a dry run is rejected, and another one changed."""
         try:
-            await self._try("vm")
-        except AdmissionDenied:
-            document = await self._try("cluster")
-            return bool(annotations_of(document))
+            return await effects_of_webhook(self._client) == {True}
         except ApiError:
             return False
-        return False
-
-    async def _try(self, workload_type: str) -> dict[str, object]:
-        trial = {
-            "apiVersion": LOAD_BALANCERS.api_version,
-            "kind": LOAD_BALANCERS.kind,
-            "metadata": {"generateName": "trial-"},
-            "spec": {"ipam": "pool", "workloadType": workload_type},
-        }
-        path = LOAD_BALANCERS.path("default")
-        return LOAD_BALANCERS.decode(await self._client.request("POST", path, params={"dryRun": "All"}, body=trial))
 
 
 def _is_usable(pool: Document) -> bool:
-    return is_ready(pool) and POOL_FINALIZER in (pool["metadata"].get("finalizers") or ())
+    """Whether a pool allocates addresses.
+
+    One for which load balancers wait can do so without ever being ready: Harvester does not repeat the write of the
+    condition if it conflicts with that of an allocation.
+    """
+    allocates = is_ready(pool) or bool((pool.get("status") or {}).get("allocated"))
+    return allocates and POOL_FINALIZER in (pool["metadata"].get("finalizers") or ())

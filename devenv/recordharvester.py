@@ -1,6 +1,7 @@
-"""Records Harvester's real controller and webhook in all scenarios of ``devenv.harvesterscenarios``, three times each.
+"""Records Harvester's real controller and webhook in the scenarios of ``devenv.harvesterscenarios``, three times each.
 
-``make recordings HARVESTER_BIN=DIRECTORY`` runs it. The three runs are beside each other.
+``make recordings HARVESTER_BIN=DIRECTORY`` runs it; ONLY=--times measures times and rates instead. The programs say
+from which tag they were built; the recordings are in the folder of the tag. The three runs are beside each other.
 """
 
 import argparse
@@ -15,9 +16,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from devenv.apiserver import ControlPlane
-from devenv.harvesterplayer import Surroundings, clear, play
+from devenv.harvester.versions import V1_9, Version, version_with_tag
+from devenv.harvesterplayer import Surroundings, clear, play, write
 from devenv.harvesterrecording import comparable
-from devenv.harvesterscenarios import HOST_LEASES, SCENARIOS, Interleaving, Scenario, create_vm, delete, pool
+from devenv.harvesterscenarios import (
+    HOST_LEASES,
+    SCENARIOS,
+    Interleaving,
+    Scenario,
+    address_of,
+    create_vm,
+    delete,
+    machine,
+    pool,
+)
+from devenv.harvestertimes import measure
 from devenv.logfile import logs_to
 from devenv.machine import NETWORK_TOOLS, require_root, require_tools
 from devenv.process import ChildProcess, DevenvError, run_directory, stop_together
@@ -26,17 +39,20 @@ from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
 
 RECORDINGS: Final = Path(__file__).parent.parent / "tests" / "devenv" / "recordings" / "harvester"
+TIMES_OF: Final = RECORDINGS.parent / "harvester-times"
+"""A file for each tag, with the times that were measured."""
 CRDS: Final = Path(__file__).parent / "crds"
+_TIMES: Final = "times.json"
 TIMES: Final = 3
 """Recordings of each scenario."""
 POLL_SECONDS: Final = 0.5
-FIRST: Final = Scenario("before the first", (pool(), create_vm(), delete()))
+FIRST: Final = Scenario("before the first", (pool(), machine(1, address_of(1)), create_vm(), delete()))
 """Shows that controller, webhook and garbage collector work."""
 
 
-def file_of(scenario: Scenario) -> Path:
+def file_of(scenario: Scenario, version: Version = V1_9) -> Path:
     """Return the file with the recordings of a scenario."""
-    return RECORDINGS / f"{re.sub(r'[^a-z0-9]+', '-', scenario.name.lower()).strip('-')}.json"
+    return RECORDINGS / version.tag / f"{re.sub(r'[^a-z0-9]+', '-', scenario.name.lower()).strip('-')}.json"
 
 
 async def play_all(scenarios: Sequence[Scenario], directory: Path, results: Path) -> None:
@@ -49,6 +65,15 @@ async def play_all(scenarios: Sequence[Scenario], directory: Path, results: Path
             for scenario in scenarios:
                 steps = await _play(scenario, client, harvester)
                 (results / file_of(scenario).name).write_text(json.dumps(steps))
+
+
+async def measure_all(directory: Path, results: Path) -> None:
+    """Measure the times of the real Harvester, and write them to ``results``."""
+    with ControlPlane.start("harvester", directory / "harvester", controller_manager=True) as plane:
+        plane.apply(*sorted(CRDS.glob("*.yaml")))
+        client = ApiClient(load_credentials(plane.admin_kubeconfig), cluster="harvester")
+        async with client, RealHarvester(plane, client, directory, HOST_LEASES):
+            (results / _TIMES).write_text(json.dumps(await measure(client, write)))
 
 
 async def _play(scenario: Scenario, client: ApiClient, harvester: RealHarvester) -> list[dict[str, Any]]:
@@ -67,12 +92,30 @@ def record(scenarios: Sequence[Scenario], directory: Path) -> int:
     Each run is a process in a network namespace of its own. Ctrl-C ends them: the scenarios that all have finished are
     written.
     """
+    lanes = _run_lanes([scenario.name for scenario in scenarios], directory)
+    built = version_of(harvester_programs() / CONTROLLER)
+    return sum(_merge(scenario, lanes, built) for scenario in scenarios)
+
+
+def record_times(directory: Path) -> None:
+    """Measure times several times beside each other, and write what was measured to the file of the tag."""
+    lanes = _run_lanes(["--times"], directory)
+    found = [json.loads((lane / _TIMES).read_text()) for lane in lanes]
+    built = version_of(harvester_programs() / CONTROLLER)
+    measured = {name: [round(one[name], 1) for one in found] for name in found[0]}
+    document = {"harvester": built, "recorded": time.strftime("%Y-%m-%d", time.gmtime()), "seconds": measured}
+    TIMES_OF.mkdir(exist_ok=True)
+    (TIMES_OF / f"{version_with_tag(built).tag}.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _run_lanes(words: Sequence[str], directory: Path) -> list[Path]:
+    """Start the runs, each with these arguments, and return the directories of their results when all have ended."""
     lanes = [directory / f"run-{number}" for number in range(TIMES)]
     children: list[ChildProcess] = []
     try:
         for lane in lanes:
             lane.mkdir()
-            children.append(_start(scenarios, lane))
+            children.append(_start(words, lane))
         for child in children:
             while child.exit_code() is None:
                 time.sleep(POLL_SECONDS)
@@ -82,16 +125,14 @@ def record(scenarios: Sequence[Scenario], directory: Path) -> int:
         print("interrupted", flush=True)
     finally:
         stop_together(children)
-    version = version_of(harvester_programs() / CONTROLLER)
-    return sum(_merge(scenario, lanes, version) for scenario in scenarios)
+    return lanes
 
 
-def _start(scenarios: Sequence[Scenario], lane: Path) -> ChildProcess:
+def _start(words: Sequence[str], lane: Path) -> ChildProcess:
     """Start a run whose results go to a directory."""
     unshare = shutil.which("unshare")
     if unshare is None:
         raise DevenvError("unshare(1) of util-linux is missing")
-    names = [scenario.name for scenario in scenarios]
     command: list[str | Path] = [
         unshare,
         "--net",
@@ -100,12 +141,12 @@ def _start(scenarios: Sequence[Scenario], lane: Path) -> ChildProcess:
         "devenv.recordharvester",
         "--run",
         lane,
-        *names,
+        *words,
     ]
     return ChildProcess.start(lane.name, command, log_file=lane / "run.log")
 
 
-def _merge(scenario: Scenario, lanes: Sequence[Path], version: str) -> bool:
+def _merge(scenario: Scenario, lanes: Sequence[Path], built: str) -> bool:
     """Write the file of a scenario; return whether they differ without a reason or are not finished."""
     files = [lane / file_of(scenario).name for lane in lanes]
     if not all(file.exists() for file in files):
@@ -119,7 +160,7 @@ def _merge(scenario: Scenario, lanes: Sequence[Path], version: str) -> bool:
             variants.append({"times": 1, "steps": steps})
         else:
             same["times"] += 1
-    _write(scenario, variants, version)
+    _write(scenario, variants, built)
     compared = [comparable(variant["steps"], scenario.may_differ) for variant in variants]
     is_explained = scenario.may_differ is Interleaving.MAP_ORDER or all(one == compared[0] for one in compared)
     verdict = f"{len(variants)} different" if len(variants) > 1 else "same"
@@ -127,16 +168,16 @@ def _merge(scenario: Scenario, lanes: Sequence[Path], version: str) -> bool:
     return not is_explained
 
 
-def _write(scenario: Scenario, variants: Sequence[dict[str, Any]], version: str) -> None:
+def _write(scenario: Scenario, variants: Sequence[dict[str, Any]], built: str) -> None:
     head = {
-        "harvester": version,
+        "harvester": built,
         "recorded": time.strftime("%Y-%m-%d", time.gmtime()),
         "scenario": scenario.name,
     }
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     recordings = ",\n".join(_as_json(variant) for variant in variants)
     lines.append(f' "recordings": [\n{recordings}\n ]')
-    file = file_of(scenario)
+    file = file_of(scenario, version_with_tag(built))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
@@ -166,18 +207,26 @@ def main() -> None:
     parser.add_argument("only", nargs="*", help="record only the scenarios whose name contains one of these texts")
     parser.add_argument("--missing", action="store_true", help="record only the scenarios without a recording")
     parser.add_argument("--check", action="store_true", help="only check the arguments and the machine")
+    parser.add_argument("--times", action="store_true", help="measure times and rates, and play no scenario")
     parser.add_argument("--run", type=Path, help="one run in this network namespace, with the results in a directory")
     options = parser.parse_args()
+    named = [scenario for scenario in SCENARIOS if any(text in scenario.name for text in options.only)]
+    if options.only and not named:
+        sys.exit(f"error: no scenario has a name with {' or '.join(options.only)}")
+    try:
+        version = version_with_tag(version_of(harvester_programs() / CONTROLLER))
+    except DevenvError as error:
+        sys.exit(f"error: {error}")
     chosen = [
         scenario
         for scenario in SCENARIOS
-        if (not options.only or any(text in scenario.name for text in options.only))
-        and not (options.missing and file_of(scenario).exists())
+        if version.tag in scenario.tags
+        and (not options.only or any(text in scenario.name for text in options.only))
+        and not (options.missing and file_of(scenario, version).exists())
     ]
     if not chosen:
-        sys.exit(f"error: no scenario has a name with {' or '.join(options.only) or 'a missing recording'}")
+        sys.exit(f"error: no scenario of {version.tag} is to be recorded")
     try:
-        harvester_programs()
         require_root("make recordings")
         require_tools(NETWORK_TOOLS)
     except DevenvError as error:
@@ -187,9 +236,15 @@ def main() -> None:
     if options.run is not None:
         prepare_network()
         with logs_to(options.run / "player.log"):
-            asyncio.run(play_all([one for one in chosen if one.name in options.only], options.run, options.run))
+            if options.times:
+                asyncio.run(measure_all(options.run, options.run))
+            else:
+                asyncio.run(play_all([one for one in chosen if one.name in options.only], options.run, options.run))
         return
     with run_directory("record-harvester") as directory:
+        if options.times:
+            record_times(directory)
+            return
         if differ := record(chosen, directory):
             sys.exit(f"error: {differ} scenarios are not recorded, or differ between two recordings without a reason")
 

@@ -18,6 +18,7 @@ from devenv.ccm import CcmProcess
 from devenv.endpointslices import EndpointSlices
 from devenv.harvester.emulator import HarvesterEmulator, counts_of
 from devenv.harvester.queue import STOCK, Pace
+from devenv.harvester.versions import NEWEST
 from devenv.kubevip import KubeVip, KubeVipOptions
 from devenv.proxy import FaultProxy
 from devenv.watch import Document, addresses_in
@@ -136,8 +137,9 @@ class Stage:
         pace: Pace = STOCK,
         kube_vip: KubeVipOptions | AbstractAsyncContextManager[object] | None = None,
         harvester: AbstractAsyncContextManager[object] | None = None,
+        version: str = NEWEST,
     ) -> None:
-        """``pace``: of Harvester's controllers, by default the pace of an installed Harvester.
+        """``pace``: of Harvester's controllers, by default the pace of an installed Harvester; ``version``: of it.
 
         ``kube_vip``: options of the emulated kube-vip, or another one. ``harvester``: another one than the emulated.
         """
@@ -147,7 +149,7 @@ class Stage:
         self.host = ApiClient(load_credentials(scene.harvester.admin_kubeconfig), cluster="harvester-admin")
         self.guest_proxy = FaultProxy(scene.guest)
         self.harvester_proxy = FaultProxy(scene.harvester)
-        self.harvester = HarvesterEmulator(self.host, pace=pace, dhcp_range=HOST_DHCP_RANGE)
+        self.harvester = HarvesterEmulator(self.host, pace=pace, dhcp_range=HOST_DHCP_RANGE, version=version)
         self._host = harvester or self.harvester
         self._sent = asyncio.Event()
         for proxy in (self.guest_proxy, self.harvester_proxy):

@@ -22,11 +22,12 @@ IPAM: Final = PREFIX + "ipam"
 """Service annotation, set by users: `pool` or `dhcp` (default: `pool`). Where the address comes from: an IP pool of
 Harvester, or a DHCP server in the network of the nodes. Fixed once the load balancer exists."""
 NETWORK: Final = PREFIX + "network"
-"""Service annotation, set by users: `namespace/name` of a VM network. Network the address must belong to. Fixed once
-the load balancer has an address."""
+"""Service annotation, set by users: `namespace/name` of a VM network. Network the address must belong to. Harvester
+before 1.9 does not choose the pool by it: also set `ip-pool`. Fixed once the load balancer has an address."""
 PROJECT: Final = PREFIX + "project"
 """Service annotation, set by users: `cluster/project` id. Rancher project used to choose the IP pool of a VM load
-balancer. For a cluster load balancer Harvester overwrites it with the project of the VMs' namespace."""
+balancer. For a cluster load balancer, and before 1.7 for every one, Harvester overwrites it with the project of the
+VMs' namespace."""
 POOL_NAMESPACE: Final = PREFIX + "namespace"
 """Service annotation, set by users: namespace in Harvester. Namespace used to choose the IP pool; Harvester overwrites
 it with the load balancer's own."""
@@ -181,14 +182,14 @@ LB_REQUESTED_NETWORK: Final = PREFIX + "lb-network"
 """LoadBalancer annotation, set and read by this controller: `namespace/name`. Requested network; fixed once the load
 balancer has an address."""
 LB_MANAGEMENT_NETWORK: Final = PREFIX + "managementNetwork"
-"""LoadBalancer annotation, set by this controller: `namespace/name`. Value of --management-network; Harvester uses it
-to choose the pool if no network is requested."""
+"""LoadBalancer annotation, set by this controller: `namespace/name`. Value of --management-network; Harvester 1.9 uses
+it to choose the pool if no network is requested."""
 LB_PREFIX: Final = "loadbalancer.harvesterhci.io/"
 LB_SELECT_CLUSTER: Final = LB_PREFIX + "cluster"
 """LoadBalancer annotation, set by this controller: cluster name. Guest cluster, for the selector of IP pools."""
 LB_SELECT_NETWORK: Final = LB_PREFIX + "network"
 """LoadBalancer annotation, set and read by this controller: `namespace/name`. Network, for the selector of IP pools;
-Harvester sets it if it is empty."""
+Harvester sets it if it is empty, and before 1.9 in any case."""
 LB_SELECT_PROJECT: Final = LB_PREFIX + "project"
 """LoadBalancer annotation, set by this controller: `cluster/project`. Project, for the selector of IP pools."""
 LB_SELECT_NAMESPACE: Final = LB_PREFIX + "namespace"

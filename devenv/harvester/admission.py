@@ -1,4 +1,4 @@
-"""Mutations and rejections of LoadBalancers by Harvester's webhook. Pure.
+"""Mutations and rejections of LoadBalancers by Harvester's webhook, with the rules of a version. Pure.
 
 Functions take documents and raise ``Refusal`` with the text of the real webhook. The mutator runs first; if it was
 skipped, the validator gets the object without its defaults.
@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from devenv.harvester.endpoints import backend_port_of
+from devenv.harvester.endpoints import Selector, backend_port_of, matches, selector_problem
+from devenv.harvester.versions import ClientAnnotations, RemovalCheck, Version
 from devenv.watch import Document, annotations_of, key_of, labels_of
 
 PREFIX: Final = "loadbalancer.harvesterhci.io"
@@ -53,32 +54,52 @@ def is_cluster(balancer: Document) -> bool:
     return bool(balancer.get("spec", {}).get("workloadType") == "cluster")
 
 
-def mutate(balancer: Document, around: Surroundings) -> Document:
+def mutate(balancer: Document, around: Surroundings, version: Version) -> Document:
     """Return the load balancer after the mutator. Raises Refusal."""
     changed = copy.deepcopy(balancer)
     spec = changed.setdefault("spec", {})
     check = spec.get("healthCheck")
     if check:
-        _fill_thresholds(check)
+        _check_thresholds(check)
+        if version.checks_specification:
+            _fill_thresholds(check)
     metadata = changed["metadata"]
     annotations = dict(metadata.get("annotations") or {})
     annotations[f"{PREFIX}/namespace"] = metadata["namespace"]
-    if is_cluster(balancer):
+    if _is_overwritten(balancer, version):
         annotations[f"{PREFIX}/project"] = _project(metadata["namespace"], around.namespace)
-        annotations[NETWORK] = find_network(annotations, around.instances)
+        annotations[NETWORK] = find_network(annotations, around.instances, version) if is_cluster(balancer) else ""
     metadata["annotations"] = annotations
     return changed
 
 
-def _fill_thresholds(check: dict[str, Any]) -> None:
-    for key, default in DEFAULT_THRESHOLDS.items():
+def _is_overwritten(balancer: Document, version: Version) -> bool:
+    """Whether network and project of a load balancer are written by the webhook."""
+    if is_cluster(balancer):
+        return True
+    match version.vm_annotations:
+        case ClientAnnotations.OVERWRITTEN:
+            return True
+        case ClientAnnotations.OVERWRITTEN_WITHOUT_TYPE:
+            return not balancer["spec"].get("workloadType")
+        case ClientAnnotations.KEPT:
+            return False
+
+
+def _check_thresholds(check: Mapping[str, Any]) -> None:
+    """Raise Refusal if a threshold cannot be read."""
+    for key in DEFAULT_THRESHOLDS:
         value = check.get(key) or 0
         if value < 0:
             raise Refusal(
                 f"json: cannot unmarshal number {value} into Go struct field "
                 f"HealthCheck.spec.healthCheck.{key} of type uint"
             )
-        if value == 0 and check.get("port"):
+
+
+def _fill_thresholds(check: dict[str, Any]) -> None:
+    for key, default in DEFAULT_THRESHOLDS.items():
+        if not check.get(key) and check.get("port"):
             check[key] = default
 
 
@@ -88,24 +109,28 @@ def _project(name: str, namespace: Document | None) -> str:
     return annotations_of(namespace).get(PROJECT_ANNOTATION, "").replace(":", "/", 1)
 
 
-def find_network(annotations: Mapping[str, str], instances: Sequence[Document]) -> str:
+def find_network(annotations: Mapping[str, str], instances: Sequence[Document], version: Version) -> str:
     """Return the network of a cluster load balancer; empty if there is no source for it.
 
     The sources are the client's annotation, the management network, and the first network of a VM of the cluster,
-    identified by its label or, with older node drivers, by the prefix of its name.
+    identified by its label. The last one, and before Harvester 1.9 the only one, is the first network of a VM of the
+    node driver whose name begins with that of the cluster. Which VM is the first is arbitrary.
     """
-    for key in (NETWORK, MANAGEMENT_NETWORK):
-        if annotations.get(key):
-            return annotations[key]
     cluster = annotations.get(CLUSTER)
-    if not cluster:
-        return ""
-    labelled = [i for i in instances if labels_of(i).get(GUEST_CLUSTER_LABEL) == cluster]
     named = [
         instance
         for instance in instances
-        if labels_of(instance).get(CREATOR_LABEL) == NODE_DRIVER and instance["metadata"]["name"].startswith(cluster)
+        if labels_of(instance).get(CREATOR_LABEL) == NODE_DRIVER
+        and instance["metadata"]["name"].startswith(cluster or "")
     ]
+    if not version.respects_network:
+        return _first_network(named) if cluster else ""
+    for key in (NETWORK, MANAGEMENT_NETWORK):
+        if annotations.get(key):
+            return annotations[key]
+    if not cluster:
+        return ""
+    labelled = [i for i in instances if labels_of(i).get(GUEST_CLUSTER_LABEL) == cluster]
     return _first_network(labelled) or _first_network(named)
 
 
@@ -118,33 +143,36 @@ def _first_network(instances: Sequence[Document]) -> str:
     return ""
 
 
-def validate_create(balancer: Document, around: Surroundings) -> None:
+def validate_create(balancer: Document, around: Surroundings, version: Version) -> None:
     """Raise Refusal if a new load balancer is invalid."""
     prefix = f"create loadbalancer {key_of(balancer)} failed"
-    _check_parts(balancer, prefix)
-    machine = _removed_machine(balancer, around.machines)
-    if machine:
-        cluster = labels_of(balancer)[CLUSTER_LABEL]
-        raise Refusal(
-            f"{prefix} with guest cluster check: the vm {machine} shows guest cluster {cluster} is being removed"
-        )
+    _check_parts(balancer, around, prefix, version)
+    problem = _removal_problem(balancer, around.machines, version)
+    if problem:
+        raise Refusal(f"{prefix} with guest cluster check: {problem}")
 
 
-def validate_update(balancer: Document, before: Document) -> None:
+def validate_update(balancer: Document, before: Document, around: Surroundings, version: Version) -> None:
     """Raise Refusal if a change is invalid."""
     prefix = f"update loadbalancer {key_of(balancer)} failed"
-    _check_parts(balancer, prefix)
+    _check_parts(balancer, around, prefix, version)
+    if not version.checks_specification:
+        return
     for key, name, default in (("ipam", "IPAM", "pool"), ("workloadType", "WorkloadType", "vm")):
         old, new = before["spec"].get(key) or "", balancer["spec"].get(key) or ""
         if (old or default) != (new or default):
             raise Refusal(f"{prefix}: can't change the {name} from {old} to {new}")
 
 
-def _check_parts(balancer: Document, prefix: str) -> None:
-    if is_cluster(balancer):
-        return
+def _check_parts(balancer: Document, around: Surroundings, prefix: str, version: Version) -> None:
     listeners = balancer["spec"].get("listeners") or []
-    problem = listener_problem(listeners)
+    if version.needs_instance:
+        problem = duplicate_problem(listeners, version) or _instance_problem(balancer, around.instances)
+        if problem:
+            raise Refusal(f"{prefix}: {problem}")
+    if is_cluster(balancer) or not version.checks_specification:
+        return
+    problem = listener_problem(listeners, version)
     if problem:
         raise Refusal(f"{prefix}: {problem}")
     problem = health_check_problem(balancer["spec"].get("healthCheck") or {}, listeners)
@@ -152,17 +180,45 @@ def _check_parts(balancer: Document, prefix: str) -> None:
         raise Refusal(f"{prefix} with healthyCheck: {problem}")
 
 
-def listener_problem(listeners: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the problem of the listeners, or None."""
+def _instance_problem(balancer: Document, instances: Sequence[Document]) -> str | None:
+    """Return the problem of a load balancer without a VM that runs; no selector matches every VM here."""
+    selector: Selector = balancer["spec"].get("backendServerSelector") or {}
+    problem = selector_problem(selector)
+    if problem:
+        return problem
+    if not selector and instances:
+        return None
+    if any(matches(selector, instance) for instance in instances):
+        return None
+    return "no virtual machine instance matched"
+
+
+def listener_problem(listeners: Sequence[Mapping[str, Any]], version: Version) -> str | None:
+    """Return the problem of the listeners of a load balancer for VMs, or None."""
     if not listeners:
         return "the loadbalancer needs to have at least one listener"
+    duplicate = duplicate_problem(listeners, version)
+    if duplicate:
+        return duplicate
+    for listener in listeners:
+        back = backend_port_of(listener)
+        named = back if version.names_backend_port else listener["port"]
+        problem = _port_problem("port", listener["port"], listener["port"])
+        problem = problem or _port_problem("backend port", back, named)
+        if problem:
+            return problem
+    return None
+
+
+def duplicate_problem(listeners: Sequence[Mapping[str, Any]], version: Version) -> str | None:
+    """Return what two listeners have in common and must not, or None."""
     names: set[str] = set()
     fronts: dict[str, str] = {}
     backs: dict[str, str] = {}
     for listener in listeners:
         name = listener.get("name") or ""
-        front = f"{listener.get('protocol', '')}:{listener['port']}"
-        back = f"{listener.get('protocol', '')}:{backend_port_of(listener)}"
+        protocol = f"{listener.get('protocol', '')}:" if version.listeners_by_protocol else ""
+        front, back = f"{protocol}{listener['port']}", f"{protocol}{backend_port_of(listener)}"
         if name in names:
             return f"listener has duplicate name {name}"
         if front in fronts:
@@ -171,17 +227,15 @@ def listener_problem(listeners: Sequence[Mapping[str, Any]]) -> str | None:
             return f"listener {name} has duplicate backend port {back} with listener {backs[back]}"
         names.add(name)
         fronts[front] = backs[back] = name
-    problems = (
-        _port_problem("port", one["port"]) or _port_problem("backend port", backend_port_of(one)) for one in listeners
-    )
-    return next((problem for problem in problems if problem), None)
+    return None
 
 
-def _port_problem(which: str, number: int) -> str | None:
+def _port_problem(which: str, number: int, named: int) -> str | None:
+    """Return the problem of a port; ``named`` is the number in the message."""
     if number > 65535:
-        return f"listener {which} {number} must <= 65535"
+        return f"listener {which} {named} must <= 65535"
     if number < 1:
-        return f"listener {which} {number} must >= 1"
+        return f"listener {which} {named} must >= 1"
     return None
 
 
@@ -201,15 +255,27 @@ def health_check_problem(check: Mapping[str, Any], listeners: Sequence[Mapping[s
     return None
 
 
-def _removed_machine(balancer: Document, machines: Sequence[Document]) -> str | None:
-    """Return a VM whose annotation states that its cluster is being removed, or None."""
+def _removal_problem(balancer: Document, machines: Sequence[Document], version: Version) -> str | None:
+    """Return why the guest cluster of a new load balancer gets none, or None."""
     cluster = labels_of(balancer).get(CLUSTER_LABEL)
-    if not is_cluster(balancer) or not cluster or cluster == DEFAULT_CLUSTER:
+    if version.removal is RemovalCheck.NONE or not is_cluster(balancer) or cluster is None:
         return None
-    for machine in machines:
-        if is_removed(machine) and labels_of(machine)[GUEST_CLUSTER_LABEL] == cluster:
-            return key_of(machine)
+    of_cluster = [machine for machine in machines if _is_of_cluster(machine, cluster)]
+    if version.removal is RemovalCheck.NEEDS_MACHINE:
+        if not of_cluster:
+            return "it has no running vm"
+    elif cluster in {"", DEFAULT_CLUSTER}:
+        return None
+    for machine in of_cluster:
+        if is_removed(machine):
+            return version.words.removed.format(machine=key_of(machine), cluster=cluster)
     return None
+
+
+def _is_of_cluster(machine: Document, cluster: str) -> bool:
+    """Whether Rancher's node driver made a VM for a guest cluster, as the labels of the VM tell."""
+    labels = labels_of(machine)
+    return labels.get(CREATOR_LABEL) == NODE_DRIVER and labels.get(GUEST_CLUSTER_LABEL) == cluster
 
 
 def is_removed(machine: Document) -> bool:

@@ -32,6 +32,7 @@ from devenv.harvester.endpoints import (
 from devenv.harvester.probes import Check, Connects, Probes, connects
 from devenv.harvester.problems import Problem, Then
 from devenv.harvester.records import Records, is_deleting
+from devenv.harvester.versions import V1_9, Words
 from devenv.watch import Document, Mirror, key_of
 from harvester_ccm.kube.errors import AlreadyExists, ApiError, KubeError
 
@@ -49,8 +50,10 @@ class Backends:
         slices: Records,
         *,
         connects: Connects = connects,
+        words: Words = V1_9.words,
     ) -> None:
         """``connects`` says whether a backend accepts a connection."""
+        self._words = words
         self._balancers = balancers
         self._instances = instances
         self._services = services
@@ -71,7 +74,7 @@ class Backends:
 
     def forget(self, key: str) -> None:
         """Stop the probes of a load balancer."""
-        self._probes.want(key, None, frozenset())
+        self._probes.want(key, None, {})
         self._order.pop(key, None)
 
     async def ensure(self, balancer: Document, status: Document) -> None:
@@ -100,7 +103,7 @@ class Backends:
         if not found:
             raise Problem("no running backend servers", Then.EVENT)
         if not backends:
-            raise Problem("running backend servers have no IP", Then.EVENT)
+            raise Problem(self._words.no_addresses, Then.EVENT)
         if Check.of(balancer["spec"]) is not None and not self._has_healthy(key):
             text = "running backend servers are not probed as healthy"
             raise Problem(f"{text} total:{len(addresses)}, healthy:0", Then.EVENT)
@@ -152,9 +155,9 @@ class Backends:
         check = Check.of(balancer["spec"])
         entries = [entry for entry in written["endpoints"] if not is_dummy(entry)]
         if check is not None:
-            self._probes.want(key, check, frozenset(entry["addresses"][0] for entry in entries))
+            self._probes.want(key, check, {entry["addresses"][0]: is_ready(entry) for entry in entries})
             return
-        self._probes.want(key, None, frozenset())
+        self._probes.want(key, None, {})
         if all(map(is_ready, entries)):
             return
         ready = [entry if is_dummy(entry) else with_readiness(entry, ready=True) for entry in written["endpoints"]]

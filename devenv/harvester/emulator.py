@@ -1,6 +1,6 @@
 """The emulator as a whole: mirrors, controllers and webhook of one Harvester API server.
 
-    async with HarvesterEmulator(client) as harvester:
+    async with HarvesterEmulator(client, version="1.8") as harvester:
         await harvester.create_pool("lan", "127.77.0.0/24")
 
 It needs an administrator's client of an API server with Harvester's resource definitions, and handles all namespaces.
@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from devenv.background import Background
+from devenv.harvester import versions
 from devenv.harvester.allocators import Allocators
 from devenv.harvester.backends import Backends
+from devenv.harvester.blocking import BlockingBackends
 from devenv.harvester.cleanup import CleanUp
 from devenv.harvester.hosts import Collector, HostVip
 from devenv.harvester.ippools import FINALIZER as POOL_FINALIZER
@@ -27,6 +29,7 @@ from devenv.harvester.pools import Pick
 from devenv.harvester.probes import Connects, connects
 from devenv.harvester.queue import STOCK, Pace, TokenBucket, WorkQueue
 from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, POOLS, SERVICES, SLICES, Records, is_ready
+from devenv.harvester.versions import NEWEST, Serving
 from devenv.harvester.webhook import Webhook
 from devenv.watch import Document, Mirror, key_of
 from harvester_ccm.kube.client import ApiClient
@@ -63,7 +66,7 @@ class Substitutes:
 class HarvesterEmulator:
     """Harvester's handling of LoadBalancers and IPPools. Use as an async context manager."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a Harvester consists of
         self,
         client: ApiClient,
         *,
@@ -72,12 +75,16 @@ class HarvesterEmulator:
         dhcp_range: tuple[str, str] | None = None,
         collection_seconds: float = 1.0,
         substitutes: Substitutes | None = None,
+        version: str = NEWEST,
     ) -> None:
-        """``pace`` applies to its controllers. Services and EndpointSlices have separate buckets of the same size.
+        """``version``: of Harvester, one of ``versions.VERSIONS``.
+
+        ``pace`` applies to its controllers. Services and EndpointSlices have separate buckets of the same size.
 
         ``dhcp_range``: first and last address of the DHCP server in the hosts' network; None means that no DHCP server
         responds. ``collection_seconds``: delay until generated objects of a deleted load balancer are deleted.
         """
+        rules = versions.version(version)
         pick = substitutes.pick if substitutes else random.choice
         accepts = substitutes.connects if substitutes else connects
         self._client = client
@@ -89,7 +96,7 @@ class HarvesterEmulator:
         of_both = bucket()
         self.balancers = Records(client, LOAD_BALANCERS, bucket=of_both, lags=pace.lags)
         self.pools = Records(client, POOLS, bucket=of_both, lags=pace.lags)
-        self.webhook = Webhook(client) if webhook else None
+        self.webhook = Webhook(client, rules) if webhook else None
         self.services = Records(client, SERVICES, bucket=bucket(), lags=pace.lags)
         self.slices = Records(client, SLICES, bucket=bucket(), lags=pace.lags)
         self.instances = Mirror(client, INSTANCES)
@@ -98,27 +105,35 @@ class HarvesterEmulator:
             *(self.pools, self.balancers, self.services, self.slices, self.instances, machines),
             *(self.webhook.rules.mirrors if self.webhook else ()),
         ]
-        self._backends = Backends(self.balancers, self.instances, self.services, self.slices, connects=accepts)
+        parts = (self.balancers, self.instances, self.services, self.slices)
+        self._backends: Backends | BlockingBackends
+        if rules.serving is Serving.BLOCKING:
+            self._backends = BlockingBackends(*parts, connects=accepts)
+        else:
+            self._backends = Backends(*parts, connects=accepts, words=rules.words)
         clean_up = CleanUp(self.balancers, machines)
         self.host_vip = HostVip(self.services, dhcp_range)
         collector = Collector(self.balancers, (self.services, self.slices), delay=collection_seconds)
         self._allocators = Allocators()
-        balancers = LoadBalancerController(self.balancers, self.pools, self._allocators, self._backends, pick=pick)
+        balancers = LoadBalancerController(
+            self.balancers, self.pools, self._allocators, self._backends, pick=pick, version=rules
+        )
         self._queue = WorkQueue("loadbalancers", balancers.reconcile, workers=WORKERS)
         self.balancers.subscribe(enqueue(self._queue))
         self._backends.on_wake(self._queue.add_limited)
-        pool_controller = PoolController(self.pools, self.balancers, self._allocators, pick=pick)
+        pool_controller = PoolController(self.pools, self.balancers, self._allocators, pick=pick, version=rules)
         self._pool_queue = WorkQueue("ippools", pool_controller.reconcile, workers=WORKERS)
         self.pools.subscribe(enqueue(self._pool_queue))
-        jobs = [mirror.run for mirror in self._mirrors]
-        jobs += [
+        self._caches = Background("harvester-caches", [mirror.run for mirror in self._mirrors])
+        jobs = [
             self._backends.run,
             self.host_vip.run,
             collector.run,
-            clean_up.run,
             self._pool_queue.run,
             self._queue.run,
         ]
+        if rules.cleans_up:
+            jobs.append(clean_up.run)
         self._background = Background("harvester", jobs)
 
     async def __aenter__(self) -> Self:
@@ -127,7 +142,7 @@ class HarvesterEmulator:
             if self.webhook is not None:
                 await self.webhook.__aenter__()
         except BaseException:
-            await self._background.stop()
+            await self._stop()
             raise
         return self
 
@@ -137,14 +152,14 @@ class HarvesterEmulator:
                 await self.webhook.__aexit__()
         finally:
             try:
-                await self._background.stop()
+                await self._stop()
             finally:
                 await self._delete_pools()
 
     @asynccontextmanager
     async def stopped(self) -> AsyncIterator[None]:
         """Stop the controllers during the block. The webhook continues to respond."""
-        await self._background.stop()
+        await self._stop()
         try:
             yield
         finally:
@@ -152,11 +167,18 @@ class HarvesterEmulator:
 
     async def _start(self) -> None:
         self._allocators.clear()
-        await self._background.start([mirror.wait_synced for mirror in self._mirrors], within=START_SECONDS)
+        await self._caches.start([mirror.wait_synced for mirror in self._mirrors], within=START_SECONDS)
         # A controller reconciles everything at its start. The mirrors report only what has changed meanwhile.
         for records, queue in ((self.pools, self._pool_queue), (self.balancers, self._queue)):
             for document in records.all():
                 queue.add(key_of(document))
+        await self._background.start([], within=START_SECONDS)
+
+    async def _stop(self) -> None:
+        try:
+            await self._background.stop()
+        finally:
+            await self._caches.stop()
 
     async def create_pool(self, name: str, *ranges: str | Document, selector: Document | None = None) -> Document:
         """Create a pool and return it once it is ready. It is deleted when the emulator stops.

@@ -137,18 +137,20 @@ def ipv4_of(instance: Document) -> str | None:
     return None
 
 
-def endpoints_of(instances: Sequence[tuple[Document, str]], known: Sequence[Document]) -> list[Document]:
-    """Return one endpoint per VMI and address: a known one as it is, a new one not ready."""
+def endpoints_of(
+    instances: Sequence[tuple[Document, str]], known: Sequence[Document], *, ready: bool = False
+) -> list[Document]:
+    """Return one endpoint per VMI and address: a known one as it is; ``ready`` is the state of a new one."""
     before = {(entry["targetRef"]["uid"], entry["addresses"][0]): entry for entry in known}
     return [
-        before.get((instance["metadata"]["uid"], address)) or _new_endpoint(instance, address)
+        before.get((instance["metadata"]["uid"], address)) or _new_endpoint(instance, address, ready)
         for instance, address in instances
     ]
 
 
-def _new_endpoint(instance: Document, address: str) -> Document:
+def _new_endpoint(instance: Document, address: str, ready: bool) -> Document:
     target = {key: instance["metadata"][key] for key in ("namespace", "name", "uid")}
-    return {"addresses": [address], "conditions": {"ready": False}, "targetRef": target}
+    return {"addresses": [address], "conditions": {"ready": ready}, "targetRef": target}
 
 
 def dummy_endpoint(balancer: Document) -> Document:

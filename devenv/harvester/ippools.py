@@ -17,6 +17,7 @@ from devenv.harvester.records import (
     with_finalizer,
     without_finalizer,
 )
+from devenv.harvester.versions import V1_9, Version
 from devenv.watch import Document, annotations_of, key_of
 from harvester_ccm.kube.errors import KubeError
 
@@ -38,12 +39,14 @@ class PoolController:
         *,
         now: Callable[[], str] = now_text,
         pick: Pick = random.choice,
+        version: Version = V1_9,
     ) -> None:
         self._pools = pools
         self._balancers = balancers
         self._allocators = allocators
         self._now = now
         self._pick = pick
+        self._version = version
 
     async def reconcile(self, key: str) -> float | None:
         """Reconcile one pool. Raises Retry or KubeError for a backoff."""
@@ -90,7 +93,7 @@ class PoolController:
     async def _release_by_hand(self, pool: Document) -> Document:
         """Release the allocation that the annotation names, and return the pool without the annotation."""
         order = annotations_of(pool).get(RELEASE, "")
-        if not order:
+        if not order or not self._version.releases_by_hand:
             return pool
         owner = self._owner_to_release(pool, order)
         if owner:

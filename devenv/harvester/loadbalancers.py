@@ -1,4 +1,4 @@
-"""The load balancer controller: addresses, conditions and the finalizer of LoadBalancer objects.
+"""The load balancer controller: addresses, conditions and the finalizer of LoadBalancers, with the rules of a version.
 
 One reconcile writes in the order of the real controller: the allocation in the pool, the status of the load balancer,
 and then the finalizer in a separate write. If a load balancer is deleted before it has the finalizer, its address stays
@@ -36,6 +36,7 @@ from devenv.harvester.records import (
     with_finalizer,
     without_finalizer,
 )
+from devenv.harvester.versions import V1_9, Duplicate, Version
 from devenv.watch import Document, annotations_of, key_of
 from harvester_ccm.kube.errors import ApiError, KubeError, NotFound
 
@@ -74,7 +75,7 @@ def requirement_of(balancer: Document) -> Requirement:
 class LoadBalancerController:
     """Reconciles load balancers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the process consists of
         self,
         balancers: Records,
         pools: Records,
@@ -83,6 +84,7 @@ class LoadBalancerController:
         *,
         now: Callable[[], str] = now_text,
         pick: Pick = random.choice,
+        version: Version = V1_9,
     ) -> None:
         self._balancers = balancers
         self._pools = pools
@@ -90,6 +92,8 @@ class LoadBalancerController:
         self._data_path = data_path
         self._now = now
         self._pick = pick
+        self._version = version
+        self._words = version.words
 
     async def reconcile(self, key: str) -> float | None:
         """Reconcile one load balancer. Raises Retry for a backoff."""
@@ -132,14 +136,45 @@ class LoadBalancerController:
 
     async def _serve(self, balancer: Document, status: Document) -> Problem | None:
         try:
-            # After a release, the next reconcile, which this write triggers, allocates from the new pool.
-            if not await self._give_back_other_pool(balancer, status):
-                await self._allocate(balancer, status)
+            await self._find_address(balancer, status)
             if not is_cluster(balancer):
                 await self._data_path.ensure(balancer, status)
         except Problem as problem:
             return problem
         return None
+
+    async def _find_address(self, balancer: Document, status: Document) -> None:
+        """Allocate the address of a load balancer, or release it. Raises Problem."""
+        try:
+            if self._version.selects_again:
+                await self._allocate_again(balancer, status)
+            # After a release, the next reconcile, which this write triggers, allocates from the new pool.
+            elif not await self._give_back_other_pool(balancer, status):
+                await self._allocate(balancer, status)
+        except Problem as problem:
+            text = self._words.failed.format(key=key_of(balancer), problem=problem.message)
+            raise Problem(text, problem.then) from problem
+
+    async def _allocate_again(self, balancer: Document, status: Document) -> None:
+        """Select the pool as if the load balancer had no address, and move the address if it is in another one."""
+        current = status["allocatedAddress"].get("ipPool")
+        if balancer["spec"].get("ipam") == "dhcp":
+            await self._leave(current, balancer)
+            status["allocatedAddress"] = {"ip": DHCP_ADDRESS}
+            return
+        name = balancer["spec"].get("ipPool") or self._select(balancer)
+        if name != current:
+            await self._leave(current, balancer)
+            status["allocatedAddress"] = await self._book(name, balancer)
+
+    async def _leave(self, pool: str | None, balancer: Document) -> None:
+        """Release the address in a pool, if there is one. Raises Problem."""
+        if not pool:
+            return
+        try:
+            await self._release(key_of(balancer), pool)
+        except (PoolProblem, KubeError) as error:
+            raise Problem(str(error)) from error
 
     async def _give_back_other_pool(self, balancer: Document, status: Document) -> bool:
         """Return whether the address was released because the specification names another pool."""
@@ -161,51 +196,64 @@ class LoadBalancerController:
             status["allocatedAddress"] = {"ip": DHCP_ADDRESS}
         elif not status["allocatedAddress"].get("ipPool"):
             name = balancer["spec"].get("ipPool") or self._select(balancer)
-            status["allocatedAddress"] = await self._book(name, key_of(balancer))
+            status["allocatedAddress"] = await self._book(name, balancer)
 
     def _select(self, balancer: Document) -> str:
         candidates = [Pool.of(document, ranges=()) for document in self._pools.all()]
         requirement = requirement_of(balancer)
-        pool = select_pool(candidates, requirement, loose=is_cluster(balancer))
+        loose = is_cluster(balancer) and self._version.loose_scopes
+        pool = select_pool(candidates, requirement, loose=loose)
         if pool is None:
-            raise Problem(f"no matched IPPool with requirement {requirement}", Then.SECOND)
+            then = Then.SECOND if self._version.retries_each_second else Then.BACK_OFF
+            raise Problem(self._words.no_pool.format(key=key_of(balancer), requirement=requirement), then)
         return pool.name
 
     def _pool(self, name: str) -> tuple[Document, Pool]:
         """Return a pool from the cache, and with the ranges of its allocator. Raises Problem, PoolProblem."""
         ranges = self._allocators.ranges_of(name)
         if ranges is None:
-            raise Problem(f"fail to get allocator {name}")
+            raise Problem(self._words.no_allocator.format(pool=name))
         document = self._pools.get(name)
         if document is None:
             raise PoolProblem(f'ippools.loadbalancer.harvesterhci.io "{name}" not found')
         return document, Pool.of(document, ranges)
 
-    async def _book(self, name: str, owner: str) -> Document:
+    async def _book(self, name: str, balancer: Document) -> Document:
         try:
-            return await self._try_to_book(name, owner)
+            return await self._try_to_book(name, balancer)
         except PoolProblem as problem:
-            raise Problem(f"fail to get ip from pool {name}, error: {problem}") from problem
+            raise Problem(self._words.from_pool.format(pool=name, problem=problem)) from problem
 
-    async def _try_to_book(self, name: str, owner: str) -> Document:
+    async def _try_to_book(self, name: str, balancer: Document) -> Document:
         """Return the address as it is noted in the status. Raises Problem, PoolProblem."""
+        owner = key_of(balancer)
         document, pool = self._pool(name)
         try:
-            address = choose_address(pool, owner, self._pick)
+            address = choose_address(pool, owner, self._pick, self._version)
         except DuplicateAllocation:
-            await self._release_duplicate(document, owner)
+            if self._releases_duplicate(balancer):
+                await self._release_duplicate(document, owner)
             raise
         try:
             if (pool.allocated or {}).get(address) != owner:
                 await self._pools.put(booked(document, address, owner))
         except ApiError as error:
-            raise PoolProblem(f"fail to reserve {address} into {name}") from error
+            raise PoolProblem(self._words.not_reserved.format(address=address, pool=name)) from error
         return allocated_address(pool, address)
+
+    def _releases_duplicate(self, balancer: Document) -> bool:
+        match self._version.duplicate:
+            case Duplicate.RELEASED:
+                return True
+            case Duplicate.NAMED_POOL:
+                return bool(balancer["spec"].get("ipPool"))
+            case Duplicate.STAYS:
+                return False
 
     async def _release_duplicate(self, document: Document, owner: str) -> None:
         """Release the existing allocation of the owner: with a stale copy, it is rarely the one in its status."""
         try:
-            await self._pools.put(given_back(document, owner, self._pick))
+            await self._pools.put(given_back(document, owner, self._pick, self._version))
         except KubeError as error:
             log.info("duplicate booking not released", pool=key_of(document), owner=owner, error=str(error))
         else:
@@ -214,7 +262,7 @@ class LoadBalancerController:
     async def _release(self, owner: str, name: str) -> None:
         """Release the allocation of the owner in a pool. Raises Problem, PoolProblem, KubeError."""
         document, _ = self._pool(name)
-        free = given_back(document, owner, self._pick)
+        free = given_back(document, owner, self._pick, self._version)
         if free is not document:
             await self._pools.put(free)
 

@@ -7,7 +7,8 @@ import hashlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from enum import Enum
+from typing import Any, Final
 
 from devenv.harvester.admission import CREATOR_LABEL, GUEST_CLUSTER_LABEL, NODE_DRIVER
 from devenv.harvester.records import INSTANCES, MACHINES
@@ -19,6 +20,15 @@ VM_NAME_LABEL: Final = "harvesterhci.io/vmName"
 UUIDS_OF_NAMES: Final = uuid.UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
+
+
+class Kind(Enum):
+    """Who made a VM, and what it has to tell about its guest cluster."""
+
+    RANCHER = "Rancher's node driver since 2.11: all labels, on the VM, its template and its VMI"
+    OLDER_RANCHER = "Rancher's node driver before 2.11: all labels but that of the guest cluster"
+    PLAIN = "somebody else: no label"
+    LABELLED = "somebody else: the label of the guest cluster on the template, from where the VMI gets it"
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,15 @@ class Machine:
     zone: str = ""
     region: str = ""
     uuid_from_name: bool = False
-    """Whether the firmware UUID is derived from the name, as in KubeVirt before 1.4."""
+    """Whether the firmware UUID is derived from the name, as in KubeVirt before 1.6."""
+    kind: Kind = Kind.RANCHER
+
+    @classmethod
+    def of_kind(cls, kind: Kind, number: int, cluster: str = "demo", **more: Any) -> "Machine":
+        """Return a VM with the name that such a VM has: Rancher begins it with the name of the cluster."""
+        is_rancher = kind in {Kind.RANCHER, Kind.OLDER_RANCHER}
+        name = f"{cluster}-pool-{number}" if is_rancher else f"node-{number}"
+        return cls(name, cluster=cluster, kind=kind, **more)
 
     @property
     def system_uuid(self) -> str:
@@ -45,13 +63,24 @@ class Machine:
         return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
 
     @property
-    def all_labels(self) -> dict[str, str]:
-        """The labels of the VM, its template and its VMI."""
-        return {
-            CREATOR_LABEL: NODE_DRIVER,
-            GUEST_CLUSTER_LABEL: self.cluster,
-            VM_NAME_LABEL: self.name,
-        }
+    def labels(self) -> dict[str, str]:
+        """The labels of the VM itself."""
+        return {} if self.kind is Kind.LABELLED else self.instance_labels
+
+    @property
+    def instance_labels(self) -> dict[str, str]:
+        """The labels of its template and its VMI."""
+        cluster = {GUEST_CLUSTER_LABEL: self.cluster}
+        driver = {CREATOR_LABEL: NODE_DRIVER, VM_NAME_LABEL: self.name}
+        match self.kind:
+            case Kind.RANCHER:
+                return driver | cluster
+            case Kind.OLDER_RANCHER:
+                return driver
+            case Kind.LABELLED:
+                return cluster
+            case Kind.PLAIN:
+                return {}
 
 
 def machine_document(machine: Machine) -> Document:
@@ -59,10 +88,10 @@ def machine_document(machine: Machine) -> Document:
     return {
         "apiVersion": MACHINES.api_version,
         "kind": MACHINES.kind,
-        "metadata": {"name": machine.name, "namespace": machine.namespace, "labels": machine.all_labels},
+        "metadata": {"name": machine.name, "namespace": machine.namespace, "labels": machine.labels},
         "spec": {
             "runStrategy": "RerunOnFailure",
-            "template": {"metadata": {"labels": machine.all_labels}, "spec": _instance_spec(machine)},
+            "template": {"metadata": {"labels": machine.instance_labels}, "spec": _instance_spec(machine)},
         },
         "status": {"printableStatus": "Starting"},
     }
@@ -78,7 +107,7 @@ def instance_document(machine: Machine, *addresses: str) -> Document:
         "metadata": {
             "name": machine.name,
             "namespace": machine.namespace,
-            "labels": {**machine.all_labels, "kubevirt.io/nodeName": machine.host},
+            "labels": {**machine.instance_labels, "kubevirt.io/nodeName": machine.host},
             "annotations": {**zone, **region},
         },
         "spec": _instance_spec(machine),

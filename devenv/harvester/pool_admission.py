@@ -17,6 +17,7 @@ from devenv.harvester.pools import (
     read_range,
     read_scopes,
 )
+from devenv.harvester.versions import V1_9, Words
 from devenv.watch import Document, key_of, labels_of
 
 VLAN_LABEL: Final = "loadbalancer.harvesterhci.io/vid"
@@ -24,7 +25,7 @@ VLAN_LABEL_OF_NETWORK: Final = "network.harvesterhci.io/vlan-id"
 _NETWORK: Final = re.compile(r"[^/]+/[^/]+")
 
 
-def mutate_pool(pool: Document, networks: Sequence[Document], *, create: bool) -> Document:
+def mutate_pool(pool: Document, networks: Sequence[Document], words: Words, *, create: bool) -> Document:
     """Return the pool with the label of the webhook. ``networks`` are all NADs.
 
     Raises Refusal if the network of the pool does not exist, for every write: such a pool cannot allocate or release
@@ -32,15 +33,15 @@ def mutate_pool(pool: Document, networks: Sequence[Document], *, create: bool) -
     """
     name = (pool["spec"].get("selector") or {}).get("network") or ""
     if name and not _NETWORK.fullmatch(name):
-        raise _refusal(pool, RangeProblem(f"invalid network {name}"), create=create)
+        raise _refusal(pool, RangeProblem(f"invalid network {name}"), words, create=create)
     if name and all(key_of(network) != name for network in networks):
         missing = f'network-attachment-definitions.k8s.cni.cncf.io "{name.partition("/")[2]}" not found'
-        raise _refusal(pool, RangeProblem(missing), create=create)
+        raise _refusal(pool, RangeProblem(missing), words, create=create)
     found = next((one for one in networks if name and key_of(one) == name), None)
     try:
         return labelled(pool, vlan=_vlan_of(found) if found else 0)
     except ValueError as error:
-        raise _refusal(pool, RangeProblem(str(error)), create=create) from error
+        raise _refusal(pool, RangeProblem(str(error)), words, create=create) from error
 
 
 def _vlan_of(network: Document) -> int:
@@ -63,30 +64,32 @@ def labelled(pool: Document, *, vlan: int = 0) -> Document:
     return changed
 
 
-def _refusal(pool: Document, problem: RangeProblem, *, create: bool) -> Refusal:
-    return Refusal(f"can't {'create' if create else 'update'} IP pool {pool['metadata']['name']} because {problem}")
+def _refusal(pool: Document, problem: RangeProblem, words: Words, *, create: bool) -> Refusal:
+    return Refusal(
+        f"{words.cannot} {'create' if create else 'update'} IP pool {pool['metadata']['name']} because {problem}"
+    )
 
 
-def validate_pool(pool: Document, others: Sequence[Document], *, create: bool) -> None:
+def validate_pool(pool: Document, others: Sequence[Document], words: Words = V1_9.words, *, create: bool) -> None:
     """Raise Refusal if a pool is invalid or conflicts with the others."""
     try:
-        _check_ranges(pool, others)
-        _check_selector(pool, others)
+        _check_ranges(pool, others, words)
+        _check_selector(pool, others, words)
     except RangeProblem as problem:
-        raise _refusal(pool, problem, create=create) from problem
+        raise _refusal(pool, problem, words, create=create) from problem
 
 
-def validate_pool_deletion(pool: Document) -> None:
+def validate_pool_deletion(pool: Document, words: Words = V1_9.words) -> None:
     """Raise Refusal if the pool has allocated addresses."""
     if (pool.get("status") or {}).get("allocated"):
-        raise Refusal("can't delete pool before releasing all the allocated IP")
+        raise Refusal(f"{words.cannot} delete pool before releasing all the allocated IP")
 
 
-def _check_ranges(pool: Document, others: Sequence[Document]) -> None:
+def _check_ranges(pool: Document, others: Sequence[Document], words: Words) -> None:
     entries = pool["spec"].get("ranges") or []
     if not entries:
-        raise RangeProblem("range can't be empty")
-    ranges = [read_range(entry) for entry in entries]
+        raise RangeProblem(f"range {words.cannot} be empty")
+    ranges = [read_range(entry, words) for entry in entries]
     for index, one in enumerate(ranges):
         for two in ranges[index + 1 :]:
             if _overlap(one, two):
@@ -122,7 +125,7 @@ def _selector_text(pool: Pool) -> str:
     return f"{{Priority:{pool.priority} Network:{pool.network} Scope:[{scopes}]}}"
 
 
-def _check_selector(pool: Document, others: Sequence[Document]) -> None:
+def _check_selector(pool: Document, others: Sequence[Document], words: Words) -> None:
     mine = Pool.of(labelled(pool))
     found = [Pool.of(document) for document in others]
     if mine.is_global:
@@ -135,19 +138,18 @@ def _check_selector(pool: Document, others: Sequence[Document]) -> None:
             raise RangeProblem(f"selector {_selector_text(mine)} is invalid: scope overlaps")
     for other in found:
         if not other.is_global:
-            _check_beside(mine, other)
+            _check_beside(mine, other, words)
 
 
-def _check_beside(mine: Pool, other: Pool) -> None:
+def _check_beside(mine: Pool, other: Pool, words: Words) -> None:
     if mine.priority and mine.priority == other.priority:
-        raise RangeProblem(f"the priority can't be the same as the pool {other.name}")
+        raise RangeProblem(f"the priority {words.cannot} be the same as the pool {other.name}")
     shared = _shared_scope(mine, other)
     if shared is not None and mine.priority == other.priority == 0:
-        raise RangeProblem(
-            f"scope selector is same as the pool {other.name} with priority 0 Project {shared.project} "
-            f"Namespace {shared.namespace} GuestCluster {shared.guest_cluster}, "
-            "set a different priority or scope"
+        text = words.scope.format(
+            pool=other.name, project=shared.project, namespace=shared.namespace, cluster=shared.guest_cluster
         )
+        raise RangeProblem(text)
 
 
 def _shared_scope(mine: Pool, other: Pool) -> Scope | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from devenv.harvester.versions import V1_9, Version, Words
 from devenv.watch import Document, labels_of
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -170,15 +171,12 @@ def read_scopes(selector: Mapping[str, Any]) -> tuple[Scope, ...]:
     )
 
 
-def read_range(entry: Mapping[str, str]) -> AddressRange:
+def read_range(entry: Mapping[str, str], words: Words = V1_9.words) -> AddressRange:
     """Return the range with its defaults. Raises RangeProblem."""
-    subnet = entry.get("subnet") or ""
-    if not re.fullmatch(r".+/\d+", subnet):
-        raise RangeProblem(f"invalid CIDR address: {subnet}, a valid example is 192.168.1.0/24")
-    try:
-        network = ipaddress.ip_network(subnet, strict=False)
-    except ValueError:
-        raise RangeProblem(f"invalid CIDR address: {subnet}, a valid example is 192.168.1.0/24") from None
+    network = _subnet(entry.get("subnet") or "")
+    if network is None:
+        error = f"invalid CIDR address: {entry.get('subnet') or ''}"
+        raise RangeProblem(words.range.format(error=error, entry=_range_text(entry)))
     single = network.num_addresses == 1
     start = _bound(network, entry.get("rangeStart"), "range start")
     end = _bound(network, entry.get("rangeEnd"), "range end")
@@ -190,6 +188,21 @@ def read_range(entry: Mapping[str, str]) -> AddressRange:
     if gateway is None and not single:
         gateway = network[1]
     return AddressRange(first, last, gateway, network)
+
+
+def _subnet(text: str) -> Network | None:
+    if not re.fullmatch(r".+/\d+", text):
+        return None
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def _range_text(entry: Mapping[str, str]) -> str:
+    """Return an entry of ``spec.ranges`` in Go's format of the structure."""
+    fields = (("RangeStart", "rangeStart"), ("RangeEnd", "rangeEnd"), ("Subnet", "subnet"), ("Gateway", "gateway"))
+    return "&{" + " ".join(f"{name}:{entry.get(key) or ''}" for name, key in fields) + "}"
 
 
 def _bound(network: Network, text: str | None, name: str) -> Address | None:
@@ -246,7 +259,12 @@ def _fits(scope: Scope, requirement: Requirement, *, gaps: bool) -> bool:
     )
 
 
-def choose_address(pool: Pool, owner: str, pick: Pick = random.choice) -> str:
+def choose_address(
+    pool: Pool,
+    owner: str,
+    pick: Pick = random.choice,
+    version: Version = V1_9,
+) -> str:
     """Return the next address of ``owner`` (``namespace/name``).
 
     Raises PoolProblem if no address is free, DuplicateAllocation if the owner already has an allocation.
@@ -256,7 +274,7 @@ def choose_address(pool: Pool, owner: str, pick: Pick = random.choice) -> str:
     if remembered:
         requested = parsed_address(pick(remembered))
         if requested is not None:
-            return _checked(pool, requested, owner)
+            return _checked(pool, requested, owner, version)
     for address, name in allocated.items():
         if name == owner and pool.range_of(address) is not None:
             raise DuplicateAllocation(address, owner)
@@ -266,7 +284,7 @@ def choose_address(pool: Pool, owner: str, pick: Pick = random.choice) -> str:
     raise PoolProblem(f"no IP addresses available in range set: {pool.text()}")
 
 
-def _checked(pool: Pool, requested: Address, owner: str) -> str:
+def _checked(pool: Pool, requested: Address, owner: str, version: Version) -> str:
     """Return an address of the history if it can be allocated. Raises PoolProblem."""
     address = str(requested)
     entry = pool.range_of(address)
@@ -274,7 +292,8 @@ def _checked(pool: Pool, requested: Address, owner: str) -> str:
         raise PoolProblem(f"{address} not in range set {pool.text()}")
     if entry.gateway == requested:
         raise PoolProblem(f"requested ip {address} is subnet's gateway")
-    if (pool.allocated or {}).get(address, owner) != owner:
+    holder = (pool.allocated or {}).get(address)
+    if holder is not None and not (holder == owner and version.reserves_again):
         raise PoolProblem(f"requested IP address {address} is not available in range set {pool.text()}")
     return address
 
@@ -318,20 +337,30 @@ def booked(document: Document, address: str, owner: str) -> Document:
     return {**document, "status": changed}
 
 
-def given_back(document: Document, owner: str, pick: Pick = random.choice) -> Document:
-    """Return the pool's document with one allocation of the owner moved to the history; unchanged without one.
+def given_back(
+    document: Document,
+    owner: str,
+    pick: Pick = random.choice,
+    version: Version = V1_9,
+) -> Document:
+    """Return the pool's document with an allocation of the owner moved to the history; unchanged without one.
 
-    The history's entry for the address is overwritten, whoever wrote it.
+    Old versions release all of them; if the history is empty, it gets only one. The history's entry for the address is
+    overwritten, whoever wrote it.
     """
     status = document.get("status") or {}
     allocated = dict(status.get("allocated") or {})
     addresses = [address for address, name in allocated.items() if name == owner]
     if not addresses:
         return document
-    address = pick(addresses)
-    history = {**(status.get("allocatedHistory") or {}), address: allocated.pop(address)}
+    released = addresses if version.releases_all else [pick(addresses)]
+    history = dict(status.get("allocatedHistory") or {})
+    remembered = released if history else [pick(released)]
+    history |= dict.fromkeys(remembered, owner)
+    for address in released:
+        del allocated[address]
     changed = _with_books(status, allocated, history)
-    changed["available"] += 1
+    changed["available"] += len(released)
     return {**document, "status": changed}
 
 

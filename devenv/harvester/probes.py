@@ -5,7 +5,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from devenv.harvester.routes import loopback_of
 
@@ -46,6 +46,8 @@ class Tally:
 
     success: int
     failure: int
+    healthy: bool = True
+    """Whether it is healthy at first, which changes nothing."""
     _good: int = field(default=0, init=False)
     _bad: int = field(default=0, init=False)
 
@@ -62,6 +64,37 @@ class Tally:
             self._bad = 0
             return False
         return None
+
+
+@dataclass
+class LastingTally:
+    """Counts consecutive results up to a threshold; a verdict that is no other than the last one is none."""
+
+    success: int
+    failure: int
+    healthy: bool = True
+    """The last verdict."""
+    _good: int = field(default=0, init=False)
+    _bad: int = field(default=0, init=False)
+
+    def count(self, *, good: bool) -> bool | None:
+        """Count one result; return whether the backend is healthy if that is new, else None."""
+        if good:
+            self._good, self._bad = self._good + 1, 0
+        else:
+            self._good, self._bad = 0, self._bad + 1
+        is_reached = self._good == self.success if good else self._bad == self.failure
+        if not is_reached or good == self.healthy:
+            return None
+        self.healthy = good
+        return good
+
+
+class Counter(Protocol):
+    """Counts the results of one backend."""
+
+    def count(self, *, good: bool) -> bool | None:
+        """Count one result; return a verdict, or None."""
 
 
 Report = Callable[[str, str, bool], Awaitable[None]]
@@ -96,7 +129,14 @@ async def connects(address: str, check: Check) -> bool:
 class Probes:
     """The workers of all load balancers: one per backend."""
 
-    def __init__(self, report: Report, connects: Connects = connects) -> None:
+    def __init__(
+        self,
+        report: Report,
+        connects: Connects = connects,
+        counter: Callable[[int, int, bool], Counter] = Tally,
+    ) -> None:
+        """``counter`` gets both thresholds, and whether the backend is healthy at first."""
+        self._counter = counter
         self._report = report
         self._connects = connects
         self._workers: dict[tuple[str, str], tuple[Check, asyncio.Task[None]]] = {}
@@ -108,24 +148,26 @@ class Probes:
             self._group = group
             await asyncio.Event().wait()
 
-    def want(self, key: str, check: Check | None, addresses: frozenset[str]) -> None:
-        """Probe exactly these backends of a load balancer; a changed check restarts the workers."""
+    def want(self, key: str, check: Check | None, backends: Mapping[str, bool]) -> None:
+        """Probe exactly these backends of a load balancer; a changed check restarts the workers.
+
+        ``backends``: addresses, each with whether its endpoint is ready.
+        """
         for place in [place for place in self._workers if place[0] == key]:
             known, task = self._workers[place]
-            if place[1] not in addresses or known != check:
+            if place[1] not in backends or known != check:
                 task.cancel()
                 del self._workers[place]
         if check is None:
             return
         assert self._group is not None, "probes are not running"
-        for address in addresses:
+        for address, healthy in backends.items():
             if (key, address) not in self._workers:
-                work = self._probe(key, address, check)
+                work = self._probe(key, address, check, self._counter(check.success, check.failure, healthy))
                 task = self._group.create_task(work, name=f"probe-{key}-{address}")
                 self._workers[key, address] = (check, task)
 
-    async def _probe(self, key: str, address: str, check: Check) -> None:
-        tally = Tally(check.success, check.failure)
+    async def _probe(self, key: str, address: str, check: Check, tally: Counter) -> None:
         loop = asyncio.get_running_loop()
         tick = loop.time()
         while True:

@@ -20,9 +20,10 @@ from aiohttp import web
 from devenv.background import closed
 from devenv.harvester.admission import Refusal, Surroundings, mutate, validate_create, validate_update
 from devenv.harvester.pool_admission import mutate_pool, validate_pool, validate_pool_deletion
-from devenv.harvester.records import INSTANCES, LOAD_BALANCERS, MACHINES, NAMESPACES, POOLS
+from devenv.harvester.records import INSTANCES, MACHINES, NAMESPACES, POOLS
+from devenv.harvester.versions import Version
 from devenv.pki import Authority
-from devenv.watch import Document, Mirror, annotations_of, documents, key_of
+from devenv.watch import Document, Mirror, documents, key_of, labels_of
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.errors import AdmissionDenied, AlreadyExists, NotFound
 from harvester_ccm.kube.objects import Resource
@@ -53,7 +54,8 @@ log = structlog.get_logger(__name__)
 class Rules:
     """What the webhook decides about each write, with mirrors that can be older than the last write."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, version: Version) -> None:
+        self._version = version
         self.instances = Mirror(client, INSTANCES)
         self.machines = Mirror(client, MACHINES)
         self.pools = Mirror(client, POOLS)
@@ -72,24 +74,24 @@ class Rules:
         elif new is None or new["metadata"].get("deletionTimestamp"):
             return
         elif old is None:
-            validate_create(new, self._surroundings(new))
+            validate_create(new, self._surroundings(new), self._version)
         else:
-            validate_update(new, old)
+            validate_update(new, old, self._surroundings(new), self._version)
 
     def _validate_pool(self, new: Document | None, old: Document | None) -> None:
         if new is None:
-            validate_pool_deletion(old or {})
+            validate_pool_deletion(old or {}, self._version.words)
         elif not new["metadata"].get("deletionTimestamp"):
             others = [pool for pool in self.pools.all() if key_of(pool) != key_of(new)]
-            validate_pool(new, others, create=old is None)
+            validate_pool(new, others, self._version.words, create=old is None)
 
     def mutate(self, plural: str, new: Document, old: Document | None) -> Document:
         """Return the object as the webhook changes it. Raises Refusal."""
         if new["metadata"].get("deletionTimestamp"):
             return new
         if plural == POOLS.plural:
-            return mutate_pool(new, self.networks.all(), create=old is None)
-        return mutate(new, self._surroundings(new))
+            return mutate_pool(new, self.networks.all(), self._version.words, create=old is None)
+        return mutate(new, self._surroundings(new), self._version)
 
     def _surroundings(self, balancer: Document) -> Surroundings:
         namespace = balancer["metadata"]["namespace"]
@@ -100,9 +102,9 @@ class Rules:
 class Webhook:
     """The webhook of one API server. Use as an async context manager, which registers and unregisters it."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, version: Version) -> None:
         self._client = client
-        self.rules = Rules(client)
+        self.rules = Rules(client, version)
         self._tls, self._authority = _serving_certificate()
         self._http: web.Server | None = None
         self._server: asyncio.Server | None = None
@@ -154,29 +156,8 @@ class Webhook:
     async def _await_effect(self, *, registered: bool) -> None:
         """Return once the API server uses the changed configurations, which takes some time."""
         async with asyncio.timeout(EFFECT_SECONDS):
-            while await self._effects() != {registered}:  # noqa: ASYNC110 - remote state
+            while await effects_of_webhook(self._client) != {registered}:  # noqa: ASYNC110 - remote state
                 await asyncio.sleep(POLL_SECONDS)
-
-    async def _effects(self) -> set[bool]:
-        """Return whether a dry run is rejected, and whether one is changed."""
-        try:
-            await self._try(workload_type="vm")
-        except AdmissionDenied:
-            is_rejected = True
-        else:
-            is_rejected = False
-        return {is_rejected, bool(annotations_of(await self._try(workload_type="cluster")))}
-
-    async def _try(self, *, workload_type: str) -> Document:
-        trial = {
-            "apiVersion": LOAD_BALANCERS.api_version,
-            "kind": LOAD_BALANCERS.kind,
-            "metadata": {"generateName": "webhook-trial-"},
-            "spec": {"ipam": "pool", "workloadType": workload_type},
-        }
-        path = LOAD_BALANCERS.path("default")
-        answer = await self._client.request("POST", path, params={"dryRun": "All"}, body=trial)
-        return LOAD_BALANCERS.decode(answer)
 
     def _configuration(self, kind: str, name: str, path: str, policy: str) -> Document:
         pool_operations = ["CREATE", "UPDATE", *(["DELETE"] if policy == "Fail" else [])]
@@ -214,6 +195,29 @@ class Webhook:
             log.debug("admission refused", text=str(refusal))
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
         return web.Response(body=msgspec.json.encode(review), content_type="application/json")
+
+
+async def effects_of_webhook(client: ApiClient) -> set[bool]:
+    """Return whether a dry run is rejected, and whether one is changed."""
+    try:
+        await _try(client)
+    except AdmissionDenied:
+        is_rejected = True
+    else:
+        is_rejected = False
+    return {is_rejected, bool(labels_of(await _try(client, {"subnet": "203.0.113.0/24"})))}
+
+
+async def _try(client: ApiClient, *ranges: Document) -> Document:
+    """Create a pool that nothing selects, in a dry run. Raises AdmissionDenied: always without a range."""
+    trial = {
+        "apiVersion": POOLS.api_version,
+        "kind": POOLS.kind,
+        "metadata": {"generateName": "webhook-trial-"},
+        "spec": {"ranges": list(ranges)},
+    }
+    answer = await client.request("POST", POOLS.path(None), params={"dryRun": "All"}, body=trial)
+    return POOLS.decode(answer)
 
 
 def _named(order: Document, part: str) -> Document | None:

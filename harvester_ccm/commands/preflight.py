@@ -52,9 +52,17 @@ from harvester_ccm.kube.credentials import Credentials
 from harvester_ccm.kube.objects import ObjectMeta, Resource
 from harvester_ccm.kube.tokens import FileToken, token_claims
 from harvester_ccm.model.core import CONFIG_MAPS, ENDPOINT_SLICES, NODES, SERVICES, Service
-from harvester_ccm.model.event import EventMessage, abbreviate
+from harvester_ccm.model.event import EventMessage, abbreviate, quoted
 from harvester_ccm.model.harvester import GUEST_OS_INFO, INSTANCES, LOAD_BALANCERS, VIRTUAL_MACHINES, ClusterIdentity
-from harvester_ccm.names import NAD_MAPPING_NAME, NAD_MAPPING_NAMESPACE, VM_CLUSTER, Reason
+from harvester_ccm.names import (
+    IP_POOL,
+    LB_SELECT_NAMESPACE,
+    LB_SELECT_NETWORK,
+    NAD_MAPPING_NAME,
+    NAD_MAPPING_NAMESPACE,
+    VM_CLUSTER,
+    Reason,
+)
 from harvester_ccm.plan.node.match import find_vm
 from harvester_ccm.plan.service.address_pools import GRANT
 from harvester_ccm.plan.service.kube_vip import NOTE_ANNOTATION, read_state
@@ -440,7 +448,8 @@ class ClusterCheck:
             example = _example(ClusterIdentity.of(settings, client.namespace))
             admission = group.create_task(check_admission(client, example, client.namespace))
             requested = group.create_task(check_requests(client))
-            requests += [admission, requested]
+            network = group.create_task(check_network(client, example, settings.nodes.management_network or ""))
+            requests += [admission, requested, network]
             versions = Check(where, "API versions", *await check_versions(client))
             yield versions
         if Result.FAILED in (credential.result, versions.result):
@@ -453,6 +462,8 @@ class ClusterCheck:
         if where == HARVESTER:
             yield Check(where, "requested addresses", *await requested)
             yield Check(where, "webhook", *await admission)
+            if (selection := await network) is not None:
+                yield Check(where, "network", *selection)
 
     def _check_server(self, credentials: Credentials, version: object) -> Finding:
         known = f", Kubernetes {version.get('gitVersion')}" if isinstance(version, dict) else ""
@@ -613,6 +624,39 @@ async def check_admission(
             text = f"no load balancer can be created: {response}"
             advice = "Check that Harvester's load balancer controller is installed, with its CustomResourceDefinitions"
     return Result.FAILED, text, advice
+
+
+async def check_network(harvester: ApiClient, body: Document, management_network: str) -> Finding | None:
+    """Check whether the network that a Service requests selects the pool: a dry run shows what Harvester makes of it.
+
+    Harvester before 1.9 replaces it by the first network of a VM of Rancher's node driver, or by none. Returns None if
+    it is not known, because no dry run is possible or the webhook changes nothing.
+    """
+    requested = f"{harvester.namespace}/preflight"
+    metadata = body["metadata"]
+    asking = {**metadata, "annotations": {**metadata["annotations"], LB_SELECT_NETWORK: requested}}
+    path = LOAD_BALANCERS.path(harvester.namespace)
+    trial = harvester.request("POST", path, params={"dryRun": "All"}, body={**body, "metadata": asking})
+    try:
+        async with asyncio.timeout(DRY_RUN_SECONDS):
+            answer = await request_or_error(trial)
+    except TimeoutError:
+        return None
+    if isinstance(answer, errors.KubeError):
+        return None
+    stored = LOAD_BALANCERS.decode(answer).metadata
+    # The webhook fills in this annotation of every load balancer.
+    if not stored.annotation(LB_SELECT_NAMESPACE):
+        return None
+    network = stored.annotation(LB_SELECT_NETWORK) or ""
+    if network == requested:
+        return Result.OK, "the network that a Service requests selects the IP pool", ""
+    searched = f"of network {quoted(network)}" if network else "without a network"
+    text = f"Harvester searches IP pools {searched}, whatever network a Service requests"
+    advice = f"For a Service in another network, name the pool in annotation {IP_POOL}"
+    if management_network in ("", network):
+        return Result.OK, text, advice
+    return Result.WARNING, f"{text}; --management-network={management_network} does not change that", advice
 
 
 def check_content(store: ClusterStore, *, is_named: bool = True) -> Iterator[Check]:

@@ -68,6 +68,11 @@ OTHER_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
         "fallback to use vmi name as node name",
         "non-deterministic IP reporting",
     ),
+    "Harvester": (
+        "has duplicate port",
+        "has duplicate backend port",
+        "guest cluster is on remove",
+    ),
     "Rancher": ("Service is ready:Load balancer is being provisioned",),
 }
 """Texts to search for that other programs write, as in their sources and in recordings of them."""
@@ -78,7 +83,7 @@ OTHER_FLAGS: Final = frozenset(
         *("--config", "--print-join-command"),  # kubeadm
         *("--namespace", "--set", "--from-file", "--tail", "--field-selector", "--subresource", "--type"),  # kubectl
         *("--dry-run", "--force", "--ignore-not-found", "--show-managed-fields", "--timeout"),  # kubectl
-        *("--all", "--flatten", "--force-conflicts", "--minify", "--server-side"),  # kubectl
+        *("--all", "--flatten", "--force-conflicts", "--minify", "--overwrite", "--server-side"),  # kubectl
         *("--for", "--image", "--port", "--previous", "--restart", "--rm", "--server"),  # kubectl
         *("--install", "--reset-then-reuse-values", "--reuse-values", "--logs", "--api-versions"),  # helm
         "--provider-id",  # kubelet
@@ -87,7 +92,8 @@ OTHER_FLAGS: Final = frozenset(
         *("--build-arg", "--platform", "--user"),  # docker
         "--from",  # uvx
         "--handovers",  # the benchmarks
-        "--missing",  # make recordings
+        "--missing",
+        "--times",  # make recordings
         *("--flag", "--name"),  # stand for any
     }
 )

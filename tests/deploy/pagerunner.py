@@ -236,11 +236,9 @@ class PageRunner:
         return "" if self.controller is None else self.controller.log[-3000:]
 
     def edit_pool(self) -> None:
-        """Choose addresses and a network for ``out/ippool.yaml``, as the page asks for."""
+        """Choose addresses for ``out/ippool.yaml``, as the page asks for."""
         file = self.checkout / "out" / "ippool.yaml"
         pool = yaml.safe_load(file.read_text())
-        # The VMs of the emulated cluster are in no VM network.
-        del pool["spec"]["selector"]["network"]
         pool["spec"]["ranges"] = [
             {
                 "subnet": f"{ADDRESSES}.0/24",

@@ -39,6 +39,7 @@ BALANCERS = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/{}/loadbalanc
 CLUSTER_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 KUBECTL = r"""
 case "$*" in
+  *"get clusterrole $SAID_MISSING"*) echo "error: not found" >&2; exit 1 ;;
   *"config view"*current-context*) echo context ;;
   *"config view"*cluster.server*) printf %s "$SAID_SERVER" ;;
   *"config view"*) echo cluster ;;
@@ -173,6 +174,7 @@ class Rehearsal(Script):
             "SAID_BOUND": "",
             "SAID_SECRET": "",
             "SAID_REFUSED": "nothing",
+            "SAID_MISSING": "nothing",
         }
 
     @property
@@ -750,6 +752,15 @@ def test_binding_that_cannot_be_read_is_not_replaced(rehearsal: Rehearsal) -> No
     rehearsal.answers["SAID_UNREADABLE"] = "yes"
     rehearsal.run("--csi", "prod", "tenant-a", expect=IS_REFUSED)
     assert "clusterrolebinding" not in str(rehearsal.applied)
+
+
+def test_harvester_without_the_role_of_the_csi_driver_gets_no_credential(rehearsal: Rehearsal) -> None:
+    """A binding to a role that does not exist would grant nothing, and nothing would tell."""
+    rehearsal.answers["SAID_MISSING"] = "harvesterhci.io:csi-driver"
+    _, messages = rehearsal.run("--csi", "prod", "tenant-a", expect=IS_REFUSED)
+    assert "Harvester 1.2.0 and 1.2.1 have none: update Harvester, or omit --csi" in messages
+    assert not rehearsal.given.exists()
+    rehearsal.run("prod", "tenant-a")
 
 
 NO_CONTEXT = "kubectl has no usable context: set KUBECONFIG"

@@ -7,6 +7,7 @@ import pytest
 from devenv.apiserver import ControlPlane
 from devenv.harvester import HarvesterEmulator
 from devenv.harvester.queue import FAST
+from devenv.harvester.versions import NEWEST
 from harvester_ccm.kube.client import ApiClient
 from harvester_ccm.kube.credentials import load_credentials
 
@@ -29,6 +30,11 @@ async def guest_admin(guest: ControlPlane) -> AsyncIterator[ApiClient]:
 async def emulator(vm_namespace: str, harvester_admin: ApiClient) -> AsyncIterator[HarvesterEmulator]:
     """Harvester's controllers and webhook without rate limits; generated objects are collected after 0.3 s."""
     assert vm_namespace, "created before the emulator, so that it is cleared after the emulator has stopped"
-    dhcp_range = ("127.78.0.10", "127.78.0.20")
-    async with HarvesterEmulator(harvester_admin, pace=FAST, dhcp_range=dhcp_range, collection_seconds=0.3) as running:
+    async with fast_emulator(harvester_admin) as running:
         yield running
+
+
+def fast_emulator(admin: ApiClient, number: str = NEWEST) -> HarvesterEmulator:
+    """Return a Harvester of this version without rate limits, whose generated objects are collected after 0.3 s."""
+    dhcp_range = ("127.78.0.10", "127.78.0.20")
+    return HarvesterEmulator(admin, pace=FAST, dhcp_range=dhcp_range, collection_seconds=0.3, version=number)

@@ -12,12 +12,14 @@ from devenv.harvester.emulator import Substitutes
 from devenv.harvester.pools import Pick
 from devenv.harvester.probes import Check
 from devenv.harvester.records import LOAD_BALANCERS, NAMESPACES, POOLS
+from devenv.harvester.versions import NEWEST, version
 from devenv.harvester.webhook import MUTATOR, VALIDATOR, Rules
-from devenv.harvesterplayer import Surroundings, play
+from devenv.harvesterplayer import Surroundings, play, write
 from devenv.harvesterscenarios import HOST_LEASES, NAMESPACE, Scenario
+from devenv.harvestertimes import measure
 from devenv.watch import Document
 from harvester_ccm.kube.errors import Conflict, KubeError
-from tests.support.memory_server import MemoryClient, MemoryServer, Watch, Where, name_of, refused
+from tests.support.memory_server import MemoryClient, MemoryServer, Place, Watch, Where, name_of, refused
 
 LAG_SECONDS = 0.003
 """Until a change is in a cache."""
@@ -41,6 +43,12 @@ class HarvesterServer(MemoryServer):
             return super().create(collection, body)
         changed = self._admitted(collection, body, None)
         return super().create(collection, changed)
+
+    def _created(self, place: Place, body: Document, *, dry_run: bool) -> Document:
+        document = super()._created(place, body, dry_run=dry_run)
+        if not dry_run or not self._is_judged(place.collection):
+            return document
+        return self._admitted(place.collection, document, None)
 
     def delete(self, collection: Where, key: str, preconditions: Mapping[str, str] | None = None) -> None:
         """Delete an object. Raises the same."""
@@ -110,9 +118,9 @@ def _rejected(webhook: str, refusal: Refusal) -> KubeError:
 
 
 @asynccontextmanager
-async def webhook_of(server: HarvesterServer) -> AsyncIterator[None]:
-    """Run the webhook of a server."""
-    rules = Rules(MemoryClient(server, cluster="harvester", name="webhook"))
+async def webhook_of(server: HarvesterServer, number: str = NEWEST) -> AsyncIterator[None]:
+    """Run the webhook of a server, of this version of Harvester."""
+    rules = Rules(MemoryClient(server, cluster="harvester", name="webhook"), version(number))
     background = Background("webhook", [mirror.run for mirror in rules.mirrors])
     await background.start([mirror.wait_synced for mirror in rules.mirrors], within=60)
     server.rules = rules
@@ -122,8 +130,10 @@ async def webhook_of(server: HarvesterServer) -> AsyncIterator[None]:
         await background.stop()
 
 
-async def play_on_emulator(scenario: Scenario, pick: Pick = random.choice) -> list[dict[str, Any]]:
-    """Play a scenario on the emulator in memory, and return its steps."""
+async def play_on_emulator(
+    scenario: Scenario, pick: Pick = random.choice, number: str = NEWEST
+) -> list[dict[str, Any]]:
+    """Play a scenario on the emulator of this version of Harvester in memory, and return its steps."""
     server, open_ports = HarvesterServer(), set[tuple[str, int]]()
     client = MemoryClient(server, cluster="harvester", name="player")
 
@@ -133,14 +143,8 @@ async def play_on_emulator(scenario: Scenario, pick: Pick = random.choice) -> li
     def let_backend_answer(address: str, port: int, answers: bool) -> None:
         (open_ports.add if answers else open_ports.discard)((address, port))
 
-    emulator = HarvesterEmulator(
-        MemoryClient(server, cluster="harvester", name="emulator"),
-        webhook=False,
-        dhcp_range=HOST_LEASES,
-        collection_seconds=0.3,
-        substitutes=Substitutes(pick, connects),
-    )
-    async with webhook_of(server), emulator, AsyncExitStack() as away:
+    emulator = _emulator(server, Substitutes(pick, connects), number)
+    async with webhook_of(server, number), emulator, AsyncExitStack() as away:
 
         async def switch(what: str, is_on: bool) -> None:
             if what == "webhook":
@@ -151,3 +155,25 @@ async def play_on_emulator(scenario: Scenario, pick: Pick = random.choice) -> li
                 await away.enter_async_context(emulator.stopped())
 
         return await play(scenario, Surroundings(client, switch, let_backend_answer))
+
+
+def _emulator(server: HarvesterServer, substitutes: Substitutes, number: str) -> HarvesterEmulator:
+    return HarvesterEmulator(
+        MemoryClient(server, cluster="harvester", name="emulator"),
+        webhook=False,
+        dhcp_range=HOST_LEASES,
+        collection_seconds=0.3,
+        substitutes=substitutes,
+        version=number,
+    )
+
+
+async def measure_emulator(number: str) -> Mapping[str, float]:
+    """Return the times of the emulator of this version of Harvester in memory."""
+    server = HarvesterServer()
+
+    async def connects(_address: str, _check: Check) -> bool:
+        return False
+
+    async with webhook_of(server, number), _emulator(server, Substitutes(min, connects), number):
+        return await measure(MemoryClient(server, cluster="harvester", name="player"), write)

@@ -4,62 +4,94 @@
 """
 
 import json
-import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devenv.harvester import HarvesterEmulator, admission, loadbalancers
+from devenv.harvester import admission, loadbalancers, versions
 from devenv.harvester.records import with_condition
+from devenv.harvester.versions import NEWEST, VERSIONS, version, version_with_tag
 from devenv.harvesterrecording import comparable
 from devenv.harvesterscenarios import SCENARIOS, Interleaving, Scenario, Server
 from devenv.recordharvester import RECORDINGS, TIMES, file_of
 from devenv.watch import Document
 from harvester_ccm.kube.client import ApiClient
+from tests.devenv.conftest import fast_emulator
 from tests.devenv.harvester_server import play_on_emulator
-from tests.devenv.test_harvester_scenarios import SEEDS, Steps, distinct, id_of, play_in_simulation, play_on_api_server
+from tests.devenv.test_harvester_scenarios import SEEDS, Steps, distinct, play_in_simulation, play_on_api_server
 from tests.support.clock import jumping_time
 
-RECORDED = [scenario for scenario in SCENARIOS if file_of(scenario).exists()]
-IN_MEMORY = [scenario for scenario in RECORDED if scenario.server is not Server.REAL]
-ON_A_SERVER = [scenario for scenario in RECORDED if scenario.server is Server.REAL]
-SIMULATED = [scenario for scenario in RECORDED if scenario.is_simulated]
+
+@dataclass(frozen=True)
+class Recording:
+    """A scenario that was recorded with programs of a version."""
+
+    scenario: Scenario
+    number: str
+    """A version of Harvester with these programs."""
+
+    @property
+    def file(self) -> Path:
+        return file_of(self.scenario, version(self.number))
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.scenario.name}"
 
 
-def recorded(scenario: Scenario) -> list[Steps]:
+NUMBERS = {known.tag: number for number, known in VERSIONS.items() if known in versions.RECORDED}
+RECORDED = [
+    recording
+    for tag, number in NUMBERS.items()
+    for scenario in SCENARIOS
+    if tag in scenario.tags and (recording := Recording(scenario, number)).file.exists()
+]
+IN_MEMORY = [one for one in RECORDED if one.scenario.server is not Server.REAL]
+ON_A_SERVER = [one for one in RECORDED if one.scenario.server is Server.REAL]
+SIMULATED = [one for one in RECORDED if one.scenario.is_simulated]
+
+
+def recorded(recording: Recording) -> list[Steps]:
     """Return the different recordings of a scenario, without what may differ."""
-    recordings = json.loads(file_of(scenario).read_text())["recordings"]
-    return distinct([comparable(one["steps"], scenario.may_differ) for one in recordings])
+    recordings = json.loads(recording.file.read_text())["recordings"]
+    return distinct([comparable(one["steps"], recording.scenario.may_differ) for one in recordings])
 
 
-def test_each_recording_has_three_runs_of_one_version() -> None:
-    assert {file.name for file in RECORDINGS.iterdir()} == {file_of(scenario).name for scenario in RECORDED}
-    assert len(RECORDED) >= 20
-    for scenario in RECORDED:
-        recording = json.loads(file_of(scenario).read_text())
-        assert sum(one["times"] for one in recording["recordings"]) == TIMES
-        assert re.fullmatch(r"v1\.\d+\.\d+.*", recording["harvester"])
-        assert recording["recorded"]
+@pytest.mark.parametrize("tag", NUMBERS)
+def test_each_recording_has_three_runs_of_one_version(tag: str) -> None:
+    of_tag = [one for one in RECORDED if version(one.number).tag == tag]
+    assert {file.name for file in (RECORDINGS / tag).iterdir()} == {one.file.name for one in of_tag}
+    assert {one.scenario.name for one in of_tag} == {one.name for one in SCENARIOS if tag in one.tags}
+    for recording in of_tag:
+        content = json.loads(recording.file.read_text())
+        assert sum(one["times"] for one in content["recordings"]) == TIMES
+        assert version_with_tag(content["harvester"]).tag == tag
+        assert content["recorded"]
 
 
-@pytest.mark.parametrize("scenario", IN_MEMORY, ids=id_of)
+@pytest.mark.parametrize("recording", IN_MEMORY, ids=str)
 @jumping_time
-async def test_emulator_does_what_was_recorded(scenario: Scenario) -> None:
-    found = [comparable(await play_on_emulator(scenario, pick), scenario.may_differ) for pick in (min, max)]
+async def test_emulator_does_what_was_recorded(recording: Recording) -> None:
+    scenario, number = recording.scenario, recording.number
+    found = [comparable(await play_on_emulator(scenario, pick, number), scenario.may_differ) for pick in (min, max)]
     if scenario.may_differ is not Interleaving.MAP_ORDER:
-        assert [found[0]] == recorded(scenario)
+        assert [found[0]] == recorded(recording)
         return
-    missing = [steps for steps in recorded(scenario) if steps not in found]
+    missing = [steps for steps in recorded(recording) if steps not in found]
     assert missing == [], "the emulator does neither this nor that"
 
 
 @pytest.mark.apiserver
-@pytest.mark.parametrize("scenario", ON_A_SERVER, ids=id_of)
+@pytest.mark.parametrize("recording", ON_A_SERVER, ids=str)
 async def test_emulator_on_an_api_server_does_what_was_recorded(
-    scenario: Scenario, emulator: HarvesterEmulator, harvester_admin: ApiClient
+    recording: Recording, vm_namespace: str, harvester_admin: ApiClient
 ) -> None:
-    assert emulator.webhook is not None
-    assert [comparable(await play_on_api_server(scenario, harvester_admin), scenario.may_differ)] == recorded(scenario)
+    assert vm_namespace, "created before the emulator, so that it is cleared after the emulator has stopped"
+    scenario = recording.scenario
+    async with fast_emulator(harvester_admin, recording.number):
+        found = comparable(await play_on_api_server(scenario, harvester_admin), scenario.may_differ)
+    assert [found] == recorded(recording)
 
 
 WORDS = [
@@ -85,26 +117,32 @@ async def test_message_that_differs_by_a_word_is_found(
         return with_condition(status, message=message.replace(words, others), **more)
 
     monkeypatch.setattr(loadbalancers, "with_condition", changed)
-    with_words = [scenario for scenario in IN_MEMORY if words in file_of(scenario).read_text()]
-    assert any([await _differs(scenario) for scenario in with_words])
+    with_words = [one for one in IN_MEMORY if one.number == NEWEST and words in one.file.read_text()]
+    assert any([await _differs(recording) for recording in with_words])
 
 
-async def _differs(scenario: Scenario) -> bool:
-    return comparable(await play_on_emulator(scenario, min), scenario.may_differ) not in recorded(scenario)
+async def _differs(recording: Recording) -> bool:
+    scenario = recording.scenario
+    found = comparable(await play_on_emulator(scenario, min, recording.number), scenario.may_differ)
+    return found not in recorded(recording)
 
 
 @jumping_time
 async def test_answer_that_differs_by_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_port_problem", lambda which, number: f"listener {which} {number} must be <= 65535")
+    def other(which: str, number: int, _named: int) -> str:
+        return f"listener {which} {number} must be <= 65535"
+
+    monkeypatch.setattr(admission, "_port_problem", other)
     scenario = next(one for one in SCENARIOS if one.name == "load balancers that are rejected")
-    assert [await play_on_emulator(scenario)] != recorded(scenario)
+    assert await _differs(Recording(scenario, NEWEST))
 
 
-@pytest.mark.parametrize("scenario", SIMULATED, ids=id_of)
+@pytest.mark.parametrize("recording", SIMULATED, ids=str)
 @jumping_time
-async def test_simulation_does_what_was_recorded(scenario: Scenario) -> None:
-    found = distinct([await play_in_simulation(scenario, seed) for seed in SEEDS])
+async def test_simulation_does_what_was_recorded(recording: Recording) -> None:
+    scenario = recording.scenario
+    found = distinct([await play_in_simulation(scenario, seed, recording.number) for seed in SEEDS])
     if scenario.may_differ is Interleaving.MAP_ORDER:
-        assert [steps for steps in recorded(scenario) if steps not in found] == []
+        assert [steps for steps in recorded(recording) if steps not in found] == []
     else:
-        assert found == recorded(scenario)
+        assert found == recorded(recording)

@@ -18,6 +18,7 @@ from devenv.harvester.loadbalancers import LoadBalancerController
 from devenv.harvester.problems import Problem, Then
 from devenv.harvester.queue import STOCK, Retry, TokenBucket, retry_seconds
 from devenv.harvester.records import LOAD_BALANCERS, POOLS, Records, is_deleting
+from devenv.harvester.versions import NEWEST, version
 from devenv.watch import key_of
 from harvester_ccm.kube.errors import KubeError
 from harvester_ccm.kube.objects import Resource
@@ -146,7 +147,10 @@ class _Allocation:
 class HarvesterControllers:
     """The load-balancer and the pool controller."""
 
-    def __init__(self, server: MemoryServer, loop: SeededLoop, seed: str, now: Callable[[], str]) -> None:
+    def __init__(
+        self, server: MemoryServer, loop: SeededLoop, seed: str, now: Callable[[], str], number: str = NEWEST
+    ) -> None:
+        """``number``: the version of Harvester."""
         self._server = server
         self._loop = loop
         self._dice = random.Random(f"{seed} harvester")
@@ -176,8 +180,11 @@ class HarvesterControllers:
         balancers, pools = self._caches.values()
         self._allocators = Allocators()
         pick = random.Random(f"{seed} maps of harvester").choice
-        lb_rules = LoadBalancerController(balancers, pools, self._allocators, _NoBackends(), now=now, pick=pick)
-        pool_rules = PoolController(pools, balancers, self._allocators, now=now, pick=pick)
+        rules = version(number)
+        lb_rules = LoadBalancerController(
+            balancers, pools, self._allocators, _NoBackends(), now=now, pick=pick, version=rules
+        )
+        pool_rules = PoolController(pools, balancers, self._allocators, now=now, pick=pick, version=rules)
         self._queues = {
             name_of(LOAD_BALANCERS): _Queue(lb_rules.reconcile),
             name_of(POOLS): _Queue(pool_rules.reconcile),

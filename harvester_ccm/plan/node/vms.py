@@ -29,7 +29,7 @@ from harvester_ccm.netip import plain_address
 from harvester_ccm.plan.node.patch import was_initialized
 
 _NAME_UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
-"""UUID namespace in which KubeVirt before 1.4 derives a firmware UUID from the name of the VM."""
+"""UUID namespace in which KubeVirt before 1.6 derives a firmware UUID from the name of the VM."""
 _UNSET_HOSTNAMES: Final = frozenset({"localhost", "localhost.localdomain", "localhost.localdomain6"})
 """Host names of guests that have none yet."""
 

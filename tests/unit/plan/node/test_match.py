@@ -35,7 +35,7 @@ class NotListed(Store[ObjectT]):
 UUID_A, UUID_B = "5f3c0000-0000-4000-8000-00000000000a", "5f3c0000-0000-4000-8000-00000000000b"
 SWAPPED_A = str(UUID(bytes=UUID(UUID_A).bytes_le))
 NAMED = str(uuid5(UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895"), "w1"))
-"""Firmware UUID that KubeVirt before 1.4 derives from the name."""
+"""Firmware UUID that KubeVirt before 1.6 derives from the name."""
 LABELED = vm("w1", labels=OWN)
 RECORDED = {VM_ANNOTATION: "prod/w1"}
 OTHER_NODE = node("w2", provider_id="harvester://uid-w1")

@@ -1,0 +1,72 @@
+"""A Service that requests a network, on Harvesters of all versions: the address is one of that network, or it waits."""
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from devenv.harvester.machines import Kind, Machine
+from harvester_ccm.model.core import CONFIG_MAPS
+from harvester_ccm.names import IP_POOL, KUBE_VIP_INTERFACE, NETWORK
+from tests.support.builders import CLUSTER, service
+from tests.support.clock import jumping_time
+from tests.support.versioned_harvester import FIRST, SECOND, World
+
+OLD: Final = ("1.3", "1.4", "1.6", "1.7", "1.8")
+"""Versions that select the network by the first NIC of a VM, whatever a Service requests."""
+MAPPING: Final = {"interface-nad-mapping": f'{{"{FIRST}": "enp1s0", "{SECOND}": "enp2s0"}}'}
+
+
+async def world_with_two_networks(world: World, kind: Kind = Kind.RANCHER) -> None:
+    """Add two networks with a pool each, and a VM with a NIC in both."""
+    await world.put_networks()
+    world.put_machine(
+        Machine.of_kind(kind, 1, CLUSTER.name, namespace=CLUSTER.namespace, networks=(FIRST, SECOND)), "10.1.0.200"
+    )
+    metadata = {"name": "harvester-nad-mapping", "namespace": "kube-system"}
+    world.guest.put(CONFIG_MAPS, {"metadata": metadata, "data": MAPPING})
+
+
+@pytest.mark.parametrize("number", [*OLD, "1.9"])
+@jumping_time
+async def test_pool_that_a_service_names_gives_an_address_of_its_network(number: str) -> None:
+    world = World()
+    async with world.on(number):
+        await world_with_two_networks(world)
+        world.put(service(annotations={NETWORK: SECOND, IP_POOL: "second"}))
+        async with world.live():
+            await asyncio.sleep(60)
+            assert world.address().startswith("10.2.0.")
+            assert world.annotations()[KUBE_VIP_INTERFACE] == "enp2s0"
+            assert world.warnings() == []
+
+
+@jumping_time
+async def test_newest_harvester_gives_an_address_of_the_network_that_a_service_requests() -> None:
+    world = World()
+    async with world.on("1.9"):
+        await world_with_two_networks(world)
+        world.put(service(annotations={NETWORK: SECOND}))
+        async with world.live():
+            await asyncio.sleep(60)
+            assert world.address().startswith("10.2.0.")
+            assert world.warnings() == []
+
+
+@pytest.mark.parametrize("network", [SECOND, "vms/unknown"])
+@pytest.mark.parametrize("number", OLD)
+@jumping_time
+async def test_network_that_harvester_rewrites_at_random_causes_no_loop_of_writes(number: str, network: str) -> None:
+    world = World()
+    async with world.on(number):
+        await world_with_two_networks(world)
+        for other, networks in ((2, (SECOND,)), (3, (FIRST,))):
+            machine = Machine.of_kind(Kind.RANCHER, other, CLUSTER.name, namespace=CLUSTER.namespace, networks=networks)
+            world.put_machine(machine, f"10.1.0.20{other}")
+        world.put(service(annotations={NETWORK: network}))
+        async with world.live():
+            await asyncio.sleep(60)
+            writes = len(world.harvester.writes()), len(world.guest.writes())
+            await asyncio.sleep(3600)
+            own = len(world.harvester.writes()) - writes[0], len(world.guest.writes()) - writes[1]
+            assert own[1] <= 2, "at most a repeated Event"

@@ -1,0 +1,81 @@
+"""IP pools of Harvesters of all versions: which one serves a Service, and what becomes of an interrupted allocation."""
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from devenv.harvester.machines import Kind, Machine
+from devenv.harvester.records import POOLS
+from tests.support.builders import CLUSTER, LB_NAME, service
+from tests.support.clock import jumping_time
+from tests.support.versioned_harvester import World
+
+EVERY: Final = ("1.3", "1.4", "1.5.0", "1.6", "1.7", "1.8", "1.9")
+KEY: Final = f"{CLUSTER.namespace}/{LB_NAME}"
+LEFT: Final = "10.1.0.5"
+OURS: Final = {"project": "*", "namespace": "*", "guestCluster": CLUSTER.name}
+
+
+def world_with_a_machine(kind: Kind = Kind.RANCHER) -> World:
+    world = World()
+    machine = Machine.of_kind(kind, 1, CLUSTER.name, namespace=CLUSTER.namespace, networks=("",))
+    world.put_machine(machine, "10.9.0.1")
+    return world
+
+
+async def interrupted(world: World) -> None:
+    """Have Harvester allocate an address to the load balancer, and record it only in the pool."""
+    world.put_pool("lan", "10.1.0.0/24")
+    await asyncio.sleep(1)
+    pool = world.harvester.of(POOLS)["lan"]
+    world.harvester.put(POOLS, {**pool, "status": {**pool["status"], "allocated": {LEFT: KEY}}})
+    await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("number", ["1.4", "1.8", "1.9"])
+@jumping_time
+async def test_address_stays_when_a_better_pool_comes(number: str) -> None:
+    world = world_with_a_machine()
+    async with world.on(number):
+        world.put_pool("lan", "10.1.0.0/24")
+        world.put(service())
+        async with world.live():
+            await asyncio.sleep(10)
+            writes = len(world.harvester.writes("loadbalancers"))
+            world.put_pool("close", "10.2.0.0/24", scope=[OURS])
+            await asyncio.sleep(60)
+            assert world.address().startswith("10.1.0.")
+            assert len(world.harvester.writes("loadbalancers")) == writes
+            assert "ipPool" not in world.balancer["spec"], "no version is asked, and nothing is pinned"
+
+
+@pytest.mark.parametrize("number", ["1.6", "1.7", "1.8", "1.9"])
+@jumping_time
+async def test_interrupted_allocation_ends_by_itself(number: str) -> None:
+    world = world_with_a_machine()
+    async with world.on(number):
+        await interrupted(world)
+        world.put(service())
+        async with world.live():
+            await asyncio.sleep(60)
+            assert world.address()
+            assert world.warnings() == []
+
+
+@pytest.mark.parametrize("number", EVERY)
+@jumping_time
+async def test_pool_that_harvesters_user_interface_made_matches_or_is_explained(number: str) -> None:
+    """Its form sets only the namespace."""
+    world = world_with_a_machine()
+    async with world.on(number):
+        world.put_pool("lan", "10.1.0.0/24", scope=[{"namespace": CLUSTER.namespace}])
+        world.put(service())
+        async with world.live():
+            await asyncio.sleep(60)
+            if number in {"1.7", "1.8", "1.9"}:
+                assert world.address().startswith("10.1.0.")
+            else:
+                (text,) = world.warnings()
+                scope = f"scope covers namespace '{CLUSTER.namespace}' and guest cluster {CLUSTER.name}"
+                assert scope in text, "what the pool has to say"
