@@ -85,7 +85,9 @@ async def test_simulated_kube_vip_does_what_was_recorded(scenario: Scenario, ver
     server = ServiceServer()
     loop = cast("SeededLoop", asyncio.get_running_loop())
     settings = settings_of(scenario, version)
-    vip = simulated.KubeVip(server, loop, "recordings", settings=settings, leases=LEASES, kept_leases=1.0)
+    vip = simulated.KubeVip(
+        server, loop, "recordings", settings=settings, leases=LEASES, kept_leases=1.0, raced_share=0.0
+    )
 
     def let_dhcp_answer(answers: bool) -> None:
         vip.stop_dhcp(0.0 if answers else NEVER)
