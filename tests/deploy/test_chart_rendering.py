@@ -17,10 +17,11 @@ from devenv.process import DevenvError
 from devenv.restclient import Json
 from harvester_ccm import __version__
 from harvester_ccm.flags.settings import cluster_name_warning
-from tests.deploy.published import GENERATIONS, NEWEST, Generation, write_published_chart
+from tests.deploy.published import GENERATIONS, NEWEST, SAME_KUBE_VIP, Generation, write_published_chart
 
 HERE = Path(__file__).parent
 CASES = sorted(file.stem for file in (HERE / "values").glob("*.yaml"))
+MIGRATION = CHART.parents[2] / "docs" / "installation" / "migrate.md"
 SNAPSHOTS = ("default", "everything")
 RENEW = "HARVESTER_CCM_RENEW_SNAPSHOTS"
 LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
@@ -496,10 +497,12 @@ def test_published_charts_are_upgraded_in_place(generation: Generation, tmp_path
     if generation.kube_vip:
         old, new = (the(objects, "DaemonSet", "kube-vip")["spec"] for objects in (published, ours))
         assert old["selector"] == new["selector"]
-        assert (old["template"] == new["template"]) is (generation is NEWEST)
-    upstream = f"0.2.{int(NEWEST.chart.rpartition('.')[2]) // 100}"
-    for page in (CHART / "README.md", CHART.parents[2] / "docs" / "installation" / "migrate.md"):
-        assert f"from {upstream} ({NEWEST.chart} in RKE2)" in " ".join(page.read_text().split())
+        assert (old["template"] == new["template"]) is (generation is SAME_KUBE_VIP)
+    assert f"kube-vip.image.tag={NEWEST.kube_vip}` avoids the restart" in MIGRATION.read_text()
+    for named in (SAME_KUBE_VIP, NEWEST):
+        upstream = f"0.2.{int(named.chart.rpartition('.')[2]) // 100} ({named.chart} in RKE2)"
+        for page in (CHART / "README.md", MIGRATION):
+            assert upstream in " ".join(page.read_text().split())
 
 
 @pytest.mark.parametrize(
