@@ -53,14 +53,14 @@ async def play(scenario: Scenario, around: Surroundings) -> dict[str, Any]:
         for steps in groups_of(scenario.steps):
             recorder.begin(steps)
             for step in steps:
-                await _take(step, around)
+                await take(step, around)
             await _settle(steps[-1], recorder, around)
     finally:
         await background.stop()
     return recorder.result()
 
 
-async def _take(step: Step, around: Surroundings) -> None:
+async def take(step: Step, around: Surroundings) -> None:
     """Carry out a step."""
     client, resource, name = around.client, KINDS.get(step.kind), step.name
     if resource is None:

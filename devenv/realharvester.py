@@ -22,8 +22,8 @@ from devenv.harvester.ippools import FINALIZER as POOL_FINALIZER
 from devenv.harvester.queue import TokenBucket
 from devenv.harvester.records import LOAD_BALANCERS, POOLS, SERVICES, Records, is_ready
 from devenv.harvester.routes import DOCUMENTATION
+from devenv.kubevipprocess import ip
 from devenv.process import ChildProcess, DevenvError
-from devenv.realkubevip import ip
 from devenv.watch import Document, annotations_of
 from harvester_ccm.kube.builtin import LEASES
 from harvester_ccm.kube.client import ApiClient

@@ -366,9 +366,12 @@ class KubeVip:
         if run != self._run:
             return
         self._read_at[watch] = self._server.version
-        for document in list(self._server.of(ENDPOINT_SLICES).values()):
-            if service_of(document) == watch.key:
-                self._continue(run, self._announcer.change_slice(watch, document))
+        found = [
+            document for document in self._server.of(ENDPOINT_SLICES).values() if service_of(document) == watch.key
+        ]
+        # An API server lists them in no certain order.
+        for document in self._dice.sample(found, len(found)) if len(found) > 1 else found:
+            self._continue(run, self._announcer.change_slice(watch, document))
 
     def _note(self, what: str, instance: Instance) -> None:
         addresses = ", ".join(instance.addresses)
