@@ -44,6 +44,8 @@ class PriorState:
     """Whether the user requests a lease of a DHCP server, not an address of a pool."""
     is_ignored: bool = False
     """Whether ``kube-vip.io/ignore`` is on the Service: without a record it is the user's, and stays."""
+    is_hidden: bool = False
+    """Whether nothing but kube-vip's memory differs from a healthy Service of another provider."""
 
     def steps_for(self, name: str, addresses: dict[str, str]) -> tuple[Step, ...]:
         """Return the steps with another name of the Service and other addresses."""
@@ -87,13 +89,15 @@ _ANNOUNCED: Final = (
     PriorState("announced after it was held back", (SLICE, create(NAME, HELD), *publish(NAME, A))),
     PriorState("another address is announced", ANNOUNCED_B),
     PriorState("node is removed", (*ANNOUNCED, annotate(NAME, node=None))),
-    PriorState("policy is changed", (*ANNOUNCED, LOCAL)),
-    PriorState("policy is changed, event", (*ANNOUNCED, LOCAL, EVENT)),
-    PriorState("policy is changed and changed back", (*ANNOUNCED, LOCAL, CLUSTER)),
-    PriorState("false is spelled differently", (*ANNOUNCED, annotate(NAME, ddns="0"))),
+    PriorState("policy is changed", (*ANNOUNCED, LOCAL), is_hidden=True),
+    PriorState("policy is changed, event", (*ANNOUNCED, LOCAL, EVENT), is_hidden=True),
+    PriorState("policy is changed and changed back", (*ANNOUNCED, LOCAL, CLUSTER), is_hidden=True),
+    PriorState("false is spelled differently", (*ANNOUNCED, annotate(NAME, ddns="0")), is_hidden=True),
     PriorState("slice is emptied and filled", (*ANNOUNCED, fill_slice(NAME), fill_slice(NAME, READY))),
-    PriorState("slice is deleted and created", (*ANNOUNCED, delete_slice(NAME), SLICE)),
-    PriorState("slice is deleted, event, slice is created", (*ANNOUNCED, delete_slice(NAME), EVENT, SLICE)),
+    PriorState("slice is deleted and created", (*ANNOUNCED, delete_slice(NAME), SLICE), is_hidden=True),
+    PriorState(
+        "slice is deleted, event, slice is created", (*ANNOUNCED, delete_slice(NAME), EVENT, SLICE), is_hidden=True
+    ),
     PriorState(
         "other type and back", (*ANNOUNCED, respecify(NAME, type="ClusterIP"), respecify(NAME, type="LoadBalancer"))
     ),
@@ -106,10 +110,10 @@ _WITHDRAWN: Final = (
         (*ANNOUNCED, EMPTY, CLEARED, EVENT, annotate(NAME, other="2"), TOUCH),
     ),
     PriorState("withdrawn and ignored", (*ANNOUNCED, EMPTY, IGNORE, CLEARED, EVENT), is_ignored=True),
-    PriorState("silent", SILENT),
-    PriorState("silent, event", (*SILENT, EVENT)),
-    PriorState("silent, touch", (*SILENT, TOUCH)),
-    PriorState("silent, false is spelled differently", (*SILENT, annotate(NAME, ddns="False"))),
+    PriorState("silent", SILENT, is_hidden=True),
+    PriorState("silent, event", (*SILENT, EVENT), is_hidden=True),
+    PriorState("silent, touch", (*SILENT, TOUCH), is_hidden=True),
+    PriorState("silent, false is spelled differently", (*SILENT, annotate(NAME, ddns="False")), is_hidden=True),
     PriorState("silent with another address", (*ANNOUNCED, EMPTY, CLEARED, *TO_B)),
     PriorState("text instead of an address", (SLICE, with_address(NAME, NOWHERE))),
     PriorState("text follows the address", (*ANNOUNCED, annotate(NAME, address=NOWHERE))),
@@ -119,7 +123,7 @@ _CHANGED: Final = (
     PriorState("another address follows", (*ANNOUNCED, *TO_B)),
     PriorState("another address follows, event", (*ANNOUNCED, *TO_B, EVENT)),
     PriorState("another address follows, event, touch", (*ANNOUNCED, *TO_B, EVENT, TOUCH)),
-    PriorState("address follows another one", (*ANNOUNCED_B, *TO_A)),
+    PriorState("address follows another one", (*ANNOUNCED_B, *TO_A), is_hidden=True),
     PriorState("foreign address follows", (*ANNOUNCED, annotate(NAME, address=C))),
     PriorState("foreign address is announced", (*ANNOUNCED, annotate(NAME, address=C), EVENT, TOUCH)),
     PriorState(
@@ -157,7 +161,6 @@ _LEASED: Final = {
     "address of a pool is withdrawn": (*ANNOUNCED, EMPTY, CLEARED),
     "new, empty": (SLICE, with_address(NAME, "")),
     "foreign address follows the lease": (*_LEASE, annotate(NAME, address=C)),
-    "policy is changed": (*_LEASE, LOCAL),
 }
 _LEASED_AND_IGNORED: Final = {
     "lease is withdrawn and ignored": (*_LEASE, EMPTY, IGNORE, CLEARED),
@@ -170,6 +173,7 @@ PRIOR_STATES: Final = (
     *_NEW,
     *_IGNORED,
     *(PriorState(f"DHCP: {name}", steps, is_leased=True) for name, steps in _LEASED.items()),
+    PriorState("DHCP: policy is changed", (*_LEASE, LOCAL), is_leased=True, is_hidden=True),
     *(
         PriorState(f"DHCP: {name}", steps, is_leased=True, is_ignored=True)
         for name, steps in _LEASED_AND_IGNORED.items()
