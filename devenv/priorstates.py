@@ -43,7 +43,7 @@ class PriorState:
     is_leased: bool = False
     """Whether the user requests a lease of a DHCP server, not an address of a pool."""
     is_ignored: bool = False
-    """Whether ``kube-vip.io/ignore`` is on the Service: without a record it is the user's, and stays."""
+    """Whether ``kube-vip.io/ignore`` is on the Service without an empty annotation: it is the user's, and stays."""
     is_hidden: bool = False
     """Whether nothing but kube-vip's memory differs from a healthy Service of another provider."""
 
@@ -109,7 +109,7 @@ _WITHDRAWN: Final = (
         "withdrawn, status cleared, events",
         (*ANNOUNCED, EMPTY, CLEARED, EVENT, annotate(NAME, other="2"), TOUCH),
     ),
-    PriorState("withdrawn and ignored", (*ANNOUNCED, EMPTY, IGNORE, CLEARED, EVENT), is_ignored=True),
+    PriorState("withdrawn and ignored", (*ANNOUNCED, EMPTY, IGNORE, CLEARED, EVENT)),
     PriorState("silent", SILENT, is_hidden=True),
     PriorState("silent, event", (*SILENT, EVENT), is_hidden=True),
     PriorState("silent, touch", (*SILENT, TOUCH), is_hidden=True),
@@ -132,7 +132,7 @@ _CHANGED: Final = (
     ),
 )
 _NEW: Final = (
-    PriorState("new, held back", (SLICE, create(NAME, HELD)), is_ignored=True),
+    PriorState("new, held back", (SLICE, create(NAME, HELD))),
     PriorState("new, ignored", (SLICE, create(NAME, {IGNORE_ANNOTATION: "true"})), is_ignored=True),
     PriorState("new, empty", (SLICE, with_address(NAME, ""))),
     PriorState("new, empty, event", (SLICE, with_address(NAME, ""), EVENT)),
@@ -142,13 +142,12 @@ _NEW: Final = (
     PriorState(
         "specification, then held back with one patch",
         (SLICE, create(NAME, loadBalancerIP=A), annotate(NAME, address="", ignore="true")),
-        is_ignored=True,
     ),
 )
 _IGNORED: Final = (
     PriorState("ignored while it is announced", (*ANNOUNCED, IGNORE), is_ignored=True),
-    PriorState("ignored while it is announced, empty", (*ANNOUNCED, IGNORE, EMPTY), is_ignored=True),
-    PriorState("ignored while another address is announced, empty", (*ANNOUNCED_B, IGNORE, EMPTY), is_ignored=True),
+    PriorState("ignored while it is announced, empty", (*ANNOUNCED, IGNORE, EMPTY)),
+    PriorState("ignored while another address is announced, empty", (*ANNOUNCED_B, IGNORE, EMPTY)),
 )
 _LEASE: Final = (SLICE, with_address(NAME, DHCP_ADDRESS))
 _REQUESTED_AGAIN: Final = (*_LEASE, EMPTY, CLEARED, annotate(NAME, address=DHCP_ADDRESS))
@@ -159,12 +158,10 @@ _LEASED: Final = {
     "lease is withdrawn and requested again, touch": (*_REQUESTED_AGAIN, TOUCH),
     "address of a pool": ANNOUNCED,
     "address of a pool is withdrawn": (*ANNOUNCED, EMPTY, CLEARED),
-    "new, empty": (SLICE, with_address(NAME, "")),
-    "foreign address follows the lease": (*_LEASE, annotate(NAME, address=C)),
-}
-_LEASED_AND_IGNORED: Final = {
     "lease is withdrawn and ignored": (*_LEASE, EMPTY, IGNORE, CLEARED),
+    "new, empty": (SLICE, with_address(NAME, "")),
     "new, held back": (SLICE, create(NAME, HELD)),
+    "foreign address follows the lease": (*_LEASE, annotate(NAME, address=C)),
 }
 PRIOR_STATES: Final = (
     *_ANNOUNCED,
@@ -174,8 +171,4 @@ PRIOR_STATES: Final = (
     *_IGNORED,
     *(PriorState(f"DHCP: {name}", steps, is_leased=True) for name, steps in _LEASED.items()),
     PriorState("DHCP: policy is changed", (*_LEASE, LOCAL), is_leased=True, is_hidden=True),
-    *(
-        PriorState(f"DHCP: {name}", steps, is_leased=True, is_ignored=True)
-        for name, steps in _LEASED_AND_IGNORED.items()
-    ),
 )
