@@ -372,6 +372,11 @@ class OldAnnouncer(Announcer):
     A watch only records here that it has tried to announce the Service. It tries once, also with an empty annotation.
     """
 
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._leased: set[str] = set()
+        """UIDs of Services that have had a lease."""
+
     def _serve(self, kind: EventType, service: Document) -> Reaction:
         if wanted_of(service).is_missing:
             return
@@ -400,11 +405,24 @@ class OldAnnouncer(Announcer):
         """Announce a Service; ``withdrawn`` is the instance that the same event has withdrawn."""
         if instance is None:
             instance = yield from self._new_instance(service)
-        if instance is not None:
+        if instance is None:
+            return
+        if not self._has_lost_device(instance):
             instance.is_up = True
             is_raced = withdrawn is not None and not set(withdrawn.addresses).isdisjoint(instance.addresses)
             yield Announce(instance, is_raced)
-            yield WriteService(instance)
+        yield WriteService(instance)
+
+    def _has_lost_device(self, instance: Instance) -> bool:
+        """Return whether kube-vip adds a lease to a device that it has deleted: the address is noted, but not up.
+
+        Before 1.0, it remembers the device of the first lease of a Service, and creates another one of the same name.
+        """
+        if not instance.is_leased or self.settings.version >= (1, 0, 0):
+            return False
+        is_lost = instance.uid in self._leased
+        self._leased.add(instance.uid)
+        return is_lost
 
 
 def announcer_for(settings: Settings) -> Announcer:

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from devenv.announcement import NEWEST, Settings, Version
 from devenv.apiserver import ControlPlane
@@ -56,30 +56,43 @@ def version_of(text: str) -> Version:
     return int(major), int(minor), int(patch)
 
 
-def program_of(version: str) -> Path:
+class Build(NamedTuple):
+    """A program of kube-vip."""
+
+    program: Path
+    version: Version
+
+
+def build_of(version: str) -> Build:
     """Return the program of a version, which is built if it is missing. Raises DevenvError."""
-    return require(PROGRAMS[version])[PROGRAMS[version]]
+    return Build(require(PROGRAMS[version])[PROGRAMS[version]], version_of(version))
 
 
 @asynccontextmanager
 async def kube_vip_process(
-    program: Path, settings: Mapping[str, str], plane: ControlPlane, log_file: Path
+    build: Build, settings: Mapping[str, str], plane: ControlPlane, log_file: Path
 ) -> AsyncIterator[ChildProcess]:
     """Run kube-vip with the settings as its environment; it reads Services already.
 
     Raises DevenvError if it does not.
     """
     # kube-vip 0.6 notes the name of the machine, not ``vip_nodename``.
-    named = [
-        shutil.which("unshare") or "unshare",
+    unshare, rename = shutil.which("unshare") or "unshare", 'hostname "$0" && exec "$@"'
+    command: list[str | Path] = [
+        unshare,
         "--uts",
         "sh",
         "-c",
-        'hostname "$0" && exec "$@"',
+        rename,
         settings["vip_nodename"],
+        build.program,
+        "manager",
     ]
-    command: list[str | Path] = [*named, program, "manager", "--k8sConfigPath", plane.admin_kubeconfig]
     environment = {**os.environ, **settings, "HOME": str(_home_of(plane))}
+    if build.version >= (0, 7, 0):
+        command += ["--k8sConfigPath", plane.admin_kubeconfig]
+    if build.version < (0, 9, 0):
+        environment["vip_cidr"] = environment.pop("vip_subnet")
     child = ChildProcess.start("kube-vip", command, log_file=log_file, env=environment)
     try:
         deadline = time.monotonic() + START_SECONDS

@@ -25,9 +25,9 @@ from devenv.kubevipprocess import (
     PROGRAMS,
     SETTINGS,
     announced_addresses,
+    build_of,
     kube_vip_process,
     prepare_network,
-    program_of,
     version_of,
 )
 from devenv.logfile import logs_to
@@ -365,7 +365,8 @@ async def _kube_vip(scene: Scene, directory: Path, version: str, settings: dict[
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": settings["vip_nodename"]}}
     async with ApiClient(load_credentials(scene.guest.admin_kubeconfig), cluster="guest") as client:
         await client.create(DOCUMENTS, {**node, "status": {"addresses": [address]}})
-    async with kube_vip_process(program_of(version), settings, scene.guest, directory / "kube-vip.log"):
+    log_file = directory / "kube-vip.log"
+    async with kube_vip_process(build_of(version), settings, scene.guest, log_file):
         yield
 
 

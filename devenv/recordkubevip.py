@@ -1,6 +1,6 @@
 """Records the real kube-vip in all scenarios of ``devenv.kubevipscenarios``, for the test of the emulator.
 
-``make e2e-kube-vip RECORD=1`` runs it for every version, or for ``KUBE_VIP``. It requires Linux, root and a network
+``make e2e-kube-vip RECORD=1`` runs it for ``KUBE_VIP``, a version or ``all``. It requires Linux, root and a network
 namespace of its own, with a device whose peer has the DHCP server.
 """
 
@@ -24,11 +24,12 @@ from devenv.kubevipprocess import (
     PEER,
     PROGRAMS,
     SETTINGS,
+    Build,
     announced_addresses,
+    build_of,
     clear_device,
     kube_vip_process,
     prepare_network,
-    program_of,
     text_of,
     version_of,
 )
@@ -47,7 +48,7 @@ def file_of(scenario: Scenario, version: Version) -> Path:
     return RECORDINGS / text_of(version) / f"{name}.json"
 
 
-async def record(program: Path, version: Version, scenarios: Sequence[Scenario], directory: Path) -> None:
+async def record(build: Build, scenarios: Sequence[Scenario], directory: Path) -> None:
     """Record scenarios with one kube-vip, and write a file for each."""
     with ControlPlane.start("guest", directory / "guest") as plane:
         async with ApiClient(load_credentials(plane.admin_kubeconfig), cluster="guest") as client:
@@ -56,14 +57,14 @@ async def record(program: Path, version: Version, scenarios: Sequence[Scenario],
             await client.create(DOCUMENTS, node)
             for scenario in scenarios:
                 began = time.monotonic()
-                log_file = directory / f"{file_of(scenario, version).stem}.log"
-                recording = await _record(program, scenario, client, plane, log_file)
-                _write(recording, scenario, version)
-                print(f"{time.monotonic() - began:5.1f} s  {text_of(version)}: {scenario.name}", flush=True)
+                log_file = directory / f"{file_of(scenario, build.version).stem}.log"
+                recording = await _record(build, scenario, client, plane, log_file)
+                _write(recording, scenario, build.version)
+                print(f"{time.monotonic() - began:5.1f} s  {text_of(build.version)}: {scenario.name}", flush=True)
 
 
 async def _record(
-    program: Path, scenario: Scenario, client: ApiClient, plane: ControlPlane, log_file: Path
+    build: Build, scenario: Scenario, client: ApiClient, plane: ControlPlane, log_file: Path
 ) -> dict[str, Any]:
     """Play one scenario with a new kube-vip, and remove what it leaves."""
     with DhcpResponder(PEER, LEASES) as dhcp:
@@ -73,7 +74,7 @@ async def _record(
 
         settings = {**SETTINGS, **_environment_of(scenario.settings)}
         try:
-            async with kube_vip_process(program, settings, plane, log_file):
+            async with kube_vip_process(build, settings, plane, log_file):
                 try:
                     return await play(scenario, Surroundings(client, announced_addresses, let_dhcp_answer, LEASES))
                 finally:
@@ -125,23 +126,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m devenv.recordkubevip", description="Record the real kube-vip.")
     parser.add_argument("--only", default="", help="record only the scenarios whose name contains this text")
     parser.add_argument("--missing", action="store_true", help="record only scenarios without a recording")
-    parser.add_argument("--version", choices=PROGRAMS, help="default: every one")
+    parser.add_argument("--version", choices=PROGRAMS, required=True)
     parser.add_argument("--program", type=Path, help="another build of this version")
     options = parser.parse_args()
-    if options.program is not None and options.version is None:
-        parser.error("--program needs --version")
     prepare_network()
-    texts = PROGRAMS if options.version is None else (options.version,)
-    programs = {text: options.program or program_of(text) for text in texts}
-    for text, program in programs.items():
-        version = version_of(text)
-        chosen = [scenario for scenario in SCENARIOS if options.only in scenario.name and is_played(scenario, version)]
-        if options.missing:
-            chosen = [scenario for scenario in chosen if not file_of(scenario, version).exists()]
-        if not chosen:
-            continue
-        with run_directory("record-kube-vip") as directory, logs_to(directory / "player.log"):
-            asyncio.run(record(program, version, chosen, directory))
+    version = version_of(options.version)
+    build = build_of(options.version) if options.program is None else Build(options.program, version)
+    chosen = [scenario for scenario in SCENARIOS if options.only in scenario.name and is_played(scenario, version)]
+    if options.missing:
+        chosen = [scenario for scenario in chosen if not file_of(scenario, version).exists()]
+    if not chosen:
+        return
+    with run_directory("record-kube-vip") as directory, logs_to(directory / "player.log"):
+        asyncio.run(record(build, chosen, directory))
 
 
 if __name__ == "__main__":
