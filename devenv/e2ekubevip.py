@@ -8,6 +8,7 @@ from typing import Final
 from devenv.binaries import KUBE_VIP, require
 from devenv.kubevipprocess import PROGRAMS
 from devenv.process import DevenvError
+from devenv.recordkubevip import RECORDINGS
 
 SCENES: Final = {"cases": "devenv.realkubevip", "any-state": "devenv.anystate", "record": "devenv.recordkubevip"}
 """Modules by name of the scene."""
@@ -19,7 +20,8 @@ def main() -> int:
     parser.add_argument("--scene", choices=SCENES, default="cases")
     parser.add_argument("--version", choices=("all", *PROGRAMS), default=KUBE_VIP)
     options = parser.parse_args()
-    versions = list(PROGRAMS) if options.version == "all" else [options.version]
+    recorded = [version for version in PROGRAMS if (RECORDINGS / version).exists()]
+    versions = recorded if options.version == "all" else [options.version]
     try:
         # Programs are built before: a new network namespace has no network.
         require("etcd", "kube-apiserver", *(PROGRAMS[version] for version in versions))

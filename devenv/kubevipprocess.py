@@ -74,7 +74,7 @@ async def kube_vip_process(
 ) -> AsyncIterator[ChildProcess]:
     """Run kube-vip with the settings as its environment; it reads Services already.
 
-    Raises DevenvError if it does not.
+    Raises DevenvError if it does not, or if it ends by itself.
     """
     # kube-vip 0.6 notes the name of the machine, not ``vip_nodename``.
     unshare, rename = shutil.which("unshare") or "unshare", 'hostname "$0" && exec "$@"'
@@ -101,6 +101,8 @@ async def kube_vip_process(
                 raise DevenvError(f"kube-vip does not read Services; the end of {log_file}:\n{child.log_tail()}")
             await asyncio.sleep(POLL_SECONDS)
         yield child
+        if child.exit_code() is not None:
+            raise DevenvError(f"kube-vip has ended; the end of {log_file}:\n{child.log_tail()}")
     finally:
         child.stop()
 

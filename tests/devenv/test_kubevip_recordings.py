@@ -15,7 +15,7 @@ from devenv import announcer, kubevip
 from devenv.announcement import Settings, Version
 from devenv.kubevip import KubeVipOptions
 from devenv.kubevipplayer import Surroundings, play
-from devenv.kubevipprocess import version_of
+from devenv.kubevipprocess import PROGRAMS, version_of
 from devenv.kubevipscenarios import LEASES, SCENARIOS, Scenario, is_played
 from devenv.recordkubevip import RECORDINGS, file_of
 from tests.simulation import kubevip as simulated
@@ -68,6 +68,13 @@ async def play_on_emulator(scenario: Scenario, version: Version) -> Any:
 
         found = await play(scenario, Surroundings(client, lambda: vip.announced, let_dhcp_answer, LEASES))
     return found["steps"]
+
+
+@pytest.mark.parametrize("text", [text for text in PROGRAMS if (RECORDINGS / text).exists()])
+def test_every_scenario_is_recorded(text: str) -> None:
+    version = version_of(text)
+    played = {scenario.name for scenario in SCENARIOS if is_played(scenario, version)}
+    assert played == {scenario.name for scenario, recorded_version in CASES if recorded_version == version}
 
 
 @pytest.mark.parametrize(("scenario", "version"), CASES, ids=id_of)
